@@ -1,0 +1,2 @@
+//! object
+#![forbid(unsafe_code)]
