@@ -1,1 +1,4 @@
-//! live
+//! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
+
+pub mod clock;
+pub mod last_mile;
