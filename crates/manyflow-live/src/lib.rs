@@ -1,1 +1,2 @@
 //! live
+pub mod multicast;
