@@ -1,2 +1,3 @@
 //! live
 pub mod multicast;
+pub mod sdp;

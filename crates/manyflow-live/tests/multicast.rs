@@ -1,6 +1,10 @@
 //! Multicast between two hosts: network namespaces joined by a veth pair. Skipped where there is no root.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests"
+)]
 
 mod common;
 
