@@ -1,3 +1,5 @@
 //! live
+pub mod load;
 pub mod multicast;
+pub mod publish;
 pub mod sdp;

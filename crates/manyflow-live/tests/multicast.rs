@@ -209,14 +209,33 @@ fn groups_are_joined_and_left_many_times() {
 #[test]
 fn a_host_without_a_route_is_told_to_name_the_interface() {
     let Some(hosts) = TwoHosts::new() else { return };
+    let group = address("232.1.2.0");
+    let config = SenderConfig::new(group, PORT);
     let error = hosts
-        .on_sender(|| MulticastSender::open(&SenderConfig::new(address("232.1.2.0"), PORT)))
-        .unwrap_err();
-    let error = error.to_string();
+        .on_sender(|| MulticastSender::open(&config))
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("cannot reach 232.1.2.0") && error.contains("name the interface"),
         "{error}"
     );
+    on_receiver(&hosts, async || {
+        let source = address(TwoHosts::SENDER_V4);
+        let config = ReceiverConfig {
+            source,
+            port: PORT,
+            interface: None,
+        };
+        let error = MulticastReceiver::open(config)
+            .unwrap()
+            .join(group)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot join 232.1.2.0") && error.contains("name the interface"),
+            "{error}"
+        );
+    });
 }
 
 #[test]

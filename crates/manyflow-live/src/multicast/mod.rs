@@ -67,6 +67,7 @@ impl MulticastError {
     }
 }
 
+/// Advice that helps with most refusals: which interface the kernel would take is rarely obvious.
 const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side";
 
 fn check_same_version(one: IpAddr, other: IpAddr) -> Result<(), MulticastError> {

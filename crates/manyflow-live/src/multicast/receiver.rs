@@ -11,14 +11,14 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
 use super::interface::LocalInterface;
-use super::{
-    Interface, MulticastError, NAME_THE_INTERFACE, SOCKET_BUFFER_BYTES, check_multicast,
-    check_same_version,
-};
+use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
 use super::{is_source_specific, membership};
 
 /// Linux's default limit for a socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
+
+const JOIN_ADVICE: &str = "name the interface that leads to the sender, and see that \
+    net.ipv4.igmp_max_memberships is at least 20";
 
 /// No datagram is longer, whatever its headers say.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
@@ -121,7 +121,7 @@ impl MulticastReceiver {
         )
         .map_err(MulticastError::refused(
             format!("join {group}"),
-            NAME_THE_INTERFACE,
+            JOIN_ADVICE,
         ))?;
         member.groups.push(group);
         Ok(())
