@@ -2,3 +2,7 @@
 
 pub mod clock;
 pub mod last_mile;
+pub mod load;
+pub mod multicast;
+pub mod publish;
+pub mod sdp;
