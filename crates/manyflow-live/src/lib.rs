@@ -1,1 +1,3 @@
-//! live
+//! Drivers that run the protocols over UDP, IP multicast and AMT tunnels.
+
+pub mod amt;
