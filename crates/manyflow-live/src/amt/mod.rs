@@ -23,11 +23,16 @@
 //! What is left out, and why: IGMPv1/v2 and MLDv1 (a gateway chooses its version, and only the newer ones know sources), fragments (the
 //! sender of the data is in the same process and cuts its packets to fit), and moving a relay's Path MTU (packet sizes are the session's).
 
+pub mod gateway;
 pub mod ip;
 pub mod membership;
+pub mod relay;
 pub mod wire;
 
 use std::net::{IpAddr, SocketAddr};
+
+pub use self::gateway::{Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress};
+pub use self::relay::{Relay, RelayConfig, RelayCounters};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,4 +91,13 @@ impl From<Flow> for Subscription {
             source: Some(flow.source.ip()),
         }
     }
+}
+
+/// A UDP datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// Its payload: one AMT message.
+    pub contents: Vec<u8>,
 }
