@@ -1,2 +1,25 @@
 //! Rate-control protocols as state machines, and the links that carry their packets.
+//!
+//! Nothing here has a clock, a socket, a thread or a file: time and packets come in as arguments, and what is to be done
+//! comes out (see [`Endpoint`]). The same code runs in the simulator, in the emulator and on the network.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`endpoint`] | the contract between a protocol and its world |
+//! | [`webrc`] | one source, many receivers, each at its own rate (RFC 3738) |
+//! | [`link`] | a link with a queue, a rate, a delay and its faults |
+//! | [`estimate`] | what several protocols estimate: the TCP equation |
 #![forbid(unsafe_code)]
+
+pub mod endpoint;
+pub mod estimate;
+pub mod link;
+pub mod packet;
+pub mod time;
+pub mod units;
+pub mod webrc;
+
+pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
+pub use packet::{Channel, Header, Packet};
+pub use time::Time;
+pub use units::{Bytes, Rate};

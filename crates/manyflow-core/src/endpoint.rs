@@ -1,0 +1,101 @@
+//! The contract between a protocol and the world that runs it.
+//!
+//! A protocol has no clock and no sockets. The world hands it packets and the time, then drains what it wants done:
+//!
+//! ```text
+//!   handle_packet | handle_timeout  ->  poll_action until None  ->  poll_event until None  ->  poll_timeout
+//! ```
+//!
+//! Time never goes back. A random choice comes from a seed given to the protocol's constructor.
+
+use core::time::Duration;
+
+use crate::packet::{Channel, Packet};
+use crate::time::Time;
+use crate::units::Rate;
+
+/// A protocol state machine at one host.
+pub trait Endpoint {
+    /// Takes a packet that arrived at `now`.
+    fn handle_packet(&mut self, now: Time, packet: &Packet);
+
+    /// Does what is due at `now`; a spurious call does nothing.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// The next thing to do on the protocol's behalf; drain it after each `handle_*`.
+    fn poll_action(&mut self, now: Time) -> Option<Action>;
+
+    /// When [`handle_timeout`](Endpoint::handle_timeout) is wanted next, if at all.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// What happened, for traces and metrics; drain it after the actions.
+    fn poll_event(&mut self) -> Option<Event>;
+}
+
+/// What a protocol asks of its world.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this packet.
+    Send(Packet),
+    /// Join this channel.
+    Join(Channel),
+    /// Leave this channel.
+    Leave(Channel),
+}
+
+/// What a protocol tells whoever watches it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A join was sent.
+    Joined(Channel),
+    /// A leave was sent.
+    Left(Channel),
+    /// Nothing came of a join, so it was withdrawn.
+    JoinTimedOut(Channel),
+    /// A round-trip time was measured.
+    Rtt {
+        /// The sample; WEBRC's correction for packet spacing can make it negative.
+        sample_s: f64,
+        /// The average after it, in seconds.
+        average_s: f64,
+    },
+    /// A loss event began (RFC 3738 section 3.2.3.4).
+    LossEvent,
+    /// The rates were updated, as at each epoch of WEBRC.
+    Rates {
+        /// The rate that the protocol aims at.
+        target: Rate,
+        /// The rate at which packets arrive, averaged.
+        received: Rate,
+        /// The loss event probability that goes into the TCP equation.
+        loss_probability: f64,
+    },
+    /// The start-up phase is over.
+    SlowStartEnded(SlowStartEnd),
+    /// The session ended, for this reason.
+    Ended(EndReason),
+}
+
+/// The four ways out of WEBRC's start-up (RFC 3738 section 3.2.2.6).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum SlowStartEnd {
+    /// A packet was lost.
+    Loss,
+    /// The time from a join to its first packet rose sharply: a queue is filling.
+    RttIncrease,
+    /// The highest rate of the receiver or of the session is reached.
+    MaximumRate,
+    /// The last join did not raise the reception rate as it should.
+    RateShortfall,
+}
+
+/// Why a session ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// No packet came for this long (RFC 3738 section 3.2.3.8).
+    NoPackets(Duration),
+    /// Packets came, but the time slot index stood still for this long (RFC 3738 section 3.2.3.8).
+    NoTimeSlotChange(Duration),
+    /// Most packets of the base channel were lost although no wave was joined (RFC 3738 section 3.2.1).
+    BaseChannelLoss,
+}

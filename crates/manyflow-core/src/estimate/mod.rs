@@ -1,0 +1,3 @@
+//! Estimates that more than one protocol needs.
+
+pub mod tcp_equation;

@@ -1,0 +1,56 @@
+//! WEBRC: Wave and Equation Based Rate Control. One source, many receivers, each at the rate of its own path.
+//!
+//! Sources: Luby, Goyal, Skaria, Horn, "Wave and Equation Based Rate Control Using Multicast Round Trip Time" (SIGCOMM
+//! 2002), called the paper here, and RFC 3738, which has the details that the paper omits.
+//!
+//! The [`Sender`] cuts time into slots of TSD seconds and sends on a base channel and T wave channels. A wave starts high and
+//! falls by P per slot, and a new one starts in each slot:
+//!
+//! ```text
+//!   rate                                      A Receiver raises its rate by joining the next wave earlier in
+//!    |\    \    \    \    wave N-1             its descent than it joined the last one, and lowers it by not
+//!    | \    \    \    \   ...                  joining: what it has decays by itself. So leaves may be slow.
+//!    |  '.   '.   '.   '. wave 1
+//!    |    '-._ '-._ '-._  wave 0    base: BCR, falling to P BCR within each slot
+//!    +----+----+----+----+----> time slots
+//!
+//!   Receiver:  base joined --first packet--> start-up --loss, RTT rise, maximum or shortfall--> normal --silence--> ended
+//! ```
+//!
+//! At the end of each epoch a receiver joins the next wave if the rate then stays within its target: that of a TCP at the
+//! loss event rate and the multicast round-trip time (from a join to the first packet of its wave) that it measures.
+//!
+//! | file | what it holds | RFC 3738 | paper |
+//! |---|---|---|---|
+//! | `config.rs` | session parameters, N, Q, T, L | 3.1.1 | Table 1, Eq. (3) |
+//! | `wave.rs` | a wave's shape, the times of its packets | 3.1.2 | Fig. 1 |
+//! | `sender.rs` | the sender | 3.1.2 | 3 |
+//! | `receiver/` | the receiver, its epochs and its decision to join | 3.2 | 3.1-3.3, Table 2 |
+//! | `loss.rs`, `rtt.rs` | LOSSP and ARTT | 3.2.2.1, 3.2.2.2 | appendix |
+//! | `sequence.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
+//! | `wire.rs` | the CCI field | 5 | |
+//!
+//! Deviations and choices, with their reasons:
+//!
+//! - The shape of a wave's first two slots is worked out in `wave.rs`; the report that RFC 3738 cites for it is lost.
+//! - The join time-out of section 3.2.3.7 is never below three packet spacings of the wave: on a path whose round trip is
+//!   much shorter than that, the RFC's value can expire before the first packet can have come.
+//! - A time slot index that runs ahead of the receiver's own clock by more than two slots and a second is not believed.
+//! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at the end of the next epoch.
+//! - Rates of an epoch are taken over the time that it really lasted, since a live timer is never exact.
+
+mod config;
+mod loss;
+mod receiver;
+mod rtt;
+mod sender;
+mod sequence;
+mod wave;
+mod wire;
+
+pub use config::{ConfigError, Session, SessionConfig};
+pub use loss::LossConfig;
+pub use receiver::{Receiver, ReceiverConfig, ReceiverConfigError, Status, TargetRule, Weights};
+pub use sender::Sender;
+pub use wave::Wave;
+pub use wire::{Cci, CciFormat};

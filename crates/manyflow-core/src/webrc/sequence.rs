@@ -1,0 +1,164 @@
+//! Which packets of a channel are missing, told from its sequence numbers (RFC 3738 section 3.2.3.4).
+//!
+//! A gap is not taken for loss at once: it stays pending until the receiver says that it has waited long enough, and a
+//! packet that comes late closes its part of the gap. That is the RFC's "simple misordering".
+
+/// How many packets back a gap can stay pending; what is farther back is lost at once.
+const WINDOW: u64 = 64;
+
+/// The sequence numbers of one channel.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    /// How many sequence numbers there are.
+    modulus: u64,
+    /// The number after the highest seen; `None` before the first packet.
+    expected: Option<u64>,
+    /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
+    missing: u64,
+}
+
+/// What a packet's number told.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The first of the channel since it was joined.
+    First,
+    /// The number that was expected.
+    InOrder,
+    /// Numbers before it are missing: pending, or given up as too far back.
+    Gap {
+        /// How many were given up.
+        lost: u64,
+    },
+    /// A late packet that closes a pending gap.
+    Late,
+    /// A number that was there before, or that was given up.
+    Duplicate,
+}
+
+impl Sequence {
+    /// A channel whose numbers run from 0 to `modulus - 1`.
+    pub(super) fn new(modulus: u64) -> Sequence {
+        Sequence {
+            modulus,
+            expected: None,
+            missing: 0,
+        }
+    }
+
+    /// Takes a packet's number; it must be below the modulus.
+    pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
+        let Some(expected) = self.expected else {
+            self.expected = Some((psn + 1) % self.modulus);
+            return Arrival::First;
+        };
+        let ahead = (psn + self.modulus - expected) % self.modulus;
+        if ahead < self.modulus / 2 {
+            self.expected = Some((psn + 1) % self.modulus);
+            let lost = self.advance(ahead) + self.shift(1);
+            let in_order = ahead == 0 && lost == 0;
+            return if in_order {
+                Arrival::InOrder
+            } else {
+                Arrival::Gap { lost }
+            };
+        }
+        let back = self.modulus - ahead - 1;
+        let bit = if back < WINDOW { 1 << back } else { 0 };
+        if self.missing & bit == 0 {
+            return Arrival::Duplicate;
+        }
+        self.missing &= !bit;
+        Arrival::Late
+    }
+
+    /// Marks what lies between the last packet and the end of the wave as missing: a wave's last packet has the highest
+    /// number, so losses at its end show (section 3.1.2). Returns how many were lost beyond doubt.
+    pub(super) fn on_end_of_wave(&mut self) -> u64 {
+        match self.expected.replace(0) {
+            // The number after the last packet of a wave is 0.
+            None | Some(0) => 0,
+            Some(expected) => self.advance(self.modulus - expected),
+        }
+    }
+
+    /// Gives the pending numbers up; returns how many they were.
+    pub(super) fn give_up(&mut self) -> u64 {
+        u64::from(core::mem::take(&mut self.missing).count_ones())
+    }
+
+    /// Moves on by `gap` missing numbers; returns how many do not fit the window.
+    fn advance(&mut self, gap: u64) -> u64 {
+        let pending = gap.min(WINDOW - 1);
+        let pushed_out = self.shift(gap);
+        self.missing |= (1 << pending) - 1;
+        pushed_out + gap - pending
+    }
+
+    /// Shifts the window; returns how many missing numbers fell out of it.
+    fn shift(&mut self, by: u64) -> u64 {
+        let before = self.missing.count_ones();
+        self.missing = if by < WINDOW { self.missing << by } else { 0 };
+        u64::from(before - self.missing.count_ones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_gap_is_pending_until_given_up() {
+        let mut sequence = Sequence::new(1 << 16);
+        assert_eq!(sequence.on_packet(65_530), Arrival::First);
+        assert_eq!(sequence.on_packet(65_533), Arrival::Gap { lost: 0 });
+        assert_eq!(sequence.on_packet(65_531), Arrival::Late);
+        assert_eq!(sequence.on_packet(65_531), Arrival::Duplicate);
+        assert_eq!(sequence.give_up(), 1);
+        assert_eq!(sequence.on_packet(65_532), Arrival::Duplicate);
+    }
+
+    #[test]
+    fn packets_lost_at_the_end_of_a_wave_are_missed() {
+        let mut sequence = Sequence::new(1 << 16);
+        sequence.on_packet(65_530);
+        assert_eq!(sequence.on_end_of_wave(), 0);
+        assert_eq!(sequence.on_packet(65_535), Arrival::Late);
+        assert_eq!(sequence.give_up(), 4);
+        let mut whole = Sequence::new(1 << 16);
+        whole.on_packet(65_535);
+        assert_eq!(whole.on_end_of_wave() + whole.give_up(), 0);
+    }
+
+    proptest! {
+        /// Sent numbers, each lost, delayed by a few places or repeated: every number is either received or lost, once.
+        #[test]
+        fn each_number_is_received_or_lost_once(faults in prop::collection::vec(0..12usize, 1..400), start in 0u64..1000) {
+            let modulus = 1000;
+            // The first packet arrives, and first: what came before it would be unknown.
+            let mut arrivals: Vec<(usize, u64)> = vec![(0, start)];
+            for (i, fault) in faults.iter().enumerate().skip(1) {
+                let psn = (start + i as u64) % modulus;
+                match *fault {
+                    0 => {}
+                    late @ 1..=5 => arrivals.push((i * 10 + late * 15, psn)),
+                    6 => arrivals.extend([(i * 10, psn), (i * 10 + 25, psn)]),
+                    _ => arrivals.push((i * 10, psn)),
+                }
+            }
+            arrivals.sort();
+            let mut sequence = Sequence::new(modulus);
+            let (mut received, mut lost) = (0, 0);
+            for (_, psn) in &arrivals {
+                match sequence.on_packet(*psn) {
+                    Arrival::Gap { lost: n } => { lost += n; received += 1; }
+                    Arrival::Duplicate => {}
+                    _ => received += 1,
+                }
+            }
+            lost += sequence.give_up();
+            let span = sequence.expected.map_or(0, |expected| (expected + modulus - start) % modulus);
+            prop_assert_eq!(received + lost, span);
+        }
+    }
+}
