@@ -67,7 +67,13 @@ impl GatewayConfig {
     /// The defaults, for one relay and IP version.
     pub fn new(relay: RelayAddress, family: Family) -> Self {
         let (initial_timeout, maximum_timeout) = (Duration::from_secs(1), Duration::from_secs(120));
-        Self { relay, family, initial_timeout, maximum_timeout, attempts_max: 4 }
+        Self {
+            relay,
+            family,
+            initial_timeout,
+            maximum_timeout,
+            attempts_max: 4,
+        }
     }
 }
 
@@ -172,7 +178,11 @@ impl Gateway {
         if !group.is_multicast() {
             return Err(JoinError::NotMulticast(group));
         }
-        if [Some(group), source].into_iter().flatten().any(|ip| Family::of(ip) != family) {
+        if [Some(group), source]
+            .into_iter()
+            .flatten()
+            .any(|ip| Family::of(ip) != family)
+        {
             return Err(JoinError::Family(family));
         }
         if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
@@ -195,20 +205,48 @@ impl Gateway {
     }
 
     /// Takes in what arrived from `from`. A packet of a flow that is joined comes back, its payload borrowed.
-    pub fn handle_datagram<'a>(&mut self, now: Time, from: SocketAddr, datagram: &'a [u8]) -> Option<(Flow, &'a [u8])> {
+    pub fn handle_datagram<'a>(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        datagram: &'a [u8],
+    ) -> Option<(Flow, &'a [u8])> {
         if from != self.relay {
             return None;
         }
         match Message::decode(datagram).ok()? {
             Message::MulticastData { datagram } => {
-                return decode_udp(datagram).ok().filter(|(flow, _)| self.subscriptions.cover(*flow));
+                return decode_udp(datagram)
+                    .ok()
+                    .filter(|(flow, _)| self.subscriptions.cover(*flow));
             }
-            Message::RelayAdvertisement { nonce, relay } if self.phase == Phase::Discovering { nonce } => {
+            Message::RelayAdvertisement { nonce, relay }
+                if self.phase == Phase::Discovering { nonce } =>
+            {
                 self.handle_advertisement(now, relay);
             }
-            Message::MembershipQuery { limit, mac, nonce, query, gateway } if self.phase == Phase::Requesting { nonce } => {
-                if let Some(query) = GeneralQuery::decode(query).ok().filter(|query| query.family == self.config.family) {
-                    self.handle_query(now, limit, query, Grant { mac, nonce, gateway, robustness: query.robustness });
+            Message::MembershipQuery {
+                limit,
+                mac,
+                nonce,
+                query,
+                gateway,
+            } if self.phase == Phase::Requesting { nonce } => {
+                if let Some(query) = GeneralQuery::decode(query)
+                    .ok()
+                    .filter(|query| query.family == self.config.family)
+                {
+                    self.handle_query(
+                        now,
+                        limit,
+                        query,
+                        Grant {
+                            mac,
+                            nonce,
+                            gateway,
+                            robustness: query.robustness,
+                        },
+                    );
                 }
             }
             _ => {}
@@ -232,7 +270,9 @@ impl Gateway {
         self.subscriptions.leave_all(self.robustness());
         self.repeat_at = None;
         self.phase = match self.grant {
-            Some(grant) => Phase::Closing { left: grant.robustness },
+            Some(grant) => Phase::Closing {
+                left: grant.robustness,
+            },
             None => Phase::Closed,
         };
         self.deadline = now;
@@ -261,7 +301,10 @@ impl Gateway {
 
     /// When to call [`handle_timeout`](Self::handle_timeout); `None` once closed.
     pub fn poll_timeout(&self) -> Option<Time> {
-        (!self.is_closed()).then(|| self.repeat_at.map_or(self.deadline, |repeat| repeat.min(self.deadline)))
+        (!self.is_closed()).then(|| {
+            self.repeat_at
+                .map_or(self.deadline, |repeat| repeat.min(self.deadline))
+        })
     }
 
     /// Does what is due: attempts, refreshes, repetitions. Does nothing before its time.
@@ -286,7 +329,9 @@ impl Gateway {
         match self.config.relay {
             RelayAddress::Discovery(address) => {
                 self.relay = address;
-                self.phase = Phase::Discovering { nonce: self.rng.random() };
+                self.phase = Phase::Discovering {
+                    nonce: self.rng.random(),
+                };
                 self.attempt(now);
             }
             RelayAddress::Unicast(_) => self.request(now),
@@ -295,7 +340,9 @@ impl Gateway {
 
     /// Starts a membership update cycle (RFC 7450, section 5.2.3.5).
     fn request(&mut self, now: Time) {
-        self.phase = Phase::Requesting { nonce: self.rng.random() };
+        self.phase = Phase::Requesting {
+            nonce: self.rng.random(),
+        };
         self.attempt(now);
     }
 
@@ -303,16 +350,26 @@ impl Gateway {
     fn attempt(&mut self, now: Time) {
         match self.phase {
             Phase::Discovering { nonce } => self.transmit(&Message::RelayDiscovery { nonce }),
-            Phase::Requesting { nonce } => self.transmit(&Message::Request { nonce, family: self.config.family }),
+            Phase::Requesting { nonce } => self.transmit(&Message::Request {
+                nonce,
+                family: self.config.family,
+            }),
             _ => {}
         }
         self.deadline = now + self.backoff();
     }
 
     fn backoff(&mut self) -> Duration {
-        let GatewayConfig { initial_timeout, maximum_timeout, .. } = self.config;
+        let GatewayConfig {
+            initial_timeout,
+            maximum_timeout,
+            ..
+        } = self.config;
         let factor = 2u32.saturating_pow(self.attempts);
-        let longest = initial_timeout.saturating_mul(factor).min(maximum_timeout).max(initial_timeout);
+        let longest = initial_timeout
+            .saturating_mul(factor)
+            .min(maximum_timeout)
+            .max(initial_timeout);
         self.rng.random_range(initial_timeout..=longest)
     }
 
@@ -346,7 +403,10 @@ impl Gateway {
     fn handle_query(&mut self, now: Time, limit: bool, query: GeneralQuery, grant: Grant) {
         if limit && self.grant.is_none() {
             // It would ignore the joins. Ask again later, and as rarely as if it were silent.
-            self.attempts = self.attempts.max(self.config.attempts_max).saturating_add(1);
+            self.attempts = self
+                .attempts
+                .max(self.config.attempts_max)
+                .saturating_add(1);
             self.lose_relay(LossReason::Full);
             self.deadline = now + self.backoff();
             return;
@@ -365,7 +425,11 @@ impl Gateway {
     /// Ends the tunnel to the address of an old grant, so that the relay does not send to it any more (RFC 7450, section 5.2.3.7).
     fn tear_down(&mut self, grant: Grant) {
         if let Some(gateway) = grant.gateway {
-            self.transmit(&Message::Teardown { mac: grant.mac, nonce: grant.nonce, gateway });
+            self.transmit(&Message::Teardown {
+                mac: grant.mac,
+                nonce: grant.nonce,
+                gateway,
+            });
         }
     }
 
@@ -380,7 +444,11 @@ impl Gateway {
             let changed = self.subscriptions.changed();
             self.send_changes(&changed);
         }
-        self.phase = if left > 1 { Phase::Closing { left: left - 1 } } else { Phase::Closed };
+        self.phase = if left > 1 {
+            Phase::Closing { left: left - 1 }
+        } else {
+            Phase::Closed
+        };
         self.deadline = now + self.repeat_interval();
     }
 
@@ -400,7 +468,10 @@ impl Gateway {
     }
 
     fn send_changes(&mut self, subscriptions: &[Subscription]) {
-        let records: Vec<_> = subscriptions.iter().filter_map(|&each| self.subscriptions.change_record(each)).collect();
+        let records: Vec<_> = subscriptions
+            .iter()
+            .filter_map(|&each| self.subscriptions.change_record(each))
+            .collect();
         self.send_records(&records);
         self.subscriptions.reported(subscriptions);
     }
@@ -412,26 +483,41 @@ impl Gateway {
     }
 
     fn repeat_interval(&mut self) -> Duration {
-        self.rng.random_range(Duration::ZERO..UNSOLICITED_REPORT_INTERVAL)
+        self.rng
+            .random_range(Duration::ZERO..UNSOLICITED_REPORT_INTERVAL)
     }
 
     fn send_records(&mut self, records: &[GroupRecord]) {
-        let Some(Grant { mac, nonce, .. }) = self.grant else { return };
+        let Some(Grant { mac, nonce, .. }) = self.grant else {
+            return;
+        };
         for records in records.chunks(RECORDS_PER_REPORT) {
             let mut report = Vec::new();
-            Report { family: self.config.family, records: records.to_vec() }.encode(&mut report);
-            self.transmit(&Message::MembershipUpdate { mac, nonce, report: &report });
+            Report {
+                family: self.config.family,
+                records: records.to_vec(),
+            }
+            .encode(&mut report);
+            self.transmit(&Message::MembershipUpdate {
+                mac,
+                nonce,
+                report: &report,
+            });
         }
     }
 
     fn transmit(&mut self, message: &Message) {
         let mut contents = Vec::new();
         message.encode(&mut contents);
-        self.transmits.push_back(Transmit { destination: self.relay, contents });
+        self.transmits.push_back(Transmit {
+            destination: self.relay,
+            contents,
+        });
     }
 
     fn robustness(&self) -> u8 {
-        self.grant.map_or(DEFAULT_ROBUSTNESS, |grant| grant.robustness)
+        self.grant
+            .map_or(DEFAULT_ROBUSTNESS, |grant| grant.robustness)
     }
 
     fn is_closing(&self) -> bool {

@@ -31,7 +31,9 @@ pub mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 
-pub use self::gateway::{Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress};
+pub use self::gateway::{
+    Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress,
+};
 pub use self::relay::{Relay, RelayConfig, RelayCounters};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.

@@ -70,7 +70,7 @@ impl Default for RelayConfig {
 impl RelayConfig {
     /// How long a join lasts without refresh: Group Membership Interval (RFC 3376, section 8.4).
     fn membership_interval(&self) -> Duration {
-        self.query_interval * self.robustness.into() + QUERY_RESPONSE_INTERVAL
+        self.query_interval * self.robustness.clamp(1, 7).into() + QUERY_RESPONSE_INTERVAL
     }
 }
 
@@ -110,7 +110,10 @@ impl Relay {
     pub fn new(now: Time, config: RelayConfig, flows: Vec<Flow>, seed: [u8; 32]) -> Self {
         let mut flows_of_group = BTreeMap::<_, Vec<_>>::new();
         for (index, flow) in flows.iter().enumerate() {
-            flows_of_group.entry(flow.group.ip()).or_default().push(index);
+            flows_of_group
+                .entry(flow.group.ip())
+                .or_default()
+                .push(index);
         }
         Self {
             config,
@@ -130,7 +133,13 @@ impl Relay {
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
             Ok(Message::RelayDiscovery { nonce }) => {
-                self.reply(from, &Message::RelayAdvertisement { nonce, relay: local.to_canonical() });
+                self.reply(
+                    from,
+                    &Message::RelayAdvertisement {
+                        nonce,
+                        relay: local.to_canonical(),
+                    },
+                );
             }
             Ok(Message::Request { nonce, family }) => self.answer_request(from, nonce, family),
             Ok(Message::MembershipUpdate { mac, nonce, report }) => {
@@ -138,7 +147,11 @@ impl Relay {
                     self.handle_report(now, from, report);
                 }
             }
-            Ok(Message::Teardown { mac, nonce, gateway }) => {
+            Ok(Message::Teardown {
+                mac,
+                nonce,
+                gateway,
+            }) => {
                 if self.authenticates(mac, gateway, nonce) {
                     self.tunnels.remove(gateway);
                 }
@@ -164,7 +177,14 @@ impl Relay {
         if self.tunnels.is_idle(flow) {
             return Ok(());
         }
-        let Self { config, flows, tunnels, data, counters, .. } = self;
+        let Self {
+            config,
+            flows,
+            tunnels,
+            data,
+            counters,
+            ..
+        } = self;
         data.clear();
         data.extend_from_slice(&data_header());
         encode_udp(&flows[flow], payload, data)?;
@@ -186,14 +206,19 @@ impl Relay {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Time {
-        self.next_expiry.map_or(self.secret.deadline(), |expiry| expiry.min(self.secret.deadline()))
+        self.next_expiry.map_or(self.secret.deadline(), |expiry| {
+            expiry.min(self.secret.deadline())
+        })
     }
 
     /// Ends joins that were not refreshed, and renews the secret. Does nothing before its time.
     pub fn handle_timeout(&mut self, now: Time) {
         self.secret.handle_timeout(now);
         if self.next_expiry.is_some_and(|expiry| expiry <= now) {
-            self.next_expiry = self.tunnels.expire(now).map(|next| next.max(now + EXPIRY_GRANULARITY));
+            self.next_expiry = self
+                .tunnels
+                .expire(now)
+                .map(|next| next.max(now + EXPIRY_GRANULARITY));
         }
     }
 
@@ -215,17 +240,39 @@ impl Relay {
     fn reply(&mut self, destination: SocketAddr, message: &Message) {
         let mut contents = Vec::new();
         message.encode(&mut contents);
-        self.reply = Some(Transmit { destination, contents });
+        self.reply = Some(Transmit {
+            destination,
+            contents,
+        });
     }
 
     fn answer_request(&mut self, from: SocketAddr, nonce: u32, family: Family) {
-        let RelayConfig { robustness, query_interval, gateways_max, .. } = self.config;
+        let RelayConfig {
+            robustness,
+            query_interval,
+            gateways_max,
+            ..
+        } = self.config;
         let mut query = Vec::new();
-        GeneralQuery { family, robustness, query_interval }.encode(&mut query);
+        GeneralQuery {
+            family,
+            robustness,
+            query_interval,
+        }
+        .encode(&mut query);
         let gateway = GatewayAddress::from(from);
         let limit = self.tunnels.len() >= gateways_max && !self.tunnels.contains(gateway);
         let mac = self.secret.mac(gateway, nonce);
-        self.reply(from, &Message::MembershipQuery { limit, mac, nonce, query: &query, gateway: Some(gateway) });
+        self.reply(
+            from,
+            &Message::MembershipQuery {
+                limit,
+                mac,
+                nonce,
+                query: &query,
+                gateway: Some(gateway),
+            },
+        );
     }
 
     fn authenticates(&mut self, mac: ResponseMac, gateway: GatewayAddress, nonce: u32) -> bool {
@@ -236,7 +283,10 @@ impl Relay {
 
     fn handle_report(&mut self, now: Time, from: SocketAddr, report: &[u8]) {
         match Report::decode(report) {
-            Ok(report) => report.records.iter().for_each(|record| self.handle_record(now, from, record)),
+            Ok(report) => report
+                .records
+                .iter()
+                .for_each(|record| self.handle_record(now, from, record)),
             Err(_) => self.counters.ignored += 1,
         }
     }
@@ -245,7 +295,12 @@ impl Relay {
     /// (RFC 7450, section 5.3.1); otherwise as in RFC 3376, section 6.4.
     fn handle_record(&mut self, now: Time, from: SocketAddr, record: &GroupRecord) {
         let mut touched = false;
-        for flow in self.flows_of_group.get(&record.group).cloned().unwrap_or_default() {
+        for flow in self
+            .flows_of_group
+            .get(&record.group)
+            .cloned()
+            .unwrap_or_default()
+        {
             let listed = record.sources.contains(&self.flows[flow].source.ip());
             let wanted = wanted(record.kind, listed);
             touched |= wanted.is_some();
@@ -264,7 +319,9 @@ impl Relay {
         let gateway = GatewayAddress::from(from);
         if !self.tunnels.contains(gateway) && !self.has_room_for(gateway) {
             self.counters.gateways_refused += 1;
-        } else if !self.tunnels.has_joined(gateway, flow) && self.tunnels.joined(gateway) >= self.config.joins_per_gateway_max {
+        } else if !self.tunnels.has_joined(gateway, flow)
+            && self.tunnels.joined(gateway) >= self.config.joins_per_gateway_max
+        {
             self.counters.joins_refused += 1;
         } else {
             let lapses = now + self.config.membership_interval();

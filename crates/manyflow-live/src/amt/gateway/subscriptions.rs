@@ -44,7 +44,8 @@ impl Subscriptions {
 
     /// Drops the leaves still to be reported: there is no relay any more that knows of these joins.
     pub(super) fn forget_leaves(&mut self) {
-        self.changed.retain(|subscription, _| self.joined.contains(subscription));
+        self.changed
+            .retain(|subscription, _| self.joined.contains(subscription));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,8 +55,13 @@ impl Subscriptions {
     /// Whether packets of a flow are wanted, or were until a moment ago: then more may be on their way.
     pub(super) fn cover(&self, flow: Flow) -> bool {
         let of_source = Subscription::from(flow);
-        let of_any = Subscription { source: None, ..of_source };
-        [of_source, of_any].iter().any(|wanted| self.joined.contains(wanted) || self.changed.contains_key(wanted))
+        let of_any = Subscription {
+            source: None,
+            ..of_source
+        };
+        [of_source, of_any]
+            .iter()
+            .any(|wanted| self.joined.contains(wanted) || self.changed.contains_key(wanted))
     }
 
     /// Subscriptions with reports outstanding.
@@ -82,33 +88,68 @@ impl Subscriptions {
     /// State-Change Record of a subscription. None where the group is received from any source, before and after.
     pub(super) fn change_record(&self, subscription: Subscription) -> Option<GroupRecord> {
         let group = subscription.group;
-        let from_any = self.joined.contains(&Subscription { source: None, group });
+        let from_any = self.joined.contains(&Subscription {
+            source: None,
+            group,
+        });
         let (kind, sources) = match subscription.source {
             Some(_) if from_any => return None,
-            Some(source) if self.joined.contains(&subscription) => (RecordType::Allow, vec![source]),
+            Some(source) if self.joined.contains(&subscription) => {
+                (RecordType::Allow, vec![source])
+            }
             Some(source) => (RecordType::Block, vec![source]),
             None if from_any => (RecordType::ToExclude, Vec::new()),
             None => (RecordType::ToInclude, self.sources(group)),
         };
-        Some(GroupRecord { kind, group, sources })
+        Some(GroupRecord {
+            kind,
+            group,
+            sources,
+        })
     }
 
     /// Current-State Records of all groups.
     pub(super) fn state_records(&self) -> Vec<GroupRecord> {
-        let groups: BTreeSet<_> = self.joined.iter().map(|subscription| subscription.group).collect();
-        groups.into_iter().map(|group| self.state_record(group)).collect()
+        let groups: BTreeSet<_> = self
+            .joined
+            .iter()
+            .map(|subscription| subscription.group)
+            .collect();
+        groups
+            .into_iter()
+            .map(|group| self.state_record(group))
+            .collect()
     }
 
     fn state_record(&self, group: IpAddr) -> GroupRecord {
-        if self.joined.contains(&Subscription { source: None, group }) {
-            GroupRecord { kind: RecordType::IsExclude, group, sources: Vec::new() }
+        if self.joined.contains(&Subscription {
+            source: None,
+            group,
+        }) {
+            GroupRecord {
+                kind: RecordType::IsExclude,
+                group,
+                sources: Vec::new(),
+            }
         } else {
-            GroupRecord { kind: RecordType::IsInclude, group, sources: self.sources(group) }
+            GroupRecord {
+                kind: RecordType::IsInclude,
+                group,
+                sources: self.sources(group),
+            }
         }
     }
 
     fn sources(&self, group: IpAddr) -> Vec<IpAddr> {
-        let of_group = self.joined.range(Subscription { group, source: None }..);
-        of_group.take_while(|joined| joined.group == group).filter_map(|joined| joined.source).collect()
+        let of_group = self.joined.range(
+            Subscription {
+                group,
+                source: None,
+            }..,
+        );
+        of_group
+            .take_while(|joined| joined.group == group)
+            .filter_map(|joined| joined.source)
+            .collect()
     }
 }

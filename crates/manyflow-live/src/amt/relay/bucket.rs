@@ -23,7 +23,8 @@ impl Bucket {
         if self.paid_until > now + BURST {
             return false;
         }
-        let cost = Duration::from_nanos(bytes as u64 * 8 * 1_000_000_000 / rate.bits_per_s().max(1));
+        let cost =
+            Duration::from_nanos(bytes as u64 * 8 * 1_000_000_000 / rate.bits_per_s().max(1));
         self.paid_until = self.paid_until.max(now) + cost;
         true
     }

@@ -28,7 +28,14 @@ impl Secret {
     pub(super) fn new(now: Time, seed: [u8; 32], lifetime: Duration, overlap: Duration) -> Self {
         let mut rng = StdRng::from_seed(seed);
         let current = rng.random();
-        Self { rng, current, previous: None, changed_at: now, lifetime, overlap }
+        Self {
+            rng,
+            current,
+            previous: None,
+            changed_at: now,
+            lifetime,
+            overlap,
+        }
     }
 
     /// When the secret is to be changed, or the previous one forgotten.
@@ -58,7 +65,9 @@ impl Secret {
     /// Whether a MAC is one that this relay gave to this gateway, lately.
     pub(super) fn verifies(&self, given: ResponseMac, gateway: GatewayAddress, nonce: u32) -> bool {
         given == mac(&self.current, gateway, nonce)
-            || self.previous.is_some_and(|previous| given == mac(&previous, gateway, nonce))
+            || self
+                .previous
+                .is_some_and(|previous| given == mac(&previous, gateway, nonce))
     }
 }
 

@@ -30,7 +30,11 @@ pub(super) struct Tunnels {
 
 impl Tunnels {
     pub(super) fn new(flows: usize) -> Self {
-        Self { tunnels: Slab::new(), keys: BTreeMap::new(), listeners: vec![Vec::new(); flows] }
+        Self {
+            tunnels: Slab::new(),
+            keys: BTreeMap::new(),
+            listeners: vec![Vec::new(); flows],
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,17 +59,25 @@ impl Tunnels {
 
     /// Flows that a gateway has joined.
     pub(super) fn joined(&self, gateway: GatewayAddress) -> usize {
-        self.keys.get(&gateway).map_or(0, |&key| self.tunnels[key].flows.len())
+        self.keys
+            .get(&gateway)
+            .map_or(0, |&key| self.tunnels[key].flows.len())
     }
 
     pub(super) fn has_joined(&self, gateway: GatewayAddress, flow: usize) -> bool {
-        self.keys.get(&gateway).is_some_and(|&key| self.tunnels[key].flows.contains_key(&flow))
+        self.keys
+            .get(&gateway)
+            .is_some_and(|&key| self.tunnels[key].flows.contains_key(&flow))
     }
 
     /// Adds or refreshes a join. A gateway that is not known yet becomes known.
     pub(super) fn join(&mut self, now: Time, address: SocketAddr, flow: usize, lapses: Time) {
         let key = *self.keys.entry(address.into()).or_insert_with(|| {
-            self.tunnels.insert(Tunnel { address, bucket: Bucket::new(now), flows: BTreeMap::new() })
+            self.tunnels.insert(Tunnel {
+                address,
+                bucket: Bucket::new(now),
+                flows: BTreeMap::new(),
+            })
         });
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
@@ -74,7 +86,9 @@ impl Tunnels {
 
     /// Ends a join, and the gateway's state with its last one.
     pub(super) fn leave(&mut self, gateway: GatewayAddress, flow: usize) {
-        let Some(&key) = self.keys.get(&gateway) else { return };
+        let Some(&key) = self.keys.get(&gateway) else {
+            return;
+        };
         if self.tunnels[key].flows.remove(&flow).is_some() {
             self.listeners[flow].retain(|&listener| listener != key);
         }
@@ -85,7 +99,9 @@ impl Tunnels {
 
     /// Forgets a gateway.
     pub(super) fn remove(&mut self, gateway: GatewayAddress) {
-        let Some(key) = self.keys.remove(&gateway) else { return };
+        let Some(key) = self.keys.remove(&gateway) else {
+            return;
+        };
         for &flow in self.tunnels.remove(key).flows.keys() {
             self.listeners[flow].retain(|&listener| listener != key);
         }
@@ -96,11 +112,21 @@ impl Tunnels {
         let lapsed: Vec<_> = self
             .tunnels
             .iter()
-            .flat_map(|(_, tunnel)| tunnel.flows.iter().map(|(&flow, &at)| (GatewayAddress::from(tunnel.address), flow, at)))
+            .flat_map(|(_, tunnel)| {
+                tunnel
+                    .flows
+                    .iter()
+                    .map(|(&flow, &at)| (GatewayAddress::from(tunnel.address), flow, at))
+            })
             .filter(|&(_, _, at)| at <= now)
             .collect();
-        lapsed.into_iter().for_each(|(gateway, flow, _)| self.leave(gateway, flow));
-        self.tunnels.iter().flat_map(|(_, tunnel)| tunnel.flows.values().copied()).min()
+        lapsed
+            .into_iter()
+            .for_each(|(gateway, flow, _)| self.leave(gateway, flow));
+        self.tunnels
+            .iter()
+            .flat_map(|(_, tunnel)| tunnel.flows.values().copied())
+            .min()
     }
 
     /// Whether nobody listens to a flow.
@@ -110,6 +136,8 @@ impl Tunnels {
 
     /// Visits each gateway that has joined a flow.
     pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
-        self.listeners[flow].iter().for_each(|&key| visit(&mut self.tunnels[key]));
+        self.listeners[flow]
+            .iter()
+            .for_each(|&key| visit(&mut self.tunnels[key]));
     }
 }
