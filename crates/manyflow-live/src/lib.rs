@@ -1,5 +1,6 @@
 //! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
 
+pub mod amt;
 pub mod clock;
 pub mod last_mile;
 pub mod load;

@@ -1,0 +1,526 @@
+//! The gateway: joins flows at a relay and takes their packets out of the tunnel (RFC 7450, section 5.2).
+//!
+//! ```text
+//!               Relay Advertisement           Membership Query
+//!  Discovering ---------------------> Requesting --------------> Granted
+//!      ^  (only where asked for)        ^   |  ^                    |
+//!      |                                |   |  +--------------------+  each query interval
+//!      +--------------------------------+---+  no answer to several attempts: the relay is lost
+//! ```
+//!
+//! From the first Membership Query on, until the relay is lost, joins and leaves travel at once, also while a refresh is under way: the last
+//! query's MAC stays good. What was joined before is reported with the query's answer.
+
+mod subscriptions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use manyflow_core::time::Time;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use thiserror::Error;
+
+use self::subscriptions::Subscriptions;
+use super::ip::decode_udp;
+use super::membership::{DEFAULT_ROBUSTNESS, GeneralQuery, GroupRecord, Report};
+use super::wire::{GatewayAddress, Message, ResponseMac};
+use super::{Family, Flow, Subscription, Transmit};
+
+/// Longest time between two reports of the same change (RFC 3376, section 8.11), and between two Teardowns (RFC 7450, section 5.2.3.7.2).
+const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Group records in one report. With one source each they fit the 1,280 bytes that any IPv6 path carries.
+const RECORDS_PER_REPORT: usize = 32;
+
+/// Subscriptions at a time: more than any session has, and few enough that each group's sources fit one record.
+const SUBSCRIPTIONS_MAX: usize = 1024;
+
+/// How a gateway finds its relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayAddress {
+    /// The relay's own address, as a session description gives it: nothing is left to discover, the handshake starts at once.
+    Unicast(SocketAddr),
+    /// A discovery address, such as an anycast address: the relay's answer tells its own address (RFC 7450, section 5.2.3.4).
+    Discovery(SocketAddr),
+}
+
+/// Where a gateway gets what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// The relay.
+    pub relay: RelayAddress,
+    /// IP version of the multicast flows; the tunnel's own may differ. A gateway speaks either IGMPv3 or MLDv2 (RFC 7450, section 5.2.2).
+    pub family: Family,
+    /// First wait for an answer, and least of the later ones. Default 1 s (RFC 7450, section 5.2.3.5.3).
+    pub initial_timeout: Duration,
+    /// Longest wait for an answer. Default 120 s (RFC 7450, section 5.2.3.5.3).
+    pub maximum_timeout: Duration,
+    /// Discoveries or Requests without answer after which the relay counts as lost. Default 4: 4 s to 15 s with the default timeouts.
+    pub attempts_max: u32,
+}
+
+impl GatewayConfig {
+    /// The defaults, for one relay and IP version.
+    pub fn new(relay: RelayAddress, family: Family) -> Self {
+        let (initial_timeout, maximum_timeout) = (Duration::from_secs(1), Duration::from_secs(120));
+        Self {
+            relay,
+            family,
+            initial_timeout,
+            maximum_timeout,
+            attempts_max: 4,
+        }
+    }
+}
+
+/// What became of the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayEvent {
+    /// A relay has answered: joins reach it from now on.
+    Ready,
+    /// There is no relay, for this reason. The gateway goes on trying, more and more slowly; [`Ready`](Self::Ready) tells of success.
+    RelayLost(LossReason),
+}
+
+/// Why a gateway has no relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// It does not answer.
+    Silent,
+    /// It takes no more gateways (L flag, RFC 7450, section 5.1.4.4).
+    Full,
+}
+
+/// Why something cannot be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum JoinError {
+    /// The group is a unicast address.
+    #[error("{0} is no multicast group: give one of 224.0.0.0/4 or ff00::/8")]
+    NotMulticast(IpAddr),
+    /// Group or source is of another IP version than the gateway's flows.
+    #[error("group and source must both be {0:?}: use a second gateway for the other IP version")]
+    Family(Family),
+    /// Too many subscriptions.
+    #[error("{SUBSCRIPTIONS_MAX} subscriptions are joined already: leave one first")]
+    TooMany,
+}
+
+/// What the last Membership Query granted.
+#[derive(Clone, Copy)]
+struct Grant {
+    mac: ResponseMac,
+    nonce: u32,
+    gateway: Option<GatewayAddress>,
+    robustness: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for a Relay Advertisement.
+    Discovering { nonce: u32 },
+    /// Waits for a Membership Query.
+    Requesting { nonce: u32 },
+    /// Has been answered; the deadline is the next refresh.
+    Granted,
+    /// Says goodbye, this many times more.
+    Closing { left: u8 },
+    /// Nothing is to be done any more.
+    Closed,
+}
+
+/// An AMT gateway. No clock and no socket: see [`driver`](super::driver).
+pub struct Gateway {
+    config: GatewayConfig,
+    rng: StdRng,
+    subscriptions: Subscriptions,
+    relay: SocketAddr,
+    phase: Phase,
+    deadline: Time,
+    repeat_at: Option<Time>,
+    attempts: u32,
+    grant: Option<Grant>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<GatewayEvent>,
+}
+
+impl Gateway {
+    /// A gateway that looks for its relay at once. `seed` makes the nonces: take it from the operating system.
+    pub fn new(now: Time, config: GatewayConfig, seed: [u8; 32]) -> Self {
+        let (RelayAddress::Unicast(relay) | RelayAddress::Discovery(relay)) = config.relay;
+        let mut gateway = Self {
+            config,
+            rng: StdRng::from_seed(seed),
+            subscriptions: Subscriptions::default(),
+            relay,
+            phase: Phase::Closed,
+            deadline: now,
+            repeat_at: None,
+            attempts: 0,
+            grant: None,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+        };
+        gateway.start(now);
+        gateway
+    }
+
+    /// Receives a group from now on. Once the relay has answered, the join travels at once, and again against loss.
+    ///
+    /// # Errors
+    /// Where the group is no multicast address, or of the wrong family, or too many are joined.
+    pub fn join(&mut self, now: Time, subscription: Subscription) -> Result<(), JoinError> {
+        let Subscription { group, source } = subscription;
+        let family = self.config.family;
+        if !group.is_multicast() {
+            return Err(JoinError::NotMulticast(group));
+        }
+        if [Some(group), source]
+            .into_iter()
+            .flatten()
+            .any(|ip| Family::of(ip) != family)
+        {
+            return Err(JoinError::Family(family));
+        }
+        if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return Err(JoinError::TooMany);
+        }
+        if !self.is_closing() && self.subscriptions.join(subscription, self.robustness()) {
+            self.report_changes(now, &[subscription]);
+        }
+        Ok(())
+    }
+
+    /// Receives a group no longer. Packets on their way are still handed out for a moment.
+    pub fn leave(&mut self, now: Time, subscription: Subscription) {
+        if self.subscriptions.leave(subscription, self.robustness()) {
+            self.report_changes(now, &[subscription]);
+        }
+        if self.grant.is_none() {
+            self.subscriptions.forget_leaves();
+        }
+    }
+
+    /// Takes in what arrived from `from`. A packet of a flow that is joined comes back, its payload borrowed.
+    pub fn handle_datagram<'a>(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        datagram: &'a [u8],
+    ) -> Option<(Flow, &'a [u8])> {
+        if from != self.relay {
+            return None;
+        }
+        match Message::decode(datagram).ok()? {
+            Message::MulticastData { datagram } => {
+                return decode_udp(datagram)
+                    .ok()
+                    .filter(|(flow, _)| self.subscriptions.cover(*flow));
+            }
+            Message::RelayAdvertisement { nonce, relay }
+                if self.phase == Phase::Discovering { nonce } =>
+            {
+                self.handle_advertisement(now, relay);
+            }
+            Message::MembershipQuery {
+                limit,
+                mac,
+                nonce,
+                query,
+                gateway,
+            } if self.phase == Phase::Requesting { nonce } => {
+                if let Some(query) = GeneralQuery::decode(query)
+                    .ok()
+                    .filter(|query| query.family == self.config.family)
+                {
+                    self.handle_query(
+                        now,
+                        limit,
+                        query,
+                        Grant {
+                            mac,
+                            nonce,
+                            gateway,
+                            robustness: query.robustness,
+                        },
+                    );
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Takes in that a message to the relay came back as undeliverable. Where no answer is awaited the relay is asked at once whether it still
+    /// lives; where one is, the usual attempts go on (RFC 7450, section 5.2.3.9).
+    pub fn handle_unreachable(&mut self, now: Time) {
+        if self.phase == Phase::Granted {
+            self.request(now);
+        }
+    }
+
+    /// Ends the tunnel: the relay is told, as often as it wished. [`is_closed`](Self::is_closed) tells when that is done.
+    pub fn close(&mut self, now: Time) {
+        if self.is_closing() {
+            return;
+        }
+        self.subscriptions.leave_all(self.robustness());
+        self.repeat_at = None;
+        self.phase = match self.grant {
+            Some(grant) => Phase::Closing {
+                left: grant.robustness,
+            },
+            None => Phase::Closed,
+        };
+        self.deadline = now;
+        self.handle_timeout(now);
+    }
+
+    /// Whether [`close`](Self::close) has done its work.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// The relay spoken to, or the discovery address as long as no relay is known.
+    pub fn relay(&self) -> SocketAddr {
+        self.relay
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<GatewayEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); `None` once closed.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        (!self.is_closed()).then(|| {
+            self.repeat_at
+                .map_or(self.deadline, |repeat| repeat.min(self.deadline))
+        })
+    }
+
+    /// Does what is due: attempts, refreshes, repetitions. Does nothing before its time.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.repeat_at.is_some_and(|at| at <= now) {
+            self.repeat_at = None;
+            let changed = self.subscriptions.changed();
+            self.report_changes(now, &changed);
+        }
+        if now >= self.deadline {
+            match self.phase {
+                Phase::Discovering { .. } | Phase::Requesting { .. } => self.retry(now),
+                Phase::Granted => self.request(now),
+                Phase::Closing { left } => self.say_goodbye(now, left),
+                Phase::Closed => {}
+            }
+        }
+    }
+
+    /// Looks for the relay from the beginning.
+    fn start(&mut self, now: Time) {
+        match self.config.relay {
+            RelayAddress::Discovery(address) => {
+                self.relay = address;
+                self.phase = Phase::Discovering {
+                    nonce: self.rng.random(),
+                };
+                self.attempt(now);
+            }
+            RelayAddress::Unicast(_) => self.request(now),
+        }
+    }
+
+    /// Starts a membership update cycle (RFC 7450, section 5.2.3.5).
+    fn request(&mut self, now: Time) {
+        self.phase = Phase::Requesting {
+            nonce: self.rng.random(),
+        };
+        self.attempt(now);
+    }
+
+    /// Sends the question of this phase, and waits for a random time that grows with the attempts (RFC 7450, section 5.2.3.5.3).
+    fn attempt(&mut self, now: Time) {
+        match self.phase {
+            Phase::Discovering { nonce } => self.transmit(&Message::RelayDiscovery { nonce }),
+            Phase::Requesting { nonce } => self.transmit(&Message::Request {
+                nonce,
+                family: self.config.family,
+            }),
+            _ => {}
+        }
+        self.deadline = now + self.backoff();
+    }
+
+    fn backoff(&mut self) -> Duration {
+        let GatewayConfig {
+            initial_timeout,
+            maximum_timeout,
+            ..
+        } = self.config;
+        let factor = 2u32.saturating_pow(self.attempts);
+        let longest = initial_timeout
+            .saturating_mul(factor)
+            .min(maximum_timeout)
+            .max(initial_timeout);
+        self.rng.random_range(initial_timeout..=longest)
+    }
+
+    fn retry(&mut self, now: Time) {
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts < self.config.attempts_max {
+            return self.attempt(now);
+        }
+        if self.attempts == self.config.attempts_max {
+            self.lose_relay(LossReason::Silent);
+        }
+        self.start(now);
+    }
+
+    fn lose_relay(&mut self, reason: LossReason) {
+        self.grant = None;
+        self.repeat_at = None;
+        self.subscriptions.forget_leaves();
+        self.events.push_back(GatewayEvent::RelayLost(reason));
+    }
+
+    fn handle_advertisement(&mut self, now: Time, relay: IpAddr) {
+        if relay.is_unspecified() || relay.is_multicast() {
+            return;
+        }
+        self.relay = SocketAddr::new(relay, self.relay.port());
+        self.attempts = 0;
+        self.request(now);
+    }
+
+    fn handle_query(&mut self, now: Time, limit: bool, query: GeneralQuery, grant: Grant) {
+        if limit && self.grant.is_none() {
+            // It would ignore the joins. Ask again later, and as rarely as if it were silent.
+            self.attempts = self
+                .attempts
+                .max(self.config.attempts_max)
+                .saturating_add(1);
+            self.lose_relay(LossReason::Full);
+            self.deadline = now + self.backoff();
+            return;
+        }
+        self.attempts = 0;
+        self.phase = Phase::Granted;
+        self.deadline = now + query.query_interval;
+        match self.grant.replace(grant) {
+            None => self.events.push_back(GatewayEvent::Ready),
+            Some(old) if old.gateway != grant.gateway => self.tear_down(old),
+            Some(_) => {}
+        }
+        self.report_state(now);
+    }
+
+    /// Ends the tunnel to the address of an old grant, so that the relay does not send to it any more (RFC 7450, section 5.2.3.7).
+    fn tear_down(&mut self, grant: Grant) {
+        if let Some(gateway) = grant.gateway {
+            self.transmit(&Message::Teardown {
+                mac: grant.mac,
+                nonce: grant.nonce,
+                gateway,
+            });
+        }
+    }
+
+    fn say_goodbye(&mut self, now: Time, left: u8) {
+        let Some(grant) = self.grant.filter(|_| left > 0) else {
+            self.phase = Phase::Closed;
+            return;
+        };
+        if grant.gateway.is_some() {
+            self.tear_down(grant);
+        } else {
+            let changed = self.subscriptions.changed();
+            self.send_changes(&changed);
+        }
+        self.phase = if left > 1 {
+            Phase::Closing { left: left - 1 }
+        } else {
+            Phase::Closed
+        };
+        self.deadline = now + self.repeat_interval();
+    }
+
+    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1).
+    fn report_state(&mut self, now: Time) {
+        let records = self.subscriptions.state_records();
+        self.send_records(&records);
+        self.subscriptions.reported_state();
+        self.schedule_repeat(now);
+    }
+
+    fn report_changes(&mut self, now: Time, subscriptions: &[Subscription]) {
+        if self.grant.is_some() {
+            self.send_changes(subscriptions);
+            self.schedule_repeat(now);
+        }
+    }
+
+    fn send_changes(&mut self, subscriptions: &[Subscription]) {
+        let records: Vec<_> = subscriptions
+            .iter()
+            .filter_map(|&each| self.subscriptions.change_record(each))
+            .collect();
+        self.send_records(&records);
+        self.subscriptions.reported(subscriptions);
+    }
+
+    fn schedule_repeat(&mut self, now: Time) {
+        if self.repeat_at.is_none() && !self.subscriptions.changed().is_empty() {
+            self.repeat_at = Some(now + self.repeat_interval());
+        }
+    }
+
+    fn repeat_interval(&mut self) -> Duration {
+        self.rng
+            .random_range(Duration::ZERO..UNSOLICITED_REPORT_INTERVAL)
+    }
+
+    fn send_records(&mut self, records: &[GroupRecord]) {
+        let Some(Grant { mac, nonce, .. }) = self.grant else {
+            return;
+        };
+        for records in records.chunks(RECORDS_PER_REPORT) {
+            let mut report = Vec::new();
+            Report {
+                family: self.config.family,
+                records: records.to_vec(),
+            }
+            .encode(&mut report);
+            self.transmit(&Message::MembershipUpdate {
+                mac,
+                nonce,
+                report: &report,
+            });
+        }
+    }
+
+    fn transmit(&mut self, message: &Message) {
+        let mut contents = Vec::new();
+        message.encode(&mut contents);
+        self.transmits.push_back(Transmit {
+            destination: self.relay,
+            contents,
+        });
+    }
+
+    fn robustness(&self) -> u8 {
+        self.grant
+            .map_or(DEFAULT_ROBUSTNESS, |grant| grant.robustness)
+    }
+
+    fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. } | Phase::Closed)
+    }
+}

@@ -1,0 +1,143 @@
+//! Which gateway receives which flow, from both sides: by gateway for joins, by flow for data.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use manyflow_core::time::Time;
+use slab::Slab;
+
+use super::bucket::Bucket;
+use crate::amt::wire::GatewayAddress;
+
+/// The state of one gateway. It exists while the gateway has joined something.
+pub(super) struct Tunnel {
+    /// Where its data goes.
+    pub(super) address: SocketAddr,
+    /// What bounds its data.
+    pub(super) bucket: Bucket,
+    /// Flows joined, each with the time at which the join lapses.
+    flows: BTreeMap<usize, Time>,
+}
+
+/// All gateways.
+///
+/// Invariant: `listeners[flow]` holds a tunnel's key exactly once if the tunnel's `flows` has the flow, and otherwise not at all.
+pub(super) struct Tunnels {
+    tunnels: Slab<Tunnel>,
+    keys: BTreeMap<GatewayAddress, usize>,
+    listeners: Vec<Vec<usize>>,
+}
+
+impl Tunnels {
+    pub(super) fn new(flows: usize) -> Self {
+        Self {
+            tunnels: Slab::new(),
+            keys: BTreeMap::new(),
+            listeners: vec![Vec::new(); flows],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    /// Joins over all gateways.
+    pub(super) fn joins(&self) -> usize {
+        self.listeners.iter().map(Vec::len).sum()
+    }
+
+    pub(super) fn contains(&self, gateway: GatewayAddress) -> bool {
+        self.keys.contains_key(&gateway)
+    }
+
+    /// Gateways with one IP address, on whatever port.
+    pub(super) fn with_ip(&self, ip: Ipv6Addr) -> usize {
+        let first = GatewayAddress { ip, port: 0 };
+        let last = GatewayAddress { ip, port: u16::MAX };
+        self.keys.range(first..=last).count()
+    }
+
+    /// Flows that a gateway has joined.
+    pub(super) fn joined(&self, gateway: GatewayAddress) -> usize {
+        self.keys
+            .get(&gateway)
+            .map_or(0, |&key| self.tunnels[key].flows.len())
+    }
+
+    pub(super) fn has_joined(&self, gateway: GatewayAddress, flow: usize) -> bool {
+        self.keys
+            .get(&gateway)
+            .is_some_and(|&key| self.tunnels[key].flows.contains_key(&flow))
+    }
+
+    /// Adds or refreshes a join. A gateway that is not known yet becomes known.
+    pub(super) fn join(&mut self, now: Time, address: SocketAddr, flow: usize, lapses: Time) {
+        let key = *self.keys.entry(address.into()).or_insert_with(|| {
+            self.tunnels.insert(Tunnel {
+                address,
+                bucket: Bucket::new(now),
+                flows: BTreeMap::new(),
+            })
+        });
+        if self.tunnels[key].flows.insert(flow, lapses).is_none() {
+            self.listeners[flow].push(key);
+        }
+    }
+
+    /// Ends a join, and the gateway's state with its last one.
+    pub(super) fn leave(&mut self, gateway: GatewayAddress, flow: usize) {
+        let Some(&key) = self.keys.get(&gateway) else {
+            return;
+        };
+        if self.tunnels[key].flows.remove(&flow).is_some() {
+            self.listeners[flow].retain(|&listener| listener != key);
+        }
+        if self.tunnels[key].flows.is_empty() {
+            self.remove(gateway);
+        }
+    }
+
+    /// Forgets a gateway.
+    pub(super) fn remove(&mut self, gateway: GatewayAddress) {
+        let Some(key) = self.keys.remove(&gateway) else {
+            return;
+        };
+        for &flow in self.tunnels.remove(key).flows.keys() {
+            self.listeners[flow].retain(|&listener| listener != key);
+        }
+    }
+
+    /// Ends the joins that have lapsed, and returns when the next one will.
+    pub(super) fn expire(&mut self, now: Time) -> Option<Time> {
+        let lapsed: Vec<_> = self
+            .tunnels
+            .iter()
+            .flat_map(|(_, tunnel)| {
+                tunnel
+                    .flows
+                    .iter()
+                    .map(|(&flow, &at)| (GatewayAddress::from(tunnel.address), flow, at))
+            })
+            .filter(|&(_, _, at)| at <= now)
+            .collect();
+        lapsed
+            .into_iter()
+            .for_each(|(gateway, flow, _)| self.leave(gateway, flow));
+        self.tunnels
+            .iter()
+            .flat_map(|(_, tunnel)| tunnel.flows.values().copied())
+            .min()
+    }
+
+    /// Whether nobody listens to a flow.
+    pub(super) fn is_idle(&self, flow: usize) -> bool {
+        self.listeners[flow].is_empty()
+    }
+
+    /// Visits each gateway that has joined a flow.
+    pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
+        self.listeners[flow]
+            .iter()
+            .for_each(|&key| visit(&mut self.tunnels[key]));
+    }
+}
