@@ -1,0 +1,136 @@
+//! The decoder thread: datagrams in, files out. Decoding and disks take their time; rate control must not wait for them.
+
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::thread;
+
+use bytes::Bytes;
+use manyflow_object::alc;
+use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
+use tokio::sync::{mpsc, watch};
+
+use crate::files::{FileError, Store};
+
+/// Datagrams that may wait for the decoder; more are dropped, as if the network had lost them. About 90 MB.
+const QUEUE: usize = 1 << 16;
+
+/// A file that is complete and on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDone {
+    /// Its path below the output folder.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Why files cannot be stored.
+#[derive(Debug, thiserror::Error)]
+pub enum DecoderError {
+    /// The disk or the folder.
+    #[error(transparent)]
+    Store(#[from] FileError),
+    /// Some files of the session can never be had here.
+    #[error("{0} of the session's files were refused; the log above says why")]
+    Refused(usize),
+    /// The sender stopped before everything was there.
+    #[error("the sender ended the session before all files were complete: ask for it to be sent again")]
+    Closed,
+}
+
+/// What the decoder tells.
+#[derive(Debug)]
+pub(super) enum News {
+    Done(FileDone),
+    /// Nothing more is to be received.
+    End(Result<(), DecoderError>),
+}
+
+/// The decoder's end that the network driver holds.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    input: mpsc::Sender<Bytes>,
+    pub(super) news: mpsc::UnboundedReceiver<News>,
+    pub(super) progress: watch::Receiver<Progress>,
+    /// Datagrams dropped because the decoder was behind.
+    pub(super) dropped: u64,
+}
+
+impl Decoder {
+    /// Starts the thread; files go below `output`. It ends when the decoder is dropped, or when all is done.
+    pub(super) fn start(receiver: ObjectReceiver, output: PathBuf) -> Result<Decoder, DecoderError> {
+        let store = Store::open(&output)?;
+        let (input, datagrams) = mpsc::channel(QUEUE);
+        let (told, news) = mpsc::unbounded_channel();
+        let (progress_told, progress) = watch::channel(receiver.progress());
+        let worker =
+            Worker { receiver, store, told, progress: progress_told, refused: Vec::new(), closed: false };
+        thread::spawn(move || worker.run(datagrams));
+        Ok(Decoder { input, news, progress, dropped: 0 })
+    }
+
+    pub(super) fn push(&mut self, datagram: Bytes) {
+        if self.input.try_send(datagram).is_err() {
+            self.dropped += 1;
+        }
+    }
+}
+
+struct Worker {
+    receiver: ObjectReceiver,
+    store: Store,
+    told: mpsc::UnboundedSender<News>,
+    progress: watch::Sender<Progress>,
+    /// Kinds of refusal that were logged.
+    refused: Vec<Discriminant<manyflow_object::error::ReceiveError>>,
+    closed: bool,
+}
+
+impl Worker {
+    fn run(mut self, mut datagrams: mpsc::Receiver<Bytes>) {
+        while let Some(datagram) = datagrams.blocking_recv() {
+            self.take(&datagram);
+            if let Some(end) = self.handle_events() {
+                self.progress.send_replace(self.receiver.progress());
+                // The driver may have gone.
+                let _ = self.told.send(News::End(end));
+                return;
+            }
+            if datagrams.is_empty() {
+                self.progress.send_replace(self.receiver.progress());
+            }
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8]) {
+        // The driver has decoded it before, to read the congestion control information.
+        let Ok(packet) = alc::Packet::decode(datagram) else { return };
+        if let Err(error) = self.receiver.handle_packet(&packet) {
+            let kind = discriminant(&error);
+            if !self.refused.contains(&kind) {
+                self.refused.push(kind);
+                tracing::warn!("{error} (said once; more are counted)");
+            }
+        }
+    }
+
+    /// Stores what is complete; says so when nothing more is to come.
+    fn handle_events(&mut self) -> Option<Result<(), DecoderError>> {
+        while let Some(event) = self.receiver.poll_event() {
+            match event {
+                ObjectEvent::ObjectComplete { name, content, .. } => {
+                    if let Err(error) = self.store.write(&name, &content) {
+                        return Some(Err(error.into()));
+                    }
+                    let bytes = content.len() as u64;
+                    let _ = self.told.send(News::Done(FileDone { name, bytes }));
+                }
+                ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
+                ObjectEvent::AllComplete { refused: 0 } => return Some(Ok(())),
+                ObjectEvent::AllComplete { refused } => return Some(Err(DecoderError::Refused(refused))),
+                ObjectEvent::SessionClosed => self.closed = true,
+                event => tracing::debug!("{event:?}"),
+            }
+        }
+        self.closed.then_some(Err(DecoderError::Closed))
+    }
+}

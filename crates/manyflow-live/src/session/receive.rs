@@ -1,0 +1,313 @@
+//! The receiving driver: joins and leaves what WEBRC says, and hands what arrives to the decoder.
+
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, ReceiverConfigError, Session};
+use manyflow_core::{Action, Channel, EndReason, Endpoint, Event, Header, Packet, Time};
+use manyflow_object::alc;
+use manyflow_object::error::PacketError;
+use manyflow_object::receiver::{self as object, ObjectReceiver};
+use tokio::sync::watch;
+
+use super::decoder::{Decoder, DecoderError, FileDone, News};
+use super::session_of;
+use super::transport::{Inlet, TransportError};
+use crate::clock::Clock;
+pub use super::transport::Route;
+use crate::sdp::SessionDescription;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is to be received, and how.
+#[derive(Clone, Debug)]
+pub struct ReceiveConfig {
+    /// The session.
+    pub description: SessionDescription,
+    /// How packets get here.
+    pub route: Route,
+    /// The rate control's own parameters; the description's epoch goes where none is given.
+    pub webrc: webrc::ReceiverConfig,
+    /// Files appear below this folder.
+    pub output: PathBuf,
+    /// Most bytes of symbols held for unfinished files.
+    pub memory_max: u64,
+    /// For how long a silent session is joined again and again before it is given up.
+    pub patience: Duration,
+}
+
+/// Why a session was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The description's parameters contradict each other.
+    #[error("the session description is of no use: {0}")]
+    Session(#[from] ConfigError),
+    /// A parameter of the rate control is out of range.
+    #[error(transparent)]
+    Config(#[from] ReceiverConfigError),
+    /// No way to the sender.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Files cannot be had or stored.
+    #[error(transparent)]
+    Decoder(#[from] DecoderError),
+    /// Nothing comes.
+    #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?", .after.as_secs())]
+    Silent {
+        /// For how long.
+        after: Duration,
+        /// How packets would get here.
+        via: String,
+    },
+    /// Packets come, but the session cannot go on.
+    #[error("the session cannot go on: {0}")]
+    Ended(&'static str),
+    /// The caller stopped it.
+    #[error("stopped before all files were complete")]
+    Stopped,
+}
+
+/// What a receiver has done so far.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Progress {
+    /// Files and symbols.
+    pub objects: object::Progress,
+    /// The rate control; `None` until the first packet, and between two joins of a session that fell silent.
+    pub webrc: Option<webrc::Status>,
+    /// Packets received and lost over all joins.
+    pub packets: PacketCounts,
+    /// The most waves that were joined at a time.
+    pub waves_max: u32,
+}
+
+/// Counts of packets.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Received on joined channels, in the session's own format.
+    pub received: u64,
+    /// Lost, told from sequence numbers.
+    pub lost: u64,
+    /// Datagrams that were no packets of the session.
+    pub refused: u64,
+    /// Datagrams dropped here because decoding was behind.
+    pub behind: u64,
+}
+
+impl PacketCounts {
+    /// The fraction of packets that was lost, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        self.lost as f64 / (self.received + self.lost).max(1) as f64
+    }
+}
+
+/// A session that was received.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The files, in the order in which they were completed.
+    pub files: Vec<FileDone>,
+    /// From the first join to the last file.
+    pub elapsed: Duration,
+    /// The last progress.
+    pub progress: Progress,
+}
+
+/// Receives a session until all its files are on disk, telling `told` how far it is.
+///
+/// # Errors
+/// See [`ReceiveError`]; files that are complete stay where they are.
+pub async fn receive(
+    config: ReceiveConfig,
+    told: watch::Sender<Progress>,
+    stop: impl Future<Output = ()>,
+) -> Result<Received, ReceiveError> {
+    let mut driver = Driver::start(config, told).await?;
+    let result = driver.run(stop).await;
+    driver.leave().await;
+    result?;
+    let elapsed = driver.clock.now() - Time::ZERO;
+    Ok(Received { files: driver.files, elapsed, progress: driver.progress })
+}
+
+struct Driver {
+    config: ReceiveConfig,
+    session: Arc<Session>,
+    webrc: Arc<webrc::ReceiverConfig>,
+    clock: Clock,
+    now: Time,
+    endpoint: Receiver,
+    inlet: Inlet,
+    decoder: Decoder,
+    files: Vec<FileDone>,
+    progress: Progress,
+    /// Counts of the joins before this one.
+    before: PacketCounts,
+    told: watch::Sender<Progress>,
+    next_report: Time,
+    last_packet: Time,
+    /// Kinds of malformed packets that were logged.
+    malformed: Vec<Discriminant<PacketError>>,
+}
+
+impl Driver {
+    async fn start(config: ReceiveConfig, told: watch::Sender<Progress>) -> Result<Driver, ReceiveError> {
+        let session = Arc::new(session_of(&config.description.webrc)?);
+        let mut webrc = config.webrc.clone();
+        webrc.epoch.get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
+        let webrc = Arc::new(webrc);
+        let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
+        let mut limits = object::ReceiverConfig::new(config.description.tsi);
+        limits.memory_max = config.memory_max;
+        let decoder = Decoder::start(ObjectReceiver::new(limits), config.output.clone())?;
+        let inlet = Inlet::open(&config.description, &config.route).await?;
+        Ok(Driver {
+            config,
+            session,
+            webrc,
+            clock: Clock::start(),
+            now: Time::ZERO,
+            endpoint,
+            inlet,
+            decoder,
+            files: Vec::new(),
+            progress: Progress::default(),
+            before: PacketCounts::default(),
+            told,
+            next_report: Time::ZERO,
+            last_packet: Time::ZERO,
+            malformed: Vec::new(),
+        })
+    }
+
+    async fn run(&mut self, stop: impl Future<Output = ()>) -> Result<(), ReceiveError> {
+        tokio::pin!(stop);
+        loop {
+            self.now = self.clock.now().max(self.now);
+            if self.endpoint.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.endpoint.handle_timeout(self.now);
+            }
+            self.drain_endpoint()?;
+            self.report_if_due();
+            let due = self.endpoint.poll_timeout();
+            tokio::select! {
+                biased;
+                () = &mut stop => return Err(ReceiveError::Stopped),
+                news = self.decoder.news.recv() => match news {
+                    Some(News::Done(file)) => self.files.push(file),
+                    Some(News::End(end)) => {
+                        self.report();
+                        return Ok(end?);
+                    }
+                    None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
+                },
+                received = self.inlet.recv() => {
+                    let (datagram, at) = received?;
+                    self.on_datagram(datagram, at);
+                }
+                () = self.clock.sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Feeds the rate control with the header, the decoder with the whole.
+    fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
+        let decoded = alc::Packet::decode(&datagram);
+        let cci = match &decoded {
+            Ok(packet) if packet.tsi() == self.config.description.tsi => Cci::decode(packet.cci()),
+            Ok(_) => None,
+            Err(error) => {
+                self.log_once(error);
+                None
+            }
+        };
+        let Some(cci) = cci.filter(|cci| cci.format == self.session.cci_format()) else {
+            self.progress.packets.refused += 1;
+            return;
+        };
+        self.now = self.clock.time_of(at).max(self.now);
+        self.last_packet = self.now;
+        self.endpoint.handle_packet(self.now, &Packet {
+            channel: Channel { session: 0, number: cci.channel },
+            header: Header::Webrc(cci),
+            payload_bytes: datagram.len() as u32 - cci.wire_bytes(),
+        });
+        self.decoder.push(datagram);
+    }
+
+    fn log_once(&mut self, error: &PacketError) {
+        let kind = discriminant(error);
+        if !self.malformed.contains(&kind) {
+            self.malformed.push(kind);
+            tracing::warn!("a datagram from the session's source is no packet of it: {error} (said once; more are counted)");
+        }
+    }
+
+    fn drain_endpoint(&mut self) -> Result<(), ReceiveError> {
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            match action {
+                Action::Join(channel) => self.inlet.join(channel.number)?,
+                Action::Leave(channel) => self.inlet.leave(channel.number)?,
+                Action::Send(_) => unreachable!("WEBRC's receivers send nothing"),
+            }
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            tracing::trace!("{} {event:?}", self.now);
+            if let Event::Ended(reason) = event {
+                self.on_ended(reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A session that fell silent is joined again, for as long as patience lasts.
+    fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
+        match reason {
+            EndReason::NoPackets(_) => {}
+            EndReason::NoTimeSlotChange(_) => return Err(ReceiveError::Ended("its time slots stand still")),
+            EndReason::BaseChannelLoss => {
+                return Err(ReceiveError::Ended("the path loses most packets even at the lowest rate"));
+            }
+        }
+        let after = self.now - self.last_packet;
+        if after >= self.config.patience {
+            return Err(ReceiveError::Silent { after, via: self.inlet.to_string() });
+        }
+        tracing::warn!("the session is silent; joining it again");
+        self.before = self.progress.packets;
+        self.endpoint = Receiver::new(Arc::clone(&self.session), Arc::clone(&self.webrc), 0, self.now)?;
+        Ok(())
+    }
+
+    fn report_if_due(&mut self) {
+        if self.now >= self.next_report {
+            self.next_report = self.now + PROGRESS_INTERVAL;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.progress.objects = *self.decoder.progress.borrow();
+        self.progress.webrc = self.endpoint.status();
+        self.progress.packets.behind = self.decoder.dropped;
+        if let Some(status) = self.progress.webrc {
+            self.progress.packets.received = self.before.received + status.packets_received;
+            self.progress.packets.lost = self.before.lost + status.packets_lost;
+            self.progress.waves_max = self.progress.waves_max.max(status.waves);
+        }
+        self.told.send_replace(self.progress);
+    }
+
+    async fn leave(&mut self) {
+        self.endpoint.leave();
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            if let Action::Leave(channel) = action {
+                // The session is over: a socket that cannot leave is closed anyway.
+                let _ = self.inlet.leave(channel.number);
+            }
+        }
+        self.inlet.close().await;
+    }
+}

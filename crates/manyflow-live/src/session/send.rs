@@ -1,0 +1,145 @@
+//! The sending driver: paces the packets of a session onto its outlets.
+
+use std::time::Duration;
+
+use manyflow_core::webrc::{Cci, Sender, Session};
+use manyflow_core::{Action, Endpoint, Header, Packet, Time};
+use manyflow_object::sender::ObjectSender;
+use tokio::sync::watch;
+
+use super::transport::Outlets;
+use crate::clock::Clock;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Copies of the packet that ends the session: some get lost.
+const CLOSE_COPIES: u32 = 5;
+const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a sender has done so far.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendProgress {
+    /// Packets handed to an outlet.
+    pub packets: u64,
+    /// Their UDP payload in bytes.
+    pub bytes: u64,
+    /// Packets that nobody had joined, and that were therefore not made.
+    pub unwanted: u64,
+    /// Packets that came too late to be sent, because the machine was busy or suspended.
+    pub skipped: u64,
+    /// Packets that an outlet had no room for.
+    pub blocked: u64,
+    /// Gateways of the AMT relay.
+    pub gateways: usize,
+}
+
+/// The sending end of a session on the network.
+pub struct SessionSender {
+    clock: Clock,
+    endpoint: Sender,
+    objects: ObjectSender,
+    outlets: Outlets,
+    datagram: Vec<u8>,
+    progress: SendProgress,
+    told: watch::Sender<SendProgress>,
+    last_base: Option<Cci>,
+}
+
+impl SessionSender {
+    /// A sender that starts with its first time slot at once.
+    pub fn new(session: Session, objects: ObjectSender, outlets: Outlets) -> SessionSender {
+        SessionSender {
+            clock: Clock::start(),
+            endpoint: Sender::new(session, 0, Time::ZERO),
+            datagram: Vec::with_capacity(objects.datagram_length()),
+            objects,
+            outlets,
+            progress: SendProgress::default(),
+            told: watch::Sender::new(SendProgress::default()),
+            last_base: None,
+        }
+    }
+
+    /// Where progress is told, several times a second.
+    pub fn progress(&self) -> watch::Receiver<SendProgress> {
+        self.told.subscribe()
+    }
+
+    /// Sends until `stop` is ready, then tells receivers that the session is over.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> SendProgress {
+        tokio::pin!(stop);
+        let mut next_report = Time::ZERO;
+        loop {
+            let now = self.clock.now();
+            self.send_due(now);
+            if now >= next_report {
+                next_report = now + PROGRESS_INTERVAL;
+                self.report();
+            }
+            tokio::select! {
+                () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
+                () = &mut stop => break,
+            }
+        }
+        self.close().await;
+        self.report();
+        self.progress
+    }
+
+    fn send_due(&mut self, now: Time) {
+        self.endpoint.handle_timeout(now);
+        while let Some(action) = self.endpoint.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.send(&packet);
+            }
+        }
+    }
+
+    fn send(&mut self, packet: &Packet) {
+        let Header::Webrc(cci) = packet.header;
+        if !self.outlets.wants(cci.channel) {
+            self.progress.unwanted += 1;
+            return;
+        }
+        let (field, length) = cci.encode();
+        self.datagram.clear();
+        let session = self.endpoint.session();
+        let base = u32::from(cci.channel) == session.wave_channels();
+        // The first packet of each slot is one that every receiver gets: it carries the table of files.
+        if base && cci.psn % session.base_packets_per_slot() == 0 {
+            self.objects.next_fdt_datagram(&field[..length], &mut self.datagram);
+        } else {
+            self.objects.next_datagram(cci.channel, &field[..length], &mut self.datagram);
+        }
+        if base {
+            self.last_base = Some(cci);
+        }
+        self.emit(cci.channel);
+    }
+
+    fn emit(&mut self, channel: u16) {
+        self.progress.packets += 1;
+        self.progress.bytes += self.datagram.len() as u64;
+        if !self.outlets.send(channel, &self.datagram) {
+            self.progress.blocked += 1;
+        }
+    }
+
+    fn report(&mut self) {
+        self.progress.skipped = self.endpoint.skipped();
+        self.progress.gateways = self.outlets.gateways();
+        self.told.send_replace(self.progress);
+    }
+
+    /// The close-session flag goes to the base channel, which every receiver has joined (RFC 5651 section 5.1).
+    async fn close(&mut self) {
+        let Some(cci) = self.last_base else { return };
+        let (field, length) = cci.encode();
+        for _ in 0..CLOSE_COPIES {
+            self.datagram.clear();
+            self.objects.close_datagram(&field[..length], &mut self.datagram);
+            self.emit(cci.channel);
+            tokio::time::sleep(CLOSE_INTERVAL).await;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The ways that a session's datagrams can take: IP multicast, or an AMT tunnel where there is no multicast.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::amt::driver::{GatewayClient, RelayServer};
+use crate::amt::{Flow, JoinError, RelayAddress, Subscription};
+use crate::multicast::{
+    Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, is_source_specific,
+};
+use crate::sdp::SessionDescription;
+
+/// Why a transport does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// A multicast socket.
+    #[error(transparent)]
+    Multicast(#[from] MulticastError),
+    /// A group that the gateway refuses.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The gateway's socket.
+    #[error("cannot reach the relay {relay}: {cause}")]
+    Relay {
+        /// Its address, as it was given.
+        relay: String,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A socket that failed while receiving.
+    #[error("receiving failed: {0}")]
+    Receive(#[from] io::Error),
+}
+
+/// Where a sender's datagrams go: to multicast groups, to the gateways of a relay, or to both.
+#[derive(Debug)]
+pub struct Outlets {
+    /// The groups, by channel number.
+    groups: Vec<Flow>,
+    multicast: Option<MulticastSender>,
+    relay: Option<RelayServer>,
+}
+
+impl Outlets {
+    /// The outlets of the session that `description` tells of.
+    pub fn new(
+        description: &SessionDescription,
+        multicast: Option<MulticastSender>,
+        relay: Option<RelayServer>,
+    ) -> Outlets {
+        Outlets { groups: flows(description), multicast, relay }
+    }
+
+    /// Whether anyone could receive this channel now.
+    pub(super) fn wants(&self, channel: u16) -> bool {
+        self.multicast.is_some() || self.relay.as_ref().is_some_and(|relay| relay.is_joined(channel.into()))
+    }
+
+    /// Hands a datagram over; `false` where an outlet had no room for it.
+    pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) -> bool {
+        let flow = self.groups[usize::from(channel)];
+        let sent = self.multicast.as_ref().is_none_or(|socket| socket.try_send(flow.group.ip(), datagram).is_ok());
+        let relayed = self.relay.as_mut().is_none_or(|relay| relay.forward(channel.into(), datagram));
+        sent && relayed
+    }
+
+    pub(super) fn gateways(&self) -> usize {
+        self.relay.as_ref().map_or(0, RelayServer::gateways)
+    }
+}
+
+/// The flow of each channel, by its number.
+pub fn flows(description: &SessionDescription) -> Vec<Flow> {
+    let source = SocketAddr::new(description.source, description.port);
+    let groups = (0..description.channels()).map_while(|channel| description.group(channel));
+    groups.map(|group| Flow { source, group: SocketAddr::new(group, description.port) }).collect()
+}
+
+/// How packets get to a receiver.
+#[derive(Clone, Debug)]
+pub enum Route {
+    /// IP multicast, by this interface or the one that the routes say.
+    Multicast(Option<Interface>),
+    /// An AMT relay, as `host:port`.
+    Relay(String),
+}
+
+/// The receiving end of a transport.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    groups: Vec<Flow>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Multicast(MulticastReceiver),
+    Tunnel(GatewayClient, String),
+}
+
+impl Inlet {
+    pub(super) async fn open(description: &SessionDescription, route: &Route) -> Result<Inlet, TransportError> {
+        let kind = match route {
+            Route::Multicast(interface) => Kind::Multicast(MulticastReceiver::open(ReceiverConfig {
+                source: description.source,
+                port: description.port,
+                interface: interface.clone(),
+            })?),
+            Route::Relay(relay) => Kind::Tunnel(connect(relay, description).await?, relay.clone()),
+        };
+        Ok(Inlet { groups: flows(description), kind })
+    }
+
+    pub(super) fn join(&mut self, channel: u16) -> Result<(), TransportError> {
+        let flow = self.groups[usize::from(channel)];
+        match &mut self.kind {
+            Kind::Multicast(socket) => Ok(socket.join(flow.group.ip())?),
+            Kind::Tunnel(gateway, _) => Ok(gateway.join(subscription(flow))?),
+        }
+    }
+
+    pub(super) fn leave(&mut self, channel: u16) -> Result<(), TransportError> {
+        let flow = self.groups[usize::from(channel)];
+        match &mut self.kind {
+            Kind::Multicast(socket) => socket.leave(flow.group.ip())?,
+            Kind::Tunnel(gateway, _) => gateway.leave(subscription(flow)),
+        }
+        Ok(())
+    }
+
+    /// The next datagram, and when it arrived. Cancel safe.
+    pub(super) async fn recv(&mut self) -> Result<(Bytes, Instant), TransportError> {
+        match &mut self.kind {
+            Kind::Multicast(socket) => {
+                let datagram = socket.recv().await?;
+                Ok((datagram.payload, datagram.received_at))
+            }
+            Kind::Tunnel(gateway, _) => {
+                let datagram = gateway.recv().await?;
+                Ok((datagram.payload, datagram.received_at))
+            }
+        }
+    }
+
+    /// Says goodbye to the relay.
+    pub(super) async fn close(&mut self) {
+        if let Kind::Tunnel(gateway, _) = &mut self.kind {
+            gateway.close().await;
+        }
+    }
+}
+
+impl fmt::Display for Inlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Multicast(_) => write!(f, "multicast"),
+            Kind::Tunnel(_, relay) => write!(f, "the relay {relay}"),
+        }
+    }
+}
+
+/// Source-specific where the group's range says so, as on a multicast socket.
+fn subscription(flow: Flow) -> Subscription {
+    let source = is_source_specific(flow.group.ip()).then_some(flow.source.ip());
+    Subscription { group: flow.group.ip(), source }
+}
+
+async fn connect(relay: &str, description: &SessionDescription) -> Result<GatewayClient, TransportError> {
+    let failed = |cause| TransportError::Relay { relay: relay.to_owned(), cause };
+    let mut addresses = tokio::net::lookup_host(relay).await.map_err(failed)?;
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let address = addresses.next().ok_or_else(unknown).map_err(failed)?;
+    let family = crate::amt::Family::of(description.source);
+    GatewayClient::connect(RelayAddress::Unicast(address), family).await.map_err(failed)
+}

@@ -1,0 +1,125 @@
+//! `--set NAME=VALUE`: the parameters of WEBRC by the names that RFC 3738 gives them.
+
+use anyhow::{Context, Result, bail};
+use manyflow_core::units::parse_duration;
+use manyflow_core::webrc::{CciFormat, ReceiverConfig, SessionConfig, TargetRule, Weights};
+
+/// Sets what `send --set` names.
+///
+/// # Errors
+/// Where a name is unknown or a value cannot be read; the message lists what is there.
+pub fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result<()> {
+    for (name, value) in split(assignments)? {
+        match name {
+            "TSD" => config.time_slot = parse_duration(value)?,
+            "QD" => config.quiescence = parse_duration(value)?,
+            "BCR" => config.base_rate_packets_per_s = number(name, value)?,
+            "P" => config.decrease = number(name, value)?,
+            "N" => config.active_slots = Some(value.parse().with_context(|| wrong(name, value))?),
+            "constant" => config.constant_aggregate = yes(name, value)?,
+            "CCI" => {
+                config.cci_format = Some(match value {
+                    "short" => CciFormat::Short,
+                    "long" => CciFormat::Long,
+                    _ => bail!("{}: `short` or `long`", wrong(name, value)),
+                });
+            }
+            _ => bail!("--set {name}: a sender has TSD, QD, BCR, P, N, CCI and constant"),
+        }
+    }
+    Ok(())
+}
+
+/// Sets what `recv --set` names.
+///
+/// # Errors
+/// Where a name is unknown or a value cannot be read; the message lists what is there.
+pub fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
+    for (name, value) in split(assignments)? {
+        match name {
+            "EL" => config.epoch = Some(parse_duration(value)?),
+            "Nu" => config.loss.nu = number(name, value)?,
+            "Delta" => config.loss.delta = number(name, value)?,
+            "Alpha" => config.alpha = number(name, value)?,
+            "SSMINR" => config.slow_start_minimum_packets_per_s = Some(number(name, value)?),
+            "weights" => config.normal_weights = Some(weights(name, value)?),
+            "start-up-weights" => config.start_up_weights = Some(weights(name, value)?),
+            "target" => {
+                config.target_rule = match value {
+                    "rfc" => TargetRule::Rfc,
+                    "paper" => TargetRule::Paper,
+                    _ => bail!("{}: `rfc` or `paper`", wrong(name, value)),
+                };
+            }
+            "shortfall-check" => config.shortfall_check = yes(name, value)?,
+            "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
+            "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
+            "reorder" => config.reorder_packets = value.parse().with_context(|| wrong(name, value))?,
+            "join-timeout" => config.join_timeout = Some(parse_duration(value)?),
+            "silence-timeout" => config.silence_timeout = Some(parse_duration(value)?),
+            "slot-timeout" => config.slot_timeout = Some(parse_duration(value)?),
+            _ => bail!(
+                "--set {name}: a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
+                 shortfall-check, falling-rate-check, rtt-increase-factor, reorder, join-timeout, silence-timeout \
+                 and slot-timeout"
+            ),
+        }
+    }
+    Ok(())
+}
+
+fn split(assignments: &[String]) -> Result<Vec<(&str, &str)>> {
+    let pair = |text: &'_ String| format!("--set {text}: write it as NAME=VALUE");
+    assignments.iter().map(|text| text.split_once('=').with_context(|| pair(text))).collect()
+}
+
+fn wrong(name: &str, value: &str) -> String {
+    format!("--set {name}={value} cannot be read")
+}
+
+fn number(name: &str, value: &str) -> Result<f64> {
+    value.parse().with_context(|| wrong(name, value))
+}
+
+fn yes(name: &str, value: &str) -> Result<bool> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => bail!("{}: `yes` or `no`", wrong(name, value)),
+    }
+}
+
+/// Beta and Zeta, as `0.1,0.07`.
+fn weights(name: &str, value: &str) -> Result<Weights> {
+    let (beta, zeta) = value.split_once(',').with_context(|| format!("{}: Beta,Zeta", wrong(name, value)))?;
+    Ok(Weights { beta: number(name, beta)?, zeta: number(name, zeta)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_can_be_set_by_name() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut session = SessionConfig::lan("10Mbit/s".parse().unwrap());
+        set_session(&mut session, &words("TSD=2s QD=30s BCR=2 P=0.5 N=9 CCI=long constant=no")).unwrap();
+        assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
+        let mut receiver = ReceiverConfig::default();
+        let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
+                   shortfall-check=no falling-rate-check=no rtt-increase-factor=2 reorder=0 join-timeout=1s \
+                   silence-timeout=5s slot-timeout=9s";
+        set_receiver(&mut receiver, &all.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        assert_eq!(receiver.normal_weights, Some(Weights { beta: 0.1, zeta: 0.2 }));
+        assert_eq!(receiver.target_rule, TargetRule::Paper);
+    }
+
+    #[test]
+    fn unknown_names_and_values_are_told() {
+        let mut session = SessionConfig::lan("10Mbit/s".parse().unwrap());
+        for (text, part) in [("TDS=1s", "TSD"), ("TSD", "NAME=VALUE"), ("CCI=tiny", "short"), ("P=x", "P=x")] {
+            let error = format!("{:#}", set_session(&mut session, &[text.to_owned()]).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
