@@ -38,7 +38,7 @@ pub struct ReceiverConfig {
     pub interface: Option<Interface>,
 }
 
-/// A datagram as it arrived.
+/// A datagram as it arrived. Which channel it belongs to is for its header to say.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The UDP payload.
@@ -212,8 +212,9 @@ impl MulticastReceiver {
 }
 
 impl Member {
-    /// Every socket is bound to the same port, and `MULTICAST_ALL` is off: by default Linux hands a socket the
-    /// datagrams of whatever groups anybody on the host has joined.
+    /// All sockets of the pool, and of other receivers on this host, share the port: `SO_REUSEADDR` lets them, and each
+    /// gets its own copy. `MULTICAST_ALL` is off because Linux otherwise hands a socket the datagrams of whatever groups
+    /// anybody on the host has joined.
     fn open(config: &ReceiverConfig) -> Result<Self, MulticastError> {
         let (any, domain) = match config.source {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
