@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{TwoHosts, address};
 use manyflow_live::multicast::{
-    Interface, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
+    Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
 use tokio::runtime;
 use tokio::time::timeout;
@@ -46,15 +46,17 @@ fn receiver(source: &str) -> MulticastReceiver {
     .unwrap()
 }
 
-/// Runs `work` on the receiving host, in a runtime of its own.
+/// Runs `work` in a runtime of its own, on this thread: a new socket belongs to the namespace of the thread.
+fn in_runtime(work: impl AsyncFnOnce()) {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work());
+}
+
 fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
-    hosts.on_receiver(|| {
-        runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work())
-    });
+    hosts.on_receiver(|| in_runtime(work));
 }
 
 /// Everything that was sent before `sender` sends a marker to `group`, counted by payload. The link keeps the order
@@ -206,6 +208,36 @@ fn groups_are_joined_and_left_many_times() {
     });
 }
 
+/// On one host, over the link's interface or with no link at all (IPv4 only: IPv6 has no multicast route there).
+#[test]
+fn a_receiver_on_the_sending_host_gets_the_session() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    for (interface, group, source) in [
+        (TwoHosts::INTERFACE, "232.1.2.0", TwoHosts::SENDER_V4),
+        (TwoHosts::INTERFACE, "ff3e::8000:1", TwoHosts::SENDER_V6),
+        ("lo", "232.1.2.0", "127.0.0.1"),
+        ("lo", "239.1.2.0", "127.0.0.1"),
+    ] {
+        let sender = sender(&hosts, group, source);
+        hosts.on_sender(|| {
+            in_runtime(async || {
+                let interface = Some(Interface::Name(interface.to_owned()));
+                let config = ReceiverConfig {
+                    source: address(source),
+                    port: PORT,
+                    interface,
+                };
+                let mut receiver = MulticastReceiver::open(config).unwrap();
+                receiver.join(address(group)).unwrap();
+                assert_eq!(
+                    received_until_marker(&mut receiver, &sender, address(group)).await,
+                    counts([])
+                );
+            })
+        });
+    }
+}
+
 #[test]
 fn a_host_without_a_route_is_told_to_name_the_interface() {
     let Some(hosts) = TwoHosts::new() else { return };
@@ -213,12 +245,8 @@ fn a_host_without_a_route_is_told_to_name_the_interface() {
     let config = SenderConfig::new(group, PORT);
     let error = hosts
         .on_sender(|| MulticastSender::open(&config))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("cannot reach 232.1.2.0") && error.contains("name the interface"),
-        "{error}"
-    );
+        .unwrap_err();
+    assert_says(&error, ["cannot reach 232.1.2.0", "name the interface"]);
     on_receiver(&hosts, async || {
         let source = address(TwoHosts::SENDER_V4);
         let config = ReceiverConfig {
@@ -229,13 +257,32 @@ fn a_host_without_a_route_is_told_to_name_the_interface() {
         let error = MulticastReceiver::open(config)
             .unwrap()
             .join(group)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("cannot join 232.1.2.0") && error.contains("name the interface"),
-            "{error}"
-        );
+            .unwrap_err();
+        assert_says(&error, ["cannot join 232.1.2.0", "name the interface"]);
     });
+}
+
+#[test]
+fn addresses_that_do_not_fit_together_are_refused() {
+    let config = |group, interface| SenderConfig {
+        interface: Some(Interface::Address(address(interface))),
+        ..SenderConfig::new(address(group), PORT)
+    };
+    let error = MulticastSender::open(&config("192.0.2.1", "127.0.0.1")).unwrap_err();
+    assert_says(
+        &error,
+        ["192.0.2.1 is not a multicast group", "232.0.0.0/8"],
+    );
+    let error = MulticastSender::open(&config("232.1.2.0", "::1")).unwrap_err();
+    assert_says(&error, ["232.1.2.0 and ::1", "one IP version"]);
+}
+
+fn assert_says(error: &MulticastError, parts: [&str; 2]) {
+    let text = error.to_string();
+    assert!(
+        parts.iter().all(|part| text.contains(part)) && !text.contains('\n'),
+        "{text}"
+    );
 }
 
 #[test]

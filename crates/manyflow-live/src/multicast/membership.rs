@@ -8,81 +8,61 @@ use std::{io, mem};
 
 use socket2::{InterfaceIndexOrAddress, SockAddr, SockRef};
 
-/// Joins `group` on the interface with this index (0: the one the routes say), from `source` alone if given.
-pub(super) fn join(
-    socket: &SockRef<'_>,
-    group: IpAddr,
-    source: Option<IpAddr>,
-    interface: u32,
-) -> io::Result<()> {
-    match (group, source) {
-        (_, Some(source)) => source_specific(
-            socket,
-            libc::MCAST_JOIN_SOURCE_GROUP,
-            group,
-            source,
-            interface,
-        ),
-        (IpAddr::V4(group), None) => {
-            socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
-        }
-        (IpAddr::V6(group), None) => socket.join_multicast_v6(&group, interface),
-    }
+/// A group that a socket can join and leave.
+pub(super) struct Membership {
+    pub(super) group: IpAddr,
+    /// The only source to be delivered; `None` for any.
+    pub(super) source: Option<IpAddr>,
+    /// The kernel's number of the interface, 0 for the one that the routes say.
+    pub(super) interface: u32,
 }
 
-/// Undoes [`join`] with the same arguments.
-pub(super) fn leave(
-    socket: &SockRef<'_>,
-    group: IpAddr,
-    source: Option<IpAddr>,
-    interface: u32,
-) -> io::Result<()> {
-    match (group, source) {
-        (_, Some(source)) => source_specific(
-            socket,
-            libc::MCAST_LEAVE_SOURCE_GROUP,
-            group,
-            source,
-            interface,
-        ),
-        (IpAddr::V4(group), None) => {
-            socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+impl Membership {
+    pub(super) fn join(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        let interface = InterfaceIndexOrAddress::Index(self.interface);
+        match (self.group, self.source) {
+            (_, Some(source)) => self.set(socket, libc::MCAST_JOIN_SOURCE_GROUP, source),
+            (IpAddr::V4(group), None) => socket.join_multicast_v4_n(&group, &interface),
+            (IpAddr::V6(group), None) => socket.join_multicast_v6(&group, self.interface),
         }
-        (IpAddr::V6(group), None) => socket.leave_multicast_v6(&group, interface),
     }
-}
 
-fn source_specific(
-    socket: &SockRef<'_>,
-    option: libc::c_int,
-    group: IpAddr,
-    source: IpAddr,
-    interface: u32,
-) -> io::Result<()> {
-    let level = match group {
-        IpAddr::V4(_) => libc::IPPROTO_IP,
-        IpAddr::V6(_) => libc::IPPROTO_IPV6,
-    };
-    let request = libc::group_source_req {
-        gsr_interface: interface,
-        gsr_group: storage(group),
-        gsr_source: storage(source),
-    };
-    // SAFETY: the descriptor is open for as long as `socket` borrows it, and the kernel only reads the request, which
-    // is a fully initialised C struct of exactly the length given and outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const request).cast(),
-            mem::size_of_val(&request) as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    pub(super) fn leave(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        let interface = InterfaceIndexOrAddress::Index(self.interface);
+        match (self.group, self.source) {
+            (_, Some(source)) => self.set(socket, libc::MCAST_LEAVE_SOURCE_GROUP, source),
+            (IpAddr::V4(group), None) => socket.leave_multicast_v4_n(&group, &interface),
+            (IpAddr::V6(group), None) => socket.leave_multicast_v6(&group, self.interface),
+        }
+    }
+
+    fn set(&self, socket: &SockRef<'_>, option: libc::c_int, source: IpAddr) -> io::Result<()> {
+        let level = match self.group {
+            IpAddr::V4(_) => libc::IPPROTO_IP,
+            IpAddr::V6(_) => libc::IPPROTO_IPV6,
+        };
+        let request = libc::group_source_req {
+            gsr_interface: self.interface,
+            gsr_group: storage(self.group),
+            gsr_source: storage(source),
+        };
+        let length = mem::size_of_val(&request) as libc::socklen_t;
+        // SAFETY: the descriptor is open for as long as `socket` borrows it. The kernel only reads the request, which
+        // is a fully initialised C struct of the length given and outlives the call.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                level,
+                option,
+                (&raw const request).cast(),
+                length,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 

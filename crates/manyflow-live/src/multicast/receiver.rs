@@ -11,8 +11,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
 use super::interface::LocalInterface;
+use super::is_source_specific;
+use super::membership::Membership;
 use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
-use super::{is_source_specific, membership};
 
 /// Linux's default limit for a socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
@@ -37,7 +38,7 @@ pub struct ReceiverConfig {
     pub interface: Option<Interface>,
 }
 
-/// A datagram as it arrived.
+/// A datagram as it arrived. Which channel it belongs to is for its header to say.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The UDP payload.
@@ -101,54 +102,36 @@ impl MulticastReceiver {
         {
             return Ok(());
         }
-        let free = self
-            .sockets
-            .iter()
-            .position(|member| member.groups.len() < GROUPS_PER_SOCKET);
-        let place = match free {
-            Some(place) => place,
-            None => {
-                self.sockets.push(Member::open(&self.config)?);
-                self.sockets.len() - 1
-            }
-        };
-        let member = &mut self.sockets[place];
-        membership::join(
-            &SockRef::from(&member.socket),
-            group,
-            source_to_name(&self.config, group),
-            self.interface,
-        )
-        .map_err(MulticastError::refused(
-            format!("join {group}"),
-            JOIN_ADVICE,
-        ))?;
+        let membership = self.membership(group);
+        let member = self.member_with_room()?;
+        membership
+            .join(&SockRef::from(&member.socket))
+            .map_err(MulticastError::refused(
+                format!("join {group}"),
+                JOIN_ADVICE,
+            ))?;
         member.groups.push(group);
         Ok(())
     }
 
-    /// Leaves `group`: what arrives from now on is not received. Datagrams that the kernel already holds still are.
-    /// Leaving a group that is not joined does nothing.
+    /// Leaves `group`: what arrives from now on is not received, but what the kernel already holds still is. Leaving a
+    /// group that is not joined does nothing.
     pub fn leave(&mut self, group: IpAddr) -> Result<(), MulticastError> {
-        let is_left =
-            |member: &mut Member| member.groups.iter().position(|joined| *joined == group);
-        for member in &mut self.sockets {
-            let Some(place) = is_left(member) else {
-                continue;
-            };
-            member.groups.swap_remove(place);
-            membership::leave(
-                &SockRef::from(&member.socket),
-                group,
-                source_to_name(&self.config, group),
-                self.interface,
-            )
+        let membership = self.membership(group);
+        let Some(member) = self
+            .sockets
+            .iter_mut()
+            .find(|member| member.groups.contains(&group))
+        else {
+            return Ok(());
+        };
+        member.groups.retain(|joined| *joined != group);
+        membership
+            .leave(&SockRef::from(&member.socket))
             .map_err(MulticastError::refused(
                 format!("leave {group}"),
                 "close the receiver",
-            ))?;
-        }
-        Ok(())
+            ))
     }
 
     /// Waits for the next datagram of the session. Cancel safe: a datagram is either returned or still to come.
@@ -159,6 +142,27 @@ impl MulticastReceiver {
     /// How many datagrams came to the port from other hosts than the session's sender.
     pub fn foreign_datagrams(&self) -> u64 {
         self.foreign_datagrams
+    }
+
+    fn membership(&self, group: IpAddr) -> Membership {
+        let source = is_source_specific(group).then_some(self.config.source);
+        Membership {
+            group,
+            source,
+            interface: self.interface,
+        }
+    }
+
+    fn member_with_room(&mut self) -> Result<&mut Member, MulticastError> {
+        let has_room = |member: &Member| member.groups.len() < GROUPS_PER_SOCKET;
+        let place = match self.sockets.iter().position(has_room) {
+            Some(place) => place,
+            None => {
+                self.sockets.push(Member::open(&self.config)?);
+                self.sockets.len() - 1
+            }
+        };
+        Ok(&mut self.sockets[place])
     }
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Datagram>> {
@@ -208,8 +212,9 @@ impl MulticastReceiver {
 }
 
 impl Member {
-    /// Every socket is bound to the same port, and `MULTICAST_ALL` is off: by default Linux hands a socket the
-    /// datagrams of whatever groups anybody on the host has joined.
+    /// All sockets of the pool, and of other receivers on this host, share the port: `SO_REUSEADDR` lets them, and each
+    /// gets its own copy. `MULTICAST_ALL` is off because Linux otherwise hands a socket the datagrams of whatever groups
+    /// anybody on the host has joined.
     fn open(config: &ReceiverConfig) -> Result<Self, MulticastError> {
         let (any, domain) = match config.source {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
@@ -240,11 +245,6 @@ impl Member {
             groups: Vec::new(),
         })
     }
-}
-
-/// The source to name in a join: none outside of the source-specific range.
-fn source_to_name(config: &ReceiverConfig, group: IpAddr) -> Option<IpAddr> {
-    is_source_specific(group).then_some(config.source)
 }
 
 /// The kernel caps the buffer silently, and reports twice what it grants (socket(7)).

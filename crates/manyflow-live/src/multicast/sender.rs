@@ -48,6 +48,9 @@ impl MulticastSender {
     /// Opens the socket, bound to the address that its packets will come from.
     pub fn open(config: &SenderConfig) -> Result<Self, MulticastError> {
         check_multicast(config.group)?;
+        if let Some(Interface::Address(address)) = config.interface {
+            check_same_version(config.group, address)?;
+        }
         let interface = config
             .interface
             .as_ref()
@@ -84,23 +87,23 @@ impl MulticastSender {
 }
 
 /// The address that the user named, or else the one that the kernel prefers: connecting a datagram socket sends
-/// nothing, but makes the kernel choose a route and a source.
+/// nothing, but makes the kernel choose a route and a source, or say that there is none.
 fn source_address(
     config: &SenderConfig,
     interface: Option<&LocalInterface>,
 ) -> Result<SocketAddr, MulticastError> {
-    if let Some(Interface::Address(address)) = config.interface {
-        check_same_version(config.group, address)?;
-        return Ok(interface.map_or(SocketAddr::new(address, 0), |local| local.scoped(address)));
-    }
     let probe = UdpSocket::from(configured(config, interface)?);
-    let found = probe
+    let preferred = probe
         .connect((config.group, config.port))
-        .and_then(|()| probe.local_addr());
-    found.map_err(MulticastError::refused(
-        format!("reach {}", config.group),
-        NAME_THE_INTERFACE,
-    ))
+        .and_then(|()| probe.local_addr())
+        .map_err(MulticastError::refused(
+            format!("reach {}", config.group),
+            NAME_THE_INTERFACE,
+        ))?;
+    match (&config.interface, interface) {
+        (Some(Interface::Address(address)), Some(local)) => Ok(local.scoped(*address)),
+        _ => Ok(preferred),
+    }
 }
 
 fn configured(

@@ -71,12 +71,12 @@ pub(super) fn require(
     condition: bool,
     what: &str,
     value: impl Display,
-    expected: impl FnOnce() -> String,
+    expected: &str,
 ) -> Result<(), DescriptionError> {
     if condition {
         Ok(())
     } else {
-        Err(invalid(what, value, &expected()))
+        Err(invalid(what, value, expected))
     }
 }
 
@@ -86,8 +86,6 @@ pub(super) fn in_range<T: PartialOrd + Display>(
     value: T,
     range: RangeInclusive<T>,
 ) -> Result<(), DescriptionError> {
-    let inside = range.contains(&value);
-    require(inside, what, value, || {
-        format!("{} to {}", range.start(), range.end())
-    })
+    let expected = format!("{} to {}", range.start(), range.end());
+    require(range.contains(&value), what, value, &expected)
 }

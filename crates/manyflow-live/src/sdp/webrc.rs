@@ -78,9 +78,8 @@ impl WebrcParameters {
         )?;
         in_range("EL in a=webrc", self.epoch_s, 0.001..=self.time_slot_s)?;
         let (channels, most) = (self.wave_channels(), self.cci.wave_channels_max());
-        require(channels <= most, "N+Q in a=webrc", channels, || {
-            format!("at most {most} with the {} CCI format", self.cci)
-        })
+        let expected = format!("at most {most} with the {} CCI format", self.cci);
+        require(channels <= most, "N+Q in a=webrc", channels, &expected)
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, DescriptionError> {

@@ -78,6 +78,7 @@ impl TwoHosts {
                     "-netns {namespace} address add {address}/{length} dev {wire} {flags}"
                 ));
             }
+            ip(&format!("-netns {namespace} link set lo up"));
             ip(&format!("-netns {namespace} link set {wire} up"));
         }
         for namespace in [sender, receiver] {
