@@ -1,2 +1,69 @@
-//! The command line of manyflow.
-fn main() {}
+//! `manyflow`: the same bytes to many machines, each at the rate of its own path.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
+
+mod cli;
+mod demo;
+mod display;
+mod parameters;
+mod recv;
+mod send;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use display::Display;
+use manyflow_live::session::{DecoderError, ReceiveError};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let display = Display::new(cli.json);
+    display.log_warnings();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Send(args) => send::run(args, &display).await,
+            Command::Recv(args) => recv::run(args, &display).await,
+            Command::Demo(args) => demo::run(args, &display).await,
+        }
+    });
+    // A thread that reads standard input would hold the runtime up.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+/// What the user asked for makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// A [`Usage`] error with this message.
+fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// The exit codes that `--help` lists.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() || error.is::<manyflow_live::load::LoadError>() {
+        return 2;
+    }
+    match error.downcast_ref::<ReceiveError>() {
+        Some(ReceiveError::Stopped) => 130,
+        Some(ReceiveError::Silent { .. } | ReceiveError::Decoder(DecoderError::Closed | DecoderError::Refused(_))) => 3,
+        Some(ReceiveError::Session(_) | ReceiveError::Config(_)) => 2,
+        _ => 1,
+    }
+}

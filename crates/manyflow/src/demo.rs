@@ -1,0 +1,304 @@
+//! `manyflow demo`: one sender, five receivers behind different links, on this machine.
+//!
+//! All is real but the links: one process holds the sender with its AMT relay and five receivers with their gateways,
+//! real datagrams go over loopback, and in front of each receiver stands a [`LastMile`] with the simulator's `Link`.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use indicatif::ProgressBar;
+use manyflow_core::estimate::tcp_equation;
+use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::units::{self, Rate};
+use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
+use manyflow_live::amt::RelayConfig;
+use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
+use manyflow_live::sdp::SessionDescription;
+use manyflow_live::session::{self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender};
+use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cli::DemoArgs;
+use crate::display::{Display, show};
+use crate::recv::interrupted;
+
+/// The demo ends by then, whatever happens.
+const LONGEST: Duration = Duration::from_secs(58);
+/// Above the fastest bottleneck, so that links decide and not the session.
+const SESSION_RATE: Rate = Rate::from_bits_per_s(80_000_000);
+const FILE_NAME: &str = "demo.bin";
+const PORT: u16 = 5445;
+
+/// A receiver's last mile.
+struct Site {
+    label: &'static str,
+    rate: Rate,
+    one_way: Duration,
+    loss: f64,
+}
+
+const fn site(label: &'static str, kbit_per_s: u64, one_way_ms: u64, loss: f64) -> Site {
+    let rate = Rate::from_bits_per_s(kbit_per_s * 1000);
+    Site { label, rate, one_way: Duration::from_millis(one_way_ms), loss }
+}
+
+const SITES: [Site; 5] = [
+    site("0.5 Mbit/s", 500, 10, 0.0),
+    site("2 Mbit/s", 2_000, 10, 0.0),
+    site("8 Mbit/s", 8_000, 10, 0.0),
+    site("32 Mbit/s", 32_000, 10, 0.0),
+    site("8 Mbit/s, 1 % loss, 100 ms", 8_000, 50, 0.01),
+];
+
+impl Site {
+    /// Towards the receiver, with a queue of 100 ms and at least 20 packets.
+    fn down(&self) -> LinkConfig {
+        let packets = (self.rate.packets_per_s(1500) / 10.0) as u32;
+        LinkConfig {
+            rate: Some(self.rate),
+            delay: self.one_way,
+            queue: QueueLimit::Packets(packets.max(20)),
+            loss: self.loss,
+            ..LinkConfig::default()
+        }
+    }
+
+    /// Towards the sender go only joins.
+    fn up(&self) -> LinkConfig {
+        LinkConfig { delay: self.one_way, ..LinkConfig::default() }
+    }
+
+    /// What limits the receiver: its link, or where packets are lost at random, what a TCP would get there (the paper's
+    /// Eq. (1) with the loss event rate of Eq. (8), and the factor of Eq. (7) between the peak and the mean of a slot).
+    fn bottleneck(&self, packet_bytes: u32) -> Rate {
+        if self.loss == 0.0 {
+            return self.rate;
+        }
+        let loss_events = self.loss / (1.0 + (1.5 * self.loss).sqrt());
+        let peak = tcp_equation::rate_packets_per_s(2.0 * self.one_way.as_secs_f64(), loss_events);
+        self.rate.min(Rate::from_packets_per_s(peak * 0.25 / (4.0f64 / 3.0).ln(), packet_bytes))
+    }
+}
+
+/// What is sent, and to whom.
+struct Stage {
+    session: Session,
+    description: SessionDescription,
+    content: Bytes,
+    digest: [u8; 32],
+}
+
+/// A receiver at work.
+struct Running {
+    site: &'static Site,
+    last_mile: LastMile,
+    progress: watch::Receiver<Progress>,
+    bar: ProgressBar,
+    task: JoinHandle<Result<Received, session::ReceiveError>>,
+}
+
+pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
+    if args.size.0 == 0 || args.size.0 > 1 << 30 {
+        return Err(crate::usage("--size must be between 1 byte and 1 GiB"));
+    }
+    let folder = tempfile::tempdir().context("no folder for temporary files")?;
+    let mut stage = Stage::new(&args)?;
+    let relay = RelayServer::bind((Ipv4Addr::LOCALHOST, 0).into(), RelayConfig::default(), session::flows(&stage.description))
+        .context("cannot open a socket on loopback")?;
+    let address = relay.local_addr();
+    let objects = stage.objects(args.seed)?;
+    let outlets = Outlets::new(&stage.description, None, Some(relay));
+    let sender = SessionSender::new(stage.session.clone(), objects, outlets);
+    let sending = tokio::spawn(sender.run(std::future::pending()));
+
+    display.say(&format!(
+        "One sender, five receivers, each behind its own link: {} to each, at its own rate.\n",
+        args.size
+    ));
+    let mut receivers = Vec::new();
+    for (number, site) in SITES.iter().enumerate() {
+        let seed = args.seed.wrapping_mul(100).wrapping_add(2 * number as u64);
+        let last_mile = LastMile::start(address, site.down(), site.up(), seed).await?;
+        let output = folder.path().join(number.to_string());
+        receivers.push(Running::start(site, last_mile, &mut stage, &output, display));
+    }
+    let finished = tokio::select! {
+        finished = watch_all(&mut receivers) => finished,
+        () = interrupted() => return Err(session::ReceiveError::Stopped.into()),
+    };
+    sending.abort();
+    conclude(&stage, &receivers, finished, folder.path(), display)
+}
+
+impl Stage {
+    fn new(args: &DemoArgs) -> Result<Stage> {
+        let mut content = vec![0; args.size.0 as usize];
+        Pcg64Mcg::seed_from_u64(args.seed).fill_bytes(&mut content);
+        let cci_length = 4;
+        let packet_bytes = u32::from(SYMBOL) + overhead(cci_length) as u32;
+        let session = Session::new(SessionConfig { packet_bytes, ..SessionConfig::lan(SESSION_RATE) })?;
+        let description = SessionDescription {
+            name: "demo".to_owned(),
+            tsi: 1,
+            source: Ipv4Addr::LOCALHOST.into(),
+            first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
+            port: PORT,
+            ttl: Some(1),
+            fec_encoding_id: 6,
+            amt_relay: None,
+            webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
+        };
+        Ok(Stage { digest: Sha256::digest(&content).into(), content: content.into(), session, description })
+    }
+
+    fn objects(&self, seed: u64) -> Result<ObjectSender> {
+        let mut config = SenderConfig::new(1, self.session.wave_channels() as u16 + 1, seed);
+        config.cci_length = self.session.cci_format().wire_bytes();
+        config.symbol_length = SYMBOL;
+        let file = SourceFile { name: FILE_NAME.to_owned(), content: self.content.clone() };
+        Ok(ObjectSender::new(config, vec![file])?)
+    }
+
+    /// Bytes that a packet takes on a last mile: its payload, the tunnelled headers, and the tunnel's own.
+    fn packet_bytes(&self) -> u32 {
+        self.session.config().packet_bytes + IP_UDP_BYTES + 2 + IP_UDP_BYTES
+    }
+}
+
+/// Bytes of a symbol: packets of about 1400 bytes.
+const SYMBOL: u16 = 1380;
+
+impl Running {
+    fn start(
+        site: &'static Site,
+        last_mile: LastMile,
+        stage: &mut Stage,
+        output: &Path,
+        display: &Display,
+    ) -> Running {
+        let config = ReceiveConfig {
+            description: stage.description.clone(),
+            route: Route::Relay(last_mile.address().to_string()),
+            webrc: ReceiverConfig::default(),
+            output: output.to_owned(),
+            memory_max: 1 << 30,
+            patience: LONGEST,
+        };
+        let (told, progress) = watch::channel(Progress::default());
+        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let bar = display.transfer(format!("{:<26}", site.label));
+        Running { site, last_mile, progress, bar, task }
+    }
+}
+
+/// Moves the bars until all receivers have ended, or time is over; returns the results in order.
+async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
+    let deadline = tokio::time::Instant::now() + LONGEST;
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    while receivers.iter().any(|receiver| !receiver.task.is_finished()) && tokio::time::Instant::now() < deadline {
+        tick.tick().await;
+        for receiver in receivers.iter_mut() {
+            if receiver.task.is_finished() {
+                receiver.bar.abandon();
+            } else {
+                show(&receiver.bar, &receiver.progress.borrow());
+            }
+        }
+    }
+    let mut finished = Vec::new();
+    for receiver in receivers {
+        receiver.bar.finish_and_clear();
+        if !receiver.task.is_finished() {
+            receiver.task.abort();
+        }
+        finished.push(match (&mut receiver.task).await {
+            Ok(Ok(received)) => Some(received),
+            Ok(Err(error)) => {
+                tracing::error!("{}: {error}", receiver.site.label);
+                None
+            }
+            Err(_) => None,
+        });
+    }
+    finished
+}
+
+/// Prints the closing table; an error where a file did not arrive intact.
+fn conclude(
+    stage: &Stage,
+    receivers: &[Running],
+    finished: Vec<Option<Received>>,
+    folder: &Path,
+    display: &Display,
+) -> Result<()> {
+    display.say(&format!(
+        "{:<28} {:>12} {:>12} {:>6} {:>7} {:>6} {:>8}  SHA-256",
+        "receiver", "bottleneck", "goodput", "share", "loss", "waves", "time"
+    ));
+    let mut intact = 0;
+    let mut slowest = f64::INFINITY;
+    for (number, (receiver, received)) in receivers.iter().zip(finished).enumerate() {
+        let bottleneck = receiver.site.bottleneck(stage.packet_bytes());
+        slowest = slowest.min(bottleneck.bits_per_s() as f64);
+        let label = receiver.site.label;
+        let Some(received) = received else {
+            display.say(&format!("{label:<28} {:>12} {:>12}", bottleneck.to_string(), "incomplete"));
+            continue;
+        };
+        let content = std::fs::read(folder.join(number.to_string()).join(FILE_NAME))?;
+        let digest: [u8; 32] = Sha256::digest(&content).into();
+        let agrees = digest == stage.digest;
+        intact += usize::from(agrees);
+        let seconds = received.elapsed.as_secs_f64();
+        let goodput = Rate::from_bits_per_s((content.len() as f64 * 8.0 / seconds) as u64);
+        let share = goodput.bits_per_s() as f64 / bottleneck.bits_per_s() as f64;
+        let link = receiver.last_mile.downstream();
+        let loss = (link.dropped + link.lost) as f64 / link.pushed.max(1) as f64;
+        let waves = received.progress.waves_max;
+        display.say(&format!(
+            "{label:<28} {:>12} {:>12} {:>4.0} % {:>5.1} % {waves:>6} {seconds:>6.1} s  {} {}",
+            bottleneck.to_string(),
+            goodput.to_string(),
+            share * 100.0,
+            loss * 100.0,
+            hex(&digest[..4]),
+            if agrees { "ok" } else { "WRONG" },
+        ));
+        display.tell(&json!({
+            "event": "receiver",
+            "link": label,
+            "bottleneck_bits_per_s": bottleneck.bits_per_s(),
+            "goodput_bits_per_s": goodput.bits_per_s(),
+            "share": share,
+            "loss": loss,
+            "waves": waves,
+            "seconds": seconds,
+            "intact": agrees,
+        }));
+    }
+    let size = units::Bytes(stage.content.len() as u64);
+    let single = size.0 as f64 * 8.0 / slowest;
+    display.say(&format!(
+        "\nThe bottleneck of a link with random loss is what a TCP would get there. Times include start-up.\n\
+         A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {}).",
+        Rate::from_bits_per_s(slowest as u64)
+    ));
+    display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}));
+    if intact < receivers.len() {
+        bail!("{} of {} receivers did not get the file intact", receivers.len() - intact, receivers.len());
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

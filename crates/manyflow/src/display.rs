@@ -1,0 +1,125 @@
+//! Bars for people, JSON lines for machines; warnings go between the bars.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::session::Progress;
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Where a command shows what it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Display {
+    json: bool,
+    bars: MultiProgress,
+}
+
+impl Display {
+    pub(crate) fn new(json: bool) -> Display {
+        let bars = MultiProgress::new();
+        if json {
+            bars.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Display { json, bars }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Shows warnings, or what `RUST_LOG` asks for, on standard error.
+    pub(crate) fn log_warnings(&self) {
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).without_time();
+        log.with_writer(self.clone()).init();
+    }
+
+    /// One line for people; nothing with `--json`.
+    pub(crate) fn say(&self, line: &str) {
+        if !self.json {
+            self.bars.suspend(|| println!("{line}"));
+        }
+    }
+
+    /// One object for machines; nothing without `--json`.
+    pub(crate) fn tell(&self, value: &Value) {
+        if self.json {
+            println!("{value}");
+        }
+    }
+
+    /// A bar with a running state, for work without a measure.
+    pub(crate) fn spinner(&self, message: String) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new_spinner().with_message(message));
+        bar.enable_steady_tick(Duration::from_millis(120));
+        bar
+    }
+
+    /// A bar for a transfer, under `label`.
+    pub(crate) fn transfer(&self, label: String) -> ProgressBar {
+        let style = ProgressStyle::with_template(
+            "{prefix} {bar:24.cyan/blue} {percent:>3}%  {received:>17}  {msg}  {left}",
+        );
+        let style = style.expect("the template is ours").progress_chars("█▉▊▋▌▍▎▏ ");
+        let style = style.with_key("received", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = write!(out, "{} / {}", Bytes(state.pos()), Bytes(state.len().unwrap_or(0)));
+        });
+        let style = style.with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = match state.eta().as_secs() {
+                0 => Ok(()),
+                seconds => write!(out, "{seconds} s left"),
+            };
+        });
+        self.bars.add(ProgressBar::new(0).with_style(style).with_prefix(label))
+    }
+}
+
+/// Moves a transfer's bar to where `progress` is.
+pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_length(progress.objects.needed_bytes);
+    bar.set_position(progress.objects.useful_bytes.min(progress.objects.needed_bytes));
+    bar.set_message(match progress.webrc {
+        Some(status) => rate_line(status.received, status.waves, progress),
+        None => "joining".to_owned(),
+    });
+}
+
+fn rate_line(rate: Rate, waves: u32, progress: &Progress) -> String {
+    let waves = format!("{waves} waves");
+    format!("{:>11}  {waves:>8}  loss {:>4.1} %", rate.to_string(), progress.packets.loss() * 100.0)
+}
+
+impl<'a> MakeWriter<'a> for Display {
+    type Writer = LogLine;
+
+    fn make_writer(&'a self) -> LogLine {
+        LogLine { bars: self.bars.clone(), line: Vec::new() }
+    }
+}
+
+/// A line of the log, written when complete so that it does not cut through a bar.
+#[derive(Debug)]
+pub(crate) struct LogLine {
+    bars: MultiProgress,
+    line: Vec<u8>,
+}
+
+impl Write for LogLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LogLine {
+    fn drop(&mut self) {
+        // Where standard error is gone there is nobody to tell.
+        let _ = self.bars.suspend(|| io::stderr().write_all(&self.line));
+    }
+}

@@ -1,0 +1,130 @@
+//! `manyflow recv`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use manyflow_core::units::{Bytes, Rate};
+use manyflow_core::webrc::ReceiverConfig;
+use manyflow_live::load;
+use manyflow_live::sdp::SessionDescription;
+use manyflow_live::session::{self, Progress, ReceiveConfig, Received, Route};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cli::RecvArgs;
+use crate::display::{Display, show};
+use crate::{parameters, usage};
+
+/// How often progress is told to machines.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
+    let mut webrc = ReceiverConfig { maximum_rate: args.max_rate, ..ReceiverConfig::default() };
+    parameters::set_receiver(&mut webrc, &args.parameters).map_err(|error| usage(format!("{error:#}")))?;
+    let description = load::load(&args.session).await?;
+    let config = ReceiveConfig {
+        route: route(&args, &description)?,
+        description,
+        webrc,
+        output: args.output,
+        memory_max: args.memory.0,
+        patience: args.patience,
+    };
+    let (told, progress) = watch::channel(Progress::default());
+    let watching = tokio::spawn(watch_progress(progress, display.clone()));
+    let result = session::receive(config, told, interrupted()).await;
+    // The channel is closed now, so the watcher ends.
+    let _ = watching.await;
+    report(display, &result?);
+    Ok(())
+}
+
+/// Completes when the user presses Ctrl-C.
+pub(crate) async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What the user says goes; then the description's relay; then multicast.
+fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
+    if let Some(relay) = &args.relay {
+        return Ok(Route::Relay(relay.clone()));
+    }
+    if let Some(interface) = &args.interface {
+        let Ok(interface) = interface.parse();
+        return Ok(Route::Multicast(Some(interface)));
+    }
+    let Some(relay) = &description.amt_relay else { return Ok(Route::Multicast(None)) };
+    let anywhere = relay.host.parse().is_ok_and(|host: std::net::IpAddr| host.is_unspecified());
+    if !anywhere {
+        return Ok(Route::Relay(relay.authority()));
+    }
+    // A relay on all addresses is where the description came from.
+    let host = load::host(&args.session).ok_or_else(|| {
+        usage("the description does not say which address its relay has: name it with --relay HOST:PORT")
+    })?;
+    Ok(Route::Relay(format!("{host}:{}", relay.port)))
+}
+
+async fn watch_progress(mut progress: watch::Receiver<Progress>, display: Display) {
+    let bar = display.transfer(String::new());
+    let mut tick = tokio::time::interval(TELL_INTERVAL);
+    loop {
+        tokio::select! {
+            changed = progress.changed() => {
+                show(&bar, &progress.borrow_and_update());
+                if changed.is_err() {
+                    break;
+                }
+            }
+            _ = tick.tick() => tell(&display, &progress.borrow()),
+        }
+    }
+    bar.finish_and_clear();
+}
+
+fn tell(display: &Display, progress: &Progress) {
+    if !display.is_json() {
+        return;
+    }
+    let (objects, webrc) = (&progress.objects, progress.webrc);
+    display.tell(&json!({
+        "event": "progress",
+        "bytes": objects.useful_bytes,
+        "total_bytes": objects.needed_bytes,
+        "files": objects.files_complete,
+        "total_files": objects.files,
+        "rate_bits_per_s": webrc.map(|status| status.received.bits_per_s()),
+        "waves": webrc.map(|status| status.waves),
+        "rtt_s": webrc.map(|status| status.rtt_s),
+        "packets_received": progress.packets.received,
+        "packets_lost": progress.packets.lost,
+        "packets_refused": progress.packets.refused,
+    }));
+}
+
+fn report(display: &Display, received: &Received) {
+    for file in &received.files {
+        display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
+    }
+    let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
+    let seconds = received.elapsed.as_secs_f64();
+    let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
+    let files = received.files.len();
+    let loss = received.progress.packets.loss();
+    display.say(&format!(
+        "{files} files, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
+        Bytes(bytes),
+        loss * 100.0
+    ));
+    let names: Vec<_> = received.files.iter().map(|file| json!({"name": file.name, "bytes": file.bytes})).collect();
+    display.tell(&json!({
+        "event": "done",
+        "files": names,
+        "bytes": bytes,
+        "seconds": seconds,
+        "goodput_bits_per_s": goodput.bits_per_s(),
+        "loss": loss,
+    }));
+}

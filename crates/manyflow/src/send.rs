@@ -1,0 +1,223 @@
+//! `manyflow send`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use manyflow_core::units::{Bytes, Rate};
+use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
+use manyflow_live::amt::RelayConfig;
+use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::files::read_sources;
+use manyflow_live::multicast::{MulticastSender, SenderConfig};
+use manyflow_live::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_live::sdp::{AmtRelay, SessionDescription};
+use manyflow_live::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_object::fec::FecScheme;
+use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
+use rand::Rng as _;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cli::{Fec, Profile, SendArgs};
+use crate::display::Display;
+use crate::recv::interrupted;
+use crate::{parameters, usage};
+
+/// Groups for a session that only a relay carries: source-specific, as the tunnel's joins name the source.
+const TUNNEL_GROUP_V4: Ipv4Addr = Ipv4Addr::new(232, 1, 0, 0);
+const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0);
+
+pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
+    if args.multicast.is_none() && args.listen.is_none() {
+        return Err(usage(
+            "how do receivers get it? Say --multicast 232.1.2.0/24 --interface NAME, or --listen 0.0.0.0:2268 \
+             where there is no multicast",
+        ));
+    }
+    let session = make_session(&args)?;
+    let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
+    let files = read_sources(&args.paths)?;
+    let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
+    let count = files.len();
+    let objects = prepare(&args, &session, tsi, files, display).await?;
+
+    let multicast = open_multicast(&args)?;
+    let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
+    let relay = open_relay(&args, &mut description).await?;
+    let text = description.to_sdp().map_err(|error| usage(error.to_string()))?;
+    let publisher = publish(&args, &text).await?;
+
+    display.say(&format!(
+        "sending {count} files, {total}, at up to {} on {} channels",
+        args.rate,
+        description.channels()
+    ));
+    if let Some(publisher) = &publisher {
+        let at = format!("http://{}{DESCRIPTION_PATH}", publisher.local_address());
+        display.say(&format!("receivers type: manyflow recv {at}"));
+        display.tell(&json!({"event": "published", "url": at}));
+    } else if args.session.is_none() && !display.is_json() {
+        display.say(&text);
+    }
+    display.tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}));
+
+    let sender = SessionSender::new(session, objects, Outlets::new(&description, multicast, relay));
+    let watching = tokio::spawn(watch_progress(sender.progress(), display.clone()));
+    let sent = sender.run(stop(args.duration)).await;
+    watching.abort();
+    display.say(&format!("sent {} packets, {}", sent.packets, Bytes(sent.bytes)));
+    display.tell(&told("done", &sent));
+    Ok(())
+}
+
+async fn stop(after: Option<Duration>) {
+    match after {
+        Some(after) => tokio::select! {
+            () = tokio::time::sleep(after) => {}
+            () = interrupted() => {}
+        },
+        None => interrupted().await,
+    }
+}
+
+fn make_session(args: &SendArgs) -> Result<Session> {
+    let mut config = match args.profile {
+        Profile::Lan => SessionConfig::lan(args.rate),
+        Profile::Wan => SessionConfig::wan(args.rate),
+    };
+    config.packet_bytes = args.packet.into();
+    parameters::set_session(&mut config, &args.parameters).map_err(|error| usage(format!("{error:#}")))?;
+    // Symbols are multiples of four bytes, so the packets may come out a little shorter than asked for.
+    let session = Session::new(config.clone()).map_err(|error| usage(error.to_string()))?;
+    let cci_length = session.cci_format().wire_bytes();
+    let symbol = symbol_length(args.packet.into(), cci_length)
+        .ok_or_else(|| usage(format!("--packet {} leaves no room for data: take 200 or more", args.packet)))?;
+    config.packet_bytes = u32::from(symbol) + object::overhead(cci_length) as u32;
+    config.cci_format = Some(session.cci_format());
+    Session::new(config).map_err(|error| usage(error.to_string()))
+}
+
+/// Makes the encoders, which takes about a second for each 100 MB.
+async fn prepare(
+    args: &SendArgs,
+    session: &Session,
+    tsi: u32,
+    files: Vec<SourceFile>,
+    display: &Display,
+) -> Result<ObjectSender> {
+    let cci_length = session.cci_format().wire_bytes();
+    let mut config = object::SenderConfig::new(tsi, session.wave_channels() as u16 + 1, tsi.into());
+    config.cci_length = cci_length;
+    config.symbol_length = (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
+    config.memory_max = args.memory.0;
+    config.scheme = match args.fec {
+        Fec::Raptorq => FecScheme::RaptorQ,
+        Fec::None => FecScheme::NoCode,
+    };
+    let spinner = display.spinner("encoding".to_owned());
+    let objects = tokio::task::spawn_blocking(move || ObjectSender::new(config, files)).await?;
+    spinner.finish_and_clear();
+    Ok(objects?)
+}
+
+fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {
+    let Some(range) = args.multicast else { return Ok(None) };
+    let mut config = SenderConfig::new(range.first, args.port);
+    config.hop_limit = args.ttl;
+    config.interface = args.interface.as_ref().map(|name| {
+        let Ok(interface) = name.parse();
+        interface
+    });
+    Ok(Some(MulticastSender::open(&config)?))
+}
+
+fn describe_session(
+    args: &SendArgs,
+    session: &Session,
+    tsi: u32,
+    multicast: Option<&MulticastSender>,
+) -> Result<SessionDescription> {
+    let source = multicast.map_or_else(|| tunnel_source(args), MulticastSender::source);
+    let first_group = args.multicast.map_or_else(
+        || if source.is_ipv4() { TUNNEL_GROUP_V4.into() } else { TUNNEL_GROUP_V6.into() },
+        |range| range.first,
+    );
+    let channels = session.wave_channels() + 1;
+    if let Some(range) = args.multicast
+        && range.size().is_some_and(|size| size < channels.into())
+    {
+        return Err(usage(format!("the session has {channels} channels, more than the range has groups")));
+    }
+    let name = args.paths[0].file_name().map_or_else(|| "files".into(), |name| name.to_string_lossy());
+    Ok(SessionDescription {
+        name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
+        tsi: tsi.into(),
+        source,
+        first_group,
+        port: args.port,
+        ttl: first_group.is_ipv4().then_some(args.ttl),
+        fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
+        amt_relay: None,
+        webrc: describe(session, ReceiverConfig::default().epoch(session)),
+    })
+}
+
+/// The source address that names the session inside tunnels: the relay's own, or that of the route to its receivers.
+fn tunnel_source(args: &SendArgs) -> IpAddr {
+    let listen = args.listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    if !listen.is_unspecified() {
+        return listen;
+    }
+    let group: SocketAddr = (TUNNEL_GROUP_V4, args.port).into();
+    // Connecting a datagram socket sends nothing; it makes the kernel choose an address.
+    let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect(group)?;
+        socket.local_addr()
+    });
+    local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
+async fn open_relay(args: &SendArgs, description: &mut SessionDescription) -> Result<Option<RelayServer>> {
+    let Some(listen) = args.listen else { return Ok(None) };
+    let server = RelayServer::bind(listen, RelayConfig::default(), flows(description));
+    let server = server.await.with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
+    let local = server.local_address();
+    description.amt_relay = Some(AmtRelay { host: local.ip().to_string(), port: local.port() });
+    Ok(Some(server))
+}
+
+async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
+    if let Some(path) = &args.session {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let Some(address) = args.publish else { return Ok(None) };
+    let publisher = Publisher::serve(address, text.to_owned()).await;
+    Ok(Some(publisher.with_context(|| format!("cannot publish on {address}: choose another address or port"))?))
+}
+
+async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Display) {
+    let spinner = display.spinner("sending".to_owned());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut last = SendProgress::default();
+    loop {
+        tick.tick().await;
+        let now = *progress.borrow_and_update();
+        let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
+        last = now;
+        spinner.set_message(format!("{rate}, {} sent, {} gateways", Bytes(now.bytes), now.gateways));
+        display.tell(&told("progress", &now));
+    }
+}
+
+fn told(event: &str, progress: &SendProgress) -> serde_json::Value {
+    json!({
+        "event": event,
+        "packets": progress.packets,
+        "bytes": progress.bytes,
+        "packets_unwanted": progress.unwanted,
+        "packets_skipped": progress.skipped,
+        "packets_blocked": progress.blocked,
+        "gateways": progress.gateways,
+    })
+}
