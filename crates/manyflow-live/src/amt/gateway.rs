@@ -141,7 +141,10 @@ pub struct Gateway {
     phase: Phase,
     deadline: Time,
     repeat_at: Option<Time>,
+    /// Questions asked in vain since the last answer.
     attempts: u32,
+    /// Whether the loss of the relay has been told.
+    lost: bool,
     grant: Option<Grant>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<GatewayEvent>,
@@ -160,6 +163,7 @@ impl Gateway {
             deadline: now,
             repeat_at: None,
             attempts: 0,
+            lost: false,
             grant: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
@@ -378,9 +382,7 @@ impl Gateway {
         if self.attempts < self.config.attempts_max {
             return self.attempt(now);
         }
-        if self.attempts == self.config.attempts_max {
-            self.lose_relay(LossReason::Silent);
-        }
+        self.lose_relay(LossReason::Silent);
         self.start(now);
     }
 
@@ -388,7 +390,9 @@ impl Gateway {
         self.grant = None;
         self.repeat_at = None;
         self.subscriptions.forget_leaves();
-        self.events.push_back(GatewayEvent::RelayLost(reason));
+        if !std::mem::replace(&mut self.lost, true) {
+            self.events.push_back(GatewayEvent::RelayLost(reason));
+        }
     }
 
     fn handle_advertisement(&mut self, now: Time, relay: IpAddr) {
@@ -412,6 +416,7 @@ impl Gateway {
             return;
         }
         self.attempts = 0;
+        self.lost = false;
         self.phase = Phase::Granted;
         self.deadline = now + query.query_interval;
         match self.grant.replace(grant) {
@@ -452,11 +457,12 @@ impl Gateway {
         self.deadline = now + self.repeat_interval();
     }
 
-    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1).
+    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1). Unlike RFC 3376 the report is repeated as
+    /// a change is: no other host's report keeps the flows alive, and losses are what these sessions are made for.
     fn report_state(&mut self, now: Time) {
         let records = self.subscriptions.state_records();
         self.send_records(&records);
-        self.subscriptions.reported_state();
+        self.subscriptions.reported_state(self.robustness() - 1);
         self.schedule_repeat(now);
     }
 
