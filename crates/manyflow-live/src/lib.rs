@@ -1,3 +1,9 @@
-//! Drivers that run the protocols over UDP, IP multicast and AMT tunnels.
+//! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
 
 pub mod amt;
+pub mod clock;
+pub mod last_mile;
+pub mod load;
+pub mod multicast;
+pub mod publish;
+pub mod sdp;

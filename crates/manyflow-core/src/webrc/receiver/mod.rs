@@ -20,8 +20,10 @@ use crate::packet::{Channel, Header, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
-/// Slots with only the base joined and most of it lost, after which the session is given up (section 3.2.1).
+/// Slots in which most of the base channel is lost although little more is joined, after which the session is given up
+/// (section 3.2.1). Little is what the slow start minimum allows: below it, no loss keeps a receiver from joining.
 const BASE_LOSS_SLOTS: u32 = 6;
+const BASE_LOSS_WAVES: usize = 3;
 
 /// The receiving end of a session.
 #[derive(Debug)]
@@ -275,6 +277,7 @@ impl Receiver {
             return true;
         }
         running.slot_since = now;
+        running.count_lost_base(&session, ahead);
         for _ in 0..ahead {
             self.on_next_slot(now, &session);
         }
@@ -292,15 +295,6 @@ impl Receiver {
         let Phase::Running(running) = &mut self.phase else {
             return;
         };
-        let lost_base = running.waves.is_empty()
-            && running.base_received_in_slot * 2 < session.base_packets_per_slot();
-        running.base_loss_slots = if lost_base {
-            running.base_loss_slots + 1
-        } else {
-            0
-        };
-        running.base_received_in_slot = 0;
-
         let ended = running.ctsi;
         running.ctsi = (running.ctsi + 1) % session.wave_channels();
         running.rates.arr += (1.0 - session.decrease()) * session.base_rate();
@@ -446,6 +440,21 @@ impl Receiver {
 impl Running {
     fn in_start_up(&self) -> bool {
         self.slow_start_rate == f64::INFINITY
+    }
+
+    /// Judges the base channel over the slot that ended; slots without any packet are a matter of silence.
+    fn count_lost_base(&mut self, session: &Session, slots: u32) {
+        let received = core::mem::take(&mut self.base_received_in_slot);
+        if slots > 1 {
+            return;
+        }
+        let most_is_lost = received * 2 < session.base_packets_per_slot();
+        let little_is_joined = self.waves.len() <= BASE_LOSS_WAVES;
+        self.base_loss_slots = if most_is_lost && little_is_joined {
+            self.base_loss_slots + 1
+        } else {
+            0
+        };
     }
 
     fn expect_late_packets(&mut self, config: &ReceiverConfig) {

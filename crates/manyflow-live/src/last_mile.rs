@@ -1,0 +1,117 @@
+//! A last mile in user space: datagrams between one client and one server pass through two [`Link`]s in real time.
+//!
+//! The client talks to [`LastMile::address`] as if to the server. It needs no privileges, and the link is the simulator's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use manyflow_core::link::{Counters, Link, LinkConfig};
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+
+/// What IPv4 and UDP add to a datagram on a link, in bytes.
+pub const IP_UDP_BYTES: u32 = 28;
+
+/// A running last mile; it ends when dropped.
+#[derive(Debug)]
+pub struct LastMile {
+    address: SocketAddr,
+    downstream: Arc<Mutex<Counters>>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl LastMile {
+    /// Puts a last mile in front of `server`, on loopback: `down` towards the client, `up` towards the server.
+    ///
+    /// # Errors
+    /// Where no socket can be bound.
+    pub async fn start(server: SocketAddr, down: LinkConfig, up: LinkConfig, seed: u64) -> io::Result<LastMile> {
+        let loopback: SocketAddr = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().expect("an address");
+        let (client_side, server_side) = (UdpSocket::bind(loopback).await?, UdpSocket::bind(loopback).await?);
+        server_side.connect(server).await?;
+        let address = client_side.local_addr()?;
+        let downstream = Arc::new(Mutex::new(Counters::default()));
+        let pipe = Pipe {
+            clock: Clock::start(),
+            client: None,
+            client_side,
+            server_side,
+            down: Link::new(down, seed),
+            up: Link::new(up, seed.wrapping_add(1)),
+            counters: Arc::clone(&downstream),
+        };
+        Ok(LastMile { address, downstream, task: tokio::spawn(pipe.run()) })
+    }
+
+    /// Where the client sends to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What became of the packets towards the client.
+    pub fn downstream(&self) -> Counters {
+        *self.downstream.lock().expect("the lock is only held to copy")
+    }
+}
+
+impl Drop for LastMile {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Pipe {
+    clock: Clock,
+    client: Option<SocketAddr>,
+    client_side: UdpSocket,
+    server_side: UdpSocket,
+    down: Link<Bytes>,
+    up: Link<Bytes>,
+    counters: Arc<Mutex<Counters>>,
+}
+
+impl Pipe {
+    async fn run(mut self) -> io::Result<()> {
+        let (mut from_client, mut from_server) = (vec![0; 65_536], vec![0; 65_536]);
+        loop {
+            let next = [self.down.next_time(), self.up.next_time()].into_iter().flatten().min();
+            tokio::select! {
+                () = self.clock.sleep_until(next) => {}
+                received = self.client_side.recv_from(&mut from_client) => {
+                    // A port that is unreachable for a moment shows up as an error here; the link goes on.
+                    let Ok((length, client)) = received else { continue };
+                    self.client = Some(client);
+                    push(&mut self.up, &self.clock, &from_client[..length]);
+                }
+                received = self.server_side.recv(&mut from_server) => {
+                    let Ok(length) = received else { continue };
+                    push(&mut self.down, &self.clock, &from_server[..length]);
+                }
+            }
+            self.deliver();
+        }
+    }
+
+    /// Hands over what has arrived; a socket that is full drops like any network.
+    fn deliver(&mut self) {
+        let now = self.clock.now();
+        while let Some(datagram) = self.up.pop_ready(now) {
+            let _ = self.server_side.try_send(&datagram);
+        }
+        while let Some(datagram) = self.down.pop_ready(now) {
+            if let Some(client) = self.client {
+                let _ = self.client_side.try_send_to(&datagram, client);
+            }
+        }
+        *self.counters.lock().expect("the lock is only held to copy") = self.down.counters();
+    }
+}
+
+fn push(link: &mut Link<Bytes>, clock: &Clock, datagram: &[u8]) {
+    // What the link drops it also counts.
+    let _ = link.push(clock.now(), Bytes::copy_from_slice(datagram), datagram.len() as u32 + IP_UDP_BYTES);
+}

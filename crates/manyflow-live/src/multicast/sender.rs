@@ -1,0 +1,141 @@
+//! The sending side: one socket for all groups of a session.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::interface::LocalInterface;
+use super::{
+    Interface, MulticastError, NAME_THE_INTERFACE, SOCKET_BUFFER_BYTES, check_multicast,
+    check_same_version,
+};
+
+/// Where a session is sent.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// A group of the session; the others share its IP version and scope.
+    pub group: IpAddr,
+    /// The UDP port of all groups.
+    pub port: u16,
+    /// The interface that leads to the receivers; without one the routes decide.
+    pub interface: Option<Interface>,
+    /// How many hops packets travel at most (IPv4's TTL); 1 stays on the link.
+    pub hop_limit: u8,
+}
+
+impl SenderConfig {
+    /// A session that stays on the link and leaves by the interface that the routes say.
+    pub fn new(group: IpAddr, port: u16) -> Self {
+        Self {
+            group,
+            port,
+            interface: None,
+            hop_limit: 1,
+        }
+    }
+}
+
+/// Sends datagrams to any group of a session. Receivers on this host get them as well.
+#[derive(Debug)]
+pub struct MulticastSender {
+    socket: UdpSocket,
+    source: IpAddr,
+    port: u16,
+}
+
+impl MulticastSender {
+    /// Opens the socket, bound to the address that its packets will come from.
+    pub fn open(config: &SenderConfig) -> Result<Self, MulticastError> {
+        check_multicast(config.group)?;
+        let interface = config
+            .interface
+            .as_ref()
+            .map(LocalInterface::find)
+            .transpose()?;
+        let mut source = source_address(config, interface.as_ref())?;
+        source.set_port(0);
+        let socket = configured(config, interface.as_ref())?;
+        socket
+            .bind(&source.into())
+            .map_err(MulticastError::refused(
+                format!("bind to {source}"),
+                NAME_THE_INTERFACE,
+            ))?;
+        Ok(Self {
+            socket: socket.into(),
+            source: source.ip(),
+            port: config.port,
+        })
+    }
+
+    /// The address that packets come from, which receivers name in a source-specific join.
+    pub fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Hands one datagram to the kernel. [`io::ErrorKind::WouldBlock`] says that the send buffer is full: a sender
+    /// that paces its packets counts this one as lost and goes on.
+    pub fn try_send(&self, group: IpAddr, payload: &[u8]) -> io::Result<()> {
+        self.socket
+            .send_to(payload, SocketAddr::new(group, self.port))
+            .map(drop)
+    }
+}
+
+/// The address that the user named, or else the one that the kernel prefers: connecting a datagram socket sends
+/// nothing, but makes the kernel choose a route and a source.
+fn source_address(
+    config: &SenderConfig,
+    interface: Option<&LocalInterface>,
+) -> Result<SocketAddr, MulticastError> {
+    if let Some(Interface::Address(address)) = config.interface {
+        check_same_version(config.group, address)?;
+        return Ok(interface.map_or(SocketAddr::new(address, 0), |local| local.scoped(address)));
+    }
+    let probe = UdpSocket::from(configured(config, interface)?);
+    let found = probe
+        .connect((config.group, config.port))
+        .and_then(|()| probe.local_addr());
+    found.map_err(MulticastError::refused(
+        format!("reach {}", config.group),
+        NAME_THE_INTERFACE,
+    ))
+}
+
+fn configured(
+    config: &SenderConfig,
+    interface: Option<&LocalInterface>,
+) -> Result<Socket, MulticastError> {
+    let ipv4 = match (config.group, interface) {
+        (IpAddr::V4(_), Some(interface)) => interface.ipv4()?,
+        _ => Ipv4Addr::UNSPECIFIED,
+    };
+    let socket = || -> io::Result<Socket> {
+        let hops = config.hop_limit.into();
+        let socket = Socket::new(
+            Domain::for_address(SocketAddr::new(config.group, 0)),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        match config.group {
+            IpAddr::V4(_) => {
+                socket.set_multicast_if_v4(&ipv4)?;
+                socket.set_multicast_ttl_v4(hops)?;
+                socket.set_multicast_loop_v4(true)?;
+            }
+            IpAddr::V6(_) => {
+                socket.set_multicast_if_v6(interface.map_or(0, |interface| interface.index))?;
+                socket.set_multicast_hops_v6(hops)?;
+                socket.set_multicast_loop_v6(true)?;
+            }
+        }
+        socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    socket().map_err(MulticastError::refused(
+        "open a multicast socket",
+        NAME_THE_INTERFACE,
+    ))
+}

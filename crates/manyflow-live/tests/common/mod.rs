@@ -1,0 +1,157 @@
+//! Two hosts on one link: network namespaces that a test makes for itself.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, id};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+
+/// A sender's and a receiver's namespace joined by a veth pair, removed on drop.
+pub(crate) struct TwoHosts {
+    sender: String,
+    receiver: String,
+}
+
+impl TwoHosts {
+    pub(crate) const SENDER_V4: &str = "10.77.0.1";
+    pub(crate) const SENDER_V6: &str = "fd77::1";
+    /// The sending host has a second address of each version, which is not the session's.
+    pub(crate) const FOREIGN_V4: &str = "10.77.0.3";
+    pub(crate) const FOREIGN_V6: &str = "fd77::3";
+    /// What the interface is called in both namespaces.
+    pub(crate) const INTERFACE: &str = "wire";
+
+    /// `None`, and a message, where there is no root to make namespaces.
+    pub(crate) fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if File::open("/proc/self/status")
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .uid()
+            != 0
+        {
+            println!("skipped: network namespaces need root");
+            return None;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |role| format!("manyflow-{}-{number}-{role}", id());
+        let hosts = Self {
+            sender: name("sender"),
+            receiver: name("receiver"),
+        };
+        let (sender, receiver) = (&hosts.sender, &hosts.receiver);
+        for namespace in [sender, receiver] {
+            ip(&format!("netns add {namespace}"));
+            // Without duplicate address detection an address works at once.
+            hosts.enter(namespace, || {
+                std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap();
+            });
+        }
+        let wire = Self::INTERFACE;
+        ip(&format!(
+            "link add {wire} netns {sender} type veth peer name {wire} netns {receiver}"
+        ));
+        for (namespace, addresses) in [
+            (
+                sender,
+                vec![
+                    Self::SENDER_V4,
+                    Self::FOREIGN_V4,
+                    Self::SENDER_V6,
+                    Self::FOREIGN_V6,
+                ],
+            ),
+            (receiver, vec!["10.77.0.2", "fd77::2"]),
+        ] {
+            for address in addresses {
+                let (length, flags) = if address.contains(':') {
+                    (64, "nodad")
+                } else {
+                    (24, "")
+                };
+                ip(&format!(
+                    "-netns {namespace} address add {address}/{length} dev {wire} {flags}"
+                ));
+            }
+            ip(&format!("-netns {namespace} link set {wire} up"));
+        }
+        for namespace in [sender, receiver] {
+            wait_for_ipv6_multicast(namespace);
+        }
+        Some(hosts)
+    }
+
+    /// Runs `work` on the sending host; sockets that it returns stay there.
+    pub(crate) fn on_sender<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.enter(&self.sender, work)
+    }
+
+    /// Runs `work` on the receiving host.
+    pub(crate) fn on_receiver<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.enter(&self.receiver, work)
+    }
+
+    /// A namespace belongs to a thread, so the work gets one of its own.
+    fn enter<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+        let in_namespace = || {
+            setns(file, CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(in_namespace).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for TwoHosts {
+    fn drop(&mut self) {
+        for namespace in [&self.sender, &self.receiver] {
+            // Deleting the first removes the veth pair; a namespace that was never made is no failure.
+            let _ = Command::new("ip")
+                .args(["netns", "delete", namespace])
+                .output();
+        }
+    }
+}
+
+/// The kernel adds this route some time after both ends of the link are up.
+fn wait_for_ipv6_multicast(namespace: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let routes = || {
+        ip(&format!(
+            "-netns {namespace} -6 route show table local type multicast"
+        ))
+    };
+    while !routes().contains(TwoHosts::INTERFACE) {
+        assert!(
+            Instant::now() < deadline,
+            "no IPv6 multicast in {namespace}: {}",
+            routes()
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs iproute2's `ip` with these arguments and returns what it prints.
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "ip {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Shorthand for addresses in tests.
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}

@@ -1,0 +1,260 @@
+//! Multicast between two hosts: network namespaces joined by a veth pair. Skipped where there is no root.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use common::{TwoHosts, address};
+use manyflow_live::multicast::{
+    Interface, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
+};
+use tokio::runtime;
+use tokio::time::timeout;
+
+const PORT: u16 = 5000;
+/// How long a datagram may take before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+const MARKER: &[u8] = b"marker";
+
+/// A sender on the sending host, whose source is `source`.
+fn sender(hosts: &TwoHosts, group: &str, source: &str) -> MulticastSender {
+    let config = SenderConfig {
+        interface: Some(Interface::Address(address(source))),
+        ..SenderConfig::new(address(group), PORT)
+    };
+    let sender = hosts.on_sender(|| MulticastSender::open(&config)).unwrap();
+    assert_eq!(sender.source(), address(source));
+    sender
+}
+
+/// A receiver on the host that the current thread is in.
+fn receiver(source: &str) -> MulticastReceiver {
+    let interface = Some(Interface::Name(TwoHosts::INTERFACE.to_owned()));
+    MulticastReceiver::open(ReceiverConfig {
+        source: address(source),
+        port: PORT,
+        interface,
+    })
+    .unwrap()
+}
+
+/// Runs `work` on the receiving host, in a runtime of its own.
+fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
+    hosts.on_receiver(|| {
+        runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work())
+    });
+}
+
+/// Everything that was sent before `sender` sends a marker to `group`, counted by payload. The link keeps the order
+/// of packets, so whatever was delivered is in a socket once the marker is: nothing has to be waited for after it.
+async fn received_until_marker(
+    receiver: &mut MulticastReceiver,
+    sender: &MulticastSender,
+    group: IpAddr,
+) -> BTreeMap<Vec<u8>, usize> {
+    sender.try_send(group, MARKER).unwrap();
+    let mut counts = BTreeMap::new();
+    loop {
+        let marked = counts.contains_key(MARKER);
+        let patience = if marked { Duration::ZERO } else { PATIENCE };
+        match timeout(patience, receiver.recv()).await {
+            Ok(datagram) => {
+                *counts
+                    .entry(datagram.unwrap().payload.to_vec())
+                    .or_default() += 1
+            }
+            Err(_) => {
+                assert_eq!(counts.remove(MARKER), Some(1), "{counts:?}");
+                return counts;
+            }
+        }
+    }
+}
+
+/// A receiver gets what it joined from the session's sender, once, and nothing after it left. Whether the foreign
+/// host's datagrams are dropped by the kernel or by the receiver depends on the range of the groups.
+fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, foreign_seen: u64) {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sender = sender(&hosts, groups[0], source);
+    let stranger = self::sender(&hosts, groups[0], foreign);
+    let [first, second] = groups.map(address);
+    on_receiver(&hosts, async || {
+        let mut receiver = receiver(source);
+        receiver.join(second).unwrap();
+
+        sender.try_send(first, b"not joined").unwrap();
+        assert_eq!(
+            received_until_marker(&mut receiver, &sender, second).await,
+            counts([])
+        );
+
+        receiver.join(first).unwrap();
+        receiver.join(first).unwrap();
+        sender.try_send(first, b"joined").unwrap();
+        stranger.try_send(first, b"foreign").unwrap();
+        assert_eq!(
+            received_until_marker(&mut receiver, &sender, second).await,
+            counts([b"joined"])
+        );
+        assert_eq!(receiver.foreign_datagrams(), foreign_seen);
+
+        receiver.leave(first).unwrap();
+        sender.try_send(first, b"left").unwrap();
+        assert_eq!(
+            received_until_marker(&mut receiver, &sender, second).await,
+            counts([])
+        );
+    });
+}
+
+fn counts<const N: usize>(payloads: [&[u8]; N]) -> BTreeMap<Vec<u8>, usize> {
+    payloads
+        .into_iter()
+        .map(|payload| (payload.to_vec(), 1))
+        .collect()
+}
+
+#[test]
+fn ipv4_source_specific_delivers_joined_groups_only() {
+    let groups = ["232.1.2.0", "232.1.2.1"];
+    delivers_joined_groups_only(groups, TwoHosts::SENDER_V4, TwoHosts::FOREIGN_V4, 0);
+}
+
+#[test]
+fn ipv4_any_source_delivers_joined_groups_only() {
+    let groups = ["239.1.2.0", "239.1.2.1"];
+    delivers_joined_groups_only(groups, TwoHosts::SENDER_V4, TwoHosts::FOREIGN_V4, 1);
+}
+
+#[test]
+fn ipv6_source_specific_delivers_joined_groups_only() {
+    let groups = ["ff3e::8000:1", "ff3e::8000:2"];
+    delivers_joined_groups_only(groups, TwoHosts::SENDER_V6, TwoHosts::FOREIGN_V6, 0);
+}
+
+#[test]
+fn ipv6_any_source_delivers_joined_groups_only() {
+    let groups = ["ff15::1:1", "ff15::1:2"];
+    delivers_joined_groups_only(groups, TwoHosts::SENDER_V6, TwoHosts::FOREIGN_V6, 1);
+}
+
+/// Sixty groups need four sockets. A second receiver on the same host has joined the groups that the first has not,
+/// so that the host takes them all from the wire and only the sockets keep them apart.
+#[test]
+fn more_groups_than_one_socket_may_join_are_each_received_once() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let group = |number: u8| IpAddr::from(Ipv4Addr::new(232, 1, 3, number));
+    let sender = sender(&hosts, "232.1.3.0", TwoHosts::SENDER_V4);
+    on_receiver(&hosts, async || {
+        let (mut even, mut odd) = (receiver(TwoHosts::SENDER_V4), receiver(TwoHosts::SENDER_V4));
+        for number in 0..120 {
+            let receiver = if number % 2 == 0 { &mut even } else { &mut odd };
+            receiver.join(group(number)).unwrap();
+        }
+        for number in 0..120 {
+            sender.try_send(group(number), &[number]).unwrap();
+        }
+        let expected = |first: u8| {
+            (first..120)
+                .step_by(2)
+                .map(|number| (vec![number], 1))
+                .collect()
+        };
+        assert_eq!(
+            received_until_marker(&mut even, &sender, group(0)).await,
+            expected(0)
+        );
+        assert_eq!(
+            received_until_marker(&mut odd, &sender, group(1)).await,
+            expected(1)
+        );
+    });
+}
+
+/// A session leaves and joins waves for hours: places that were left are used again.
+#[test]
+fn groups_are_joined_and_left_many_times() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let group = |number: u8| IpAddr::from(Ipv4Addr::new(232, 1, 4, number));
+    let sender = sender(&hosts, "232.1.4.0", TwoHosts::SENDER_V4);
+    on_receiver(&hosts, async || {
+        let mut receiver = receiver(TwoHosts::SENDER_V4);
+        receiver.join(group(255)).unwrap();
+        for round in 0..250u8 {
+            receiver.join(group(round)).unwrap();
+            if let Some(old) = round.checked_sub(30) {
+                receiver.leave(group(old)).unwrap();
+            }
+            sender.try_send(group(round), &[round]).unwrap();
+            assert_eq!(
+                received_until_marker(&mut receiver, &sender, group(255)).await,
+                counts([&[round]])
+            );
+        }
+    });
+}
+
+#[test]
+fn a_host_without_a_route_is_told_to_name_the_interface() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let group = address("232.1.2.0");
+    let config = SenderConfig::new(group, PORT);
+    let error = hosts
+        .on_sender(|| MulticastSender::open(&config))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("cannot reach 232.1.2.0") && error.contains("name the interface"),
+        "{error}"
+    );
+    on_receiver(&hosts, async || {
+        let source = address(TwoHosts::SENDER_V4);
+        let config = ReceiverConfig {
+            source,
+            port: PORT,
+            interface: None,
+        };
+        let error = MulticastReceiver::open(config)
+            .unwrap()
+            .join(group)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot join 232.1.2.0") && error.contains("name the interface"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn an_interface_named_without_an_address_gives_the_sender_one_of_its_own() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    for (group, own) in [
+        ("232.1.2.0", [TwoHosts::SENDER_V4, TwoHosts::FOREIGN_V4]),
+        ("ff3e::8000:1", [TwoHosts::SENDER_V6, TwoHosts::FOREIGN_V6]),
+    ] {
+        let interface = Some(Interface::Name(TwoHosts::INTERFACE.to_owned()));
+        let config = SenderConfig {
+            interface,
+            ..SenderConfig::new(address(group), PORT)
+        };
+        let sender = hosts.on_sender(|| MulticastSender::open(&config)).unwrap();
+        assert!(
+            own.map(address).contains(&sender.source()),
+            "{}",
+            sender.source()
+        );
+    }
+}
