@@ -11,6 +11,7 @@
 //! From the first Membership Query on, until the relay is lost, joins and leaves travel at once, also while a refresh is under way: the last
 //! query's MAC stays good. What was joined before is reported with the query's answer.
 
+mod config;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
@@ -22,8 +23,9 @@ use std::time::Duration;
 use manyflow_core::time::Time;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use thiserror::Error;
 
+use self::config::SUBSCRIPTIONS_MAX;
+pub use self::config::{GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress};
 use self::subscriptions::Subscriptions;
 use super::ip::decode_udp;
 use super::membership::{DEFAULT_ROBUSTNESS, GeneralQuery, GroupRecord, Report};
@@ -35,79 +37,6 @@ const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Group records in one report. With one source each they fit the 1,280 bytes that any IPv6 path carries.
 const RECORDS_PER_REPORT: usize = 32;
-
-/// Subscriptions at a time: more than any session has, and few enough that each group's sources fit one record.
-const SUBSCRIPTIONS_MAX: usize = 1024;
-
-/// How a gateway finds its relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelayAddress {
-    /// The relay's own address, as a session description gives it: nothing is left to discover, the handshake starts at once.
-    Unicast(SocketAddr),
-    /// A discovery address, such as an anycast address: the relay's answer tells its own address (RFC 7450, section 5.2.3.4).
-    Discovery(SocketAddr),
-}
-
-/// Where a gateway gets what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayConfig {
-    /// The relay.
-    pub relay: RelayAddress,
-    /// IP version of the multicast flows; the tunnel's own may differ. A gateway speaks either IGMPv3 or MLDv2 (RFC 7450, section 5.2.2).
-    pub family: Family,
-    /// First wait for an answer, and least of the later ones. Default 1 s (RFC 7450, section 5.2.3.5.3).
-    pub initial_timeout: Duration,
-    /// Longest wait for an answer. Default 120 s (RFC 7450, section 5.2.3.5.3).
-    pub maximum_timeout: Duration,
-    /// Discoveries or Requests without answer after which the relay counts as lost. Default 4: 4 s to 15 s with the default timeouts.
-    pub attempts_max: u32,
-}
-
-impl GatewayConfig {
-    /// The defaults, for one relay and IP version.
-    pub fn new(relay: RelayAddress, family: Family) -> Self {
-        let (initial_timeout, maximum_timeout) = (Duration::from_secs(1), Duration::from_secs(120));
-        Self {
-            relay,
-            family,
-            initial_timeout,
-            maximum_timeout,
-            attempts_max: 4,
-        }
-    }
-}
-
-/// What became of the tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GatewayEvent {
-    /// A relay has answered: joins reach it from now on.
-    Ready,
-    /// There is no relay, for this reason. The gateway goes on trying, more and more slowly; [`Ready`](Self::Ready) tells of success.
-    RelayLost(LossReason),
-}
-
-/// Why a gateway has no relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossReason {
-    /// It does not answer.
-    Silent,
-    /// It takes no more gateways (L flag, RFC 7450, section 5.1.4.4).
-    Full,
-}
-
-/// Why something cannot be joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum JoinError {
-    /// The group is a unicast address.
-    #[error("{0} is no multicast group: give one of 224.0.0.0/4 or ff00::/8")]
-    NotMulticast(IpAddr),
-    /// Group or source is of another IP version than the gateway's flows.
-    #[error("group and source must both be {0:?}: use a second gateway for the other IP version")]
-    Family(Family),
-    /// Too many subscriptions.
-    #[error("{SUBSCRIPTIONS_MAX} subscriptions are joined already: leave one first")]
-    TooMany,
-}
 
 /// What the last Membership Query granted.
 #[derive(Clone, Copy)]
@@ -141,7 +70,10 @@ pub struct Gateway {
     phase: Phase,
     deadline: Time,
     repeat_at: Option<Time>,
+    /// Questions asked in vain since the last answer.
     attempts: u32,
+    /// Whether the loss of the relay has been told.
+    lost: bool,
     grant: Option<Grant>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<GatewayEvent>,
@@ -160,6 +92,7 @@ impl Gateway {
             deadline: now,
             repeat_at: None,
             attempts: 0,
+            lost: false,
             grant: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
@@ -378,9 +311,7 @@ impl Gateway {
         if self.attempts < self.config.attempts_max {
             return self.attempt(now);
         }
-        if self.attempts == self.config.attempts_max {
-            self.lose_relay(LossReason::Silent);
-        }
+        self.lose_relay(LossReason::Silent);
         self.start(now);
     }
 
@@ -388,7 +319,9 @@ impl Gateway {
         self.grant = None;
         self.repeat_at = None;
         self.subscriptions.forget_leaves();
-        self.events.push_back(GatewayEvent::RelayLost(reason));
+        if !std::mem::replace(&mut self.lost, true) {
+            self.events.push_back(GatewayEvent::RelayLost(reason));
+        }
     }
 
     fn handle_advertisement(&mut self, now: Time, relay: IpAddr) {
@@ -412,6 +345,7 @@ impl Gateway {
             return;
         }
         self.attempts = 0;
+        self.lost = false;
         self.phase = Phase::Granted;
         self.deadline = now + query.query_interval;
         match self.grant.replace(grant) {
@@ -452,11 +386,12 @@ impl Gateway {
         self.deadline = now + self.repeat_interval();
     }
 
-    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1).
+    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1). Unlike RFC 3376 the report is repeated as
+    /// a change is: no other host's report keeps the flows alive, and losses are what these sessions are made for.
     fn report_state(&mut self, now: Time) {
         let records = self.subscriptions.state_records();
         self.send_records(&records);
-        self.subscriptions.reported_state();
+        self.subscriptions.reported_state(self.robustness() - 1);
         self.schedule_repeat(now);
     }
 

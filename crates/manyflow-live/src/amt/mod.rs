@@ -23,6 +23,7 @@
 //! What is left out, and why: IGMPv1/v2 and MLDv1 (a gateway chooses its version, and only the newer ones know sources), fragments (the
 //! sender of the data is in the same process and cuts its packets to fit), and moving a relay's Path MTU (packet sizes are the session's).
 
+pub mod driver;
 pub mod gateway;
 pub mod ip;
 pub mod membership;

@@ -128,18 +128,14 @@ impl Relay {
         }
     }
 
-    /// Takes in what arrived from `from` at this host's address `local`. Then [`poll_transmit`](Self::poll_transmit): a reply not fetched is
+    /// Takes in what arrived from `from` at this host's address `local` (an
+    /// unspecified one is not advertised). Then [`poll_transmit`](Self::poll_transmit): a reply not fetched is
     /// replaced by the next one.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
-            Ok(Message::RelayDiscovery { nonce }) => {
-                self.reply(
-                    from,
-                    &Message::RelayAdvertisement {
-                        nonce,
-                        relay: local.to_canonical(),
-                    },
-                );
+            Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
+                let relay = local.to_canonical();
+                self.reply(from, &Message::RelayAdvertisement { nonce, relay });
             }
             Ok(Message::Request { nonce, family }) => self.answer_request(from, nonce, family),
             Ok(Message::MembershipUpdate { mac, nonce, report }) => {

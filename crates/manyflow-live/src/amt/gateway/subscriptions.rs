@@ -79,10 +79,12 @@ impl Subscriptions {
         self.changed.retain(|_, left| *left > 0);
     }
 
-    /// Notes that a current-state report has named all that is joined.
-    pub(super) fn reported_state(&mut self) {
-        let joined: Vec<_> = self.joined.iter().copied().collect();
-        self.reported(&joined);
+    /// Notes that a report has named all that is joined, and `repeats` more are to do so.
+    pub(super) fn reported_state(&mut self, repeats: u8) {
+        for &subscription in &self.joined {
+            self.changed.insert(subscription, repeats);
+        }
+        self.changed.retain(|_, left| *left > 0);
     }
 
     /// State-Change Record of a subscription. None where the group is received from any source, before and after.
