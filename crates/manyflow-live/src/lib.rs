@@ -7,3 +7,4 @@ pub mod load;
 pub mod multicast;
 pub mod publish;
 pub mod sdp;
+pub mod session;

@@ -195,6 +195,14 @@ impl Relay {
         Ok(())
     }
 
+    /// Whether any gateway has joined the flow.
+    ///
+    /// # Panics
+    /// Where `flow` is no index into the flows given to [`new`](Self::new).
+    pub fn is_joined(&self, flow: usize) -> bool {
+        !self.tunnels.is_idle(flow)
+    }
+
     /// The reply to the last datagram, if it had one.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.reply.take()

@@ -126,10 +126,8 @@ pub async fn receive(
 ) -> Result<Received, ReceiveError> {
     let mut driver = Driver::start(config, told).await?;
     let result = driver.run(stop).await;
-    driver.leave().await;
-    result?;
-    let elapsed = driver.clock.now() - Time::ZERO;
-    Ok(Received { files: driver.files, elapsed, progress: driver.progress })
+    let received = driver.leave().await;
+    result.map(|()| received)
 }
 
 struct Driver {
@@ -300,7 +298,8 @@ impl Driver {
         self.told.send_replace(self.progress);
     }
 
-    async fn leave(&mut self) {
+    async fn leave(mut self) -> Received {
+        let elapsed = self.clock.now() - Time::ZERO;
         self.endpoint.leave();
         while let Some(action) = self.endpoint.poll_action(self.now) {
             if let Action::Leave(channel) = action {
@@ -309,5 +308,6 @@ impl Driver {
             }
         }
         self.inlet.close().await;
+        Received { files: self.files, elapsed, progress: self.progress }
     }
 }

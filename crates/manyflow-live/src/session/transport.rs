@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::amt::driver::{GatewayClient, RelayServer};
-use crate::amt::{Flow, JoinError, RelayAddress, Subscription};
+use crate::amt::driver::{GatewayClient, Incoming, RelaySender, RelayServer};
+use crate::amt::{Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription};
 use crate::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, is_source_specific,
 };
@@ -31,18 +31,20 @@ pub enum TransportError {
         /// The system's reason.
         cause: io::Error,
     },
+    /// No answer, or a refusal.
+    #[error("the relay {0} {1}")]
+    NoRelay(String, &'static str),
     /// A socket that failed while receiving.
     #[error("receiving failed: {0}")]
     Receive(#[from] io::Error),
 }
 
 /// Where a sender's datagrams go: to multicast groups, to the gateways of a relay, or to both.
-#[derive(Debug)]
 pub struct Outlets {
     /// The groups, by channel number.
     groups: Vec<Flow>,
     multicast: Option<MulticastSender>,
-    relay: Option<RelayServer>,
+    relay: Option<(RelayServer, RelaySender)>,
 }
 
 impl Outlets {
@@ -52,24 +54,28 @@ impl Outlets {
         multicast: Option<MulticastSender>,
         relay: Option<RelayServer>,
     ) -> Outlets {
+        let relay = relay.map(|server| {
+            let sender = server.sender();
+            (server, sender)
+        });
         Outlets { groups: flows(description), multicast, relay }
     }
 
     /// Whether anyone could receive this channel now.
     pub(super) fn wants(&self, channel: u16) -> bool {
-        self.multicast.is_some() || self.relay.as_ref().is_some_and(|relay| relay.is_joined(channel.into()))
+        self.multicast.is_some() || self.relay.as_ref().is_some_and(|(_, relay)| relay.is_joined(channel.into()))
     }
 
     /// Hands a datagram over; `false` where an outlet had no room for it.
     pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) -> bool {
         let flow = self.groups[usize::from(channel)];
         let sent = self.multicast.as_ref().is_none_or(|socket| socket.try_send(flow.group.ip(), datagram).is_ok());
-        let relayed = self.relay.as_mut().is_none_or(|relay| relay.forward(channel.into(), datagram));
+        let relayed = self.relay.as_ref().is_none_or(|(_, relay)| relay.send(channel.into(), datagram).is_ok());
         sent && relayed
     }
 
     pub(super) fn gateways(&self) -> usize {
-        self.relay.as_ref().map_or(0, RelayServer::gateways)
+        self.relay.as_ref().map_or(0, |(server, _)| server.stats().gateways)
     }
 }
 
@@ -90,16 +96,14 @@ pub enum Route {
 }
 
 /// The receiving end of a transport.
-#[derive(Debug)]
 pub(super) struct Inlet {
     groups: Vec<Flow>,
     kind: Kind,
 }
 
-#[derive(Debug)]
 enum Kind {
     Multicast(MulticastReceiver),
-    Tunnel(GatewayClient, String),
+    Tunnel(Box<GatewayClient>, String),
 }
 
 impl Inlet {
@@ -110,7 +114,7 @@ impl Inlet {
                 port: description.port,
                 interface: interface.clone(),
             })?),
-            Route::Relay(relay) => Kind::Tunnel(connect(relay, description).await?, relay.clone()),
+            Route::Relay(relay) => Kind::Tunnel(Box::new(connect(relay, description).await?), relay.clone()),
         };
         Ok(Inlet { groups: flows(description), kind })
     }
@@ -139,16 +143,21 @@ impl Inlet {
                 let datagram = socket.recv().await?;
                 Ok((datagram.payload, datagram.received_at))
             }
-            Kind::Tunnel(gateway, _) => {
-                let datagram = gateway.recv().await?;
-                Ok((datagram.payload, datagram.received_at))
-            }
+            Kind::Tunnel(gateway, relay) => loop {
+                match gateway.recv().await? {
+                    Incoming::Datagram(datagram) => return Ok((datagram.payload, datagram.received_at)),
+                    Incoming::Event(GatewayEvent::Ready) => {}
+                    Incoming::Event(GatewayEvent::RelayLost(reason)) => {
+                        tracing::warn!("the relay {relay} {}; trying on", told(reason));
+                    }
+                }
+            },
         }
     }
 
     /// Says goodbye to the relay.
-    pub(super) async fn close(&mut self) {
-        if let Kind::Tunnel(gateway, _) = &mut self.kind {
+    pub(super) async fn close(self) {
+        if let Kind::Tunnel(gateway, _) = self.kind {
             gateway.close().await;
         }
     }
@@ -169,11 +178,29 @@ fn subscription(flow: Flow) -> Subscription {
     Subscription { group: flow.group.ip(), source }
 }
 
+/// Opens a tunnel and waits until it stands: a join must then travel at once, or the round-trip time is measured wrong.
 async fn connect(relay: &str, description: &SessionDescription) -> Result<GatewayClient, TransportError> {
     let failed = |cause| TransportError::Relay { relay: relay.to_owned(), cause };
     let mut addresses = tokio::net::lookup_host(relay).await.map_err(failed)?;
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let address = addresses.next().ok_or_else(unknown).map_err(failed)?;
-    let family = crate::amt::Family::of(description.source);
-    GatewayClient::connect(RelayAddress::Unicast(address), family).await.map_err(failed)
+    let family = Family::of(description.source);
+    let mut gateway =
+        GatewayClient::connect(GatewayConfig::new(RelayAddress::Unicast(address), family)).map_err(failed)?;
+    loop {
+        match gateway.recv().await? {
+            Incoming::Event(GatewayEvent::Ready) => return Ok(gateway),
+            Incoming::Event(GatewayEvent::RelayLost(reason)) => {
+                return Err(TransportError::NoRelay(relay.to_owned(), told(reason)));
+            }
+            Incoming::Datagram(_) => {}
+        }
+    }
+}
+
+fn told(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Silent => "does not answer: is the sender running with --listen, and does no firewall block UDP?",
+        LossReason::Full => "takes no more receivers: try again later",
+    }
 }

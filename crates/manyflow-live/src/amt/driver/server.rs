@@ -109,6 +109,14 @@ impl Drop for RelayServer {
 }
 
 impl RelaySender {
+    /// Whether any gateway has joined the flow: packets that nobody wants need not be made.
+    ///
+    /// # Panics
+    /// Where there is no such flow.
+    pub fn is_joined(&self, flow: usize) -> bool {
+        self.shared.relay().is_joined(flow)
+    }
+
     /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to [`RelayServer::bind`]. It never
     /// waits: what the kernel does not take is dropped and counted, as any full queue on the way would do.
     ///
