@@ -2,6 +2,7 @@
 
 pub mod amt;
 pub mod clock;
+pub mod files;
 pub mod last_mile;
 pub mod load;
 pub mod multicast;

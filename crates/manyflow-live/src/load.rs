@@ -79,6 +79,13 @@ pub async fn fetch(url: &str) -> Result<String, LoadError> {
         .map_err(|_| timed_out())?
 }
 
+/// The host of a session's `http://` URL, IPv6 addresses in brackets; `None` for files.
+pub fn host(session: &str) -> Option<String> {
+    let uri: Uri = session.parse().ok()?;
+    uri.scheme()?;
+    uri.host().map(str::to_owned)
+}
+
 async fn get(url: &str) -> Result<String, LoadError> {
     let not_http = || LoadError::NotHttp(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| not_http())?;

@@ -19,18 +19,18 @@ Exit codes:
 /// Sends the same bytes to many machines, each at the rate of its own path, fair to TCP there.
 #[derive(Debug, Parser)]
 #[command(version, after_long_help = EXIT_CODES)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
     /// Print one JSON object a line on standard output instead of bars and tables.
     #[arg(long, global = true)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Send files and folders, over and over, until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
@@ -61,108 +61,108 @@ Examples:
 
 const DEMO_EXAMPLES: &str = "\
 Example:
-  manyflow demo --size 2MB
+  manyflow demo --size 1.5MB
 
 The links are emulated in user space, on loopback; nothing leaves this machine, and root is not needed.";
 
 /// Arguments of `send`.
 #[derive(Debug, Args)]
-pub struct SendArgs {
+pub(crate) struct SendArgs {
     /// Files and folders
     #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
     /// The rate over all channels: no receiver can be faster
     #[arg(long, default_value = "50Mbit/s")]
-    pub rate: Rate,
+    pub(crate) rate: Rate,
     /// Time slots and base rate: for local networks or for wide-area paths
     #[arg(long, value_enum, default_value_t = Profile::Lan)]
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// Send to consecutive groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
-    pub multicast: Option<GroupRange>,
+    pub(crate) multicast: Option<GroupRange>,
     /// The interface that multicast leaves by: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
     /// How many hops multicast travels
     #[arg(long, default_value_t = 1, requires = "multicast")]
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// The UDP port of the groups
     #[arg(long, default_value_t = 5445)]
-    pub port: u16,
+    pub(crate) port: u16,
     /// Embed an AMT relay here, for receivers that multicast does not reach
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<std::net::SocketAddr>,
+    pub(crate) listen: Option<std::net::SocketAddr>,
     /// Serve the session description over HTTP here
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub publish: Option<std::net::SocketAddr>,
+    pub(crate) publish: Option<std::net::SocketAddr>,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
-    pub session: Option<PathBuf>,
+    pub(crate) session: Option<PathBuf>,
     /// Forward error correction
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
-    pub fec: Fec,
+    pub(crate) fec: Fec,
     /// Bytes of a packet, from the LCT header on: 28 less (IPv6: 48 less) than the path's MTU, 30 less again in a tunnel
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u16).range(128..=65_000))]
-    pub packet: u16,
+    pub(crate) packet: u16,
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "forever")]
-    pub duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Send until Ctrl-C, which is also what happens without --for
     #[arg(long)]
-    pub forever: bool,
+    pub(crate) forever: bool,
     /// The transport session identifier; random if not given
     #[arg(long)]
-    pub tsi: Option<u32>,
+    pub(crate) tsi: Option<u32>,
     /// Most memory for encoding
     #[arg(long, default_value = "4GiB")]
-    pub memory: Bytes,
+    pub(crate) memory: Bytes,
     /// A parameter of WEBRC by its name in RFC 3738: TSD=1s, BCR=4, QD=10s, P=0.75, N=20, CCI=long, constant=no
     #[arg(long = "set", value_name = "NAME=VALUE")]
-    pub parameters: Vec<String>,
+    pub(crate) parameters: Vec<String>,
 }
 
 /// Arguments of `recv`.
 #[derive(Debug, Args)]
-pub struct RecvArgs {
+pub(crate) struct RecvArgs {
     /// The session description: an http:// address, a file, or - for standard input
-    pub session: String,
+    pub(crate) session: String,
     /// The folder in which files appear, once they are complete
     #[arg(long, default_value = ".")]
-    pub output: PathBuf,
+    pub(crate) output: PathBuf,
     /// Receive no faster than this
     #[arg(long)]
-    pub max_rate: Option<Rate>,
+    pub(crate) max_rate: Option<Rate>,
     /// Receive by multicast on this interface: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
     /// Receive by this AMT relay, whatever the description says
     #[arg(long, value_name = "HOST:PORT")]
-    pub relay: Option<String>,
+    pub(crate) relay: Option<String>,
     /// Give a silent session up after this time
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
-    pub patience: Duration,
+    pub(crate) patience: Duration,
     /// Most memory for files that are not complete
     #[arg(long, default_value = "2GiB")]
-    pub memory: Bytes,
+    pub(crate) memory: Bytes,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25, target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]
-    pub parameters: Vec<String>,
+    pub(crate) parameters: Vec<String>,
 }
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// The size of the file that is sent
-    #[arg(long, default_value = "2MB")]
-    pub size: Bytes,
+    #[arg(long, default_value = "1.5MB")]
+    pub(crate) size: Bytes,
     /// The seed of the file's content and of the links' faults
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Ready-made parameters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Profile {
+pub(crate) enum Profile {
     /// Slots of 1 s, a base of 4 packets/s: reaches 200 Mbit/s in seconds.
     Lan,
     /// The papers' values: slots of 10 s, a base of 1 packet/s.
@@ -171,7 +171,7 @@ pub enum Profile {
 
 /// Forward error correction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fec {
+pub(crate) enum Fec {
     /// RaptorQ (RFC 6330): any packets do, hardly more than the file's.
     Raptorq,
     /// No code: every single packet is needed.
@@ -180,16 +180,16 @@ pub enum Fec {
 
 /// A range of multicast groups, `232.1.2.0/24` or only its first group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct GroupRange {
+pub(crate) struct GroupRange {
     /// The first group.
-    pub first: IpAddr,
+    pub(crate) first: IpAddr,
     /// How many bits the groups of the range share.
-    pub prefix: Option<u8>,
+    pub(crate) prefix: Option<u8>,
 }
 
 impl GroupRange {
     /// How many groups there are; `None` where no prefix limits them.
-    pub fn size(&self) -> Option<u128> {
+    pub(crate) fn size(&self) -> Option<u128> {
         let bits = if self.first.is_ipv4() { 32 } else { 128 };
         self.prefix.map(|prefix| 1u128.checked_shl(bits - u32::from(prefix)).unwrap_or(u128::MAX))
     }

@@ -8,7 +8,7 @@ use manyflow_core::webrc::{CciFormat, ReceiverConfig, SessionConfig, TargetRule,
 ///
 /// # Errors
 /// Where a name is unknown or a value cannot be read; the message lists what is there.
-pub fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result<()> {
+pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
             "TSD" => config.time_slot = parse_duration(value)?,
@@ -34,7 +34,7 @@ pub fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result
 ///
 /// # Errors
 /// Where a name is unknown or a value cannot be read; the message lists what is there.
-pub fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
+pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
             "EL" => config.epoch = Some(parse_duration(value)?),

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
-    let relay = open_relay(&args, &mut description).await?;
+    let relay = open_relay(&args, &mut description)?;
     let text = description.to_sdp().map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
 
@@ -178,11 +178,11 @@ fn tunnel_source(args: &SendArgs) -> IpAddr {
     local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
 }
 
-async fn open_relay(args: &SendArgs, description: &mut SessionDescription) -> Result<Option<RelayServer>> {
+fn open_relay(args: &SendArgs, description: &mut SessionDescription) -> Result<Option<RelayServer>> {
     let Some(listen) = args.listen else { return Ok(None) };
     let server = RelayServer::bind(listen, RelayConfig::default(), flows(description));
-    let server = server.await.with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
-    let local = server.local_address();
+    let server = server.with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
+    let local = server.local_addr();
     description.amt_relay = Some(AmtRelay { host: local.ip().to_string(), port: local.port() });
     Ok(Some(server))
 }

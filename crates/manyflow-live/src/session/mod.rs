@@ -23,7 +23,7 @@ use manyflow_core::webrc::{self, ConfigError, Session, SessionConfig};
 pub use decoder::{DecoderError, FileDone};
 pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, receive};
 pub use send::{SendProgress, SessionSender};
-pub use transport::{Outlets, TransportError};
+pub use transport::{Outlets, TransportError, flows};
 
 use crate::sdp::{CciFormat, WebrcParameters};
 
