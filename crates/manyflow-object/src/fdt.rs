@@ -1,0 +1,596 @@
+//! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that says which object is which file.
+//!
+//! Besides FLUTE's own attributes a file carries its SHA-256 in a namespace of ours, which others ignore: MD5, all that
+//! FLUTE has, finds accidents only.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use quick_xml::Reader;
+use quick_xml::events::attributes::Attribute;
+use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, Event};
+use quick_xml::writer::Writer;
+
+use crate::error::{FdtError, OtiError};
+use crate::fec::{FecScheme, Oti};
+use crate::name::abbreviate;
+
+const NAMESPACE: &str = "urn:ietf:params:xml:ns:fdt";
+const OUR_NAMESPACE: &str = "urn:manyflow:fdt";
+
+const EXPIRES: &str = "Expires";
+const COMPLETE: &str = "Complete";
+const TOI: &str = "TOI";
+const LOCATION: &str = "Content-Location";
+const CONTENT_LENGTH: &str = "Content-Length";
+const TRANSFER_LENGTH: &str = "Transfer-Length";
+const CONTENT_ENCODING: &str = "Content-Encoding";
+const MD5: &str = "Content-MD5";
+const SHA256: &str = "SHA-256";
+const FEC_ENCODING_ID: &str = "FEC-OTI-FEC-Encoding-ID";
+const FEC_BLOCK: &str = "FEC-OTI-Maximum-Source-Block-Length";
+const FEC_SYMBOL: &str = "FEC-OTI-Encoding-Symbol-Length";
+const FEC_SPECIFIC: &str = "FEC-OTI-Scheme-Specific-Info";
+
+/// One FDT Instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FdtInstance {
+    /// When it expires, in seconds since 1900 (the upper half of an NTP time).
+    pub expires: u64,
+    /// Whether it lists all files of the session.
+    pub complete: bool,
+    /// The files, in the document's order.
+    pub files: Vec<FileEntry>,
+}
+
+/// One file of an FDT Instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileEntry {
+    /// The object that carries it; never 0.
+    pub toi: u128,
+    /// Its URI, as the document has it: not yet a safe name, see [`crate::name::from_location`].
+    pub location: String,
+    /// Its length in bytes, encoded for transfer; the length of the content itself where that is all the FDT gives.
+    pub transfer_length: Option<u64>,
+    /// How the content is encoded, gzip for one; `None` is plain.
+    pub content_encoding: Option<String>,
+    /// The MD5 digest of the content.
+    pub md5: Option<[u8; 16]>,
+    /// The SHA-256 digest of the content.
+    pub sha256: Option<[u8; 32]>,
+    /// The FEC parameters, as far as the FDT gives them.
+    pub fec: FecAttributes,
+}
+
+/// The FEC-OTI attributes that we understand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FecAttributes {
+    /// FEC Encoding ID.
+    pub encoding_id: Option<u64>,
+    /// Symbol length in bytes.
+    pub symbol_length: Option<u64>,
+    /// Most source symbols in a block.
+    pub block_symbols_max: Option<u64>,
+    /// Scheme-specific parameters.
+    pub scheme_specific: Option<Vec<u8>>,
+}
+
+impl FileEntry {
+    /// The object's FEC parameters; `None` where the FDT leaves them to EXT_FTI in packets.
+    ///
+    /// # Errors
+    /// [`OtiError`] where they are incomplete or no object can have them.
+    pub fn oti(&self) -> Result<Option<Oti>, OtiError> {
+        let (Some(id), Some(symbol_length)) = (self.fec.encoding_id, self.fec.symbol_length) else {
+            return Ok(None);
+        };
+        let scheme = FecScheme::from_encoding_id(id)?;
+        let symbol_length =
+            u16::try_from(symbol_length).map_err(|_| OtiError::SymbolLength(symbol_length))?;
+        let transfer_length = self
+            .transfer_length
+            .ok_or(OtiError::Missing("transfer length"))?;
+        self.fec
+            .oti(scheme, transfer_length, symbol_length)
+            .map(Some)
+    }
+}
+
+impl From<&Oti> for FecAttributes {
+    fn from(oti: &Oti) -> Self {
+        FecAttributes {
+            encoding_id: Some(oti.scheme().encoding_id().into()),
+            symbol_length: Some(oti.symbol_length().into()),
+            block_symbols_max: Some(oti.block_symbols_max().into()),
+            scheme_specific: oti.scheme_specific().map(Vec::from),
+        }
+    }
+}
+
+impl FecAttributes {
+    fn oti(
+        &self,
+        scheme: FecScheme,
+        transfer_length: u64,
+        symbol_length: u16,
+    ) -> Result<Oti, OtiError> {
+        match scheme {
+            FecScheme::NoCode => {
+                let block = self
+                    .block_symbols_max
+                    .ok_or(OtiError::Missing("maximum source block length"))?;
+                Oti::no_code(
+                    transfer_length,
+                    symbol_length,
+                    u32::try_from(block).unwrap_or(u32::MAX),
+                )
+            }
+            FecScheme::RaptorQ => {
+                let specific = self
+                    .scheme_specific
+                    .as_deref()
+                    .ok_or(OtiError::Missing("scheme-specific info"))?;
+                let &[blocks, high, low, alignment] = specific else {
+                    return Err(OtiError::Length(specific.len()));
+                };
+                Oti::raptorq(
+                    transfer_length,
+                    symbol_length,
+                    blocks,
+                    u16::from_be_bytes([high, low]),
+                    alignment,
+                )
+            }
+        }
+    }
+
+    fn or(self, common: &FecAttributes) -> Self {
+        FecAttributes {
+            encoding_id: self.encoding_id.or(common.encoding_id),
+            symbol_length: self.symbol_length.or(common.symbol_length),
+            block_symbols_max: self.block_symbols_max.or(common.block_symbols_max),
+            scheme_specific: self
+                .scheme_specific
+                .or_else(|| common.scheme_specific.clone()),
+        }
+    }
+
+    /// What all `files` agree on: it is said once, at the root.
+    fn common(files: &[FileEntry]) -> Self {
+        let first = files
+            .first()
+            .map_or_else(Self::default, |file| file.fec.clone());
+        files.iter().fold(first, |common, file| {
+            common.keep_if(|differs| !differs, &file.fec)
+        })
+    }
+
+    /// These attributes where `keep` accepts whether they differ from those of `other`.
+    fn keep_if(self, keep: fn(bool) -> bool, other: &FecAttributes) -> Self {
+        FecAttributes {
+            encoding_id: self
+                .encoding_id
+                .filter(|_| keep(self.encoding_id != other.encoding_id)),
+            symbol_length: self
+                .symbol_length
+                .filter(|_| keep(self.symbol_length != other.symbol_length)),
+            block_symbols_max: self
+                .block_symbols_max
+                .filter(|_| keep(self.block_symbols_max != other.block_symbols_max)),
+            scheme_specific: self
+                .scheme_specific
+                .filter(|own| keep(Some(own) != other.scheme_specific.as_ref())),
+        }
+    }
+
+    fn take(&mut self, name: &str, attribute: &Attribute<'_>) -> Result<(), FdtError> {
+        match name {
+            FEC_ENCODING_ID => self.encoding_id = Some(number(FEC_ENCODING_ID, attribute)?),
+            FEC_SYMBOL => self.symbol_length = Some(number(FEC_SYMBOL, attribute)?),
+            FEC_BLOCK => self.block_symbols_max = Some(number(FEC_BLOCK, attribute)?),
+            FEC_SPECIFIC => self.scheme_specific = Some(base64(FEC_SPECIFIC, attribute)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn push(&self, element: &mut BytesStart<'_>) {
+        let numbers = [
+            (FEC_ENCODING_ID, self.encoding_id),
+            (FEC_SYMBOL, self.symbol_length),
+            (FEC_BLOCK, self.block_symbols_max),
+        ];
+        for (name, number) in numbers {
+            push_number(element, name, number);
+        }
+        push_base64(element, FEC_SPECIFIC, self.scheme_specific.as_deref());
+    }
+}
+
+impl FdtInstance {
+    /// The XML document.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new());
+        let mut write = |event| writer.write_event(event).expect("a Vec takes all bytes");
+        let mut root = BytesStart::new("FDT-Instance");
+        root.push_attribute(("xmlns", NAMESPACE));
+        root.push_attribute(("xmlns:mf", OUR_NAMESPACE));
+        push_number(&mut root, EXPIRES, Some(self.expires));
+        root.push_attribute((COMPLETE, if self.complete { "true" } else { "false" }));
+        let common = FecAttributes::common(&self.files);
+        common.push(&mut root);
+        write(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
+        write(Event::Start(root));
+        for file in &self.files {
+            write(Event::Empty(file.element(&common)));
+        }
+        write(Event::End(BytesEnd::new("FDT-Instance")));
+        writer.into_inner()
+    }
+
+    /// Reads a document with at most `files_max` files.
+    ///
+    /// Elements and attributes that FLUTE does not name are skipped, as its section 3.4.2 asks. FEC parameters are not
+    /// judged here: one bad file must not hide the others.
+    ///
+    /// # Errors
+    /// [`FdtError`] where it is no FDT Instance.
+    pub fn decode(document: &[u8], files_max: usize) -> Result<Self, FdtError> {
+        let mut reader = Reader::from_reader(document);
+        let mut parser = Parser {
+            files_max,
+            root: None,
+            tois: BTreeSet::from([0]),
+            depth: 0,
+        };
+        loop {
+            match reader
+                .read_event()
+                .map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))?
+            {
+                Event::Start(element) => {
+                    parser.on_element(&element)?;
+                    parser.depth += 1;
+                }
+                Event::Empty(element) => parser.on_element(&element)?,
+                Event::End(_) => parser.depth = parser.depth.saturating_sub(1),
+                Event::DocType(_) => return Err(FdtError::DocType),
+                Event::Eof => return parser.finish(),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl FileEntry {
+    fn element(&self, common: &FecAttributes) -> BytesStart<'static> {
+        let mut element = BytesStart::new("File");
+        element.push_attribute((TOI, self.toi.to_string().as_str()));
+        element.push_attribute((LOCATION, self.location.as_str()));
+        // Of plain content the length is the transfer length (RFC 6726 section 3.4.2).
+        match &self.content_encoding {
+            None => push_number(&mut element, CONTENT_LENGTH, self.transfer_length),
+            Some(encoding) => {
+                push_number(&mut element, TRANSFER_LENGTH, self.transfer_length);
+                element.push_attribute((CONTENT_ENCODING, encoding.as_str()));
+            }
+        }
+        push_base64(
+            &mut element,
+            MD5,
+            self.md5.as_ref().map(<[u8; 16]>::as_slice),
+        );
+        push_base64(
+            &mut element,
+            "mf:SHA-256",
+            self.sha256.as_ref().map(<[u8; 32]>::as_slice),
+        );
+        self.fec
+            .clone()
+            .keep_if(|differs| differs, common)
+            .push(&mut element);
+        element
+    }
+}
+
+fn push_number(element: &mut BytesStart<'_>, name: &str, number: Option<u64>) {
+    if let Some(number) = number {
+        element.push_attribute((name, number.to_string().as_str()));
+    }
+}
+
+fn push_base64(element: &mut BytesStart<'_>, name: &str, bytes: Option<&[u8]>) {
+    if let Some(bytes) = bytes {
+        element.push_attribute((name, STANDARD.encode(bytes).as_str()));
+    }
+}
+
+/// What is known of a document while its elements pass by.
+struct Parser {
+    files_max: usize,
+    root: Option<(FdtInstance, Common)>,
+    tois: BTreeSet<u128>,
+    depth: usize,
+}
+
+/// Attributes of the root that hold for files without their own.
+#[derive(Default)]
+struct Common {
+    content_encoding: Option<String>,
+    fec: FecAttributes,
+}
+
+impl Parser {
+    fn on_element(&mut self, element: &BytesStart<'_>) -> Result<(), FdtError> {
+        match (self.depth, element.local_name().as_ref(), &mut self.root) {
+            (0, "FDT-Instance", root @ None) => *root = Some(read_root(element)?),
+            (0, _, _) => return Err(FdtError::Root),
+            (1, "File", Some((instance, common))) => {
+                if instance.files.len() == self.files_max {
+                    return Err(FdtError::TooManyFiles(self.files_max));
+                }
+                let file = read_file(element, common)?;
+                if !self.tois.insert(file.toi) {
+                    return Err(FdtError::Toi(file.toi));
+                }
+                instance.files.push(file);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<FdtInstance, FdtError> {
+        if self.depth > 0 {
+            return Err(FdtError::Xml("the document ends early".to_owned()));
+        }
+        self.root
+            .map(|(instance, _)| instance)
+            .ok_or(FdtError::Root)
+    }
+}
+
+fn read_root(element: &BytesStart<'_>) -> Result<(FdtInstance, Common), FdtError> {
+    let (mut expires, mut complete, mut common) = (None, false, Common::default());
+    for_each_attribute(element, |name, attribute| {
+        match name {
+            EXPIRES => expires = Some(number(EXPIRES, attribute)?),
+            COMPLETE => complete = matches!(text(attribute)?.as_ref(), "true" | "1"),
+            CONTENT_ENCODING => common.content_encoding = content_encoding(attribute)?,
+            name => common.fec.take(name, attribute)?,
+        }
+        Ok(())
+    })?;
+    let expires = expires.ok_or(FdtError::Missing(EXPIRES))?;
+    Ok((
+        FdtInstance {
+            expires,
+            complete,
+            files: Vec::new(),
+        },
+        common,
+    ))
+}
+
+fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, FdtError> {
+    let mut file = FileEntry {
+        content_encoding: common.content_encoding.clone(),
+        ..FileEntry::default()
+    };
+    let (mut toi, mut location, mut content_length) = (None, None, None);
+    for_each_attribute(element, |name, attribute| {
+        match name {
+            TOI => toi = Some(number(TOI, attribute)?),
+            LOCATION => location = Some(text(attribute)?.into_owned()),
+            CONTENT_LENGTH => content_length = Some(number(CONTENT_LENGTH, attribute)?),
+            TRANSFER_LENGTH => file.transfer_length = Some(number(TRANSFER_LENGTH, attribute)?),
+            CONTENT_ENCODING => file.content_encoding = content_encoding(attribute)?,
+            MD5 => file.md5 = Some(digest(MD5, attribute)?),
+            SHA256 => file.sha256 = Some(digest(SHA256, attribute)?),
+            name => file.fec.take(name, attribute)?,
+        }
+        Ok(())
+    })?;
+    file.toi = toi.ok_or(FdtError::Missing(TOI))?;
+    file.location = location.ok_or(FdtError::Missing(LOCATION))?;
+    file.transfer_length = file.transfer_length.or(content_length);
+    file.fec = file.fec.or(&common.fec);
+    Ok(file)
+}
+
+fn for_each_attribute(
+    element: &BytesStart<'_>,
+    mut take: impl FnMut(&str, &Attribute<'_>) -> Result<(), FdtError>,
+) -> Result<(), FdtError> {
+    for attribute in element.attributes() {
+        let attribute = attribute.map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))?;
+        take(attribute.key.local_name().as_ref(), &attribute)?;
+    }
+    Ok(())
+}
+
+fn text<'a>(attribute: &'a Attribute<'_>) -> Result<Cow<'a, str>, FdtError> {
+    quick_xml::escape::unescape(&attribute.value)
+        .map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))
+}
+
+fn number<N: std::str::FromStr>(
+    name: &'static str,
+    attribute: &Attribute<'_>,
+) -> Result<N, FdtError> {
+    let text = text(attribute)?;
+    text.trim().parse().map_err(|_| FdtError::Value {
+        attribute: name,
+        value: abbreviate(&text),
+    })
+}
+
+fn base64(name: &'static str, attribute: &Attribute<'_>) -> Result<Vec<u8>, FdtError> {
+    let text = text(attribute)?;
+    STANDARD.decode(text.trim()).map_err(|_| FdtError::Value {
+        attribute: name,
+        value: abbreviate(&text),
+    })
+}
+
+fn digest<const BYTES: usize>(
+    name: &'static str,
+    attribute: &Attribute<'_>,
+) -> Result<[u8; BYTES], FdtError> {
+    let bytes = base64(name, attribute)?;
+    bytes.try_into().map_err(|bytes: Vec<u8>| FdtError::Value {
+        attribute: name,
+        value: format!("{} bytes", bytes.len()),
+    })
+}
+
+fn content_encoding(attribute: &Attribute<'_>) -> Result<Option<String>, FdtError> {
+    let text = text(attribute)?;
+    Ok((!matches!(text.as_ref(), "" | "null" | "identity")).then(|| text.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(toi: u32, location: &str, length: u32, fec: FecAttributes) -> FileEntry {
+        FileEntry {
+            toi: toi.into(),
+            location: location.to_owned(),
+            transfer_length: Some(length.into()),
+            md5: Some([3; 16]),
+            sha256: Some([4; 32]),
+            fec,
+            ..FileEntry::default()
+        }
+    }
+
+    fn decode(document: &str) -> Result<FdtInstance, FdtError> {
+        FdtInstance::decode(document.as_bytes(), 100)
+    }
+
+    fn with_file(attributes: &str) -> Result<FdtInstance, FdtError> {
+        decode(&format!(
+            "<FDT-Instance Expires='1'><File {attributes}/></FDT-Instance>"
+        ))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            expires: u32, complete: bool, files in proptest::collection::btree_map(1_u32.., ("\\PC{1,30}", any::<u32>(), any::<bool>()), 0..6),
+        ) {
+            let files = files.iter().map(|(&toi, (location, length, raptorq))| {
+                let scheme = if *raptorq { FecScheme::RaptorQ } else { FecScheme::NoCode };
+                let oti = Oti::choose(scheme, u64::from(length % 100_000_000), 1_400, 2_000).unwrap();
+                entry(toi, location, length % 100_000_000, FecAttributes::from(&oti))
+            });
+            let instance = FdtInstance { expires: expires.into(), complete, files: files.collect() };
+            let decoded = FdtInstance::decode(&instance.encode(), 6).unwrap();
+            // What the files agree on is at the root, and no scheme-specific info of RaptorQ hurts a file without code.
+            for (file, decoded) in instance.files.iter().zip(&decoded.files) {
+                prop_assert_eq!(file.oti(), decoded.oti());
+            }
+            prop_assert_eq!(decoded, instance);
+        }
+
+        #[test]
+        fn any_document_gives_an_fdt_or_an_error(document in "(<FDT-Instance Expires='1'>)?[<>/=\"'&;! a-zA-Z0-9-]{0,80}") {
+            let _ = decode(&document);
+        }
+    }
+
+    #[test]
+    fn attributes_of_the_root_hold_for_files_without_their_own() {
+        let fdt = decode(
+            "<?xml version='1.0'?><f:FDT-Instance xmlns:f='urn:ietf:params:xml:ns:fdt' Expires='9' Complete='1' Content-Encoding='gzip'
+               FEC-OTI-FEC-Encoding-ID='0' FEC-OTI-Encoding-Symbol-Length='100' FEC-OTI-Maximum-Source-Block-Length='64'>
+               <f:File TOI='1' Content-Location='a&amp;b' Content-Length='7' Content-Encoding='null'/>
+               <f:File TOI='2' Content-Location='c' Content-Length='70' Transfer-Length='7' FEC-OTI-Encoding-Symbol-Length='5'>
+                 <other>File</other></f:File>
+             </f:FDT-Instance>",
+        )
+        .unwrap();
+        assert!(fdt.complete);
+        assert_eq!(
+            (
+                fdt.files[0].location.as_str(),
+                fdt.files[0].content_encoding.as_deref()
+            ),
+            ("a&b", None)
+        );
+        assert_eq!(fdt.files[0].oti(), Oti::no_code(7, 100, 64).map(Some));
+        assert_eq!(fdt.files[1].oti(), Oti::no_code(7, 5, 64).map(Some));
+        assert_eq!(fdt.files[1].content_encoding.as_deref(), Some("gzip"));
+    }
+
+    #[test]
+    fn entity_bombs_are_refused() {
+        let bomb = "<?xml version='1.0'?><!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><FDT-Instance Expires='1'/>";
+        assert_eq!(decode(bomb), Err(FdtError::DocType));
+        assert!(matches!(
+            with_file("TOI='1' Content-Location='&b;'"),
+            Err(FdtError::Xml(_))
+        ));
+    }
+
+    #[test]
+    fn documents_that_are_no_fdt_are_refused() {
+        assert_eq!(decode(""), Err(FdtError::Root));
+        assert_eq!(decode("<html/>"), Err(FdtError::Root));
+        assert_eq!(
+            decode("<FDT-Instance Expires='1'/><FDT-Instance Expires='1'/>"),
+            Err(FdtError::Root)
+        );
+        assert!(matches!(
+            decode("<FDT-Instance Expires='1'>"),
+            Err(FdtError::Xml(_))
+        ));
+        assert_eq!(decode("<FDT-Instance/>"), Err(FdtError::Missing("Expires")));
+        assert!(matches!(
+            decode("<FDT-Instance Expires='soon'/>"),
+            Err(FdtError::Value { .. })
+        ));
+        assert_eq!(
+            with_file("TOI='1'"),
+            Err(FdtError::Missing("Content-Location"))
+        );
+        assert_eq!(
+            with_file("Content-Location='x'"),
+            Err(FdtError::Missing("TOI"))
+        );
+        assert_eq!(
+            with_file("Content-Location='x' TOI='0'"),
+            Err(FdtError::Toi(0))
+        );
+        assert_eq!(
+            with_file("Content-Location='x' TOI='1'/><File Content-Location='y' TOI='1'"),
+            Err(FdtError::Toi(1))
+        );
+        assert!(matches!(
+            with_file("Content-Location='x' TOI='1' Content-MD5='AAAA'"),
+            Err(FdtError::Value { .. })
+        ));
+    }
+
+    #[test]
+    fn a_list_longer_than_the_bound_is_refused() {
+        let files = (1..=3)
+            .map(|toi| entry(toi, "x", 1, FecAttributes::default()))
+            .collect();
+        let document = FdtInstance {
+            expires: 1,
+            complete: false,
+            files,
+        }
+        .encode();
+        assert_eq!(
+            FdtInstance::decode(&document, 2),
+            Err(FdtError::TooManyFiles(2))
+        );
+        assert!(FdtInstance::decode(&document, 3).is_ok());
+    }
+}

@@ -1,0 +1,131 @@
+//! One source block at the receiver: symbols in any order until they give the block's bytes.
+
+use std::collections::BTreeSet;
+
+use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
+
+use super::Oti;
+
+/// Collects a block's symbols.
+pub(crate) struct BlockDecoder {
+    oti: Oti,
+    sbn: u32,
+    seen: BTreeSet<u32>,
+    /// Symbols in order of arrival, each `symbol_length` bytes, and their numbers.
+    data: Vec<u8>,
+    ids: Vec<u32>,
+    /// Exists from the first attempt on, which needs K symbols; it then owns the symbols.
+    solver: Option<SourceBlockDecoder>,
+}
+
+/// What became of a symbol.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Insertion {
+    /// The block has it already.
+    Duplicate,
+    /// Kept; the block needs more.
+    Kept,
+    /// It was the last one needed: the block's bytes, padding included.
+    Complete(Vec<u8>),
+}
+
+impl BlockDecoder {
+    pub(crate) fn new(oti: Oti, sbn: u32) -> Self {
+        BlockDecoder {
+            oti,
+            sbn,
+            seen: BTreeSet::new(),
+            data: Vec::new(),
+            ids: Vec::new(),
+            solver: None,
+        }
+    }
+
+    /// Bytes of the symbols kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.seen.len() as u64 * u64::from(self.oti.symbol_length())
+    }
+
+    /// Takes symbol `esi`; the caller has checked its number and length against the OTI.
+    pub(crate) fn insert(&mut self, esi: u32, symbol: &[u8]) -> Insertion {
+        if !self.seen.insert(esi) {
+            return Insertion::Duplicate;
+        }
+        match &mut self.solver {
+            None => self.keep(esi, symbol),
+            Some(solver) => solve(solver, std::iter::once(packet(self.sbn, esi, symbol))),
+        }
+    }
+
+    fn keep(&mut self, esi: u32, symbol: &[u8]) -> Insertion {
+        self.ids.push(esi);
+        self.data.extend_from_slice(symbol);
+        self.data.resize(self.ids.len() * self.symbol_length(), 0);
+        if self.ids.len() < self.symbols() {
+            return Insertion::Kept;
+        }
+        let all_source = self
+            .seen
+            .last()
+            .is_some_and(|&last| (last as usize) < self.symbols());
+        if all_source && self.oti.is_contiguous() {
+            Insertion::Complete(self.in_order())
+        } else {
+            self.first_attempt()
+        }
+    }
+
+    /// All K source symbols are there: no decoding is needed.
+    fn in_order(&mut self) -> Vec<u8> {
+        let length = self.symbol_length();
+        let mut block = vec![0; self.data.len()];
+        for (symbol, &esi) in self.data.chunks_exact(length).zip(&self.ids) {
+            block[esi as usize * length..][..length].copy_from_slice(symbol);
+        }
+        block
+    }
+
+    fn first_attempt(&mut self) -> Insertion {
+        let config = self
+            .oti
+            .raptorq_config()
+            .expect("without code, K symbols are all the source symbols");
+        let length = self.symbol_length();
+        let block_length = self.symbols() as u64 * length as u64;
+        let (data, ids) = (
+            std::mem::take(&mut self.data),
+            std::mem::take(&mut self.ids),
+        );
+        let packets = data
+            .chunks_exact(length)
+            .zip(ids)
+            .map(|(symbol, esi)| packet(self.sbn, esi, symbol));
+        let solver = self.solver.insert(SourceBlockDecoder::new(
+            self.sbn as u8,
+            &config,
+            block_length,
+        ));
+        solve(solver, packets)
+    }
+
+    fn symbols(&self) -> usize {
+        self.oti.block_symbols(self.sbn).unwrap_or(0) as usize
+    }
+
+    fn symbol_length(&self) -> usize {
+        usize::from(self.oti.symbol_length())
+    }
+}
+
+fn packet(sbn: u32, esi: u32, symbol: &[u8]) -> EncodingPacket {
+    EncodingPacket::new(PayloadId::new(sbn as u8, esi), symbol.to_vec())
+}
+
+fn solve(
+    solver: &mut SourceBlockDecoder,
+    packets: impl Iterator<Item = EncodingPacket>,
+) -> Insertion {
+    solver
+        .decode(packets)
+        .map_or(Insertion::Kept, Insertion::Complete)
+}

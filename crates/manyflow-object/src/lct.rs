@@ -1,0 +1,291 @@
+//! The LCT header (RFC 5651 section 5): congestion control information, session, object, extensions.
+//!
+//! ```text
+//!  0                   1                   2                   3
+//!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//! |   V   | C |PSI|S| O |H|Res|A|B|   HDR_LEN     |   Codepoint   |
+//! | CCI, 32 (C+1) bits | TSI, 32 S + 16 H bits | TOI, 32 O + 16 H bits | extensions ...
+//! ```
+
+use crate::error::PacketError;
+
+/// EXT_FTI: the object's FEC parameters (RFC 5775 section 4.2).
+pub const EXT_FTI: u8 = 64;
+/// EXT_FDT: FLUTE version and FDT Instance ID (RFC 6726 section 3.4.1).
+pub const EXT_FDT: u8 = 192;
+/// EXT_CENC: the content encoding of an FDT Instance (RFC 6726 section 3.4.3).
+pub const EXT_CENC: u8 = 193;
+
+const VERSION: u8 = 1;
+const FIXED_BYTES: usize = 4;
+/// Extensions from this type on are one 32-bit word long and have no length field (section 5.2.1).
+const FIRST_FIXED_EXTENSION: u8 = 128;
+
+/// Bytes of the headers we send before their extensions: fixed part, `cci_length`, 32-bit TSI and TOI.
+pub const fn encoded_length(cci_length: usize) -> usize {
+    FIXED_BYTES + cci_length + 8
+}
+
+/// A decoded header; it borrows from the datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// Congestion control information: 4, 8, 12 or 16 bytes.
+    pub cci: &'a [u8],
+    /// Transport session identifier, 0 to 48 bits on the wire; 0 where there is none.
+    pub tsi: u64,
+    /// Transport object identifier, up to 112 bits on the wire.
+    pub toi: Option<u128>,
+    /// Flag A: the sender is about to stop sending to this session.
+    pub close_session: bool,
+    /// Flag B: the sender is about to stop sending this object.
+    pub close_object: bool,
+    /// The codepoint; by custom the FEC Encoding ID.
+    pub codepoint: u8,
+    extensions: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    /// Splits a datagram into its LCT header and the rest.
+    ///
+    /// # Errors
+    /// [`PacketError`] where the bytes are no LCT header of version 1.
+    pub fn decode(datagram: &'a [u8]) -> Result<(Self, &'a [u8]), PacketError> {
+        let truncated = |field| PacketError::Truncated {
+            field,
+            length: datagram.len(),
+        };
+        let fixed: [u8; FIXED_BYTES] = *datagram
+            .first_chunk()
+            .ok_or_else(|| truncated("first LCT header word"))?;
+        let [flags, lengths, header_words, codepoint] = fixed;
+        if flags >> 4 != VERSION {
+            return Err(PacketError::Version(flags >> 4));
+        }
+        let header_length = usize::from(header_words) * 4;
+        let header = datagram
+            .get(..header_length)
+            .ok_or_else(|| truncated("LCT header"))?;
+
+        let half_word = usize::from(lengths >> 4 & 1) * 2;
+        let cci_end = FIXED_BYTES + (usize::from(flags >> 2 & 3) + 1) * 4;
+        let tsi_end = cci_end + usize::from(lengths >> 7) * 4 + half_word;
+        let toi_end = tsi_end + usize::from(lengths >> 5 & 3) * 4 + half_word;
+        if toi_end > header_length {
+            return Err(PacketError::HeaderLength {
+                said: header_length,
+                fields: toi_end,
+            });
+        }
+        let extensions = &header[toi_end..];
+        check_extensions(extensions)?;
+        let decoded = Header {
+            cci: &header[FIXED_BYTES..cci_end],
+            tsi: big_endian(&header[cci_end..tsi_end]) as u64,
+            toi: (toi_end > tsi_end).then(|| big_endian(&header[tsi_end..toi_end])),
+            close_session: lengths & 2 != 0,
+            close_object: lengths & 1 != 0,
+            codepoint,
+            extensions,
+        };
+        Ok((decoded, &datagram[header_length..]))
+    }
+
+    /// The content of the first extension of type `het`, without type and length bytes.
+    pub fn extension(&self, het: u8) -> Option<&'a [u8]> {
+        extensions(self.extensions)
+            .map_while(Result::ok)
+            .find(|&(found, _)| found == het)
+            .map(|(_, content)| content)
+    }
+}
+
+/// What the sender writes: one form, with a 32-bit TSI and a 32-bit TOI or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fields<'a> {
+    pub(crate) cci: &'a [u8],
+    pub(crate) tsi: u32,
+    pub(crate) toi: Option<u32>,
+    pub(crate) close_session: bool,
+    pub(crate) codepoint: u8,
+    /// Whole extensions, each a multiple of four bytes.
+    pub(crate) extensions: &'a [u8],
+}
+
+impl Fields<'_> {
+    /// Appends the header.
+    ///
+    /// # Panics
+    /// If the CCI is not 4, 8, 12 or 16 bytes long.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        assert!(
+            matches!(self.cci.len(), 4 | 8 | 12 | 16),
+            "a CCI has 4, 8, 12 or 16 bytes"
+        );
+        let cci_words = self.cci.len() / 4;
+        let toi_words = usize::from(self.toi.is_some());
+        let header_words = 2 + cci_words + toi_words + self.extensions.len() / 4;
+        out.push(VERSION << 4 | (cci_words as u8 - 1) << 2);
+        out.push(1 << 7 | (toi_words as u8) << 5 | u8::from(self.close_session) << 1);
+        out.push(header_words as u8);
+        out.push(self.codepoint);
+        out.extend_from_slice(self.cci);
+        out.extend_from_slice(&self.tsi.to_be_bytes());
+        if let Some(toi) = self.toi {
+            out.extend_from_slice(&toi.to_be_bytes());
+        }
+        out.extend_from_slice(self.extensions);
+    }
+}
+
+fn big_endian(bytes: &[u8]) -> u128 {
+    bytes
+        .iter()
+        .fold(0, |value, &byte| value << 8 | u128::from(byte))
+}
+
+fn check_extensions(bytes: &[u8]) -> Result<(), PacketError> {
+    extensions(bytes).try_for_each(|extension| extension.map(|_| ()))
+}
+
+/// The extensions in order, type and content; an error ends the list.
+fn extensions(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), PacketError>> {
+    std::iter::from_fn(move || {
+        let &het = bytes.first()?;
+        match split_extension(het, bytes) {
+            Some((content, rest)) => {
+                bytes = rest;
+                Some(Ok((het, content)))
+            }
+            None => {
+                bytes = &[];
+                Some(Err(PacketError::Extension { het }))
+            }
+        }
+    })
+}
+
+fn split_extension(het: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (prefix, length) = match het {
+        FIRST_FIXED_EXTENSION.. => (1, 4),
+        _ => (2, usize::from(*bytes.get(1)?) * 4),
+    };
+    let (extension, rest) = bytes.split_at_checked(length)?;
+    Some((extension.get(prefix..)?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encode(fields: &Fields<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        fields.encode(&mut bytes);
+        bytes
+    }
+
+    fn plain(cci: &[u8]) -> Fields<'_> {
+        Fields {
+            cci,
+            tsi: 1,
+            toi: Some(2),
+            close_session: false,
+            codepoint: 6,
+            extensions: &[],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            words in 1_usize..=4, byte: u8, tsi: u32, toi: Option<u32>, close_session: bool, codepoint: u8, payload: Vec<u8>,
+        ) {
+            let cci = vec![byte; words * 4];
+            let extensions = [0, 1, 9, 9, EXT_FDT, 0x20, 0, 7, 200, 1, 2, 3];
+            let fields = Fields { cci: &cci, tsi, toi, close_session, codepoint, extensions: &extensions };
+            let mut bytes = encode(&fields);
+            bytes.extend_from_slice(&payload);
+            let (header, rest) = Header::decode(&bytes).unwrap();
+            prop_assert_eq!(header.cci, &cci[..]);
+            prop_assert_eq!((header.tsi, header.toi), (u64::from(tsi), toi.map(u128::from)));
+            prop_assert_eq!((header.close_session, header.close_object), (close_session, false));
+            prop_assert_eq!(header.codepoint, codepoint);
+            prop_assert_eq!(header.extension(EXT_FDT), Some(&[0x20, 0, 7][..]));
+            prop_assert_eq!(header.extension(EXT_FTI), None);
+            prop_assert_eq!(rest, &payload[..]);
+        }
+
+        #[test]
+        fn any_bytes_give_a_header_or_an_error(bytes: Vec<u8>) {
+            let _ = Header::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn all_legal_tsi_and_toi_lengths_are_decoded() {
+        for (s, o, h) in
+            (0..2_u8).flat_map(|s| (0..4).flat_map(move |o| (0..2).map(move |h| (s, o, h))))
+        {
+            let (tsi_length, toi_length) = (usize::from(s * 4 + h * 2), usize::from(o * 4 + h * 2));
+            let length = 8 + tsi_length + toi_length;
+            let mut bytes = vec![
+                0x10,
+                s << 7 | o << 5 | h << 4,
+                (length / 4) as u8,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ];
+            bytes.resize(length, 0xff);
+            let (header, rest) = Header::decode(&bytes).unwrap();
+            assert_eq!(header.tsi, (1_u64 << (8 * tsi_length)) - 1);
+            assert_eq!(
+                header.toi,
+                (toi_length > 0).then(|| (1_u128 << (8 * toi_length)) - 1)
+            );
+            assert!(rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        let mut bytes = encode(&plain(&[0; 4]));
+        bytes[0] = 0x20;
+        assert_eq!(Header::decode(&bytes), Err(PacketError::Version(2)));
+    }
+
+    #[test]
+    fn a_header_length_that_lies_is_refused() {
+        let mut bytes = encode(&plain(&[0; 4]));
+        bytes[2] = 3;
+        assert_eq!(
+            Header::decode(&bytes),
+            Err(PacketError::HeaderLength {
+                said: 12,
+                fields: 16
+            })
+        );
+        bytes[2] = 5;
+        assert!(matches!(
+            Header::decode(&bytes),
+            Err(PacketError::Truncated { .. })
+        ));
+    }
+
+    #[test]
+    fn an_extension_of_length_zero_or_past_the_header_is_refused() {
+        for length in [0, 2] {
+            let extensions = [EXT_FTI, length, 0, 0];
+            let bytes = encode(&Fields {
+                extensions: &extensions,
+                ..plain(&[0; 4])
+            });
+            assert_eq!(
+                Header::decode(&bytes),
+                Err(PacketError::Extension { het: EXT_FTI })
+            );
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What several test files share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part of it"
+)]
+
+use bytes::Bytes;
+use manyflow_object::alc::Packet;
+use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
+use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+pub const TSI: u32 = 7;
+pub const CCI: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+pub fn rng(seed: u64) -> Pcg64 {
+    Pcg64::seed_from_u64(seed)
+}
+
+pub fn random_bytes(length: usize, seed: u64) -> Bytes {
+    let mut bytes = vec![0; length];
+    rng(seed).fill_bytes(&mut bytes);
+    bytes.into()
+}
+
+pub fn file(name: &str, length: usize) -> SourceFile {
+    SourceFile {
+        name: name.to_owned(),
+        content: random_bytes(length, length as u64),
+    }
+}
+
+pub fn config(layers: u16) -> SenderConfig {
+    SenderConfig::new(TSI, layers, 1)
+}
+
+pub fn receiver() -> ObjectReceiver {
+    ObjectReceiver::new(ReceiverConfig::new(TSI.into()))
+}
+
+pub fn datagram(sender: &mut ObjectSender, layer: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    sender.next_datagram(layer, &CCI, &mut out);
+    out
+}
+
+/// Everything the receiver has told.
+pub fn events(receiver: &mut ObjectReceiver) -> Vec<ObjectEvent> {
+    std::iter::from_fn(|| receiver.poll_event()).collect()
+}
+
+/// The complete files among `events`, by name.
+pub fn complete(events: &[ObjectEvent]) -> Vec<SourceFile> {
+    let mut files: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            ObjectEvent::ObjectComplete { name, content, .. } => Some(SourceFile {
+                name: name.clone(),
+                content: content.clone(),
+            }),
+            _ => None,
+        })
+        .collect();
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files
+}
+
+/// Hands a datagram over that must be acceptable.
+pub fn deliver(receiver: &mut ObjectReceiver, datagram: &[u8]) {
+    receiver
+        .handle_packet(&Packet::decode(datagram).unwrap())
+        .unwrap();
+}

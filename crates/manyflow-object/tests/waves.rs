@@ -1,0 +1,153 @@
+//! What receivers of any rate must take in, in a fluid model of WEBRC (webrc.txt section 3, figures 1 and 2): each wave
+//! channel's rate decays by P a time slot, and a receiver of the lowest n waves catches the last n slots of each.
+
+mod common;
+
+use common::*;
+use manyflow_object::alc::Packet;
+use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
+use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
+
+const P: f64 = 0.75;
+const SLOT_S: f64 = 10.0;
+/// Packets a second of the base channel at the start of a slot; it decays to P times that within the slot.
+const BASE_RATE: f64 = 1.0;
+/// Active waves above those that the receiver catches.
+const UNHEARD_WAVES: u16 = 2;
+const STEPS_PER_SLOT: u32 = 200;
+
+/// Sends slot after slot and gives a receiver the layers that it has joined, until it has everything.
+struct Session {
+    sender: ObjectSender,
+    receiver: ObjectReceiver,
+    joined_waves: u16,
+    /// Packets that the fluid has promised but not sent, a layer.
+    credit: Vec<f64>,
+    received: u64,
+    is_complete: bool,
+}
+
+impl Session {
+    fn new(config: SenderConfig, files: Vec<SourceFile>, joined_waves: u16) -> Self {
+        let layers = joined_waves + UNHEARD_WAVES + 1;
+        let sender = ObjectSender::new(SenderConfig { layers, ..config }, files).unwrap();
+        let credit = vec![0.0; usize::from(layers)];
+        Session {
+            sender,
+            receiver: receiver(),
+            joined_waves,
+            credit,
+            received: 0,
+            is_complete: false,
+        }
+    }
+
+    /// Packets received until all files are there, by a receiver that joins in step `start` of the first slot.
+    fn run(mut self, start: u32) -> (u64, Progress) {
+        for slot in 0..20_000 {
+            for step in 0..STEPS_PER_SLOT {
+                let is_listening = slot > 0 || step >= start;
+                self.step(step, is_listening);
+                if self.is_complete {
+                    return (self.received, self.receiver.progress());
+                }
+            }
+        }
+        panic!("the files are not complete after 20,000 slots");
+    }
+
+    fn step(&mut self, step: u32, is_listening: bool) {
+        if step == 0 {
+            let mut fdt = Vec::new();
+            self.sender.next_fdt_datagram(&CCI, &mut fdt);
+            self.receive(is_listening, &fdt);
+        }
+        for layer in 0..self.joined_waves + UNHEARD_WAVES + 1 {
+            let decay = f64::from(step) / f64::from(STEPS_PER_SLOT) - f64::from(layer);
+            self.credit[usize::from(layer)] +=
+                BASE_RATE * P.powf(decay) * SLOT_S / f64::from(STEPS_PER_SLOT);
+            while self.credit[usize::from(layer)] >= 1.0 {
+                self.credit[usize::from(layer)] -= 1.0;
+                let data = datagram(&mut self.sender, layer);
+                self.receive(is_listening && layer <= self.joined_waves, &data);
+            }
+        }
+    }
+
+    fn receive(&mut self, is_heard: bool, datagram: &[u8]) {
+        if is_heard && !self.is_complete {
+            self.received += 1;
+            self.receiver
+                .handle_packet(&Packet::decode(datagram).unwrap())
+                .unwrap();
+            let is_all = |event| matches!(event, ObjectEvent::AllComplete { .. });
+            self.is_complete = events(&mut self.receiver).into_iter().any(is_all);
+        }
+    }
+}
+
+fn wave_config(block_symbols_max: u32) -> SenderConfig {
+    SenderConfig {
+        symbol_length: 512,
+        block_symbols_max,
+        ..config(1)
+    }
+}
+
+/// Packets received over packets needed, of a receiver that joins at one of several moments.
+fn overhead(files: &[SourceFile], block_symbols: u32, joined_waves: u16, moment: u32) -> f64 {
+    let session = Session::new(wave_config(block_symbols), files.to_vec(), joined_waves);
+    let symbols = session.sender.symbols();
+    let (received, progress) = session.run(moment * 739 % STEPS_PER_SLOT);
+    assert_eq!(
+        (progress.duplicate_symbols, progress.refused),
+        Default::default()
+    );
+    received as f64 / symbols as f64
+}
+
+fn worst_overhead(what: &str, files: &[SourceFile], block_symbols: u32, joined_waves: u16) -> f64 {
+    let overheads: Vec<f64> = (0..5)
+        .map(|moment| overhead(files, block_symbols, joined_waves, moment))
+        .collect();
+    let worst = overheads.iter().copied().fold(0.0, f64::max);
+    println!("{what}, {joined_waves:2} waves: {worst:.4} of {overheads:.4?}");
+    worst
+}
+
+#[test]
+fn a_receiver_of_any_rate_needs_at_most_three_percent_more_packets_than_symbols() {
+    for blocks in [1, 5, 20] {
+        let files = [file("file", blocks * 1_000 * 512)];
+        for joined_waves in [4, 12, 22] {
+            let worst = worst_overhead(&format!("{blocks:2} blocks"), &files, 1_000, joined_waves);
+            assert!(
+                worst <= 1.03,
+                "{blocks} blocks, {joined_waves} waves: {worst}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_thousand_tiny_files_arrive_in_few_rounds() {
+    let files: Vec<_> = (0..1_000)
+        .map(|number| file(&format!("{number}"), 100))
+        .collect();
+    for joined_waves in [4, 12, 22] {
+        let worst = worst_overhead("1000 files", &files, 1_000, joined_waves);
+        assert!(worst <= 4.0, "{joined_waves} waves: {worst}");
+    }
+}
+
+#[test]
+fn a_tiny_file_does_not_hold_up_a_large_one() {
+    let mut files: Vec<_> = (0..10)
+        .map(|number| file(&format!("{number}"), 100))
+        .collect();
+    files.push(file("large", 5_000 * 512));
+    for joined_waves in [4, 12, 22] {
+        let worst = worst_overhead("5000 symbols and 10 files", &files, 1_000, joined_waves);
+        assert!(worst <= 1.04, "{joined_waves} waves: {worst}");
+    }
+}
