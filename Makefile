@@ -1,0 +1,34 @@
+# The two commands of a newcomer are `make demo` and `make test`; `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /usr/bin/env bash
+
+FUZZ_SECONDS ?= 120
+
+.PHONY: help demo build test check unit fuzz fuzz-short
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: build ## Watch one sender and five receivers, each at its own rate
+	@target/release/manyflow demo
+
+build: ## Build the release binary, target/release/manyflow
+	@scripts/setup
+	cargo build --release --locked -p manyflow
+
+test: check unit fuzz-short ## All checks and tests: what has to pass before a change lands
+
+check: ## Format and lints, warnings denied
+	@scripts/setup tests
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+unit: ## Unit, property, integration and documentation tests
+	@scripts/setup tests
+	cargo test --locked --workspace
+
+fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
+	cargo test --locked --manifest-path fuzz/Cargo.toml
+
+fuzz: ## Each decoder's fuzz target for FUZZ_SECONDS (120) under libFuzzer, with nightly Rust
+	@scripts/fuzz $(FUZZ_SECONDS)
