@@ -101,7 +101,8 @@ impl Gateway {
         gateway
     }
 
-    /// Receives a group from now on. Once the relay has answered, the join travels at once, and again against loss.
+    /// Receives a group from now on. Once the relay has answered, the join travels at once, and again against loss. After
+    /// [`close`](Self::close) it does nothing.
     ///
     /// # Errors
     /// Where the group is no multicast address, or of the wrong family, or too many are joined.
@@ -325,7 +326,8 @@ impl Gateway {
     }
 
     fn handle_advertisement(&mut self, now: Time, relay: IpAddr) {
-        if relay.is_unspecified() || relay.is_multicast() {
+        let sound = !relay.is_unspecified() && !relay.is_multicast();
+        if !sound || Family::of(relay) != Family::of(self.relay.ip()) {
             return;
         }
         self.relay = SocketAddr::new(relay, self.relay.port());
