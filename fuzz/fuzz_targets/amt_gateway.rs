@@ -1,4 +1,5 @@
-//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was not joined.
+//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was
+//! not joined.
 #![no_main]
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,5 @@
-//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more than a query.
+//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more
+//! than a query.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -46,8 +46,8 @@ pub struct RelayStats {
     pub unsent: u64,
 }
 
-/// The packets of the session pass a lock, which nobody else holds but for the few control messages: that costs less than to hand each packet
-/// to a task.
+/// The packets of the session pass a lock, which nobody else holds but for the few control messages: that costs
+/// less than to hand each packet to a task.
 struct Shared {
     socket: UdpSocket,
     local: SocketAddr,
@@ -109,8 +109,9 @@ impl Drop for RelayServer {
 }
 
 impl RelaySender {
-    /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to [`RelayServer::bind`]. It never
-    /// waits: what the kernel does not take is dropped and counted, as any full queue on the way would do.
+    /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to
+    /// [`RelayServer::bind`]. It never waits: what the kernel does not take is dropped and counted, as any full
+    /// queue on the way would do.
     ///
     /// # Errors
     /// Where payload or addresses make no UDP datagram.
@@ -149,7 +150,8 @@ impl Shared {
         }
     }
 
-    /// The address that a gateway reaches this relay at. A socket bound to any address does not know: the route to the gateway tells.
+    /// The address that a gateway reaches this relay at. A socket bound to any address does not know: the route to
+    /// the gateway tells.
     fn local_ip(&self, gateway: SocketAddr) -> IpAddr {
         let bound = self.local.ip();
         if !bound.is_unspecified() {
