@@ -168,22 +168,15 @@ impl Gateway {
                 query,
                 gateway,
             } if self.phase == Phase::Requesting { nonce } => {
-                if let Some(query) = GeneralQuery::decode(query)
-                    .ok()
-                    .filter(|query| query.family == self.config.family)
-                {
-                    self.handle_query(
-                        now,
-                        limit,
-                        query,
-                        Grant {
-                            mac,
-                            nonce,
-                            gateway,
-                            robustness: query.robustness,
-                        },
-                    );
-                }
+                let query = GeneralQuery::decode(query).ok()?;
+                let robustness = query.robustness;
+                let grant = Grant {
+                    mac,
+                    nonce,
+                    gateway,
+                    robustness,
+                };
+                self.handle_query(now, limit, query, grant);
             }
             _ => {}
         }
@@ -340,6 +333,9 @@ impl Gateway {
     }
 
     fn handle_query(&mut self, now: Time, limit: bool, query: GeneralQuery, grant: Grant) {
+        if query.family != self.config.family {
+            return;
+        }
         if limit && self.grant.is_none() {
             // It would ignore the joins. Ask again later, and as rarely as if it were silent.
             self.attempts = self

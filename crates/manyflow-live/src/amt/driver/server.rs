@@ -109,9 +109,8 @@ impl Drop for RelayServer {
 }
 
 impl RelaySender {
-    /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to
-    /// [`RelayServer::bind`]. It never waits: what the kernel does not take is dropped and counted, as any full
-    /// queue on the way would do.
+    /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to [`RelayServer::bind`]. It never
+    /// waits: what the kernel does not take is dropped and counted, as any full queue on the way would do.
     ///
     /// # Errors
     /// Where payload or addresses make no UDP datagram.
