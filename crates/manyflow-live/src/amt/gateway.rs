@@ -8,8 +8,9 @@
 //!      +--------------------------------+---+  no answer to several attempts: the relay is lost
 //! ```
 //!
-//! From the first Membership Query on, until the relay is lost, joins and leaves travel at once, also while a refresh is under way: the last
-//! query's MAC stays good. What was joined before is reported with the query's answer.
+//! From the first Membership Query on, until the relay is lost, joins and leaves travel at once, also while a
+//! refresh is under way: the last query's MAC stays good. What was joined before is reported with the query's
+//! answer.
 
 mod config;
 mod subscriptions;
@@ -32,7 +33,8 @@ use super::membership::{DEFAULT_ROBUSTNESS, GeneralQuery, GroupRecord, Report};
 use super::wire::{GatewayAddress, Message, ResponseMac};
 use super::{Family, Flow, Subscription, Transmit};
 
-/// Longest time between two reports of the same change (RFC 3376, section 8.11), and between two Teardowns (RFC 7450, section 5.2.3.7.2).
+/// Longest time between two reports of the same change (RFC 3376, section 8.11), and between two Teardowns (RFC
+/// 7450, section 5.2.3.7.2).
 const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Group records in one report. With one source each they fit the 1,280 bytes that any IPv6 path carries.
@@ -102,6 +104,7 @@ impl Gateway {
     }
 
     /// Receives a group from now on. Once the relay has answered, the join travels at once, and again against loss.
+    /// After [`close`](Self::close) it does nothing.
     ///
     /// # Errors
     /// Where the group is no multicast address, or of the wrong family, or too many are joined.
@@ -165,37 +168,31 @@ impl Gateway {
                 query,
                 gateway,
             } if self.phase == Phase::Requesting { nonce } => {
-                if let Some(query) = GeneralQuery::decode(query)
-                    .ok()
-                    .filter(|query| query.family == self.config.family)
-                {
-                    self.handle_query(
-                        now,
-                        limit,
-                        query,
-                        Grant {
-                            mac,
-                            nonce,
-                            gateway,
-                            robustness: query.robustness,
-                        },
-                    );
-                }
+                let query = GeneralQuery::decode(query).ok()?;
+                let robustness = query.robustness;
+                let grant = Grant {
+                    mac,
+                    nonce,
+                    gateway,
+                    robustness,
+                };
+                self.handle_query(now, limit, query, grant);
             }
             _ => {}
         }
         None
     }
 
-    /// Takes in that a message to the relay came back as undeliverable. Where no answer is awaited the relay is asked at once whether it still
-    /// lives; where one is, the usual attempts go on (RFC 7450, section 5.2.3.9).
+    /// Takes in that a message to the relay came back as undeliverable. Where no answer is awaited the relay is
+    /// asked at once whether it still lives; where one is, the usual attempts go on (RFC 7450, section 5.2.3.9).
     pub fn handle_unreachable(&mut self, now: Time) {
         if self.phase == Phase::Granted {
             self.request(now);
         }
     }
 
-    /// Ends the tunnel: the relay is told, as often as it wished. [`is_closed`](Self::is_closed) tells when that is done.
+    /// Ends the tunnel: the relay is told, as often as it wished. [`is_closed`](Self::is_closed) tells when that is
+    /// done.
     pub fn close(&mut self, now: Time) {
         if self.is_closing() {
             return;
@@ -279,7 +276,8 @@ impl Gateway {
         self.attempt(now);
     }
 
-    /// Sends the question of this phase, and waits for a random time that grows with the attempts (RFC 7450, section 5.2.3.5.3).
+    /// Sends the question of this phase, and waits for a random time that grows with the attempts (RFC 7450,
+    /// section 5.2.3.5.3).
     fn attempt(&mut self, now: Time) {
         match self.phase {
             Phase::Discovering { nonce } => self.transmit(&Message::RelayDiscovery { nonce }),
@@ -325,7 +323,8 @@ impl Gateway {
     }
 
     fn handle_advertisement(&mut self, now: Time, relay: IpAddr) {
-        if relay.is_unspecified() || relay.is_multicast() {
+        let sound = !relay.is_unspecified() && !relay.is_multicast();
+        if !sound || Family::of(relay) != Family::of(self.relay.ip()) {
             return;
         }
         self.relay = SocketAddr::new(relay, self.relay.port());
@@ -334,6 +333,9 @@ impl Gateway {
     }
 
     fn handle_query(&mut self, now: Time, limit: bool, query: GeneralQuery, grant: Grant) {
+        if query.family != self.config.family {
+            return;
+        }
         if limit && self.grant.is_none() {
             // It would ignore the joins. Ask again later, and as rarely as if it were silent.
             self.attempts = self
@@ -356,7 +358,8 @@ impl Gateway {
         self.report_state(now);
     }
 
-    /// Ends the tunnel to the address of an old grant, so that the relay does not send to it any more (RFC 7450, section 5.2.3.7).
+    /// Ends the tunnel to the address of an old grant, so that the relay does not send to it any more (RFC 7450,
+    /// section 5.2.3.7).
     fn tear_down(&mut self, grant: Grant) {
         if let Some(gateway) = grant.gateway {
             self.transmit(&Message::Teardown {
@@ -386,8 +389,9 @@ impl Gateway {
         self.deadline = now + self.repeat_interval();
     }
 
-    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1). Unlike RFC 3376 the report is repeated as
-    /// a change is: no other host's report keeps the flows alive, and losses are what these sessions are made for.
+    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1). Unlike RFC 3376 the
+    /// report is repeated as a change is: no other host's report keeps the flows alive, and losses are what these
+    /// sessions are made for.
     fn report_state(&mut self, now: Time) {
         let records = self.subscriptions.state_records();
         self.send_records(&records);

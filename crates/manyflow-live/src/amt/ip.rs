@@ -1,6 +1,7 @@
 //! The UDP datagrams inside Multicast Data messages, with their IPv4 or IPv6 headers.
 //!
-//! `etherparse` reads and writes the headers: it allocates nothing, and slicing headers by hand is where such code goes wrong.
+//! `etherparse` reads and writes the headers: it allocates nothing, and slicing headers by hand is where such code
+//! goes wrong.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +10,8 @@ use thiserror::Error;
 
 use super::Flow;
 
-/// TTL or hop limit of the inner datagram. It crosses no router, the tunnel ends at the gateway; a common host default shows that.
+/// TTL or hop limit of the inner datagram. It crosses no router, the tunnel ends at the gateway; a common host
+/// default shows that.
 const HOP_LIMIT: u8 = 64;
 
 /// Why an IP datagram is not what is expected at its place; it is to be dropped.
@@ -35,7 +37,8 @@ pub enum IpError {
     TooLong(usize),
 }
 
-/// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group`. Its DF bit is set: it is never to be fragmented.
+/// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group`. Its DF bit is set: it is
+/// never to be fragmented.
 pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
     let too_long = |_| IpError::TooLong(payload.len());
     let udp_len = payload.len() + UdpHeader::LEN;
@@ -76,8 +79,8 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Reads the UDP datagram in an IP datagram. Bytes after the datagram are ignored; a UDP checksum of zero is accepted, as a gateway
-/// must (RFC 7450, section 5.2.3.3).
+/// Reads the UDP datagram in an IP datagram. Bytes after the datagram are ignored; a UDP checksum of zero is
+/// accepted, as a gateway must (RFC 7450, section 5.2.3.3).
 pub fn decode_udp(datagram: &[u8]) -> Result<(Flow, &[u8]), IpError> {
     let ip = decode_ip(datagram)?;
     let content = ip.payload();
@@ -167,7 +170,11 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_noticed_or_harmless(flow in flow(), payload in proptest::collection::vec(any::<u8>(), 1..50), bit in any::<prop::sample::Index>()) {
+        fn a_flipped_bit_is_noticed_or_harmless(
+            flow in flow(),
+            payload in proptest::collection::vec(any::<u8>(), 1..50),
+            bit in any::<prop::sample::Index>(),
+        ) {
             let mut bytes = encoded(&flow, &payload);
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);

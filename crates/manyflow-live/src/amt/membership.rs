@@ -1,8 +1,9 @@
-//! The group membership messages inside AMT: IGMPv3 (RFC 3376, section 4) and MLDv2 (RFC 3810, section 5), with their IP headers.
+//! The group membership messages inside AMT: IGMPv3 (RFC 3376, section 4) and MLDv2 (RFC 3810, section 5), with
+//! their IP headers.
 //!
-//! Both protocols say the same in other widths, so one codec serves both. Only what AMT needs is here: the general query that a relay sends
-//! and the report that a gateway answers. A receiver checks TTL 1, the Router Alert option and all checksums, but not the source address
-//! (RFC 7450, sections 5.2.1 and 5.3.1).
+//! Both protocols say the same in other widths, so one codec serves both. Only what AMT needs is here: the general
+//! query that a relay sends and the report that a gateway answers. A receiver checks TTL 1, the Router Alert option
+//! and all checksums, but not the source address (RFC 7450, sections 5.2.1 and 5.3.1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -62,7 +63,8 @@ pub struct GeneralQuery {
     pub family: Family,
     /// Querier's Robustness Variable, 1 to 7: how often a change of state is sent.
     pub robustness: u8,
-    /// Querier's Query Interval, at most 31,744 s. What the wire cannot express exactly is rounded down, to whole seconds at least.
+    /// Querier's Query Interval, at most 31,744 s. What the wire cannot express exactly is rounded down, to whole
+    /// seconds at least.
     pub query_interval: Duration,
 }
 
@@ -171,7 +173,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Appends the IP datagram of this report. An address of the other family is left out: it has no place in the message.
+    /// Appends the IP datagram of this report. An address of the other family is left out: it has no place in the
+    /// message.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match self.family {
             Family::V4 => IGMPV3_REPORT,
@@ -212,7 +215,8 @@ impl Report {
             .for_each(|source| put_address(**source, message));
     }
 
-    /// Reads the report in an IP datagram. Records of unknown type and auxiliary data are skipped (RFC 3376, section 4.2.12).
+    /// Reads the report in an IP datagram. Records of unknown type and auxiliary data are skipped (RFC 3376,
+    /// section 4.2.12).
     pub fn decode(datagram: &[u8]) -> Result<Self, MembershipError> {
         let (family, message) = decode_message(datagram)?;
         expect_type(
@@ -236,7 +240,8 @@ impl Report {
     }
 }
 
-/// Reads one record (`None` for an unknown type) and returns what follows it, or `None` where the record is cut short.
+/// Reads one record (`None` for an unknown type) and returns what follows it, or `None` where the record is cut
+/// short.
 fn decode_record(family: Family, bytes: &[u8]) -> Option<(Option<GroupRecord>, &[u8])> {
     let (&[code, aux_words, n0, n1], rest) = bytes.split_first_chunk()?;
     let (group, rest) = rest.split_at_checked(family.address_len())?;
@@ -337,7 +342,8 @@ fn mld_sum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> Sum16BitW
         .add_slice(message)
 }
 
-/// The IGMP or MLD message in an IP datagram, once headers and checksums are right. Bytes after the datagram are ignored.
+/// The IGMP or MLD message in an IP datagram, once headers and checksums are right. Bytes after the datagram are
+/// ignored.
 fn decode_message(datagram: &[u8]) -> Result<(Family, &[u8]), MembershipError> {
     let ip = decode_ip(datagram)?;
     let content = ip.payload();

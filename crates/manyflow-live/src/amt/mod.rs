@@ -1,8 +1,8 @@
 //! Automatic Multicast Tunneling (RFC 7450): multicast to hosts whose network has none.
 //!
-//! The sender of a session embeds a [`Relay`]; a receiver without multicast runs a [`Gateway`], in user space and over one UDP
-//! socket: no root, no tunnel device. Joins travel as the IGMPv3 or MLDv2 reports that a router would get, data comes back as complete
-//! IP datagrams inside AMT.
+//! The sender of a session embeds a [`Relay`]; a receiver without multicast runs a [`Gateway`], in user space and
+//! over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or MLDv2 reports that a router would
+//! get, data comes back as complete IP datagrams inside AMT.
 //!
 //! ```text
 //!  gateway                                       relay
@@ -17,11 +17,14 @@
 //!     |  Teardown(nonce, MAC, address)  ->         |     the end
 //! ```
 //!
-//! [`wire`] holds the AMT messages, [`membership`] the IGMPv3 and MLDv2 messages in them, [`ip`] the tunnelled UDP/IP datagrams;
-//! [`relay`] and [`gateway`] are state machines without clock or socket, [`driver`] gives them both.
+//! [`wire`] holds the AMT messages, [`membership`] the IGMPv3 and MLDv2 messages in them, [`ip`] the tunnelled
+//! UDP/IP datagrams; [`relay`] and [`gateway`] are state machines without clock or socket, [`driver`] gives them
+//! both.
 //!
-//! What is left out, and why: IGMPv1/v2 and MLDv1 (a gateway chooses its version, and only the newer ones know sources), fragments (the
-//! sender of the data is in the same process and cuts its packets to fit), and moving a relay's Path MTU (packet sizes are the session's).
+//! What is left out, and why: IGMPv1/v2 and MLDv1 (a gateway chooses its version, and only the newer ones know
+//! sources); inner fragments (the sender of the data is in the same process and cuts its packets to fit); a tunnel
+//! MTU of the relay's own (RFC 7450, section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4) to 98 bytes (IPv6
+//! in IPv6) longer than its payload. Where that exceeds the path's MTU, the kernel fragments the outer datagram.
 
 pub mod driver;
 pub mod gateway;

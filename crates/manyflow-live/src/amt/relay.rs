@@ -1,11 +1,13 @@
 //! The relay: takes joins from gateways and forwards a session's packets to them (RFC 7450, section 5.3).
 //!
-//! Relay and sender are one process, so that the relay knows every flow there is: a join of anything else is refused. A Request leaves no
-//! state behind. The Membership Query that answers it holds a MAC over the gateway's address and nonce, and only a Membership Update with
-//! that MAC makes the relay remember a gateway and send it data: who forges a source address never gets that far, and makes the relay send
-//! one query for a request, no more.
+//! Relay and sender are one process, so that the relay knows every flow there is: a join of anything else is
+//! refused. A Request leaves no state behind. The Membership Query that answers it holds a MAC over the gateway's
+//! address and nonce, and only a Membership Update with that MAC makes the relay remember a gateway and send it
+//! data: who forges a source address never gets that far, and makes the relay send one query for a request, no
+//! more.
 //!
-//! Joins lapse by flow, not by gateway: a leave that is lost with all its repetitions ends because later reports no longer name the flow.
+//! Joins lapse by flow, not by gateway: a leave that is lost with all its repetitions ends because later reports no
+//! longer name the flow.
 
 mod bucket;
 mod secret;
@@ -42,10 +44,11 @@ pub struct RelayConfig {
     pub gateways_per_address_max: usize,
     /// Flows that one gateway may have joined at a time. Default 512.
     pub joins_per_gateway_max: usize,
-    /// Rate of AMT messages to one gateway, without their outer IP and UDP headers; what exceeds it is dropped. Default 100 Mbit/s.
+    /// Rate of AMT messages to one gateway, without their outer IP and UDP headers; what exceeds it is dropped.
+    /// Default 100 Mbit/s.
     pub gateway_rate_max: Rate,
-    /// How often a gateway is to refresh its joins, 1 s to 31,744 s. Default 30 s: as long as that a dead relay goes unnoticed, and it
-    /// keeps most NAT mappings alive.
+    /// How often a gateway is to refresh its joins, 1 s to 31,744 s. Default 30 s: as long as that a dead relay
+    /// goes unnoticed, and it keeps most NAT mappings alive.
     pub query_interval: Duration,
     /// How often a gateway sends each change, and how many refreshes may fail; 1 to 7. Default 2.
     pub robustness: u8,
@@ -105,8 +108,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay for `flows`, which [`forward`](Self::forward) names by their index here. `seed` makes the secrets: take it from the operating
-    /// system.
+    /// A relay for `flows`, which [`forward`](Self::forward) names by their index here. `seed` makes the secrets:
+    /// take it from the operating system.
     pub fn new(now: Time, config: RelayConfig, flows: Vec<Flow>, seed: [u8; 32]) -> Self {
         let mut flows_of_group = BTreeMap::<_, Vec<_>>::new();
         for (index, flow) in flows.iter().enumerate() {
@@ -156,7 +159,8 @@ impl Relay {
         }
     }
 
-    /// Sends `payload` of a flow to all gateways that have joined it: encoded once, then given to `emit` with each gateway's address.
+    /// Sends `payload` of a flow to all gateways that have joined it: encoded once, then given to `emit` with each
+    /// gateway's address.
     ///
     /// # Errors
     /// Where payload or addresses make no UDP datagram.
@@ -254,7 +258,6 @@ impl Relay {
         let RelayConfig {
             robustness,
             query_interval,
-            gateways_max,
             ..
         } = self.config;
         let mut query = Vec::new();
@@ -265,7 +268,7 @@ impl Relay {
         }
         .encode(&mut query);
         let gateway = GatewayAddress::from(from);
-        let limit = self.tunnels.len() >= gateways_max && !self.tunnels.contains(gateway);
+        let limit = !self.tunnels.contains(gateway) && !self.has_room_for(gateway);
         let mac = self.secret.mac(gateway, nonce);
         self.reply(
             from,
@@ -295,16 +298,12 @@ impl Relay {
         }
     }
 
-    /// Applies a record to the flows of its group. The gateway is the only host on its "link", so that a leave needs no further query
-    /// (RFC 7450, section 5.3.1); otherwise as in RFC 3376, section 6.4.
+    /// Applies a record to the flows of its group. The gateway is the only host on its "link", so that a leave
+    /// needs no further query (RFC 7450, section 5.3.1); otherwise as in RFC 3376, section 6.4.
     fn handle_record(&mut self, now: Time, from: SocketAddr, record: &GroupRecord) {
         let mut touched = false;
-        for flow in self
-            .flows_of_group
-            .get(&record.group)
-            .cloned()
-            .unwrap_or_default()
-        {
+        let flows = self.flows_of_group.get(&record.group).cloned();
+        for flow in flows.unwrap_or_default() {
             let listed = record.sources.contains(&self.flows[flow].source.ip());
             let wanted = wanted(record.kind, listed);
             touched |= wanted.is_some();

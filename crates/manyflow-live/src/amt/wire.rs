@@ -1,6 +1,7 @@
 //! The seven AMT messages on the wire (RFC 7450, section 5.1).
 //!
-//! The encapsulated IP datagrams stay borrowed bytes: [`membership`](super::membership) and [`ip`](super::ip) read them.
+//! The encapsulated IP datagrams stay borrowed bytes: [`membership`](super::membership) and [`ip`](super::ip) read
+//! them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,13 +17,14 @@ pub const DATA_HEADER_LEN: usize = 2;
 
 const GATEWAY_ADDRESS_LEN: usize = 18;
 
-/// The 48-bit value with which a relay recognises its own Membership Query (RFC 7450, section 5.1.4.6); opaque to a gateway.
+/// The 48-bit value with which a relay recognises its own Membership Query (RFC 7450, section 5.1.4.6); opaque to a
+/// gateway.
 pub type ResponseMac = [u8; 6];
 
 /// A gateway's address as its relay sees it (RFC 7450, section 5.1.4.9).
 ///
-/// IPv4 is kept in the IPv4-compatible IPv6 form of the wire. It is not turned back into a socket address: `::1` and `0.0.0.1` share that
-/// form, so that only the direction from a socket address is unambiguous.
+/// IPv4 is kept in the IPv4-compatible IPv6 form of the wire. It is not turned back into a socket address: `::1`
+/// and `0.0.0.1` share that form, so that only the direction from a socket address is unambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GatewayAddress {
     /// Address, with 96 zero bits before an IPv4 one.

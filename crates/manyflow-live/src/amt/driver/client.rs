@@ -85,7 +85,8 @@ impl GatewayClient {
         self.flush();
     }
 
-    /// Waits for the next packet or event, and keeps the tunnel up meanwhile. Cancel safe: what is not returned is still to come.
+    /// Waits for the next packet or event, and keeps the tunnel up meanwhile. Cancel safe: what is not returned is
+    /// still to come.
     ///
     /// # Errors
     /// Where the socket fails. That a relay is unreachable is no error but, in time, an event.
@@ -100,7 +101,8 @@ impl GatewayClient {
         }
     }
 
-    /// Ends the tunnel and tells the relay, as often as it asked for: with a relay's defaults this takes at most 1 s.
+    /// Ends the tunnel and tells the relay, as often as it asked for: with a relay's defaults this takes at most 1
+    /// s.
     pub async fn close(mut self) {
         self.gateway.close(self.clock.now());
         self.flush();
@@ -164,7 +166,8 @@ impl GatewayClient {
         }))
     }
 
-    /// Sends what the gateway has to say. What cannot be sent is as good as lost on the way: the gateway repeats what matters.
+    /// Sends what the gateway has to say. What cannot be sent is as good as lost on the way: the gateway repeats
+    /// what matters.
     fn flush(&mut self) {
         while let Some(transmit) = self.gateway.poll_transmit() {
             if transmit.destination != self.peer {

@@ -46,8 +46,8 @@ pub struct RelayStats {
     pub unsent: u64,
 }
 
-/// The packets of the session pass a lock, which nobody else holds but for the few control messages: that costs less than to hand each packet
-/// to a task.
+/// The packets of the session pass a lock, which nobody else holds but for the few control messages: that costs
+/// less than to hand each packet to a task.
 struct Shared {
     socket: UdpSocket,
     local: SocketAddr,
@@ -157,7 +157,8 @@ impl Shared {
         }
     }
 
-    /// The address that a gateway reaches this relay at. A socket bound to any address does not know: the route to the gateway tells.
+    /// The address that a gateway reaches this relay at. A socket bound to any address does not know: the route to
+    /// the gateway tells.
     fn local_ip(&self, gateway: SocketAddr) -> IpAddr {
         let bound = self.local.ip();
         if !bound.is_unspecified() {

@@ -13,9 +13,11 @@ pub(super) const SUBSCRIPTIONS_MAX: usize = 1024;
 /// How a gateway finds its relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayAddress {
-    /// The relay's own address, as a session description gives it: nothing is left to discover, the handshake starts at once.
+    /// The relay's own address, as a session description gives it: nothing is left to discover, the handshake
+    /// starts at once.
     Unicast(SocketAddr),
-    /// A discovery address, such as an anycast address: the relay's answer tells its own address (RFC 7450, section 5.2.3.4).
+    /// A discovery address, such as an anycast address: the relay's answer tells its own address (RFC 7450, section
+    /// 5.2.3.4).
     Discovery(SocketAddr),
 }
 
@@ -24,13 +26,15 @@ pub enum RelayAddress {
 pub struct GatewayConfig {
     /// The relay.
     pub relay: RelayAddress,
-    /// IP version of the multicast flows; the tunnel's own may differ. A gateway speaks either IGMPv3 or MLDv2 (RFC 7450, section 5.2.2).
+    /// IP version of the multicast flows; the tunnel's own may differ. A gateway speaks either IGMPv3 or MLDv2 (RFC
+    /// 7450, section 5.2.2).
     pub family: Family,
     /// First wait for an answer, and least of the later ones. Default 1 s (RFC 7450, section 5.2.3.5.3).
     pub initial_timeout: Duration,
     /// Longest wait for an answer. Default 120 s (RFC 7450, section 5.2.3.5.3).
     pub maximum_timeout: Duration,
-    /// Discoveries or Requests without answer after which the relay counts as lost. Default 4: 4 s to 15 s with the default timeouts.
+    /// Discoveries or Requests without answer after which the relay counts as lost. Default 4: 4 s to 15 s with the
+    /// default timeouts.
     pub attempts_max: u32,
 }
 
@@ -53,7 +57,8 @@ impl GatewayConfig {
 pub enum GatewayEvent {
     /// A relay has answered: joins reach it from now on.
     Ready,
-    /// There is no relay, for this reason. The gateway goes on trying, more and more slowly; [`Ready`](Self::Ready) tells of success.
+    /// There is no relay, for this reason. The gateway goes on trying, more and more slowly; [`Ready`](Self::Ready)
+    /// tells of success.
     RelayLost(LossReason),
 }
 

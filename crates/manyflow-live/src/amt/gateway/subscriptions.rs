@@ -8,8 +8,8 @@ use crate::amt::{Flow, Subscription};
 
 /// Subscriptions and the changes to report.
 ///
-/// A change is reported several times, against loss. What a report says of it is decided when the report is made, so that the latest state
-/// wins, as the RFC's merging of pending reports has it.
+/// A change is reported several times, against loss. What a report says of it is decided when the report is made,
+/// so that the latest state wins, as the RFC's merging of pending reports has it.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     joined: BTreeSet<Subscription>,

@@ -59,7 +59,9 @@ proptest! {
     }
 
     #[test]
-    fn a_query_survives_the_wire_with_its_interval_rounded_down(family in family(), robustness in 1u8..=7, seconds in 1u64..31_744) {
+    fn a_query_survives_the_wire_with_its_interval_rounded_down(
+        (family, robustness, seconds) in (family(), 1u8..=7, 1u64..31_744),
+    ) {
         let query = GeneralQuery { family, robustness, query_interval: Duration::from_secs(seconds) };
         let mut out = Vec::new();
         query.encode(&mut out);

@@ -11,8 +11,9 @@ use crate::amt::wire::{GatewayAddress, ResponseMac};
 
 /// Makes and checks Response MACs (RFC 7450, section 5.3.5) under a secret that changes.
 ///
-/// The MAC is SipHash-2-4 over gateway address, port and request nonce, cut to the 48 bits of the field. SipHash is a keyed hash for short
-/// inputs under attack, as in SYN cookies; HMAC-SHA-256 would cost a flooded relay many times more, and 48 bits protect no better for it.
+/// The MAC is SipHash-2-4 over gateway address, port and request nonce, cut to the 48 bits of the field. SipHash is
+/// a keyed hash for short inputs under attack, as in SYN cookies; HMAC-SHA-256 would cost a flooded relay many
+/// times more, and 48 bits protect no better for it.
 pub(super) struct Secret {
     rng: StdRng,
     current: [u8; 16],
@@ -23,8 +24,8 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// A secret that lives for `lifetime` and is still accepted for `overlap` after that. The generator is a cryptographic one: who knew
-    /// its seed could forge MACs.
+    /// A secret that lives for `lifetime` and is still accepted for `overlap` after that. The generator is a
+    /// cryptographic one: who knew its seed could forge MACs.
     pub(super) fn new(now: Time, seed: [u8; 32], lifetime: Duration, overlap: Duration) -> Self {
         let mut rng = StdRng::from_seed(seed);
         let current = rng.random();

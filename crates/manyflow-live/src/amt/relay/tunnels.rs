@@ -21,7 +21,8 @@ pub(super) struct Tunnel {
 
 /// All gateways.
 ///
-/// Invariant: `listeners[flow]` holds a tunnel's key exactly once if the tunnel's `flows` has the flow, and otherwise not at all.
+/// Invariant: `listeners[flow]` holds a tunnel's key exactly once if the tunnel's `flows` has the flow, and
+/// otherwise not at all.
 pub(super) struct Tunnels {
     tunnels: Slab<Tunnel>,
     keys: BTreeMap<GatewayAddress, usize>,
@@ -107,26 +108,29 @@ impl Tunnels {
         }
     }
 
-    /// Ends the joins that have lapsed, and returns when the next one will.
+    /// Ends the joins that have lapsed, in one pass over all of them, and returns when the next one will lapse.
     pub(super) fn expire(&mut self, now: Time) -> Option<Time> {
-        let lapsed: Vec<_> = self
-            .tunnels
-            .iter()
-            .flat_map(|(_, tunnel)| {
-                tunnel
-                    .flows
-                    .iter()
-                    .map(|(&flow, &at)| (GatewayAddress::from(tunnel.address), flow, at))
-            })
-            .filter(|&(_, _, at)| at <= now)
-            .collect();
-        lapsed
-            .into_iter()
-            .for_each(|(gateway, flow, _)| self.leave(gateway, flow));
-        self.tunnels
-            .iter()
-            .flat_map(|(_, tunnel)| tunnel.flows.values().copied())
-            .min()
+        let Self {
+            tunnels,
+            keys,
+            listeners,
+        } = self;
+        let mut next = None;
+        for (flow, listeners) in listeners.iter_mut().enumerate() {
+            listeners.retain(|&key| {
+                let joined = &mut tunnels[key].flows;
+                let lapses = joined[&flow];
+                if lapses <= now {
+                    joined.remove(&flow);
+                    return false;
+                }
+                next = Some(next.map_or(lapses, |next: Time| next.min(lapses)));
+                true
+            });
+        }
+        tunnels.retain(|_, tunnel| !tunnel.flows.is_empty());
+        keys.retain(|_, key| tunnels.contains(*key));
+        next
     }
 
     /// Whether nobody listens to a flow.

@@ -1,0 +1,19 @@
+//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when written again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use manyflow_live::amt::ip::{decode_udp, encode_udp};
+use manyflow_live::amt::wire::Message;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(message) = Message::decode(bytes) {
+        let mut written = Vec::new();
+        message.encode(&mut written);
+        assert_eq!(Message::decode(&written), Ok(message));
+    }
+    if let Ok((flow, payload)) = decode_udp(bytes) {
+        let mut written = Vec::new();
+        encode_udp(&flow, payload, &mut written).expect("what was read can be written");
+        assert_eq!(decode_udp(&written), Ok((flow, payload)));
+    }
+});
