@@ -13,7 +13,9 @@ pub struct Clock {
 impl Clock {
     /// A clock whose [`Time::ZERO`] is now.
     pub fn start() -> Clock {
-        Clock { origin: Instant::now() }
+        Clock {
+            origin: Instant::now(),
+        }
     }
 
     /// The present.
@@ -29,7 +31,9 @@ impl Clock {
     /// Waits until `time`, to the millisecond of the runtime's timer; for ever where it is `None`.
     pub async fn sleep_until(&self, time: Option<Time>) {
         match time {
-            Some(time) => tokio::time::sleep_until((self.origin + (time - Time::ZERO)).into()).await,
+            Some(time) => {
+                tokio::time::sleep_until((self.origin + (time - Time::ZERO)).into()).await
+            }
             None => std::future::pending().await,
         }
     }

@@ -29,9 +29,23 @@ impl LastMile {
     ///
     /// # Errors
     /// Where no socket can be bound.
-    pub async fn start(server: SocketAddr, down: LinkConfig, up: LinkConfig, seed: u64) -> io::Result<LastMile> {
-        let loopback: SocketAddr = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().expect("an address");
-        let (client_side, server_side) = (UdpSocket::bind(loopback).await?, UdpSocket::bind(loopback).await?);
+    pub async fn start(
+        server: SocketAddr,
+        down: LinkConfig,
+        up: LinkConfig,
+        seed: u64,
+    ) -> io::Result<LastMile> {
+        let loopback: SocketAddr = if server.is_ipv4() {
+            "127.0.0.1:0"
+        } else {
+            "[::1]:0"
+        }
+        .parse()
+        .expect("an address");
+        let (client_side, server_side) = (
+            UdpSocket::bind(loopback).await?,
+            UdpSocket::bind(loopback).await?,
+        );
         server_side.connect(server).await?;
         let address = client_side.local_addr()?;
         let downstream = Arc::new(Mutex::new(Counters::default()));
@@ -44,7 +58,11 @@ impl LastMile {
             up: Link::new(up, seed.wrapping_add(1)),
             counters: Arc::clone(&downstream),
         };
-        Ok(LastMile { address, downstream, task: tokio::spawn(pipe.run()) })
+        Ok(LastMile {
+            address,
+            downstream,
+            task: tokio::spawn(pipe.run()),
+        })
     }
 
     /// Where the client sends to.
@@ -54,7 +72,10 @@ impl LastMile {
 
     /// What became of the packets towards the client.
     pub fn downstream(&self) -> Counters {
-        *self.downstream.lock().expect("the lock is only held to copy")
+        *self
+            .downstream
+            .lock()
+            .expect("the lock is only held to copy")
     }
 }
 
@@ -78,7 +99,10 @@ impl Pipe {
     async fn run(mut self) -> io::Result<()> {
         let (mut from_client, mut from_server) = (vec![0; 65_536], vec![0; 65_536]);
         loop {
-            let next = [self.down.next_time(), self.up.next_time()].into_iter().flatten().min();
+            let next = [self.down.next_time(), self.up.next_time()]
+                .into_iter()
+                .flatten()
+                .min();
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
                 received = self.client_side.recv_from(&mut from_client) => {
@@ -113,5 +137,9 @@ impl Pipe {
 
 fn push(link: &mut Link<Bytes>, clock: &Clock, datagram: &[u8]) {
     // What the link drops it also counts.
-    let _ = link.push(clock.now(), Bytes::copy_from_slice(datagram), datagram.len() as u32 + IP_UDP_BYTES);
+    let _ = link.push(
+        clock.now(),
+        Bytes::copy_from_slice(datagram),
+        datagram.len() as u32 + IP_UDP_BYTES,
+    );
 }

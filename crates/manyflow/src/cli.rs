@@ -191,7 +191,11 @@ impl GroupRange {
     /// How many groups there are; `None` where no prefix limits them.
     pub(crate) fn size(&self) -> Option<u128> {
         let bits = if self.first.is_ipv4() { 32 } else { 128 };
-        self.prefix.map(|prefix| 1u128.checked_shl(bits - u32::from(prefix)).unwrap_or(u128::MAX))
+        self.prefix.map(|prefix| {
+            1u128
+                .checked_shl(bits - u32::from(prefix))
+                .unwrap_or(u128::MAX)
+        })
     }
 }
 
@@ -199,8 +203,14 @@ impl FromStr for GroupRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<GroupRange, String> {
-        let wrong = || format!("`{text}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112");
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
+        let wrong = || {
+            format!(
+                "`{text}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112"
+            )
+        };
+        let (address, prefix) = text
+            .split_once('/')
+            .map_or((text, None), |(a, p)| (a, Some(p)));
         let first: IpAddr = address.parse().map_err(|_| wrong())?;
         let bits = if first.is_ipv4() { 32 } else { 128 };
         let prefix: Option<u8> = prefix.map(str::parse).transpose().map_err(|_| wrong())?;

@@ -18,7 +18,9 @@ use manyflow_live::amt::RelayConfig;
 use manyflow_live::amt::driver::RelayServer;
 use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender};
+use manyflow_live::session::{
+    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender,
+};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -48,7 +50,12 @@ struct Site {
 
 const fn site(label: &'static str, kbit_per_s: u64, one_way_ms: u64, loss: f64) -> Site {
     let rate = Rate::from_bits_per_s(kbit_per_s * 1000);
-    Site { label, rate, one_way: Duration::from_millis(one_way_ms), loss }
+    Site {
+        label,
+        rate,
+        one_way: Duration::from_millis(one_way_ms),
+        loss,
+    }
 }
 
 const SITES: [Site; 5] = [
@@ -74,7 +81,10 @@ impl Site {
 
     /// Towards the sender go only joins.
     fn up(&self) -> LinkConfig {
-        LinkConfig { delay: self.one_way, ..LinkConfig::default() }
+        LinkConfig {
+            delay: self.one_way,
+            ..LinkConfig::default()
+        }
     }
 
     /// What limits the receiver: its link, or where packets are lost at random, what a TCP would get there (the paper's
@@ -85,7 +95,10 @@ impl Site {
         }
         let loss_events = self.loss / (1.0 + (1.5 * self.loss).sqrt());
         let peak = tcp_equation::rate_packets_per_s(2.0 * self.one_way.as_secs_f64(), loss_events);
-        self.rate.min(Rate::from_packets_per_s(peak * 0.25 / (4.0f64 / 3.0).ln(), packet_bytes))
+        self.rate.min(Rate::from_packets_per_s(
+            peak * 0.25 / (4.0f64 / 3.0).ln(),
+            packet_bytes,
+        ))
     }
 }
 
@@ -112,8 +125,12 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
     }
     let folder = tempfile::tempdir().context("no folder for temporary files")?;
     let mut stage = Stage::new(&args)?;
-    let relay = RelayServer::bind((Ipv4Addr::LOCALHOST, 0).into(), RelayConfig::default(), session::flows(&stage.description))
-        .context("cannot open a socket on loopback")?;
+    let relay = RelayServer::bind(
+        (Ipv4Addr::LOCALHOST, 0).into(),
+        RelayConfig::default(),
+        session::flows(&stage.description),
+    )
+    .context("cannot open a socket on loopback")?;
     let address = relay.local_addr();
     let objects = stage.objects(args.seed)?;
     let outlets = Outlets::new(&stage.description, None, Some(relay));
@@ -129,7 +146,9 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
         let seed = args.seed.wrapping_mul(100).wrapping_add(2 * number as u64);
         let last_mile = LastMile::start(address, site.down(), site.up(), seed).await?;
         let output = folder.path().join(number.to_string());
-        receivers.push(Running::start(site, last_mile, &mut stage, &output, display));
+        receivers.push(Running::start(
+            site, last_mile, &mut stage, &output, display,
+        ));
     }
     let finished = tokio::select! {
         finished = watch_all(&mut receivers) => finished,
@@ -145,7 +164,10 @@ impl Stage {
         Pcg64Mcg::seed_from_u64(args.seed).fill_bytes(&mut content);
         let cci_length = 4;
         let packet_bytes = u32::from(SYMBOL) + overhead(cci_length) as u32;
-        let session = Session::new(SessionConfig { packet_bytes, ..SessionConfig::lan(SESSION_RATE) })?;
+        let session = Session::new(SessionConfig {
+            packet_bytes,
+            ..SessionConfig::lan(SESSION_RATE)
+        })?;
         let description = SessionDescription {
             name: "demo".to_owned(),
             tsi: 1,
@@ -157,14 +179,22 @@ impl Stage {
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
-        Ok(Stage { digest: Sha256::digest(&content).into(), content: content.into(), session, description })
+        Ok(Stage {
+            digest: Sha256::digest(&content).into(),
+            content: content.into(),
+            session,
+            description,
+        })
     }
 
     fn objects(&self, seed: u64) -> Result<ObjectSender> {
         let mut config = SenderConfig::new(1, self.session.wave_channels() as u16 + 1, seed);
         config.cci_length = self.session.cci_format().wire_bytes();
         config.symbol_length = SYMBOL;
-        let file = SourceFile { name: FILE_NAME.to_owned(), content: self.content.clone() };
+        let file = SourceFile {
+            name: FILE_NAME.to_owned(),
+            content: self.content.clone(),
+        };
         Ok(ObjectSender::new(config, vec![file])?)
     }
 
@@ -196,7 +226,13 @@ impl Running {
         let (told, progress) = watch::channel(Progress::default());
         let task = tokio::spawn(session::receive(config, told, std::future::pending()));
         let bar = display.transfer(format!("{:<26}", site.label));
-        Running { site, last_mile, progress, bar, task }
+        Running {
+            site,
+            last_mile,
+            progress,
+            bar,
+            task,
+        }
     }
 }
 
@@ -204,7 +240,11 @@ impl Running {
 async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
     let deadline = tokio::time::Instant::now() + LONGEST;
     let mut tick = tokio::time::interval(Duration::from_millis(100));
-    while receivers.iter().any(|receiver| !receiver.task.is_finished()) && tokio::time::Instant::now() < deadline {
+    while receivers
+        .iter()
+        .any(|receiver| !receiver.task.is_finished())
+        && tokio::time::Instant::now() < deadline
+    {
         tick.tick().await;
         for receiver in receivers.iter_mut() {
             if receiver.task.is_finished() {
@@ -251,7 +291,11 @@ fn conclude(
         slowest = slowest.min(bottleneck.bits_per_s() as f64);
         let label = receiver.site.label;
         let Some(received) = received else {
-            display.say(&format!("{label:<28} {:>12} {:>12}", bottleneck.to_string(), "incomplete"));
+            display.say(&format!(
+                "{label:<28} {:>12} {:>12}",
+                bottleneck.to_string(),
+                "incomplete"
+            ));
             continue;
         };
         let content = std::fs::read(folder.join(number.to_string()).join(FILE_NAME))?;
@@ -294,7 +338,11 @@ fn conclude(
     ));
     display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}));
     if intact < receivers.len() {
-        bail!("{} of {} receivers did not get the file intact", receivers.len() - intact, receivers.len());
+        bail!(
+            "{} of {} receivers did not get the file intact",
+            receivers.len() - intact,
+            receivers.len()
+        );
     }
     Ok(())
 }

@@ -33,7 +33,10 @@ impl Display {
     /// Shows warnings, or what `RUST_LOG` asks for, on standard error.
     pub(crate) fn log_warnings(&self) {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).without_time();
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_target(false)
+            .without_time();
         log.with_writer(self.clone()).init();
     }
 
@@ -53,7 +56,9 @@ impl Display {
 
     /// A bar with a running state, for work without a measure.
     pub(crate) fn spinner(&self, message: String) -> ProgressBar {
-        let bar = self.bars.add(ProgressBar::new_spinner().with_message(message));
+        let bar = self
+            .bars
+            .add(ProgressBar::new_spinner().with_message(message));
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
     }
@@ -63,24 +68,43 @@ impl Display {
         let style = ProgressStyle::with_template(
             "{prefix} {bar:24.cyan/blue} {percent:>3}%  {received:>17}  {msg}  {left}",
         );
-        let style = style.expect("the template is ours").progress_chars("█▉▊▋▌▍▎▏ ");
-        let style = style.with_key("received", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = write!(out, "{} / {}", Bytes(state.pos()), Bytes(state.len().unwrap_or(0)));
-        });
-        let style = style.with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = match state.eta().as_secs() {
-                0 => Ok(()),
-                seconds => write!(out, "{seconds} s left"),
-            };
-        });
-        self.bars.add(ProgressBar::new(0).with_style(style).with_prefix(label))
+        let style = style
+            .expect("the template is ours")
+            .progress_chars("█▉▊▋▌▍▎▏ ");
+        let style = style.with_key(
+            "received",
+            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let _ = write!(
+                    out,
+                    "{} / {}",
+                    Bytes(state.pos()),
+                    Bytes(state.len().unwrap_or(0))
+                );
+            },
+        );
+        let style = style.with_key(
+            "left",
+            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let _ = match state.eta().as_secs() {
+                    0 => Ok(()),
+                    seconds => write!(out, "{seconds} s left"),
+                };
+            },
+        );
+        self.bars
+            .add(ProgressBar::new(0).with_style(style).with_prefix(label))
     }
 }
 
 /// Moves a transfer's bar to where `progress` is.
 pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_length(progress.objects.needed_bytes);
-    bar.set_position(progress.objects.useful_bytes.min(progress.objects.needed_bytes));
+    bar.set_position(
+        progress
+            .objects
+            .useful_bytes
+            .min(progress.objects.needed_bytes),
+    );
     bar.set_message(match progress.webrc {
         Some(status) => rate_line(status.received, status.waves, progress),
         None => "joining".to_owned(),
@@ -89,14 +113,21 @@ pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
 
 fn rate_line(rate: Rate, waves: u32, progress: &Progress) -> String {
     let waves = format!("{waves} waves");
-    format!("{:>11}  {waves:>8}  loss {:>4.1} %", rate.to_string(), progress.packets.loss() * 100.0)
+    format!(
+        "{:>11}  {waves:>8}  loss {:>4.1} %",
+        rate.to_string(),
+        progress.packets.loss() * 100.0
+    )
 }
 
 impl<'a> MakeWriter<'a> for Display {
     type Writer = LogLine;
 
     fn make_writer(&'a self) -> LogLine {
-        LogLine { bars: self.bars.clone(), line: Vec::new() }
+        LogLine {
+            bars: self.bars.clone(),
+            line: Vec::new(),
+        }
     }
 }
 

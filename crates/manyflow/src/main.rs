@@ -1,6 +1,10 @@
 //! `manyflow`: the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line prints"
+)]
 
 mod cli;
 mod demo;
@@ -20,7 +24,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let display = Display::new(cli.json);
     display.log_warnings();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: no runtime: {error}");
@@ -62,7 +69,10 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<ReceiveError>() {
         Some(ReceiveError::Stopped) => 130,
-        Some(ReceiveError::Silent { .. } | ReceiveError::Decoder(DecoderError::Closed | DecoderError::Refused(_))) => 3,
+        Some(
+            ReceiveError::Silent { .. }
+            | ReceiveError::Decoder(DecoderError::Closed | DecoderError::Refused(_)),
+        ) => 3,
         Some(ReceiveError::Session(_) | ReceiveError::Config(_)) => 2,
         _ => 1,
     }

@@ -54,7 +54,9 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "shortfall-check" => config.shortfall_check = yes(name, value)?,
             "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
             "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
-            "reorder" => config.reorder_packets = value.parse().with_context(|| wrong(name, value))?,
+            "reorder" => {
+                config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
+            }
             "join-timeout" => config.join_timeout = Some(parse_duration(value)?),
             "silence-timeout" => config.silence_timeout = Some(parse_duration(value)?),
             "slot-timeout" => config.slot_timeout = Some(parse_duration(value)?),
@@ -70,7 +72,10 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
 
 fn split(assignments: &[String]) -> Result<Vec<(&str, &str)>> {
     let pair = |text: &'_ String| format!("--set {text}: write it as NAME=VALUE");
-    assignments.iter().map(|text| text.split_once('=').with_context(|| pair(text))).collect()
+    assignments
+        .iter()
+        .map(|text| text.split_once('=').with_context(|| pair(text)))
+        .collect()
 }
 
 fn wrong(name: &str, value: &str) -> String {
@@ -91,8 +96,13 @@ fn yes(name: &str, value: &str) -> Result<bool> {
 
 /// Beta and Zeta, as `0.1,0.07`.
 fn weights(name: &str, value: &str) -> Result<Weights> {
-    let (beta, zeta) = value.split_once(',').with_context(|| format!("{}: Beta,Zeta", wrong(name, value)))?;
-    Ok(Weights { beta: number(name, beta)?, zeta: number(name, zeta)? })
+    let (beta, zeta) = value
+        .split_once(',')
+        .with_context(|| format!("{}: Beta,Zeta", wrong(name, value)))?;
+    Ok(Weights {
+        beta: number(name, beta)?,
+        zeta: number(name, zeta)?,
+    })
 }
 
 #[cfg(test)]
@@ -103,22 +113,46 @@ mod tests {
     fn every_parameter_can_be_set_by_name() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut session = SessionConfig::lan("10Mbit/s".parse().unwrap());
-        set_session(&mut session, &words("TSD=2s QD=30s BCR=2 P=0.5 N=9 CCI=long constant=no")).unwrap();
+        set_session(
+            &mut session,
+            &words("TSD=2s QD=30s BCR=2 P=0.5 N=9 CCI=long constant=no"),
+        )
+        .unwrap();
         assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
         let mut receiver = ReceiverConfig::default();
         let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
                    shortfall-check=no falling-rate-check=no rtt-increase-factor=2 reorder=0 join-timeout=1s \
                    silence-timeout=5s slot-timeout=9s";
-        set_receiver(&mut receiver, &all.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap();
-        assert_eq!(receiver.normal_weights, Some(Weights { beta: 0.1, zeta: 0.2 }));
+        set_receiver(
+            &mut receiver,
+            &all.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
+        assert_eq!(
+            receiver.normal_weights,
+            Some(Weights {
+                beta: 0.1,
+                zeta: 0.2
+            })
+        );
         assert_eq!(receiver.target_rule, TargetRule::Paper);
     }
 
     #[test]
     fn unknown_names_and_values_are_told() {
         let mut session = SessionConfig::lan("10Mbit/s".parse().unwrap());
-        for (text, part) in [("TDS=1s", "TSD"), ("TSD", "NAME=VALUE"), ("CCI=tiny", "short"), ("P=x", "P=x")] {
-            let error = format!("{:#}", set_session(&mut session, &[text.to_owned()]).unwrap_err());
+        for (text, part) in [
+            ("TDS=1s", "TSD"),
+            ("TSD", "NAME=VALUE"),
+            ("CCI=tiny", "short"),
+            ("P=x", "P=x"),
+        ] {
+            let error = format!(
+                "{:#}",
+                set_session(&mut session, &[text.to_owned()]).unwrap_err()
+            );
             assert!(error.contains(part), "{error}");
         }
     }

@@ -19,8 +19,12 @@ use crate::{parameters, usage};
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
-    let mut webrc = ReceiverConfig { maximum_rate: args.max_rate, ..ReceiverConfig::default() };
-    parameters::set_receiver(&mut webrc, &args.parameters).map_err(|error| usage(format!("{error:#}")))?;
+    let mut webrc = ReceiverConfig {
+        maximum_rate: args.max_rate,
+        ..ReceiverConfig::default()
+    };
+    parameters::set_receiver(&mut webrc, &args.parameters)
+        .map_err(|error| usage(format!("{error:#}")))?;
     let description = load::load(&args.session).await?;
     let config = ReceiveConfig {
         route: route(&args, &description)?,
@@ -55,8 +59,13 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
         let Ok(interface) = interface.parse();
         return Ok(Route::Multicast(Some(interface)));
     }
-    let Some(relay) = &description.amt_relay else { return Ok(Route::Multicast(None)) };
-    let anywhere = relay.host.parse().is_ok_and(|host: std::net::IpAddr| host.is_unspecified());
+    let Some(relay) = &description.amt_relay else {
+        return Ok(Route::Multicast(None));
+    };
+    let anywhere = relay
+        .host
+        .parse()
+        .is_ok_and(|host: std::net::IpAddr| host.is_unspecified());
     if !anywhere {
         return Ok(Route::Relay(relay.authority()));
     }
@@ -118,7 +127,11 @@ fn report(display: &Display, received: &Received) {
         Bytes(bytes),
         loss * 100.0
     ));
-    let names: Vec<_> = received.files.iter().map(|file| json!({"name": file.name, "bytes": file.bytes})).collect();
+    let names: Vec<_> = received
+        .files
+        .iter()
+        .map(|file| json!({"name": file.name, "bytes": file.bytes}))
+        .collect();
     display.tell(&json!({
         "event": "done",
         "files": names,

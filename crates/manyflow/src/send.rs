@@ -45,7 +45,9 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
-    let text = description.to_sdp().map_err(|error| usage(error.to_string()))?;
+    let text = description
+        .to_sdp()
+        .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
 
     display.say(&format!(
@@ -62,11 +64,19 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     }
     display.tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}));
 
-    let sender = SessionSender::new(session, objects, Outlets::new(&description, multicast, relay));
+    let sender = SessionSender::new(
+        session,
+        objects,
+        Outlets::new(&description, multicast, relay),
+    );
     let watching = tokio::spawn(watch_progress(sender.progress(), display.clone()));
     let sent = sender.run(stop(args.duration)).await;
     watching.abort();
-    display.say(&format!("sent {} packets, {}", sent.packets, Bytes(sent.bytes)));
+    display.say(&format!(
+        "sent {} packets, {}",
+        sent.packets,
+        Bytes(sent.bytes)
+    ));
     display.tell(&told("done", &sent));
     Ok(())
 }
@@ -87,12 +97,17 @@ fn make_session(args: &SendArgs) -> Result<Session> {
         Profile::Wan => SessionConfig::wan(args.rate),
     };
     config.packet_bytes = args.packet.into();
-    parameters::set_session(&mut config, &args.parameters).map_err(|error| usage(format!("{error:#}")))?;
+    parameters::set_session(&mut config, &args.parameters)
+        .map_err(|error| usage(format!("{error:#}")))?;
     // Symbols are multiples of four bytes, so the packets may come out a little shorter than asked for.
     let session = Session::new(config.clone()).map_err(|error| usage(error.to_string()))?;
     let cci_length = session.cci_format().wire_bytes();
-    let symbol = symbol_length(args.packet.into(), cci_length)
-        .ok_or_else(|| usage(format!("--packet {} leaves no room for data: take 200 or more", args.packet)))?;
+    let symbol = symbol_length(args.packet.into(), cci_length).ok_or_else(|| {
+        usage(format!(
+            "--packet {} leaves no room for data: take 200 or more",
+            args.packet
+        ))
+    })?;
     config.packet_bytes = u32::from(symbol) + object::overhead(cci_length) as u32;
     config.cci_format = Some(session.cci_format());
     Session::new(config).map_err(|error| usage(error.to_string()))
@@ -109,7 +124,8 @@ async fn prepare(
     let cci_length = session.cci_format().wire_bytes();
     let mut config = object::SenderConfig::new(tsi, session.wave_channels() as u16 + 1, tsi.into());
     config.cci_length = cci_length;
-    config.symbol_length = (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
+    config.symbol_length =
+        (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
     config.memory_max = args.memory.0;
     config.scheme = match args.fec {
         Fec::Raptorq => FecScheme::RaptorQ,
@@ -122,7 +138,9 @@ async fn prepare(
 }
 
 fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {
-    let Some(range) = args.multicast else { return Ok(None) };
+    let Some(range) = args.multicast else {
+        return Ok(None);
+    };
     let mut config = SenderConfig::new(range.first, args.port);
     config.hop_limit = args.ttl;
     config.interface = args.interface.as_ref().map(|name| {
@@ -140,16 +158,26 @@ fn describe_session(
 ) -> Result<SessionDescription> {
     let source = multicast.map_or_else(|| tunnel_source(args), MulticastSender::source);
     let first_group = args.multicast.map_or_else(
-        || if source.is_ipv4() { TUNNEL_GROUP_V4.into() } else { TUNNEL_GROUP_V6.into() },
+        || {
+            if source.is_ipv4() {
+                TUNNEL_GROUP_V4.into()
+            } else {
+                TUNNEL_GROUP_V6.into()
+            }
+        },
         |range| range.first,
     );
     let channels = session.wave_channels() + 1;
     if let Some(range) = args.multicast
         && range.size().is_some_and(|size| size < channels.into())
     {
-        return Err(usage(format!("the session has {channels} channels, more than the range has groups")));
+        return Err(usage(format!(
+            "the session has {channels} channels, more than the range has groups"
+        )));
     }
-    let name = args.paths[0].file_name().map_or_else(|| "files".into(), |name| name.to_string_lossy());
+    let name = args.paths[0]
+        .file_name()
+        .map_or_else(|| "files".into(), |name| name.to_string_lossy());
     Ok(SessionDescription {
         name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
         tsi: tsi.into(),
@@ -165,7 +193,9 @@ fn describe_session(
 
 /// The source address that names the session inside tunnels: the relay's own, or that of the route to its receivers.
 fn tunnel_source(args: &SendArgs) -> IpAddr {
-    let listen = args.listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let listen = args
+        .listen
+        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
     if !listen.is_unspecified() {
         return listen;
     }
@@ -178,12 +208,27 @@ fn tunnel_source(args: &SendArgs) -> IpAddr {
     local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
 }
 
-fn open_relay(args: &SendArgs, description: &mut SessionDescription) -> Result<Option<RelayServer>> {
-    let Some(listen) = args.listen else { return Ok(None) };
-    let server = RelayServer::bind(listen, RelayConfig::default(), flows(description));
-    let server = server.with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
+fn open_relay(
+    args: &SendArgs,
+    description: &mut SessionDescription,
+) -> Result<Option<RelayServer>> {
+    let Some(listen) = args.listen else {
+        return Ok(None);
+    };
+    // Each gateway may have the whole session, and what the tunnel adds to it.
+    let whole = Rate::from_bits_per_s(args.rate.bits_per_s() / 10 * 12);
+    let config = RelayConfig {
+        gateway_rate_max: whole,
+        ..RelayConfig::default()
+    };
+    let server = RelayServer::bind(listen, config, flows(description));
+    let server = server
+        .with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
     let local = server.local_addr();
-    description.amt_relay = Some(AmtRelay { host: local.ip().to_string(), port: local.port() });
+    description.amt_relay = Some(AmtRelay {
+        host: local.ip().to_string(),
+        port: local.port(),
+    });
     Ok(Some(server))
 }
 
@@ -191,9 +236,13 @@ async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
     if let Some(path) = &args.session {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let Some(address) = args.publish else { return Ok(None) };
+    let Some(address) = args.publish else {
+        return Ok(None);
+    };
     let publisher = Publisher::serve(address, text.to_owned()).await;
-    Ok(Some(publisher.with_context(|| format!("cannot publish on {address}: choose another address or port"))?))
+    Ok(Some(publisher.with_context(|| {
+        format!("cannot publish on {address}: choose another address or port")
+    })?))
 }
 
 async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Display) {
@@ -205,7 +254,11 @@ async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Di
         let now = *progress.borrow_and_update();
         let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
         last = now;
-        spinner.set_message(format!("{rate}, {} sent, {} gateways", Bytes(now.bytes), now.gateways));
+        spinner.set_message(format!(
+            "{rate}, {} sent, {} gateways",
+            Bytes(now.bytes),
+            now.gateways
+        ));
         display.tell(&told("progress", &now));
     }
 }
@@ -217,7 +270,7 @@ fn told(event: &str, progress: &SendProgress) -> serde_json::Value {
         "bytes": progress.bytes,
         "packets_unwanted": progress.unwanted,
         "packets_skipped": progress.skipped,
-        "packets_blocked": progress.blocked,
+        "datagrams_unsent": progress.unsent,
         "gateways": progress.gateways,
     })
 }

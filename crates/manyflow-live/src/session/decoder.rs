@@ -33,7 +33,9 @@ pub enum DecoderError {
     #[error("{0} of the session's files were refused; the log above says why")]
     Refused(usize),
     /// The sender stopped before everything was there.
-    #[error("the sender ended the session before all files were complete: ask for it to be sent again")]
+    #[error(
+        "the sender ended the session before all files were complete: ask for it to be sent again"
+    )]
     Closed,
 }
 
@@ -57,15 +59,29 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Starts the thread; files go below `output`. It ends when the decoder is dropped, or when all is done.
-    pub(super) fn start(receiver: ObjectReceiver, output: PathBuf) -> Result<Decoder, DecoderError> {
+    pub(super) fn start(
+        receiver: ObjectReceiver,
+        output: PathBuf,
+    ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output)?;
         let (input, datagrams) = mpsc::channel(QUEUE);
         let (told, news) = mpsc::unbounded_channel();
         let (progress_told, progress) = watch::channel(receiver.progress());
-        let worker =
-            Worker { receiver, store, told, progress: progress_told, refused: Vec::new(), closed: false };
+        let worker = Worker {
+            receiver,
+            store,
+            told,
+            progress: progress_told,
+            refused: Vec::new(),
+            closed: false,
+        };
         thread::spawn(move || worker.run(datagrams));
-        Ok(Decoder { input, news, progress, dropped: 0 })
+        Ok(Decoder {
+            input,
+            news,
+            progress,
+            dropped: 0,
+        })
     }
 
     pub(super) fn push(&mut self, datagram: Bytes) {
@@ -103,7 +119,9 @@ impl Worker {
 
     fn take(&mut self, datagram: &[u8]) {
         // The driver has decoded it before, to read the congestion control information.
-        let Ok(packet) = alc::Packet::decode(datagram) else { return };
+        let Ok(packet) = alc::Packet::decode(datagram) else {
+            return;
+        };
         if let Err(error) = self.receiver.handle_packet(&packet) {
             let kind = discriminant(&error);
             if !self.refused.contains(&kind) {
@@ -126,7 +144,9 @@ impl Worker {
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
                 ObjectEvent::AllComplete { refused: 0 } => return Some(Ok(())),
-                ObjectEvent::AllComplete { refused } => return Some(Err(DecoderError::Refused(refused))),
+                ObjectEvent::AllComplete { refused } => {
+                    return Some(Err(DecoderError::Refused(refused)));
+                }
                 ObjectEvent::SessionClosed => self.closed = true,
                 event => tracing::debug!("{event:?}"),
             }

@@ -81,7 +81,10 @@ mod tests {
                 assert_eq!(back.active_slots(), session.active_slots());
                 assert_eq!(back.wave_channels(), session.wave_channels());
                 assert_eq!(back.cci_format(), session.cci_format());
-                assert_eq!(back.base_packets_per_slot(), session.base_packets_per_slot());
+                assert_eq!(
+                    back.base_packets_per_slot(),
+                    session.base_packets_per_slot()
+                );
             }
         }
     }

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 
 use super::decoder::{Decoder, DecoderError, FileDone, News};
 use super::session_of;
+pub use super::transport::Route;
 use super::transport::{Inlet, TransportError};
 use crate::clock::Clock;
-pub use super::transport::Route;
 use crate::sdp::SessionDescription;
 
 /// How often progress is told.
@@ -151,10 +151,15 @@ struct Driver {
 }
 
 impl Driver {
-    async fn start(config: ReceiveConfig, told: watch::Sender<Progress>) -> Result<Driver, ReceiveError> {
+    async fn start(
+        config: ReceiveConfig,
+        told: watch::Sender<Progress>,
+    ) -> Result<Driver, ReceiveError> {
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
-        webrc.epoch.get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
+        webrc
+            .epoch
+            .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let mut limits = object::ReceiverConfig::new(config.description.tsi);
@@ -184,7 +189,11 @@ impl Driver {
         tokio::pin!(stop);
         loop {
             self.now = self.clock.now().max(self.now);
-            if self.endpoint.poll_timeout().is_some_and(|due| due <= self.now) {
+            if self
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|due| due <= self.now)
+            {
                 self.endpoint.handle_timeout(self.now);
             }
             self.drain_endpoint()?;
@@ -227,11 +236,17 @@ impl Driver {
         };
         self.now = self.clock.time_of(at).max(self.now);
         self.last_packet = self.now;
-        self.endpoint.handle_packet(self.now, &Packet {
-            channel: Channel { session: 0, number: cci.channel },
-            header: Header::Webrc(cci),
-            payload_bytes: datagram.len() as u32 - cci.wire_bytes(),
-        });
+        self.endpoint.handle_packet(
+            self.now,
+            &Packet {
+                channel: Channel {
+                    session: 0,
+                    number: cci.channel,
+                },
+                header: Header::Webrc(cci),
+                payload_bytes: datagram.len() as u32 - cci.wire_bytes(),
+            },
+        );
         self.decoder.push(datagram);
     }
 
@@ -239,7 +254,9 @@ impl Driver {
         let kind = discriminant(error);
         if !self.malformed.contains(&kind) {
             self.malformed.push(kind);
-            tracing::warn!("a datagram from the session's source is no packet of it: {error} (said once; more are counted)");
+            tracing::warn!(
+                "a datagram from the session's source is no packet of it: {error} (said once; more are counted)"
+            );
         }
     }
 
@@ -264,18 +281,30 @@ impl Driver {
     fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
         match reason {
             EndReason::NoPackets(_) => {}
-            EndReason::NoTimeSlotChange(_) => return Err(ReceiveError::Ended("its time slots stand still")),
+            EndReason::NoTimeSlotChange(_) => {
+                return Err(ReceiveError::Ended("its time slots stand still"));
+            }
             EndReason::BaseChannelLoss => {
-                return Err(ReceiveError::Ended("the path loses most packets even at the lowest rate"));
+                return Err(ReceiveError::Ended(
+                    "the path loses most packets even at the lowest rate",
+                ));
             }
         }
         let after = self.now - self.last_packet;
         if after >= self.config.patience {
-            return Err(ReceiveError::Silent { after, via: self.inlet.to_string() });
+            return Err(ReceiveError::Silent {
+                after,
+                via: self.inlet.to_string(),
+            });
         }
         tracing::warn!("the session is silent; joining it again");
         self.before = self.progress.packets;
-        self.endpoint = Receiver::new(Arc::clone(&self.session), Arc::clone(&self.webrc), 0, self.now)?;
+        self.endpoint = Receiver::new(
+            Arc::clone(&self.session),
+            Arc::clone(&self.webrc),
+            0,
+            self.now,
+        )?;
         Ok(())
     }
 
@@ -308,6 +337,10 @@ impl Driver {
             }
         }
         self.inlet.close().await;
-        Received { files: self.files, elapsed, progress: self.progress }
+        Received {
+            files: self.files,
+            elapsed,
+            progress: self.progress,
+        }
     }
 }

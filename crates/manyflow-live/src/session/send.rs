@@ -27,8 +27,8 @@ pub struct SendProgress {
     pub unwanted: u64,
     /// Packets that came too late to be sent, because the machine was busy or suspended.
     pub skipped: u64,
-    /// Packets that an outlet had no room for.
-    pub blocked: u64,
+    /// Datagrams that an outlet dropped: a full socket, a gateway's bound.
+    pub unsent: u64,
     /// Gateways of the AMT relay.
     pub gateways: usize,
 }
@@ -107,9 +107,11 @@ impl SessionSender {
         let base = u32::from(cci.channel) == session.wave_channels();
         // The first packet of each slot is one that every receiver gets: it carries the table of files.
         if base && cci.psn % session.base_packets_per_slot() == 0 {
-            self.objects.next_fdt_datagram(&field[..length], &mut self.datagram);
+            self.objects
+                .next_fdt_datagram(&field[..length], &mut self.datagram);
         } else {
-            self.objects.next_datagram(cci.channel, &field[..length], &mut self.datagram);
+            self.objects
+                .next_datagram(cci.channel, &field[..length], &mut self.datagram);
         }
         if base {
             self.last_base = Some(cci);
@@ -120,13 +122,12 @@ impl SessionSender {
     fn emit(&mut self, channel: u16) {
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
-        if !self.outlets.send(channel, &self.datagram) {
-            self.progress.blocked += 1;
-        }
+        self.outlets.send(channel, &self.datagram);
     }
 
     fn report(&mut self) {
         self.progress.skipped = self.endpoint.skipped();
+        self.progress.unsent = self.outlets.unsent();
         self.progress.gateways = self.outlets.gateways();
         self.told.send_replace(self.progress);
     }
@@ -137,7 +138,8 @@ impl SessionSender {
         let (field, length) = cci.encode();
         for _ in 0..CLOSE_COPIES {
             self.datagram.clear();
-            self.objects.close_datagram(&field[..length], &mut self.datagram);
+            self.objects
+                .close_datagram(&field[..length], &mut self.datagram);
             self.emit(cci.channel);
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }

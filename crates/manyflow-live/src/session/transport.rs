@@ -8,9 +8,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::amt::driver::{GatewayClient, Incoming, RelaySender, RelayServer};
-use crate::amt::{Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription};
+use crate::amt::{
+    Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
+};
 use crate::multicast::{
-    Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, is_source_specific,
+    Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
+    is_source_specific,
 };
 use crate::sdp::SessionDescription;
 
@@ -45,6 +48,7 @@ pub struct Outlets {
     groups: Vec<Flow>,
     multicast: Option<MulticastSender>,
     relay: Option<(RelayServer, RelaySender)>,
+    unsent: u64,
 }
 
 impl Outlets {
@@ -58,24 +62,51 @@ impl Outlets {
             let sender = server.sender();
             (server, sender)
         });
-        Outlets { groups: flows(description), multicast, relay }
+        Outlets {
+            groups: flows(description),
+            multicast,
+            relay,
+            unsent: 0,
+        }
     }
 
     /// Whether anyone could receive this channel now.
     pub(super) fn wants(&self, channel: u16) -> bool {
-        self.multicast.is_some() || self.relay.as_ref().is_some_and(|(_, relay)| relay.is_joined(channel.into()))
+        self.multicast.is_some()
+            || self
+                .relay
+                .as_ref()
+                .is_some_and(|(_, relay)| relay.is_joined(channel.into()))
     }
 
-    /// Hands a datagram over; `false` where an outlet had no room for it.
-    pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) -> bool {
+    /// Hands a datagram over. An outlet that has no room for it drops it, like any full queue, and counts it.
+    pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) {
         let flow = self.groups[usize::from(channel)];
-        let sent = self.multicast.as_ref().is_none_or(|socket| socket.try_send(flow.group.ip(), datagram).is_ok());
-        let relayed = self.relay.as_ref().is_none_or(|(_, relay)| relay.send(channel.into(), datagram).is_ok());
-        sent && relayed
+        if let Some(socket) = &self.multicast
+            && socket.try_send(flow.group.ip(), datagram).is_err()
+        {
+            self.unsent += 1;
+        }
+        if let Some((_, relay)) = &self.relay
+            && relay.send(channel.into(), datagram).is_err()
+        {
+            self.unsent += 1;
+        }
+    }
+
+    /// Datagrams that an outlet dropped, for want of room or to hold a gateway's bound.
+    pub(super) fn unsent(&self) -> u64 {
+        let relay = self.relay.as_ref().map_or(0, |(server, _)| {
+            let stats = server.stats();
+            stats.unsent + stats.counters.over_rate
+        });
+        self.unsent + relay
     }
 
     pub(super) fn gateways(&self) -> usize {
-        self.relay.as_ref().map_or(0, |(server, _)| server.stats().gateways)
+        self.relay
+            .as_ref()
+            .map_or(0, |(server, _)| server.stats().gateways)
     }
 }
 
@@ -83,7 +114,12 @@ impl Outlets {
 pub fn flows(description: &SessionDescription) -> Vec<Flow> {
     let source = SocketAddr::new(description.source, description.port);
     let groups = (0..description.channels()).map_while(|channel| description.group(channel));
-    groups.map(|group| Flow { source, group: SocketAddr::new(group, description.port) }).collect()
+    groups
+        .map(|group| Flow {
+            source,
+            group: SocketAddr::new(group, description.port),
+        })
+        .collect()
 }
 
 /// How packets get to a receiver.
@@ -107,16 +143,26 @@ enum Kind {
 }
 
 impl Inlet {
-    pub(super) async fn open(description: &SessionDescription, route: &Route) -> Result<Inlet, TransportError> {
+    pub(super) async fn open(
+        description: &SessionDescription,
+        route: &Route,
+    ) -> Result<Inlet, TransportError> {
         let kind = match route {
-            Route::Multicast(interface) => Kind::Multicast(MulticastReceiver::open(ReceiverConfig {
-                source: description.source,
-                port: description.port,
-                interface: interface.clone(),
-            })?),
-            Route::Relay(relay) => Kind::Tunnel(Box::new(connect(relay, description).await?), relay.clone()),
+            Route::Multicast(interface) => {
+                Kind::Multicast(MulticastReceiver::open(ReceiverConfig {
+                    source: description.source,
+                    port: description.port,
+                    interface: interface.clone(),
+                })?)
+            }
+            Route::Relay(relay) => {
+                Kind::Tunnel(Box::new(connect(relay, description).await?), relay.clone())
+            }
         };
-        Ok(Inlet { groups: flows(description), kind })
+        Ok(Inlet {
+            groups: flows(description),
+            kind,
+        })
     }
 
     pub(super) fn join(&mut self, channel: u16) -> Result<(), TransportError> {
@@ -145,7 +191,9 @@ impl Inlet {
             }
             Kind::Tunnel(gateway, relay) => loop {
                 match gateway.recv().await? {
-                    Incoming::Datagram(datagram) => return Ok((datagram.payload, datagram.received_at)),
+                    Incoming::Datagram(datagram) => {
+                        return Ok((datagram.payload, datagram.received_at));
+                    }
                     Incoming::Event(GatewayEvent::Ready) => {}
                     Incoming::Event(GatewayEvent::RelayLost(reason)) => {
                         tracing::warn!("the relay {relay} {}; trying on", told(reason));
@@ -175,18 +223,28 @@ impl fmt::Display for Inlet {
 /// Source-specific where the group's range says so, as on a multicast socket.
 fn subscription(flow: Flow) -> Subscription {
     let source = is_source_specific(flow.group.ip()).then_some(flow.source.ip());
-    Subscription { group: flow.group.ip(), source }
+    Subscription {
+        group: flow.group.ip(),
+        source,
+    }
 }
 
 /// Opens a tunnel and waits until it stands: a join must then travel at once, or the round-trip time is measured wrong.
-async fn connect(relay: &str, description: &SessionDescription) -> Result<GatewayClient, TransportError> {
-    let failed = |cause| TransportError::Relay { relay: relay.to_owned(), cause };
+async fn connect(
+    relay: &str,
+    description: &SessionDescription,
+) -> Result<GatewayClient, TransportError> {
+    let failed = |cause| TransportError::Relay {
+        relay: relay.to_owned(),
+        cause,
+    };
     let mut addresses = tokio::net::lookup_host(relay).await.map_err(failed)?;
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let address = addresses.next().ok_or_else(unknown).map_err(failed)?;
     let family = Family::of(description.source);
     let mut gateway =
-        GatewayClient::connect(GatewayConfig::new(RelayAddress::Unicast(address), family)).map_err(failed)?;
+        GatewayClient::connect(GatewayConfig::new(RelayAddress::Unicast(address), family))
+            .map_err(failed)?;
     loop {
         match gateway.recv().await? {
             Incoming::Event(GatewayEvent::Ready) => return Ok(gateway),
@@ -200,7 +258,9 @@ async fn connect(relay: &str, description: &SessionDescription) -> Result<Gatewa
 
 fn told(reason: LossReason) -> &'static str {
     match reason {
-        LossReason::Silent => "does not answer: is the sender running with --listen, and does no firewall block UDP?",
+        LossReason::Silent => {
+            "does not answer: is the sender running with --listen, and does no firewall block UDP?"
+        }
         LossReason::Full => "takes no more receivers: try again later",
     }
 }
