@@ -28,7 +28,7 @@ unit: ## Unit, property, integration and documentation tests
 	cargo test --locked --workspace
 
 fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
-	cargo test --locked --manifest-path fuzz/Cargo.toml
+	@scripts/fuzz short
 
 fuzz: ## Each decoder's fuzz target for FUZZ_SECONDS (120) under libFuzzer, with nightly Rust
 	@scripts/fuzz $(FUZZ_SECONDS)

@@ -1,12 +1,11 @@
 //! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was
 //! not joined.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use manyflow_core::Time;
 use manyflow_live::amt::ip::encode_udp;
 use manyflow_live::amt::membership::GeneralQuery;
@@ -26,7 +25,7 @@ enum Step<'a> {
     Close,
 }
 
-fuzz_target!(|input: (bool, Vec<Step>)| {
+manyflow_fuzz::target!(|input: (bool, Vec<Step>)| {
     let (discovery, steps) = input;
     let relay = relay_address();
     let relay = if discovery { RelayAddress::Discovery(relay) } else { RelayAddress::Unicast(relay) };

@@ -2,14 +2,13 @@
 //!
 //! Headers and checksums stop nearly all random bytes, so each input is also tried as the message inside a sound
 //! datagram.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4Header};
-use libfuzzer_sys::fuzz_target;
 use manyflow_live::amt::membership::{GeneralQuery, Report};
 
-fuzz_target!(|bytes: &[u8]| {
+manyflow_fuzz::target!(|bytes: &[u8]| {
     check(bytes);
     if let Some(datagram) = igmp_datagram(bytes) {
         check(&datagram);

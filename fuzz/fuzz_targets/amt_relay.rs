@@ -1,12 +1,11 @@
 //! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more
 //! than a query.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use manyflow_core::Time;
 use manyflow_live::amt::membership::{GroupRecord, RecordType, Report};
 use manyflow_live::amt::wire::Message;
@@ -25,7 +24,7 @@ enum Step<'a> {
     Wait { seconds: u16 },
 }
 
-fuzz_target!(|steps: Vec<Step>| {
+manyflow_fuzz::target!(|steps: Vec<Step>| {
     let config = RelayConfig { gateways_max: 5, gateways_per_address_max: 2, joins_per_gateway_max: 3, ..Default::default() };
     let mut now = Time::ZERO;
     let mut relay = Relay::new(now, config, flows(), [1; 32]);

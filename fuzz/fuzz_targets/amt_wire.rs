@@ -1,11 +1,10 @@
 //! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when written again.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use manyflow_live::amt::ip::{decode_udp, encode_udp};
 use manyflow_live::amt::wire::Message;
 
-fuzz_target!(|bytes: &[u8]| {
+manyflow_fuzz::target!(|bytes: &[u8]| {
     if let Ok(message) = Message::decode(bytes) {
         let mut written = Vec::new();
         message.encode(&mut written);

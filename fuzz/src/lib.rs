@@ -1,0 +1,57 @@
+//! Fuzz targets that run in two ways: under libFuzzer (`make fuzz`, nightly Rust), and as plain programs that try some
+//! thousand pseudo-random inputs (`make fuzz-short`, stable Rust). [`target!`] makes both out of one closure.
+
+pub use arbitrary;
+#[cfg(fuzzing)]
+pub use libfuzzer_sys;
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// Inputs of a plain run.
+const INPUTS: u64 = 5_000;
+/// The longest of them in bytes.
+const LONGEST: usize = 2_048;
+
+/// Defines a fuzz target: a closure with one argument, `&[u8]` or whatever is `Arbitrary`.
+#[macro_export]
+macro_rules! target {
+    (|$input:ident: $type:ty| $body:expr) => {
+        #[cfg(fuzzing)]
+        $crate::libfuzzer_sys::fuzz_target!(|$input: $type| $body);
+
+        #[cfg(not(fuzzing))]
+        fn main() {
+            $crate::run(|bytes| {
+                let unstructured = $crate::arbitrary::Unstructured::new(bytes);
+                if let Ok($input) = <$type as $crate::arbitrary::Arbitrary>::arbitrary_take_rest(unstructured) {
+                    $body
+                }
+            });
+        }
+    };
+}
+
+/// Gives `target` the inputs of a plain run; where it panics, says which seed made the input.
+pub fn run(target: impl Fn(&[u8])) {
+    struct Report(u64);
+    impl Drop for Report {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("the input of seed {} did it", self.0);
+            }
+        }
+    }
+    let mut bytes = [0; LONGEST];
+    for seed in 0..INPUTS {
+        let report = Report(seed);
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        random.fill_bytes(&mut bytes);
+        // Short inputs are as many as long ones.
+        let length = LONGEST >> (random.next_u32() % 12);
+        let length = random.next_u32() as usize % (length + 1);
+        target(&bytes[..length]);
+        drop(report);
+    }
+    println!("{INPUTS} inputs, no finding");
+}
