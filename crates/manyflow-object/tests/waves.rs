@@ -1,5 +1,12 @@
 //! What receivers of any rate must take in, in a fluid model of WEBRC (webrc.txt section 3, figures 1 and 2): each wave
-//! channel's rate decays by P a time slot, and a receiver of the lowest n waves catches the last n slots of each.
+//! channel's rate decays by P a time slot, and a receiver of n waves catches the last n slots of each, of the first of them
+//! only what follows its join in the middle of the slot.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and tell what they measured"
+)]
 
 mod common;
 
@@ -15,6 +22,8 @@ const BASE_RATE: f64 = 1.0;
 /// Active waves above those that the receiver catches.
 const UNHEARD_WAVES: u16 = 2;
 const STEPS_PER_SLOT: u32 = 200;
+/// When in each slot the receiver joins its next wave.
+const JOIN_STEP: u32 = 70;
 
 /// Sends slot after slot and gives a receiver the layers that it has joined, until it has everything.
 struct Session {
@@ -69,7 +78,9 @@ impl Session {
             while self.credit[usize::from(layer)] >= 1.0 {
                 self.credit[usize::from(layer)] -= 1.0;
                 let data = datagram(&mut self.sender, layer);
-                self.receive(is_listening && layer <= self.joined_waves, &data);
+                let is_joined =
+                    layer < self.joined_waves || layer == self.joined_waves && step >= JOIN_STEP;
+                self.receive(is_listening && is_joined, &data);
             }
         }
     }
@@ -136,7 +147,7 @@ fn a_thousand_tiny_files_arrive_in_few_rounds() {
         .collect();
     for joined_waves in [4, 12, 22] {
         let worst = worst_overhead("1000 files", &files, 1_000, joined_waves);
-        assert!(worst <= 4.0, "{joined_waves} waves: {worst}");
+        assert!(worst <= 5.5, "{joined_waves} waves: {worst}");
     }
 }
 
