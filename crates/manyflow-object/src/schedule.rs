@@ -71,6 +71,11 @@ impl Schedule {
         }
     }
 
+    /// Counts a packet of `unit` that `layer` sends out of turn.
+    pub(crate) fn count(&mut self, unit: usize, layer: u16) {
+        self.served[unit * self.layers + usize::from(layer)] += 1;
+    }
+
     fn turn(&self, unit: usize, layer: usize) -> Turn {
         let served = &self.served[unit * self.layers..][..self.layers];
         let heard: u64 = served[..=layer].iter().sum();
