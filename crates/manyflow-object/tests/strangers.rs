@@ -30,27 +30,33 @@ fn is_lost(number: usize) -> bool {
     number % 7 == 3
 }
 
-fn stranger_rebuilds(scheme: FecScheme) {
+/// What the stranger has of `files`, URI and content, after `datagrams` of ours.
+fn rebuilt_by_stranger(
+    scheme: FecScheme,
+    files: Vec<SourceFile>,
+    datagrams: usize,
+) -> Vec<(String, Vec<u8>)> {
     let config = SenderConfig {
         scheme,
         block_symbols_max: 40,
         ..config(1)
     };
-    let mut sender = ObjectSender::new(config, files()).unwrap();
+    let mut sender = ObjectSender::new(config, files).unwrap();
     let output = Rc::new(ObjectWriterBufferBuilder::new(true));
     let mut stranger = MultiReceiver::new(output.clone(), None, false);
     let now = SystemTime::now();
-    for number in 0..2_000 {
+    for number in 0..datagrams {
         let datagram = datagram(&mut sender, 0);
         if !is_lost(number) {
             stranger.push(&endpoint(), &datagram, now).unwrap();
         }
     }
     let objects = output.objects.borrow();
-    let mut rebuilt: Vec<_> = objects
+    let complete = objects
         .iter()
         .map(|object| object.borrow())
-        .filter(|object| object.complete && !object.error)
+        .filter(|object| object.complete && !object.error);
+    let mut rebuilt: Vec<_> = complete
         .map(|object| {
             (
                 object.meta.content_location.to_string(),
@@ -59,20 +65,17 @@ fn stranger_rebuilds(scheme: FecScheme) {
         })
         .collect();
     rebuilt.sort();
-    let expected = ["file:///a/%C3%A9t%C3%A9.bin", "file:///b", "file:///c%20d"].map(str::to_owned);
-    let expected: Vec<_> = expected
+    rebuilt
+}
+
+fn stranger_rebuilds(scheme: FecScheme) {
+    let uris = ["file:///a/%C3%A9t%C3%A9.bin", "file:///b", "file:///c%20d"].map(str::to_owned);
+    let expected: Vec<_> = uris
         .into_iter()
         .zip(files())
         .map(|(uri, file)| (uri, file.content.to_vec()))
         .collect();
-    assert!(
-        rebuilt == expected,
-        "{:?}",
-        rebuilt
-            .iter()
-            .map(|(name, data)| (name, data.len()))
-            .collect::<Vec<_>>()
-    );
+    assert!(rebuilt_by_stranger(scheme, files(), 2_000) == expected);
 }
 
 #[test]
@@ -85,6 +88,21 @@ fn a_stranger_rebuilds_our_files_without_code() {
     stranger_rebuilds(FecScheme::NoCode);
 }
 
+#[test]
+fn a_stranger_reads_our_fdt_of_many_packets() {
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        let files: Vec<_> = (100..200)
+            .map(|number| file(&format!("{number}"), number))
+            .collect();
+        let rebuilt = rebuilt_by_stranger(scheme, files.clone(), 2_000);
+        let contents: Vec<_> = rebuilt.into_iter().map(|(_, content)| content).collect();
+        assert!(
+            contents.iter().eq(files.iter().map(|file| &file.content)),
+            "{scheme:?}"
+        );
+    }
+}
+
 fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
     let config = flute::sender::Config {
         fdt_cenc: Cenc::Null,
@@ -92,7 +110,7 @@ fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
     };
     let mut sender = flute::sender::Sender::new(endpoint(), TSI.into(), oti, &config);
     for file in files() {
-        let uri = flute::core::Url::parse(&format!("file:///{}", file.name)).unwrap();
+        let uri = url::Url::parse(&format!("file:///{}", file.name)).unwrap();
         let transfer = flute::sender::TransferConfig {
             cenc: Cenc::Null,
             max_transfer_count: 3,
