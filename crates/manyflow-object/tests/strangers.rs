@@ -1,10 +1,11 @@
 //! An implementation by others, the `flute` crate, rebuilds files from our datagrams, and we from its.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(clippy::disallowed_types, reason = "the stranger asks for the time")]
 
 mod common;
 
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use common::*;
 use flute::core::{UDPEndpoint, lct::Cenc};
@@ -23,6 +24,11 @@ fn files() -> Vec<SourceFile> {
 
 fn endpoint() -> UDPEndpoint {
     UDPEndpoint::new(None, "224.0.0.1".to_owned(), 5_000)
+}
+
+/// Some moment before our FDTs expire.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
 /// Loses every seventh packet, lest all source symbols arrive.
@@ -44,11 +50,10 @@ fn rebuilt_by_stranger(
     let mut sender = ObjectSender::new(config, files).unwrap();
     let output = Rc::new(ObjectWriterBufferBuilder::new(true));
     let mut stranger = MultiReceiver::new(output.clone(), None, false);
-    let now = SystemTime::now();
     for number in 0..datagrams {
         let datagram = datagram(&mut sender, 0);
         if !is_lost(number) {
-            stranger.push(&endpoint(), &datagram, now).unwrap();
+            stranger.push(&endpoint(), &datagram, now()).unwrap();
         }
     }
     let objects = output.objects.borrow();
@@ -127,7 +132,7 @@ fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
         .unwrap();
         sender.add_object(0, object).unwrap();
     }
-    sender.publish(SystemTime::now()).unwrap();
+    sender.publish(now()).unwrap();
     sender
 }
 
@@ -136,7 +141,7 @@ fn we_rebuild(oti: &flute::core::Oti) {
     let mut receiver = receiver();
     let mut told = Vec::new();
     for number in 0..4_000 {
-        if let Some(datagram) = stranger.read(SystemTime::now())
+        if let Some(datagram) = stranger.read(now())
             && !is_lost(number)
         {
             deliver(&mut receiver, &datagram);
