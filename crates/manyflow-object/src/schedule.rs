@@ -7,7 +7,9 @@
 //! What those hear whose highest layer is n must hold every block in proportion to its symbols, at any time, or they
 //! wait for one block while others overflow. So a packet of layer n serves the block that these receivers have been
 //! served least: the lower layers are balanced in themselves, and layer n, a quarter of their packets, fills what these
-//! leave uneven. Least is meant as in Webster's method of apportionment: the smallest (2 served + 1) / weight.
+//! leave uneven. Least is meant as in Webster's method of apportionment: the smallest (2 served + 1) / weight. Where
+//! many are equal, as among thousands of tiny files, it takes the one that layer n + 1's receivers lack most, so that
+//! low layers and high ones do not serve the same files at one time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,26 +20,34 @@ pub(crate) struct Schedule {
     layers: usize,
     /// Packets of each layer that served each unit; a unit's layers are adjacent.
     served: Vec<u64>,
-    /// The order of service of each layer. An entry may be out of date, as lower layers served its unit too; it is then
+    /// The order of service of each layer. An entry may be out of date, as other layers served its unit too; it is then
     /// too early, never too late, and is put right when it comes up.
-    queues: Vec<BinaryHeap<Reverse<(u64, usize)>>>,
+    queues: Vec<BinaryHeap<Reverse<Turn>>>,
+}
+
+/// When a unit is due: by its share among the layer's receivers, then by packets that the next layer's have heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    due: u64,
+    heard_by_next: u64,
+    unit: usize,
 }
 
 impl Schedule {
     /// One unit a weight, none of them 0.
     pub(crate) fn new(weights: Vec<u64>, layers: u16) -> Self {
         let layers = usize::from(layers);
-        let queue: BinaryHeap<_> = weights
-            .iter()
-            .enumerate()
-            .map(|(unit, &weight)| Reverse((turn(0, weight), unit)))
-            .collect();
-        Schedule {
+        let mut schedule = Schedule {
             served: vec![0; weights.len() * layers],
-            queues: vec![queue; layers],
+            queues: Vec::new(),
             layers,
             weights,
-        }
+        };
+        let queue: BinaryHeap<_> = (0..schedule.weights.len())
+            .map(|unit| Reverse(schedule.turn(unit, 0)))
+            .collect();
+        schedule.queues = vec![queue; layers];
+        schedule
     }
 
     /// The unit that the next packet of `layer` serves.
@@ -47,25 +57,35 @@ impl Schedule {
     pub(crate) fn next_unit(&mut self, layer: u16) -> usize {
         let layer = usize::from(layer);
         loop {
-            let Reverse((noted, unit)) = self.queues[layer]
+            let Reverse(noted) = self.queues[layer]
                 .pop()
                 .expect("each unit is always in each queue");
-            let served = &mut self.served[unit * self.layers..][..=layer];
-            let heard: u64 = served.iter().sum();
-            let is_due = turn(heard, self.weights[unit]) <= noted;
-            served[layer] += u64::from(is_due);
-            let next = turn(heard + u64::from(is_due), self.weights[unit]);
-            self.queues[layer].push(Reverse((next, unit)));
+            let unit = noted.unit;
+            let is_due = self.turn(unit, layer) == noted;
+            self.served[unit * self.layers + layer] += u64::from(is_due);
+            let turn = self.turn(unit, layer);
+            self.queues[layer].push(Reverse(turn));
             if is_due {
                 return unit;
             }
         }
     }
-}
 
-/// When a unit is due again after `served` packets, in a unit of time in which its share is `weight`.
-fn turn(served: u64, weight: u64) -> u64 {
-    ((2 * served + 1) << 24) / weight
+    /// Counts a packet of `unit` that `layer` sends out of turn.
+    pub(crate) fn count(&mut self, unit: usize, layer: u16) {
+        self.served[unit * self.layers + usize::from(layer)] += 1;
+    }
+
+    fn turn(&self, unit: usize, layer: usize) -> Turn {
+        let served = &self.served[unit * self.layers..][..self.layers];
+        let heard: u64 = served[..=layer].iter().sum();
+        let heard_by_next = heard + served.get(layer + 1).copied().unwrap_or(0);
+        Turn {
+            due: ((2 * heard + 1) << 24) / self.weights[unit],
+            heard_by_next,
+            unit,
+        }
+    }
 }
 
 #[cfg(test)]

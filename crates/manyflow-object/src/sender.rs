@@ -165,6 +165,7 @@ impl ObjectSender {
     pub fn next_fdt_datagram(&mut self, cci: &[u8], out: &mut Vec<u8>) {
         let unit = self.next_fdt_unit;
         self.next_fdt_unit = (unit + 1) % self.fdt_units;
+        self.schedule.count(unit, 0);
         self.append(unit, cci, out);
     }
 

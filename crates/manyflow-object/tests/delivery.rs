@@ -1,0 +1,411 @@
+//! Our sender and our receiver over a network that loses, repeats and reorders.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use manyflow_object::alc::Packet;
+use manyflow_object::error::{FileError, ReceiveError, SendError};
+use manyflow_object::fec::FecScheme;
+use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig, Verified};
+use manyflow_object::sender::{self, ObjectSender, SenderConfig, SourceFile};
+use proptest::prelude::*;
+use rand::RngExt;
+use rand::seq::SliceRandom;
+
+fn several_files() -> Vec<SourceFile> {
+    let lengths = [
+        ("a/empty", 0),
+        ("b/one byte", 1),
+        ("c/été ☀ 100%.bin", 1_376),
+        ("d", 1_377),
+        ("e", 300_000),
+    ];
+    lengths
+        .iter()
+        .map(|&(name, length)| file(name, length))
+        .collect()
+}
+
+fn small_blocks(scheme: FecScheme) -> SenderConfig {
+    SenderConfig {
+        scheme,
+        block_symbols_max: 50,
+        ..config(3)
+    }
+}
+
+/// Sends until the receiver has everything, through `network`, which gives what arrives of 40 datagrams.
+fn deliver_all(
+    config: SenderConfig,
+    mut network: impl FnMut(Vec<Vec<u8>>) -> Vec<Vec<u8>>,
+) -> ObjectReceiver {
+    let mut sender = ObjectSender::new(config.clone(), several_files()).unwrap();
+    let mut receiver = receiver();
+    let mut told = Vec::new();
+    for round in 0..400 {
+        let sent = (0..40)
+            .map(|_| datagram(&mut sender, round % config.layers))
+            .collect();
+        for datagram in network(sent) {
+            deliver(&mut receiver, &datagram);
+        }
+        told.extend(events(&mut receiver));
+        if told.last() == Some(&ObjectEvent::AllComplete { refused: 0 }) {
+            assert_eq!(complete(&told), several_files());
+            return receiver;
+        }
+    }
+    panic!(
+        "not complete after 16,000 datagrams: {:?}",
+        receiver.progress()
+    );
+}
+
+#[test]
+fn every_byte_arrives_whatever_the_network_loses() {
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        for loss in [0.0, 0.01, 0.05, 0.20] {
+            let mut rng = rng(3);
+            deliver_all(small_blocks(scheme), |mut sent| {
+                sent.retain(|_| !rng.random_bool(loss));
+                sent
+            });
+        }
+    }
+}
+
+#[test]
+fn every_byte_arrives_repeated_and_out_of_order() {
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        let mut rng = rng(4);
+        let receiver = deliver_all(small_blocks(scheme), |mut sent| {
+            sent.extend(sent.clone());
+            sent.shuffle(&mut rng);
+            sent
+        });
+        assert!(receiver.progress().duplicate_symbols > 0);
+    }
+}
+
+#[test]
+fn events_come_in_order_and_digests_are_checked() {
+    let mut sender = ObjectSender::new(config(1), vec![file("only", 5_000)]).unwrap();
+    let mut receiver = receiver();
+    let mut fdt = Vec::new();
+    sender.next_fdt_datagram(&CCI, &mut fdt);
+    deliver(&mut receiver, &fdt);
+    for _ in 0..6 {
+        deliver(&mut receiver, &datagram(&mut sender, 0));
+    }
+    let verified = Verified {
+        md5: true,
+        sha256: true,
+    };
+    let expected = [
+        ObjectEvent::FdtReceived {
+            files: 1,
+            total_bytes: 5_000,
+        },
+        ObjectEvent::ObjectStarted {
+            name: "only".to_owned(),
+        },
+        ObjectEvent::ObjectComplete {
+            name: "only".to_owned(),
+            content: file("only", 5_000).content,
+            verified,
+        },
+        ObjectEvent::AllComplete { refused: 0 },
+    ];
+    assert_eq!(events(&mut receiver), expected);
+    let progress = receiver.progress();
+    assert_eq!((progress.useful_symbols, progress.needed_symbols), (4, 4));
+    assert_eq!(
+        (
+            progress.files,
+            progress.files_complete,
+            progress.needed_bytes
+        ),
+        (1, 1, 5_000)
+    );
+}
+
+#[test]
+fn data_that_precedes_the_fdt_is_used() {
+    let mut sender = ObjectSender::new(config(1), vec![file("only", 100_000)]).unwrap();
+    let mut receiver = receiver();
+    let mut fdt = Vec::new();
+    sender.next_fdt_datagram(&CCI, &mut fdt);
+    let data = std::iter::from_fn(|| Some(datagram(&mut sender, 0)));
+    let is_data = |bytes: &Vec<u8>| Packet::decode(bytes).unwrap().fdt.is_none();
+    for datagram in data.filter(is_data).take(75) {
+        deliver(&mut receiver, &datagram);
+    }
+    assert_eq!(receiver.progress().early_held, 75);
+    assert_eq!(events(&mut receiver), []);
+    deliver(&mut receiver, &fdt);
+    assert_eq!(complete(&events(&mut receiver)), [file("only", 100_000)]);
+    assert_eq!(receiver.progress().early_held, 0);
+}
+
+#[test]
+fn the_oldest_early_packets_go_first_at_the_bound() {
+    let mut sender = ObjectSender::new(config(1), vec![file("only", 100_000)]).unwrap();
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        early_max: 10_000,
+        ..ReceiverConfig::new(TSI.into())
+    });
+    for _ in 0..50 {
+        let datagram = datagram(&mut sender, 0);
+        if Packet::decode(&datagram).unwrap().fdt.is_none() {
+            deliver(&mut receiver, &datagram);
+        }
+    }
+    let progress = receiver.progress();
+    assert!(progress.early_held > 0 && progress.early_held <= 7);
+    assert_eq!(
+        progress.early_held + progress.early_dropped,
+        progress.packets
+    );
+}
+
+#[test]
+fn all_full_datagrams_have_the_length_asked_for() {
+    for (scheme, cci_length) in [(FecScheme::RaptorQ, 4), (FecScheme::NoCode, 8)] {
+        let symbol_length = sender::symbol_length(1_200, cci_length).unwrap();
+        let config = SenderConfig {
+            scheme,
+            symbol_length,
+            cci_length,
+            ..config(1)
+        };
+        let mut sender =
+            ObjectSender::new(config, vec![file("x", usize::from(symbol_length) * 20)]).unwrap();
+        let cci = vec![0; cci_length];
+        let mut fdt = Vec::new();
+        sender.next_fdt_datagram(&cci, &mut fdt);
+        assert!(fdt.len() == 1_200 || scheme == FecScheme::NoCode && fdt.len() < 1_200);
+        for _ in 0..100 {
+            let mut out = Vec::new();
+            sender.next_datagram(0, &cci, &mut out);
+            let is_fdt = Packet::decode(&out).unwrap().fdt.is_some();
+            assert!(is_fdt || out.len() == 1_200);
+        }
+        assert_eq!(sender.datagram_length(), 1_200);
+    }
+    assert_eq!(
+        (
+            sender::symbol_length(60, 8),
+            sender::symbol_length(100_000, 8)
+        ),
+        (None, None)
+    );
+}
+
+#[test]
+fn no_symbol_repeats_before_its_block_is_used_up() {
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        let mut sender =
+            ObjectSender::new(small_blocks(scheme), vec![file("x", 1_376 * 100)]).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut data = 0;
+        while data < 100 {
+            let bytes = datagram(&mut sender, (data % 3) as u16);
+            let symbol = Packet::decode(&bytes).unwrap().symbol.unwrap();
+            if symbol.toi != 0 {
+                data += 1;
+                assert!(
+                    seen.insert(symbol.payload_id),
+                    "{scheme:?}: {:?} came twice",
+                    symbol.payload_id
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_datagrams() {
+    let run = |seed| {
+        let config = SenderConfig {
+            seed,
+            ..small_blocks(FecScheme::NoCode)
+        };
+        let mut sender = ObjectSender::new(config, several_files()).unwrap();
+        (0..500)
+            .map(|number| datagram(&mut sender, number % 3))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn the_end_of_the_session_is_told_once() {
+    let sender = ObjectSender::new(config(1), vec![file("x", 10)]).unwrap();
+    let mut receiver = receiver();
+    let mut close = Vec::new();
+    sender.close_datagram(&CCI, &mut close);
+    deliver(&mut receiver, &close);
+    deliver(&mut receiver, &close);
+    assert_eq!(events(&mut receiver), [ObjectEvent::SessionClosed]);
+}
+
+#[test]
+fn a_corrupt_file_is_told_and_received_anew() {
+    let mut sender = ObjectSender::new(config(1), vec![file("x", 2_000)]).unwrap();
+    let mut receiver = receiver();
+    let mut fdt = Vec::new();
+    sender.next_fdt_datagram(&CCI, &mut fdt);
+    deliver(&mut receiver, &fdt);
+    let mut is_first = true;
+    for _ in 0..10 {
+        let mut bytes = datagram(&mut sender, 0);
+        if Packet::decode(&bytes).unwrap().fdt.is_none() {
+            let last = bytes.len() - 1;
+            // The second symbol is padded, the first is not.
+            bytes[last] ^= u8::from(std::mem::take(&mut is_first));
+            deliver(&mut receiver, &bytes);
+        }
+    }
+    let told = events(&mut receiver);
+    let failed = |event: &&ObjectEvent| {
+        matches!(
+            event,
+            ObjectEvent::ObjectFailed {
+                reason: FileError::Digest("MD5"),
+                ..
+            }
+        )
+    };
+    assert_eq!(told.iter().filter(failed).count(), 1, "{told:?}");
+    assert_eq!(complete(&told), [file("x", 2_000)]);
+}
+
+#[test]
+fn memory_is_bounded_by_what_arrives() {
+    let mut sender = ObjectSender::new(config(1), vec![file("x", 100_000)]).unwrap();
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        memory_max: 20_000,
+        ..ReceiverConfig::new(TSI.into())
+    });
+    let mut refused = 0;
+    for _ in 0..200 {
+        let bytes = datagram(&mut sender, 0);
+        if let Err(error) = receiver.handle_packet(&Packet::decode(&bytes).unwrap()) {
+            assert!(matches!(error, ReceiveError::Memory(_)));
+            refused += 1;
+        }
+    }
+    let progress = receiver.progress();
+    assert!(
+        refused > 0
+            && progress.refused.memory >= refused
+            && progress.useful_symbols * 1_376 <= 20_000
+    );
+}
+
+#[test]
+fn packets_of_other_sessions_are_counted_and_not_used() {
+    let mut sender = ObjectSender::new(
+        SenderConfig {
+            tsi: 8,
+            ..config(1)
+        },
+        vec![file("x", 10)],
+    )
+    .unwrap();
+    let mut receiver = receiver();
+    let bytes = datagram(&mut sender, 0);
+    let result = receiver.handle_packet(&Packet::decode(&bytes).unwrap());
+    assert_eq!(result, Err(ReceiveError::ForeignSession(8)));
+    assert_eq!(
+        (
+            receiver.progress().foreign_packets,
+            receiver.progress().packets
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_sender_refuses_what_it_cannot_send() {
+    let new = |config: SenderConfig, files| ObjectSender::new(config, files).err().unwrap();
+    let files = || vec![file("x", 10_000)];
+    assert_eq!(new(config(1), vec![]), SendError::NoFiles);
+    assert!(matches!(
+        new(config(1), vec![file("../x", 1)]),
+        SendError::Name(_)
+    ));
+    assert!(matches!(
+        new(config(1), vec![file("x", 1), file("x", 2)]),
+        SendError::DuplicateName(_)
+    ));
+    assert!(matches!(
+        new(
+            SenderConfig {
+                memory_max: 10_000,
+                ..config(1)
+            },
+            files()
+        ),
+        SendError::Memory { .. }
+    ));
+    for wrong in [
+        SenderConfig {
+            layers: 0,
+            ..config(1)
+        },
+        SenderConfig {
+            symbol_length: 62,
+            ..config(1)
+        },
+        SenderConfig {
+            symbol_length: 65_004,
+            ..config(1)
+        },
+        SenderConfig {
+            block_symbols_max: 0,
+            ..config(1)
+        },
+        SenderConfig {
+            cci_length: 5,
+            ..config(1)
+        },
+    ] {
+        assert!(matches!(new(wrong, files()), SendError::Config { .. }));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_arrives_the_receiver_goes_on(datagrams in proptest::collection::vec((0_usize..60, any::<u8>(), 0_usize..200), 0..60)) {
+        let mut sender = ObjectSender::new(small_blocks(FecScheme::RaptorQ), several_files()).unwrap();
+        let mut receiver = receiver();
+        for (position, byte, length) in datagrams {
+            let mut bytes = datagram(&mut sender, 0);
+            bytes[position] = byte;
+            bytes.truncate(bytes.len().saturating_sub(length));
+            if let Ok(packet) = Packet::decode(&bytes) {
+                let _ = receiver.handle_packet(&packet);
+            }
+        }
+        prop_assert!(events(&mut receiver).len() < 100);
+    }
+}
+
+#[test]
+fn an_empty_file_needs_only_the_fdt() {
+    let empty = vec![SourceFile {
+        name: "empty".to_owned(),
+        content: Bytes::new(),
+    }];
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        let mut sender = ObjectSender::new(small_blocks(scheme), empty.clone()).unwrap();
+        let mut receiver = receiver();
+        deliver(&mut receiver, &datagram(&mut sender, 0));
+        assert_eq!(complete(&events(&mut receiver)), empty);
+    }
+}

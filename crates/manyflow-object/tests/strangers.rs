@@ -1,0 +1,183 @@
+//! An implementation by others, the `flute` crate, rebuilds files from our datagrams, and we from its.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(clippy::disallowed_types, reason = "the stranger asks for the time")]
+
+mod common;
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use common::*;
+use flute::core::{UDPEndpoint, lct::Cenc};
+use flute::{receiver::MultiReceiver, receiver::writer::ObjectWriterBufferBuilder};
+use manyflow_object::fec::FecScheme;
+use manyflow_object::receiver::{ObjectEvent, Verified};
+use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
+
+fn files() -> Vec<SourceFile> {
+    vec![
+        file("a/été.bin", 10),
+        file("b", 1_400),
+        file("c d", 200_000),
+    ]
+}
+
+fn endpoint() -> UDPEndpoint {
+    UDPEndpoint::new(None, "224.0.0.1".to_owned(), 5_000)
+}
+
+/// Some moment before our FDTs expire.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+/// Loses every seventh packet, lest all source symbols arrive.
+fn is_lost(number: usize) -> bool {
+    number % 7 == 3
+}
+
+/// What the stranger has of `files`, URI and content, after `datagrams` of ours.
+fn rebuilt_by_stranger(
+    scheme: FecScheme,
+    files: Vec<SourceFile>,
+    datagrams: usize,
+) -> Vec<(String, Vec<u8>)> {
+    let config = SenderConfig {
+        scheme,
+        block_symbols_max: 40,
+        ..config(1)
+    };
+    let mut sender = ObjectSender::new(config, files).unwrap();
+    let output = Rc::new(ObjectWriterBufferBuilder::new(true));
+    let mut stranger = MultiReceiver::new(output.clone(), None, false);
+    for number in 0..datagrams {
+        let datagram = datagram(&mut sender, 0);
+        if !is_lost(number) {
+            stranger.push(&endpoint(), &datagram, now()).unwrap();
+        }
+    }
+    let objects = output.objects.borrow();
+    let complete = objects
+        .iter()
+        .map(|object| object.borrow())
+        .filter(|object| object.complete && !object.error);
+    let mut rebuilt: Vec<_> = complete
+        .map(|object| {
+            (
+                object.meta.content_location.to_string(),
+                object.data.clone(),
+            )
+        })
+        .collect();
+    rebuilt.sort();
+    rebuilt
+}
+
+fn stranger_rebuilds(scheme: FecScheme) {
+    let uris = ["file:///a/%C3%A9t%C3%A9.bin", "file:///b", "file:///c%20d"].map(str::to_owned);
+    let expected: Vec<_> = uris
+        .into_iter()
+        .zip(files())
+        .map(|(uri, file)| (uri, file.content.to_vec()))
+        .collect();
+    assert!(rebuilt_by_stranger(scheme, files(), 2_000) == expected);
+}
+
+#[test]
+fn a_stranger_rebuilds_our_raptorq_files() {
+    stranger_rebuilds(FecScheme::RaptorQ);
+}
+
+#[test]
+fn a_stranger_rebuilds_our_files_without_code() {
+    stranger_rebuilds(FecScheme::NoCode);
+}
+
+#[test]
+fn a_stranger_reads_our_fdt_of_many_packets() {
+    for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
+        let files: Vec<_> = (100..200)
+            .map(|number| file(&format!("{number}"), number))
+            .collect();
+        let rebuilt = rebuilt_by_stranger(scheme, files.clone(), 2_000);
+        let contents: Vec<_> = rebuilt.into_iter().map(|(_, content)| content).collect();
+        assert!(
+            contents.iter().eq(files.iter().map(|file| &file.content)),
+            "{scheme:?}"
+        );
+    }
+}
+
+fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
+    let config = flute::sender::Config {
+        fdt_cenc: Cenc::Null,
+        ..Default::default()
+    };
+    let mut sender = flute::sender::Sender::new(endpoint(), TSI.into(), oti, &config);
+    for file in files() {
+        let uri = url::Url::parse(&format!("file:///{}", file.name)).unwrap();
+        let transfer = flute::sender::TransferConfig {
+            cenc: Cenc::Null,
+            max_transfer_count: 3,
+            ..Default::default()
+        };
+        let content = file.content.to_vec();
+        let object = flute::sender::ObjectDesc::create_from_buffer(
+            content,
+            "text/plain",
+            &uri,
+            true,
+            transfer,
+        )
+        .unwrap();
+        sender.add_object(0, object).unwrap();
+    }
+    sender.publish(now()).unwrap();
+    sender
+}
+
+fn we_rebuild(oti: &flute::core::Oti) {
+    let mut stranger = stranger_sender(oti);
+    let mut receiver = receiver();
+    let mut told = Vec::new();
+    for number in 0..4_000 {
+        if let Some(datagram) = stranger.read(now())
+            && !is_lost(number)
+        {
+            deliver(&mut receiver, &datagram);
+            told.extend(events(&mut receiver));
+        }
+    }
+    assert!(complete(&told) == files(), "{:?}", receiver.progress());
+    let verified = told.iter().filter_map(|event| match event {
+        ObjectEvent::ObjectComplete { verified, .. } => Some(*verified),
+        _ => None,
+    });
+    assert!(verified.into_iter().all(|verified| verified
+        == Verified {
+            md5: true,
+            sha256: false
+        }));
+}
+
+#[test]
+fn we_rebuild_a_strangers_raptorq_files() {
+    we_rebuild(&flute::core::Oti::new_raptorq(1_400, 40, 20, 1, 4).unwrap());
+}
+
+#[test]
+fn we_rebuild_a_strangers_raptorq_files_with_sub_blocks() {
+    we_rebuild(&flute::core::Oti::new_raptorq(1_400, 40, 20, 5, 8).unwrap());
+}
+
+#[test]
+fn we_rebuild_a_strangers_files_without_code() {
+    we_rebuild(&flute::core::Oti::new_no_code(1_400, 40));
+}
+
+#[test]
+fn we_rebuild_a_strangers_files_whose_parameters_are_in_the_fdt_alone() {
+    let mut oti = flute::core::Oti::new_raptorq(1_400, 40, 20, 1, 4).unwrap();
+    oti.inband_fti = false;
+    we_rebuild(&oti);
+}

@@ -1,0 +1,13 @@
+//! Any bytes give an LCT header or an error.
+#![cfg_attr(fuzzing, no_main)]
+
+use manyflow_object::lct::Header;
+
+manyflow_fuzz::target!(|bytes: &[u8]| {
+    if let Ok((header, rest)) = Header::decode(bytes) {
+        assert!(header.cci.len() + rest.len() < bytes.len());
+        for het in 0..=255 {
+            assert!(header.extension(het).is_none_or(|content| content.len() < bytes.len()));
+        }
+    }
+});
