@@ -1,1 +1,3 @@
 //! live
+
+pub mod files;
