@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use manyflow_core::link::{Counters, Link, LinkConfig};
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
@@ -21,6 +22,7 @@ pub const IP_UDP_BYTES: u32 = 28;
 pub struct LastMile {
     address: SocketAddr,
     downstream: Arc<Mutex<Counters>>,
+    cut: watch::Sender<bool>,
     task: JoinHandle<io::Result<()>>,
 }
 
@@ -49,6 +51,7 @@ impl LastMile {
         server_side.connect(server).await?;
         let address = client_side.local_addr()?;
         let downstream = Arc::new(Mutex::new(Counters::default()));
+        let (cut, cut_changes) = watch::channel(false);
         let pipe = Pipe {
             clock: Clock::start(),
             client: None,
@@ -57,10 +60,12 @@ impl LastMile {
             down: Link::new(down, seed),
             up: Link::new(up, seed.wrapping_add(1)),
             counters: Arc::clone(&downstream),
+            cut: cut_changes,
         };
         Ok(LastMile {
             address,
             downstream,
+            cut,
             task: tokio::spawn(pipe.run()),
         })
     }
@@ -68,6 +73,11 @@ impl LastMile {
     /// Where the client sends to.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Cuts both directions, which lose all that they carry, or restores them.
+    pub fn set_cut(&self, cut: bool) {
+        self.cut.send_replace(cut);
     }
 
     /// What became of the packets towards the client.
@@ -93,6 +103,7 @@ struct Pipe {
     down: Link<Bytes>,
     up: Link<Bytes>,
     counters: Arc<Mutex<Counters>>,
+    cut: watch::Receiver<bool>,
 }
 
 impl Pipe {
@@ -105,6 +116,11 @@ impl Pipe {
                 .min();
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
+                Ok(()) = self.cut.changed() => {
+                    let cut = *self.cut.borrow_and_update();
+                    self.down.set_cut(self.clock.now(), cut);
+                    self.up.set_cut(self.clock.now(), cut);
+                }
                 received = self.client_side.recv_from(&mut from_client) => {
                     // A port that is unreachable for a moment shows up as an error here; the link goes on.
                     let Ok((length, client)) = received else { continue };

@@ -188,7 +188,7 @@ impl Stage {
     }
 
     fn objects(&self, seed: u64) -> Result<ObjectSender> {
-        let mut config = SenderConfig::new(1, self.session.wave_channels() as u16 + 1, seed);
+        let mut config = SenderConfig::new(1, self.session.active_slots() as u16 + 1, seed);
         config.cci_length = self.session.cci_format().wire_bytes();
         config.symbol_length = SYMBOL;
         let file = SourceFile {

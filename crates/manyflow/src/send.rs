@@ -122,7 +122,7 @@ async fn prepare(
     display: &Display,
 ) -> Result<ObjectSender> {
     let cci_length = session.cci_format().wire_bytes();
-    let mut config = object::SenderConfig::new(tsi, session.wave_channels() as u16 + 1, tsi.into());
+    let mut config = object::SenderConfig::new(tsi, session.active_slots() as u16 + 1, tsi.into());
     config.cci_length = cci_length;
     config.symbol_length =
         (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;

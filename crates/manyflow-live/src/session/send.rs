@@ -111,7 +111,7 @@ impl SessionSender {
                 .next_fdt_datagram(&field[..length], &mut self.datagram);
         } else {
             self.objects
-                .next_datagram(cci.channel, &field[..length], &mut self.datagram);
+                .next_datagram(layer(session, cci), &field[..length], &mut self.datagram);
         }
         if base {
             self.last_base = Some(cci);
@@ -127,6 +127,7 @@ impl SessionSender {
 
     fn report(&mut self) {
         self.progress.skipped = self.endpoint.skipped();
+        self.progress.unsent = self.outlets.unsent();
         self.progress.unsent = self.outlets.unsent();
         self.progress.gateways = self.outlets.gateways();
         self.told.send_replace(self.progress);
@@ -144,4 +145,14 @@ impl SessionSender {
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }
     }
+}
+
+/// Which of the cumulative layers a packet is for: the base channel is layer 0, and a wave with n time slots left, the
+/// current one included, is layer n. A receiver that has joined n waves has joined the n that end first.
+fn layer(session: &Session, cci: Cci) -> u16 {
+    let channels = session.wave_channels() as u16;
+    if cci.channel == channels {
+        return 0;
+    }
+    (cci.channel + channels - cci.ctsi) % channels + 1
 }

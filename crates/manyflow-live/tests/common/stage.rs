@@ -1,0 +1,177 @@
+//! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile paths.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use manyflow_core::units::Rate;
+use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
+use manyflow_live::amt::RelayConfig;
+use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::sdp::SessionDescription;
+use manyflow_live::session::{
+    self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender,
+};
+use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The session's identifier.
+pub(crate) const TSI: u32 = 7;
+const SYMBOL: u16 = 1024;
+const CCI_LENGTH: usize = 4;
+/// How long a session may be silent: longer than any outage in these tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running sender; it stops when dropped.
+pub(crate) struct Stage {
+    /// What a receiver is told.
+    pub(crate) description: SessionDescription,
+    /// Where the sender's relay listens.
+    pub(crate) relay: SocketAddr,
+    files: Vec<SourceFile>,
+    sending: JoinHandle<()>,
+}
+
+/// A running receiver and the folder that it fills.
+pub(crate) struct Receiving {
+    pub(crate) folder: TempDir,
+    pub(crate) progress: watch::Receiver<Progress>,
+    task: JoinHandle<Result<Received, ReceiveError>>,
+}
+
+impl Stage {
+    /// Starts to send `files` at up to `rate`, with the profile for local networks.
+    pub(crate) fn start(rate: Rate, files: Vec<SourceFile>) -> Stage {
+        let packet_bytes = u32::from(SYMBOL) + overhead(CCI_LENGTH) as u32;
+        let session = Session::new(SessionConfig {
+            packet_bytes,
+            ..SessionConfig::lan(rate)
+        })
+        .unwrap();
+        assert_eq!(session.cci_format().wire_bytes(), CCI_LENGTH);
+        let description = SessionDescription {
+            name: "test".to_owned(),
+            tsi: TSI.into(),
+            source: Ipv4Addr::LOCALHOST.into(),
+            first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
+            port: 5445,
+            ttl: Some(1),
+            fec_encoding_id: 6,
+            amt_relay: None,
+            webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
+        };
+        let server = RelayServer::bind(
+            (Ipv4Addr::LOCALHOST, 0).into(),
+            RelayConfig::default(),
+            session::flows(&description),
+        )
+        .unwrap();
+        let relay = server.local_addr();
+        let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
+        config.cci_length = CCI_LENGTH;
+        config.symbol_length = SYMBOL;
+        let objects = ObjectSender::new(config, files.clone()).unwrap();
+        let outlets = Outlets::new(&description, None, Some(server));
+        let sender = SessionSender::new(session, objects, outlets);
+        let sending = tokio::spawn(async {
+            sender.run(std::future::pending()).await;
+        });
+        Stage {
+            description,
+            relay,
+            files,
+            sending,
+        }
+    }
+
+    /// Starts a receiver whose way to the relay leads over `via`.
+    pub(crate) fn receive(&self, via: SocketAddr) -> Receiving {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ReceiveConfig {
+            description: self.description.clone(),
+            route: Route::Relay(via.to_string()),
+            webrc: ReceiverConfig::default(),
+            output: folder.path().to_owned(),
+            memory_max: 1 << 30,
+            patience: PATIENCE,
+        };
+        let (told, progress) = watch::channel(Progress::default());
+        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        Receiving {
+            folder,
+            progress,
+            task,
+        }
+    }
+
+    /// Asserts that `folder` holds what was sent, byte for byte, and nothing else.
+    pub(crate) fn assert_intact(&self, folder: &Path, label: &str) {
+        for file in &self.files {
+            let received = std::fs::read(folder.join(&file.name))
+                .unwrap_or_else(|error| panic!("{label}: {}: {error}", file.name));
+            assert!(received == file.content, "{label}: {} differs", file.name);
+        }
+        assert_eq!(
+            count_files(folder),
+            self.files.len(),
+            "{label}: more files than were sent"
+        );
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.sending.abort();
+    }
+}
+
+impl Receiving {
+    /// Waits for the end, for at most `limit`.
+    pub(crate) async fn finish(self, limit: Duration, label: &str) -> (TempDir, Received) {
+        let progress = self.progress;
+        let result = tokio::time::timeout(limit, self.task)
+            .await
+            .unwrap_or_else(|_| {
+                panic!(
+                    "{label}: incomplete after {limit:?}: {:?}",
+                    *progress.borrow()
+                )
+            });
+        let received = result
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{label}: {error}"));
+        (self.folder, received)
+    }
+
+    /// Waits until `condition` holds of the progress.
+    pub(crate) async fn until(&mut self, condition: impl FnMut(&Progress) -> bool) {
+        self.progress
+            .wait_for(condition)
+            .await
+            .expect("the receiver is still at work");
+    }
+}
+
+/// A file of random bytes.
+pub(crate) fn random_file(name: &str, bytes: usize, seed: u64) -> SourceFile {
+    let mut content = vec![0; bytes];
+    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut content);
+    SourceFile {
+        name: name.to_owned(),
+        content: content.into(),
+    }
+}
+
+fn count_files(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => count_files(&entry.path()),
+            false => 1,
+        })
+        .sum()
+}
