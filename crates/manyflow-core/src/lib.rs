@@ -7,19 +7,22 @@
 //! |---|---|
 //! | [`endpoint`] | the contract between a protocol and its world |
 //! | [`webrc`] | one source, many receivers, each at its own rate (RFC 3738) |
+//! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`estimate`] | what several protocols estimate: the TCP equation |
 #![forbid(unsafe_code)]
 
+pub mod cbr;
 pub mod endpoint;
 pub mod estimate;
 pub mod link;
 pub mod packet;
+pub mod tcp;
 pub mod time;
 pub mod units;
 pub mod webrc;
 
 pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
-pub use packet::{Channel, Header, Packet};
+pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 pub use time::Time;
 pub use units::{Bytes, Rate};

@@ -2,7 +2,7 @@
 //!
 //! What the bytes are is the object layer's matter; what they look like on a wire is that of each protocol's `wire.rs`.
 
-use crate::webrc;
+use crate::{cbr, tcp, webrc};
 
 /// One multicast channel of a session: what a receiver joins and leaves (RFC 3738 section 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,11 +13,38 @@ pub struct Channel {
     pub number: u16,
 }
 
+/// One protocol state machine at one host, numbered by the world that runs it: what a unicast packet is sent to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(pub u32);
+
+/// Where a packet goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// One endpoint.
+    Endpoint(EndpointId),
+    /// Whoever joined a multicast channel.
+    Channel(Channel),
+}
+
+/// Explicit congestion notification (RFC 3168 section 5).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// The transport does not know ECN: a router drops instead of marking.
+    #[default]
+    NotCapable,
+    /// ECT: a router may mark the packet.
+    Capable,
+    /// CE: a router has marked it.
+    Marked,
+}
+
 /// A packet on its way: small and `Copy`, so that forwarding it to many costs no allocation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Where it goes.
-    pub channel: Channel,
+    pub destination: Destination,
+    /// What routers may do to it, or have done.
+    pub ecn: Ecn,
     /// The protocol's own header.
     pub header: Header,
     /// Bytes behind the protocol's header.
@@ -27,8 +54,12 @@ pub struct Packet {
 impl Packet {
     /// The bytes that the packet takes on a link: its encoded header and its payload.
     pub fn wire_bytes(&self) -> u32 {
-        let Header::Webrc(cci) = self.header;
-        cci.wire_bytes() + self.payload_bytes
+        let header = match &self.header {
+            Header::Webrc(cci) => cci.wire_bytes(),
+            Header::Tcp(_) => tcp::HEADER_BYTES,
+            Header::Cbr(_) => cbr::HEADER_BYTES,
+        };
+        header + self.payload_bytes
     }
 }
 
@@ -37,6 +68,10 @@ impl Packet {
 pub enum Header {
     /// WEBRC's Congestion Control Information (RFC 3738 section 5).
     Webrc(webrc::Cci),
+    /// TCP, data or acknowledgement.
+    Tcp(tcp::Segment),
+    /// A datagram of a source without congestion control.
+    Cbr(cbr::Datagram),
 }
 
 const _: () = assert!(size_of::<Packet>() <= 64, "packets are passed by value");

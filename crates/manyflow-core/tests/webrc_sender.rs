@@ -18,7 +18,9 @@ fn packets(session: &Session, seconds: u64) -> Vec<(f64, Cci)> {
         sender.handle_timeout(now);
         while let Some(Action::Send(packet)) = sender.poll_action(now) {
             assert_eq!(packet.wire_bytes(), session.config().packet_bytes);
-            let Header::Webrc(cci) = packet.header;
+            let Header::Webrc(cci) = packet.header else {
+                panic!("WEBRC sends WEBRC")
+            };
             sent.push((now.as_secs_f64(), cci));
         }
     }

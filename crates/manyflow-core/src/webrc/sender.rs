@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::wave::Wave;
 use super::{Cci, Session};
 use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Channel, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, Header, Packet};
 use crate::time::Time;
 
 /// Packets later than this are not sent: after a pause (a suspended machine), a sender must not burst.
@@ -152,10 +152,11 @@ impl Sender {
             format,
         };
         Packet {
-            channel: Channel {
+            destination: Destination::Channel(Channel {
                 session: self.id,
                 number: channel as u16,
-            },
+            }),
+            ecn: Ecn::NotCapable,
             header: Header::Webrc(cci),
             payload_bytes: self.session.config().packet_bytes - cci.wire_bytes(),
         }

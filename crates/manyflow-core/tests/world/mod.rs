@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
-use manyflow_core::{Action, Endpoint, Event, Header, Packet, Time};
+use manyflow_core::{Action, Destination, Endpoint, Event, Header, Packet, Time};
 
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -100,14 +100,16 @@ impl World {
         }
         self.sender.handle_timeout(now);
         while let Some(Action::Send(packet)) = self.sender.poll_action(now) {
-            if self.joined.contains(&packet.channel.number) {
+            if matches!(packet.destination, Destination::Channel(channel) if self.joined.contains(&channel.number))
+            {
                 let _ = self.link.push(now, packet, packet.wire_bytes());
             }
         }
         while let Some(mut packet) = self.link.pop_ready(now) {
             if self.hold_time_slot {
-                let Header::Webrc(cci) = &mut packet.header;
-                cci.ctsi = 0;
+                if let Header::Webrc(cci) = &mut packet.header {
+                    cci.ctsi = 0;
+                }
             }
             self.received_bytes += u64::from(packet.wire_bytes());
             self.receiver.handle_packet(now, &packet);

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, ReceiverConfigError, Session};
-use manyflow_core::{Action, Channel, EndReason, Endpoint, Event, Header, Packet, Time};
+use manyflow_core::{
+    Action, Channel, Destination, Ecn, EndReason, Endpoint, Event, Header, Packet, Time,
+};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver::{self as object, ObjectReceiver};
@@ -239,10 +241,11 @@ impl Driver {
         self.endpoint.handle_packet(
             self.now,
             &Packet {
-                channel: Channel {
+                destination: Destination::Channel(Channel {
                     session: 0,
                     number: cci.channel,
-                },
+                }),
+                ecn: Ecn::NotCapable,
                 header: Header::Webrc(cci),
                 payload_bytes: datagram.len() as u32 - cci.wire_bytes(),
             },

@@ -96,7 +96,9 @@ impl SessionSender {
     }
 
     fn send(&mut self, packet: &Packet) {
-        let Header::Webrc(cci) = packet.header;
+        let Header::Webrc(cci) = packet.header else {
+            return;
+        };
         if !self.outlets.wants(cci.channel) {
             self.progress.unwanted += 1;
             return;

@@ -16,7 +16,7 @@ use super::rtt::AverageRtt;
 use super::sequence::{Arrival, Sequence};
 use super::{Cci, Session};
 use crate::endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
-use crate::packet::{Channel, Header, Packet};
+use crate::packet::{Channel, Destination, Header, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
@@ -467,8 +467,11 @@ impl Running {
 
 impl Endpoint for Receiver {
     fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Webrc(cci) = packet.header;
-        if packet.channel.session != self.id || !self.fits(&cci) {
+        let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.id);
+        let Header::Webrc(cci) = packet.header else {
+            return;
+        };
+        if !of_session || !self.fits(&cci) {
             self.totals.refused += 1;
             return;
         }

@@ -1,0 +1,2 @@
+//! A deterministic network simulator: it runs manyflow's protocols as they ship.
+#![forbid(unsafe_code)]
