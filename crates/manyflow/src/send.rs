@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::cli::{Fec, Profile, SendArgs};
-use crate::display::Display;
+use crate::display::{Display, count_files};
 use crate::recv::interrupted;
 use crate::{parameters, usage};
 
@@ -40,23 +40,25 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let files = read_sources(&args.paths)?;
     let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
     let count = files.len();
-    let objects = prepare(&args, &session, tsi, files, display).await?;
-
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
+    // The sockets come first: what is wrong with them shows before the long work of encoding.
+    let objects = prepare(&args, &session, tsi, files, display).await?;
     let text = description
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
 
     display.say(&format!(
-        "sending {count} files, {total}, at up to {} on {} channels",
+        "sending {}, {total}, at up to {} on {} channels",
+        count_files(count),
         args.rate,
         description.channels()
     ));
     if let Some(publisher) = &publisher {
-        let at = format!("http://{}{DESCRIPTION_PATH}", publisher.local_address());
+        let at = reachable(publisher.local_address(), description.source);
+        let at = format!("http://{at}{DESCRIPTION_PATH}");
         display.say(&format!("receivers type: manyflow recv {at}"));
         display.tell(&json!({"event": "published", "url": at}));
     } else if args.session.is_none() && !display.is_json() {
@@ -243,6 +245,14 @@ async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))
+}
+
+/// Nobody can connect to the unspecified address: the session's source is one that this host has.
+fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
+    if listening.ip().is_unspecified() {
+        listening.set_ip(source);
+    }
+    listening
 }
 
 async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Display) {
