@@ -13,6 +13,7 @@ use manyflow_live::multicast::{MulticastSender, SenderConfig};
 use manyflow_live::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::sdp::{AmtRelay, SessionDescription};
 use manyflow_live::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use rand::Rng as _;
@@ -136,7 +137,14 @@ async fn prepare(
     let spinner = display.spinner("encoding".to_owned());
     let objects = tokio::task::spawn_blocking(move || ObjectSender::new(config, files)).await?;
     spinner.finish_and_clear();
-    Ok(objects?)
+    objects.map_err(|error| match error {
+        SendError::Memory { needed, limit } => usage(format!(
+            "encoding takes {} of memory where {} are allowed: send fewer files, raise --memory or take --fec none",
+            Bytes(needed),
+            Bytes(limit)
+        )),
+        error => error.into(),
+    })
 }
 
 fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {

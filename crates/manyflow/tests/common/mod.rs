@@ -91,6 +91,11 @@ impl Manyflow {
         }
     }
 
+    /// Its standard input, which ends when dropped.
+    pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
     /// The address that `send --publish` tells.
     pub(crate) fn url(&mut self) -> String {
         self.wait_for(|line| Some(line.split_once("manyflow recv ")?.1.to_owned()))
