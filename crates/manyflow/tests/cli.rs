@@ -367,11 +367,9 @@ fn json_lines_tell_everything_to_the_end() {
 
 /// The last line of standard output; all must be JSON.
 fn last_event(ended: &Ended) -> Value {
-    let events = ended
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.last().unwrap()
+    let parse = |line| serde_json::from_str(line).unwrap();
+    let mut events: Vec<Value> = ended.stdout.lines().map(parse).collect();
+    events.pop().unwrap()
 }
 
 #[test]
