@@ -11,8 +11,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::files::{FileError, Store};
 
-/// Datagrams that may wait for the decoder; more are dropped, as if the network had lost them. About 90 MB.
-const QUEUE: usize = 1 << 16;
+/// Bytes of datagrams that may wait for the decoder; more are dropped, as if the network had lost them.
+const QUEUE_BYTES: usize = 64 << 20;
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +60,14 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Starts the thread; files go below `output`. It ends soon after the decoder is dropped, or when all is done.
+    /// Starts the thread for datagrams of at most `packet_bytes`; files go below `output`. It ends soon after the decoder is dropped, or when all is done.
     pub(super) fn start(
         receiver: ObjectReceiver,
         output: PathBuf,
+        packet_bytes: usize,
     ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output)?;
-        let (input, datagrams) = mpsc::channel(QUEUE);
+        let (input, datagrams) = mpsc::channel(QUEUE_BYTES / packet_bytes);
         let (told, news) = mpsc::unbounded_channel();
         let (progress_told, progress) = watch::channel(receiver.progress());
         let worker = Worker {

@@ -174,7 +174,9 @@ impl Driver {
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let mut limits = object::ReceiverConfig::new(config.description.tsi);
         limits.memory_max = config.memory_max;
-        let decoder = Decoder::start(ObjectReceiver::new(limits), config.output.clone())?;
+        let packet_bytes = session.config().packet_bytes as usize;
+        let objects = ObjectReceiver::new(limits);
+        let decoder = Decoder::start(objects, config.output.clone(), packet_bytes)?;
         let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
         Ok(Driver {
             config,
@@ -257,8 +259,11 @@ impl Driver {
     fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
         let decoded = alc::Packet::decode(&datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
+        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
         let cci = match &decoded {
-            Ok(packet) if packet.tsi() == self.config.description.tsi => Cci::decode(packet.cci()),
+            Ok(packet) if fits && packet.tsi() == self.config.description.tsi => {
+                Cci::decode(packet.cci())
+            }
             Ok(_) => None,
             Err(error) => {
                 self.log_once(error);
