@@ -16,6 +16,8 @@ use tokio::time::sleep;
 
 /// A test that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(100);
+const RATE: Rate = Rate::from_bits_per_s(20_000_000);
+const SYMBOL: u16 = 1024;
 const OUTAGE: Duration = Duration::from_secs(5);
 
 /// A path of `mbit_per_s` and 5 ms each way.
@@ -103,7 +105,7 @@ async fn every_byte_arrives_over_any_path() {
         random_file("byte", 1, 5),
         random_file("empty", 0, 6),
     ];
-    let stage = Stage::start(Rate::from_bits_per_s(20_000_000), files);
+    let stage = Stage::start(RATE, SYMBOL, files);
     let mut running = Vec::new();
     for (seed, case) in cases().into_iter().enumerate() {
         let up = LinkConfig {
@@ -132,10 +134,7 @@ async fn every_byte_arrives_over_any_path() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_goes_on_after_an_outage() {
-    let stage = Stage::start(
-        Rate::from_bits_per_s(20_000_000),
-        vec![random_file("file", 1_500_000, 1)],
-    );
+    let stage = Stage::start(RATE, SYMBOL, vec![random_file("file", 1_500_000, 1)]);
     let last_mile = LastMile::start(stage.relay, path(4), path(4), 1)
         .await
         .unwrap();

@@ -11,10 +11,10 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    it failed: a socket, a disk, a session that cannot go on
+  1    it failed: a file, a socket, a disk, a session that cannot go on
   2    the command line or the session description makes no sense
-  3    the session fell silent or ended before all files were complete
-  130  interrupted by Ctrl-C";
+  3    the session was silent, or ended before all files were complete
+  130  recv or demo: interrupted by Ctrl-C or SIGTERM; send ends its session then, and exits with 0";
 
 /// Sends the same bytes to many machines, each at the rate of its own path, fair to TCP there.
 #[derive(Debug, Parser)]
@@ -136,7 +136,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Receive by this AMT relay, whatever the description says
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) relay: Option<String>,
     /// Give a silent session up after this time
     #[arg(long, default_value = "30s", value_parser = parse_duration)]

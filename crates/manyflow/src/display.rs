@@ -1,6 +1,6 @@
 //! Bars for people, JSON lines for machines; warnings go between the bars.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -35,6 +35,7 @@ impl Display {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(io::stderr().is_terminal())
             .with_target(false)
             .without_time();
         log.with_writer(self.clone()).init();
@@ -94,6 +95,11 @@ impl Display {
         self.bars
             .add(ProgressBar::new(0).with_style(style).with_prefix(label))
     }
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count_files(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "file" } else { "files" })
 }
 
 /// Moves a transfer's bar to where `progress` is.

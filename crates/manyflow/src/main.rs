@@ -18,7 +18,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{Cli, Command};
 use display::Display;
-use manyflow_live::session::{DecoderError, ReceiveError};
+use manyflow_live::load::LoadError;
+use manyflow_live::session::{DecoderError, ReceiveError, TransportError};
+use serde_json::json;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -46,8 +48,11 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(exit_code(&error))
+            let code = exit_code(&error);
+            let message = format!("{error:#}");
+            display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
+            eprintln!("error: {message}");
+            ExitCode::from(code)
         }
     }
 }
@@ -64,16 +69,24 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// The exit codes that `--help` lists.
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() || error.is::<manyflow_live::load::LoadError>() {
+    use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport};
+    if error.is::<Usage>() {
         return 2;
     }
+    if let Some(error) = error.downcast_ref::<LoadError>() {
+        return match error {
+            LoadError::Description(_) | LoadError::NotHttp(_) | LoadError::Status { .. } => 2,
+            _ => 1,
+        };
+    }
     match error.downcast_ref::<ReceiveError>() {
-        Some(ReceiveError::Stopped) => 130,
+        Some(Stopped) => 130,
         Some(
-            ReceiveError::Silent { .. }
-            | ReceiveError::Decoder(DecoderError::Closed | DecoderError::Refused(_)),
+            Silent { .. }
+            | Transport(TransportError::Silent(_))
+            | Decoder(DecoderError::Closed | DecoderError::Refused(_)),
         ) => 3,
-        Some(ReceiveError::Session(_) | ReceiveError::Config(_)) => 2,
+        Some(Session(_) | Config(_)) => 2,
         _ => 1,
     }
 }

@@ -1,5 +1,7 @@
 //! `--set NAME=VALUE`: the parameters of WEBRC by the names that RFC 3738 gives them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::parse_duration;
 use manyflow_core::webrc::{CciFormat, ReceiverConfig, SessionConfig, TargetRule, Weights};
@@ -11,8 +13,8 @@ use manyflow_core::webrc::{CciFormat, ReceiverConfig, SessionConfig, TargetRule,
 pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
-            "TSD" => config.time_slot = parse_duration(value)?,
-            "QD" => config.quiescence = parse_duration(value)?,
+            "TSD" => config.time_slot = time(name, value)?,
+            "QD" => config.quiescence = time(name, value)?,
             "BCR" => config.base_rate_packets_per_s = number(name, value)?,
             "P" => config.decrease = number(name, value)?,
             "N" => config.active_slots = Some(value.parse().with_context(|| wrong(name, value))?),
@@ -37,7 +39,7 @@ pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) ->
 pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
-            "EL" => config.epoch = Some(parse_duration(value)?),
+            "EL" => config.epoch = Some(time(name, value)?),
             "Nu" => config.loss.nu = number(name, value)?,
             "Delta" => config.loss.delta = number(name, value)?,
             "Alpha" => config.alpha = number(name, value)?,
@@ -57,9 +59,9 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "reorder" => {
                 config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
             }
-            "join-timeout" => config.join_timeout = Some(parse_duration(value)?),
-            "silence-timeout" => config.silence_timeout = Some(parse_duration(value)?),
-            "slot-timeout" => config.slot_timeout = Some(parse_duration(value)?),
+            "join-timeout" => config.join_timeout = Some(time(name, value)?),
+            "silence-timeout" => config.silence_timeout = Some(time(name, value)?),
+            "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
                 "--set {name}: a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
                  shortfall-check, falling-rate-check, rtt-increase-factor, reorder, join-timeout, silence-timeout \
@@ -84,6 +86,10 @@ fn wrong(name: &str, value: &str) -> String {
 
 fn number(name: &str, value: &str) -> Result<f64> {
     value.parse().with_context(|| wrong(name, value))
+}
+
+fn time(name: &str, value: &str) -> Result<Duration> {
+    parse_duration(value).with_context(|| wrong(name, value))
 }
 
 fn yes(name: &str, value: &str) -> Result<bool> {

@@ -9,10 +9,11 @@ use manyflow_live::load;
 use manyflow_live::sdp::SessionDescription;
 use manyflow_live::session::{self, Progress, ReceiveConfig, Received, Route};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::RecvArgs;
-use crate::display::{Display, show};
+use crate::display::{Display, count_files, show};
 use crate::{parameters, usage};
 
 /// How often progress is told to machines.
@@ -43,10 +44,14 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
-/// Completes when the user presses Ctrl-C.
+/// Completes when the user presses Ctrl-C, or a service manager asks for an end.
 pub(crate) async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        Ok(()) = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
     }
 }
 
@@ -123,7 +128,8 @@ fn report(display: &Display, received: &Received) {
     let files = received.files.len();
     let loss = received.progress.packets.loss();
     display.say(&format!(
-        "{files} files, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
+        "{}, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
+        count_files(files),
         Bytes(bytes),
         loss * 100.0
     ));

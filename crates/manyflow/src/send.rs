@@ -13,6 +13,7 @@ use manyflow_live::multicast::{MulticastSender, SenderConfig};
 use manyflow_live::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::sdp::{AmtRelay, SessionDescription};
 use manyflow_live::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use rand::Rng as _;
@@ -20,7 +21,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::cli::{Fec, Profile, SendArgs};
-use crate::display::Display;
+use crate::display::{Display, count_files};
 use crate::recv::interrupted;
 use crate::{parameters, usage};
 
@@ -40,23 +41,25 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let files = read_sources(&args.paths)?;
     let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
     let count = files.len();
-    let objects = prepare(&args, &session, tsi, files, display).await?;
-
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
+    // The sockets come first: what is wrong with them shows before the long work of encoding.
+    let objects = prepare(&args, &session, tsi, files, display).await?;
     let text = description
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
 
     display.say(&format!(
-        "sending {count} files, {total}, at up to {} on {} channels",
+        "sending {}, {total}, at up to {} on {} channels",
+        count_files(count),
         args.rate,
         description.channels()
     ));
     if let Some(publisher) = &publisher {
-        let at = format!("http://{}{DESCRIPTION_PATH}", publisher.local_address());
+        let at = reachable(publisher.local_address(), description.source);
+        let at = format!("http://{at}{DESCRIPTION_PATH}");
         display.say(&format!("receivers type: manyflow recv {at}"));
         display.tell(&json!({"event": "published", "url": at}));
     } else if args.session.is_none() && !display.is_json() {
@@ -134,7 +137,14 @@ async fn prepare(
     let spinner = display.spinner("encoding".to_owned());
     let objects = tokio::task::spawn_blocking(move || ObjectSender::new(config, files)).await?;
     spinner.finish_and_clear();
-    Ok(objects?)
+    objects.map_err(|error| match error {
+        SendError::Memory { needed, limit } => usage(format!(
+            "encoding takes {} of memory where {} are allowed: send fewer files, raise --memory or take --fec none",
+            Bytes(needed),
+            Bytes(limit)
+        )),
+        error => error.into(),
+    })
 }
 
 fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {
@@ -243,6 +253,14 @@ async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))
+}
+
+/// Nobody can connect to the unspecified address: the session's source is one that this host has.
+fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
+    if listening.ip().is_unspecified() {
+        listening.set_ip(source);
+    }
+    listening
 }
 
 async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Display) {

@@ -2,17 +2,17 @@
 
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
-use std::thread;
 
 use bytes::Bytes;
 use manyflow_object::alc;
 use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::files::{FileError, Store};
 
-/// Datagrams that may wait for the decoder; more are dropped, as if the network had lost them. About 90 MB.
-const QUEUE: usize = 1 << 16;
+/// Bytes of datagrams that may wait for the decoder; more are dropped, as if the network had lost them.
+const QUEUE_BYTES: usize = 64 << 20;
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,21 +50,24 @@ pub(super) enum News {
 /// The decoder's end that the network driver holds.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    input: mpsc::Sender<Bytes>,
+    /// `None` once the session is over.
+    input: Option<mpsc::Sender<Bytes>>,
     pub(super) news: mpsc::UnboundedReceiver<News>,
     pub(super) progress: watch::Receiver<Progress>,
     /// Datagrams dropped because the decoder was behind.
     pub(super) dropped: u64,
+    thread: JoinHandle<()>,
 }
 
 impl Decoder {
-    /// Starts the thread; files go below `output`. It ends when the decoder is dropped, or when all is done.
+    /// Starts the thread for datagrams of at most `packet_bytes`; files go below `output`. It ends soon after the decoder is dropped, or when all is done.
     pub(super) fn start(
         receiver: ObjectReceiver,
         output: PathBuf,
+        packet_bytes: usize,
     ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output)?;
-        let (input, datagrams) = mpsc::channel(QUEUE);
+        let (input, datagrams) = mpsc::channel(QUEUE_BYTES / packet_bytes);
         let (told, news) = mpsc::unbounded_channel();
         let (progress_told, progress) = watch::channel(receiver.progress());
         let worker = Worker {
@@ -73,21 +76,36 @@ impl Decoder {
             told,
             progress: progress_told,
             refused: Vec::new(),
-            closed: false,
         };
-        thread::spawn(move || worker.run(datagrams));
+        let thread = spawn_blocking(move || worker.run(datagrams));
         Ok(Decoder {
-            input,
+            input: Some(input),
             news,
             progress,
             dropped: 0,
+            thread,
         })
     }
 
     pub(super) fn push(&mut self, datagram: Bytes) {
-        if self.input.try_send(datagram).is_err() {
+        if let Some(input) = &self.input
+            && input.try_send(datagram).is_err()
+        {
             self.dropped += 1;
         }
+    }
+
+    /// Nothing more is to come: what is here is decoded, and then the news end.
+    pub(super) fn finish(&mut self) {
+        self.input = None;
+    }
+
+    /// Drops what is not decoded yet, and waits until no file is half written.
+    pub(super) async fn stop(mut self) {
+        self.news.close();
+        self.input = None;
+        // If it panicked there is nothing to wait for; the news ended without an end then.
+        let _ = self.thread.await;
     }
 }
 
@@ -98,23 +116,28 @@ struct Worker {
     progress: watch::Sender<Progress>,
     /// Kinds of refusal that were logged.
     refused: Vec<Discriminant<manyflow_object::error::ReceiveError>>,
-    closed: bool,
 }
 
 impl Worker {
     fn run(mut self, mut datagrams: mpsc::Receiver<Bytes>) {
-        while let Some(datagram) = datagrams.blocking_recv() {
+        let end = loop {
+            let Some(datagram) = datagrams.blocking_recv() else {
+                break Err(DecoderError::Closed);
+            };
+            if self.told.is_closed() {
+                return;
+            }
             self.take(&datagram);
             if let Some(end) = self.handle_events() {
-                self.progress.send_replace(self.receiver.progress());
-                // The driver may have gone.
-                let _ = self.told.send(News::End(end));
-                return;
+                break end;
             }
             if datagrams.is_empty() {
                 self.progress.send_replace(self.receiver.progress());
             }
-        }
+        };
+        self.progress.send_replace(self.receiver.progress());
+        // The driver may have gone.
+        let _ = self.told.send(News::End(end));
     }
 
     fn take(&mut self, datagram: &[u8]) {
@@ -147,10 +170,9 @@ impl Worker {
                 ObjectEvent::AllComplete { refused } => {
                     return Some(Err(DecoderError::Refused(refused)));
                 }
-                ObjectEvent::SessionClosed => self.closed = true,
                 event => tracing::debug!("{event:?}"),
             }
         }
-        self.closed.then_some(Err(DecoderError::Closed))
+        None
     }
 }

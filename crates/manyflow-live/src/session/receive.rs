@@ -2,6 +2,7 @@
 
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ use crate::sdp::SessionDescription;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// A session is over when the sender said so and nothing else came for this long, more than two packets of a base channel
+/// of 1 packet/s: anyone could have forged a single packet.
+const CLOSE_GRACE: Duration = Duration::from_secs(3);
 
 /// What is to be received, and how.
 #[derive(Clone, Debug)]
@@ -126,7 +130,11 @@ pub async fn receive(
     told: watch::Sender<Progress>,
     stop: impl Future<Output = ()>,
 ) -> Result<Received, ReceiveError> {
-    let mut driver = Driver::start(config, told).await?;
+    tokio::pin!(stop);
+    let mut driver = tokio::select! {
+        driver = Driver::start(config, told) => driver?,
+        () = &mut stop => return Err(ReceiveError::Stopped),
+    };
     let result = driver.run(stop).await;
     let received = driver.leave().await;
     result.map(|()| received)
@@ -148,6 +156,8 @@ struct Driver {
     told: watch::Sender<Progress>,
     next_report: Time,
     last_packet: Time,
+    /// When the sender said that it ends the session, unless it went on.
+    closed_at: Option<Time>,
     /// Kinds of malformed packets that were logged.
     malformed: Vec<Discriminant<PacketError>>,
 }
@@ -166,8 +176,10 @@ impl Driver {
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let mut limits = object::ReceiverConfig::new(config.description.tsi);
         limits.memory_max = config.memory_max;
-        let decoder = Decoder::start(ObjectReceiver::new(limits), config.output.clone())?;
-        let inlet = Inlet::open(&config.description, &config.route).await?;
+        let packet_bytes = session.config().packet_bytes as usize;
+        let objects = ObjectReceiver::new(limits);
+        let decoder = Decoder::start(objects, config.output.clone(), packet_bytes)?;
+        let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
         Ok(Driver {
             config,
             session,
@@ -183,12 +195,15 @@ impl Driver {
             told,
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
+            closed_at: None,
             malformed: Vec::new(),
         })
     }
 
-    async fn run(&mut self, stop: impl Future<Output = ()>) -> Result<(), ReceiveError> {
-        tokio::pin!(stop);
+    async fn run(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ReceiveError> {
         loop {
             self.now = self.clock.now().max(self.now);
             if self
@@ -200,7 +215,7 @@ impl Driver {
             }
             self.drain_endpoint()?;
             self.report_if_due();
-            let due = self.endpoint.poll_timeout();
+            let due = self.wait_until()?;
             tokio::select! {
                 biased;
                 () = &mut stop => return Err(ReceiveError::Stopped),
@@ -221,11 +236,36 @@ impl Driver {
         }
     }
 
+    /// When to act next if nothing comes. Ends a session that has been silent for long enough.
+    fn wait_until(&mut self) -> Result<Option<Time>, ReceiveError> {
+        let endpoint = self.endpoint.poll_timeout();
+        let over = match self.closed_at {
+            Some(at) => at + CLOSE_GRACE,
+            None => self.last_packet + self.config.patience,
+        };
+        if self.now < over {
+            return Ok(endpoint.into_iter().chain([over]).min());
+        }
+        if self.closed_at.is_none() {
+            return Err(ReceiveError::Silent {
+                after: self.now - self.last_packet,
+                via: self.inlet.to_string(),
+            });
+        }
+        // Its news say whether everything was there.
+        self.decoder.finish();
+        Ok(endpoint)
+    }
+
     /// Feeds the rate control with the header, the decoder with the whole.
     fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
         let decoded = alc::Packet::decode(&datagram);
+        let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
+        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
         let cci = match &decoded {
-            Ok(packet) if packet.tsi() == self.config.description.tsi => Cci::decode(packet.cci()),
+            Ok(packet) if fits && packet.tsi() == self.config.description.tsi => {
+                Cci::decode(packet.cci())
+            }
             Ok(_) => None,
             Err(error) => {
                 self.log_once(error);
@@ -238,6 +278,7 @@ impl Driver {
         };
         self.now = self.clock.time_of(at).max(self.now);
         self.last_packet = self.now;
+        self.closed_at = closes.then_some(self.now);
         self.endpoint.handle_packet(
             self.now,
             &Packet {
@@ -280,7 +321,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A session that fell silent is joined again, for as long as patience lasts.
+    /// A session that fell silent is joined again.
     fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
         match reason {
             EndReason::NoPackets(_) => {}
@@ -292,13 +333,6 @@ impl Driver {
                     "the path loses most packets even at the lowest rate",
                 ));
             }
-        }
-        let after = self.now - self.last_packet;
-        if after >= self.config.patience {
-            return Err(ReceiveError::Silent {
-                after,
-                via: self.inlet.to_string(),
-            });
         }
         tracing::warn!("the session is silent; joining it again");
         self.before = self.progress.packets;
@@ -339,6 +373,7 @@ impl Driver {
                 let _ = self.inlet.leave(channel.number);
             }
         }
+        self.decoder.stop().await;
         self.inlet.close().await;
         Received {
             files: self.files,

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 
 use crate::amt::driver::{GatewayClient, Incoming, RelaySender, RelayServer};
+use crate::amt::wire::AMT_PORT;
 use crate::amt::{
     Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
 };
@@ -34,9 +37,14 @@ pub enum TransportError {
         /// The system's reason.
         cause: io::Error,
     },
-    /// No answer, or a refusal.
-    #[error("the relay {0} {1}")]
-    NoRelay(String, &'static str),
+    /// No answer for as long as patience lasts.
+    #[error(
+        "the relay {0} does not answer: is the sender running with --listen, and does no firewall block UDP?"
+    )]
+    Silent(String),
+    /// A refusal.
+    #[error("the relay {0} takes no more receivers: try again later")]
+    Full(String),
     /// A socket that failed while receiving.
     #[error("receiving failed: {0}")]
     Receive(#[from] io::Error),
@@ -127,7 +135,7 @@ pub fn flows(description: &SessionDescription) -> Vec<Flow> {
 pub enum Route {
     /// IP multicast, by this interface or the one that the routes say.
     Multicast(Option<Interface>),
-    /// An AMT relay, as `host:port`.
+    /// An AMT relay, as `host:port`, or `host` alone where it has AMT's own port.
     Relay(String),
 }
 
@@ -146,6 +154,7 @@ impl Inlet {
     pub(super) async fn open(
         description: &SessionDescription,
         route: &Route,
+        patience: Duration,
     ) -> Result<Inlet, TransportError> {
         let kind = match route {
             Route::Multicast(interface) => {
@@ -155,9 +164,10 @@ impl Inlet {
                     interface: interface.clone(),
                 })?)
             }
-            Route::Relay(relay) => {
-                Kind::Tunnel(Box::new(connect(relay, description).await?), relay.clone())
-            }
+            Route::Relay(relay) => Kind::Tunnel(
+                Box::new(connect(relay, description, patience).await?),
+                relay.clone(),
+            ),
         };
         Ok(Inlet {
             groups: flows(description),
@@ -195,8 +205,11 @@ impl Inlet {
                         return Ok((datagram.payload, datagram.received_at));
                     }
                     Incoming::Event(GatewayEvent::Ready) => {}
-                    Incoming::Event(GatewayEvent::RelayLost(reason)) => {
-                        tracing::warn!("the relay {relay} {}; trying on", told(reason));
+                    Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
+                        tracing::warn!("the relay {relay} does not answer; trying on");
+                    }
+                    Incoming::Event(GatewayEvent::RelayLost(LossReason::Full)) => {
+                        tracing::warn!("the relay {relay} takes no more receivers; trying on");
                     }
                 }
             },
@@ -233,34 +246,47 @@ fn subscription(flow: Flow) -> Subscription {
 async fn connect(
     relay: &str,
     description: &SessionDescription,
+    patience: Duration,
 ) -> Result<GatewayClient, TransportError> {
     let failed = |cause| TransportError::Relay {
         relay: relay.to_owned(),
         cause,
     };
-    let mut addresses = tokio::net::lookup_host(relay).await.map_err(failed)?;
+    let mut addresses = lookup_host(with_port(relay)).await.map_err(failed)?;
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let address = addresses.next().ok_or_else(unknown).map_err(failed)?;
-    let family = Family::of(description.source);
-    let mut gateway =
-        GatewayClient::connect(GatewayConfig::new(RelayAddress::Unicast(address), family))
-            .map_err(failed)?;
+    let config = GatewayConfig::new(
+        RelayAddress::Unicast(address),
+        Family::of(description.source),
+    );
+    let mut gateway = GatewayClient::connect(config).map_err(failed)?;
+    match timeout(patience, tunnel(&mut gateway, relay)).await {
+        Ok(stands) => stands.map(|()| gateway),
+        Err(_) => Err(TransportError::Silent(relay.to_owned())),
+    }
+}
+
+/// Waits for the relay's answer; a gateway that got none asks again by itself.
+async fn tunnel(gateway: &mut GatewayClient, relay: &str) -> Result<(), TransportError> {
     loop {
         match gateway.recv().await? {
-            Incoming::Event(GatewayEvent::Ready) => return Ok(gateway),
-            Incoming::Event(GatewayEvent::RelayLost(reason)) => {
-                return Err(TransportError::NoRelay(relay.to_owned(), told(reason)));
+            Incoming::Event(GatewayEvent::Ready) => return Ok(()),
+            Incoming::Event(GatewayEvent::RelayLost(LossReason::Full)) => {
+                return Err(TransportError::Full(relay.to_owned()));
+            }
+            Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
+                tracing::warn!("the relay {relay} does not answer; trying on");
             }
             Incoming::Datagram(_) => {}
         }
     }
 }
 
-fn told(reason: LossReason) -> &'static str {
-    match reason {
-        LossReason::Silent => {
-            "does not answer: is the sender running with --listen, and does no firewall block UDP?"
-        }
-        LossReason::Full => "takes no more receivers: try again later",
+/// AMT's own port (RFC 7450 section 7.2) goes where none is given.
+fn with_port(relay: &str) -> String {
+    match relay.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, AMT_PORT).to_string(),
+        Err(_) if relay.contains(':') => relay.to_owned(),
+        Err(_) => format!("{relay}:{AMT_PORT}"),
     }
 }

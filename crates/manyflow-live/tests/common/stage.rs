@@ -21,7 +21,6 @@ use tokio::task::JoinHandle;
 
 /// The session's identifier.
 pub(crate) const TSI: u32 = 7;
-const SYMBOL: u16 = 1024;
 const CCI_LENGTH: usize = 4;
 /// How long a session may be silent: longer than any outage in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,9 +43,9 @@ pub(crate) struct Receiving {
 }
 
 impl Stage {
-    /// Starts to send `files` at up to `rate`, with the profile for local networks.
-    pub(crate) fn start(rate: Rate, files: Vec<SourceFile>) -> Stage {
-        let packet_bytes = u32::from(SYMBOL) + overhead(CCI_LENGTH) as u32;
+    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for local networks.
+    pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<SourceFile>) -> Stage {
+        let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
         let session = Session::new(SessionConfig {
             packet_bytes,
             ..SessionConfig::lan(rate)
@@ -73,7 +72,7 @@ impl Stage {
         let relay = server.local_addr();
         let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
         config.cci_length = CCI_LENGTH;
-        config.symbol_length = SYMBOL;
+        config.symbol_length = symbol;
         let objects = ObjectSender::new(config, files.clone()).unwrap();
         let outlets = Outlets::new(&description, None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);

@@ -1,0 +1,424 @@
+//! The command line as a stranger meets it: what goes wrong is told in a line that says what to do, with the exit code
+//! that `--help` lists. All on loopback.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests"
+)]
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Ended, Manyflow, assert_same, listing, manyflow, run, write_random};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Asserts that `ended` failed with `code`, and with one line on standard error that holds all of `parts`.
+fn assert_fails(ended: &Ended, code: i32, parts: &[&str]) {
+    assert_eq!(ended.code(), code, "{ended:?}");
+    let errors: Vec<_> = ended
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{ended:?}");
+    for part in parts {
+        assert!(errors[0].contains(part), "no {part:?} in {ended:?}");
+    }
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+}
+
+/// Runs and asserts as [`assert_fails`]; nothing else may be on standard error than the line.
+#[track_caller]
+fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
+    let ended = run(arguments);
+    assert_fails(&ended, code, parts);
+    let usage = ended.stderr.contains("For more information, try '--help'.");
+    assert!(usage || ended.stderr.lines().count() == 1, "{ended:?}");
+}
+
+/// A folder with one file to send, `file`.
+fn folder_with_file(bytes: usize) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_random(&folder.path().join("file"), bytes, 1);
+    folder
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A sender of `folder` on loopback, and its URL.
+fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
+    let mut command = manyflow(&[
+        "send",
+        ".",
+        "--listen",
+        "127.0.0.1:0",
+        "--publish",
+        "127.0.0.1:0",
+    ]);
+    command.args(arguments).current_dir(folder);
+    let mut sender = Manyflow::start(command);
+    let url = sender.url();
+    (sender, url)
+}
+
+#[test]
+fn what_cannot_be_sent_is_told() {
+    let folder = folder_with_file(1000);
+    let file = folder.path().join("file");
+    let file = text(&file);
+    let to = ["--listen", "127.0.0.1:0"];
+    let fails = |arguments: &[&str], code, parts: &[&str]| {
+        fails(&[&["send"], arguments, to.as_slice()].concat(), code, parts);
+    };
+    fails(&["no/such/file"], 1, &["no/such/file", "check the path"]);
+    fails(&["/dev/null"], 1, &["/dev/null", "leave it out"]);
+    fails(&[file, file], 1, &["rename one"]);
+    for rate in ["1bit/s", "10kbit/s"] {
+        fails(&[file, "--rate", rate], 2, &["too slow", "take at least"]);
+    }
+    fails(&[file, "--rate", "900Gbit/s"], 2, &["at most 100 Gbit/s"]);
+    fails(&[file, "--rate", "fast"], 2, &["3.2 Mbit/s"]);
+    fails(&[file, "--packet", "10"], 2, &["128..=65000"]);
+    fails(&[file, "--packet", "1200", "--set", "TDS=1s"], 2, &["TSD"]);
+    fails(&[file, "--set", "QD=x"], 2, &["--set QD=x", "50 ms"]);
+    fails(&[file, "--memory", "100B"], 2, &["--memory", "--fec none"]);
+    fails(
+        &[file, "--session", "/no/such/folder/x.sdp"],
+        1,
+        &["/no/such/folder/x.sdp"],
+    );
+    fails(&[file, "--multicast", "10.0.0.0/8"], 2, &["232.1.2.0/24"]);
+    fails(
+        &[
+            file,
+            "--multicast",
+            "232.1.2.0/31",
+            "--interface",
+            "127.0.0.1",
+        ],
+        2,
+        &["channels", "groups"],
+    );
+    fails(
+        &[file, "--multicast", "232.1.2.0/24", "--interface", "nope"],
+        1,
+        &["nope", "ip address"],
+    );
+    fails(&[file, "--interface", "lo"], 2, &["required"]);
+}
+
+#[test]
+fn a_sender_needs_a_way_to_its_receivers() {
+    let folder = folder_with_file(1);
+    let file = folder.path().join("file");
+    fails(&["send", text(&file)], 2, &["--multicast", "--listen"]);
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    let folder = folder_with_file(1);
+    let file = folder.path().join("file");
+    let (udp, tcp) = (
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+    let (udp, tcp) = (
+        udp.local_addr().unwrap().to_string(),
+        tcp.local_addr().unwrap().to_string(),
+    );
+    fails(
+        &["send", text(&file), "--listen", &udp],
+        1,
+        &[&udp, "choose another"],
+    );
+    fails(
+        &[
+            "send",
+            text(&file),
+            "--listen",
+            "127.0.0.1:0",
+            "--publish",
+            &tcp,
+        ],
+        1,
+        &[&tcp, "choose another"],
+    );
+}
+
+#[test]
+fn a_description_that_is_none_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join("garbage.sdp");
+    for content in [
+        &b"hello"[..],
+        b"\xff\xfe\x00",
+        b"",
+        b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\n",
+    ] {
+        std::fs::write(&garbage, content).unwrap();
+        fails(&["recv", text(&garbage)], 2, &[]);
+    }
+    fails(&["recv", "no/such.sdp"], 2, &["no/such.sdp"]);
+    fails(&["recv", "https://127.0.0.1/session.sdp"], 2, &["http://"]);
+    fails(&["recv"], 2, &["required"]);
+    // A port that was free a moment ago.
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    fails(
+        &["recv", &format!("http://{nobody}/session.sdp")],
+        1,
+        &["cannot connect", "manyflow send --publish"],
+    );
+}
+
+#[test]
+fn a_session_that_cannot_be_received_is_told() {
+    let folder = folder_with_file(100_000);
+    let (_sender, url) = send(folder.path(), &[]);
+    let below_a_file = folder.path().join("file/x");
+    fails(
+        &["recv", &url, "--output", text(&below_a_file)],
+        1,
+        &["file/x", "choose a folder"],
+    );
+    fails(&["recv", &url, "--set", "Nu=2"], 2, &[]);
+    fails(&["recv", &url, "--set", "Nu"], 2, &["NAME=VALUE"]);
+    fails(
+        &["recv", &url.replace("session.sdp", "other")],
+        2,
+        &["404", "/session.sdp"],
+    );
+    fails(
+        &["recv", &url, "--relay", "no such host", "--patience", "1s"],
+        1,
+        &["no such host"],
+    );
+    let out = folder.path().join("out");
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let relay = silent.local_addr().unwrap().to_string();
+    let arguments = [
+        "recv",
+        &url,
+        "--relay",
+        &relay,
+        "--patience",
+        "1s",
+        "--output",
+        text(&out),
+    ];
+    fails(&arguments, 3, &[&relay, "does not answer", "--listen"]);
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+    let folder = folder_with_file(400_000);
+    write_random(&folder.path().join("small"), 100, 2);
+    let disk = tempfile::tempdir().unwrap();
+    // A mount of its own, which ends with the process.
+    let script = r#"mount -t tmpfs -o size=128k tmpfs "$1" || exit 77; "$2" recv "$3" --output "$1/out"; code=$?; find "$1" -name '*.part'; exit $code"#;
+    let (_sender, url) = send(folder.path(), &[]);
+    let mut command = Command::new("unshare");
+    command.args([
+        "-m",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        text(disk.path()),
+        env!("CARGO_BIN_EXE_manyflow"),
+        &url,
+    ]);
+    command.stdin(Stdio::null());
+    let ended = Manyflow::start(command).finish();
+    if ended.code() == 77 || ended.stderr.contains("unshare failed") {
+        println!("skipped: mounting a small disk needs root");
+        return;
+    }
+    assert_fails(&ended, 1, &["the disk is full", "make room"]);
+    assert!(!ended.stdout.contains(".part"), "{ended:?}");
+}
+
+#[test]
+fn a_sender_that_dies_is_given_up_after_patience() {
+    let folder = folder_with_file(3_000_000);
+    let (sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
+    let (receiver, _output) = receive_some(&url, &["--patience", "2s"]);
+    sender.signal(Signal::SIGKILL);
+    assert_fails(
+        &receiver.finish(),
+        3,
+        &["nothing was heard", "is the sender running"],
+    );
+}
+
+#[test]
+fn a_sender_that_ends_tells_its_receivers() {
+    let folder = folder_with_file(3_000_000);
+    let (sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
+    let (receiver, output) = receive_some(&url, &[]);
+    sender.signal(Signal::SIGINT);
+    let sent = sender.finish().succeeded("sender");
+    assert!(sent.stdout.contains("sent "), "{sent:?}");
+    assert_fails(&receiver.finish(), 3, &["the sender ended the session"]);
+    assert_eq!(listing(output.path()), [""; 0]);
+}
+
+#[test]
+fn an_interrupted_receiver_keeps_what_is_complete() {
+    let folder = folder_with_file(3_000_000);
+    write_random(&folder.path().join("small"), 1, 2);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let (_sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
+        let (receiver, output) = receive_some(&url, &[]);
+        wait_for_file(&output.path().join("small"));
+        receiver.signal(signal);
+        assert_fails(
+            &receiver.finish(),
+            130,
+            &["stopped before all files were complete"],
+        );
+        assert_eq!(listing(output.path()), ["small"]);
+    }
+}
+
+/// A receiver that has some of the session's bytes.
+fn receive_some(url: &str, arguments: &[&str]) -> (Manyflow, TempDir) {
+    let output = tempfile::tempdir().unwrap();
+    let mut command = manyflow(&["recv", url, "--json", "--output", text(output.path())]);
+    command.args(arguments);
+    let mut receiver = Manyflow::start(command);
+    receiver.wait_for(|line| {
+        let progress: Value = serde_json::from_str(line).unwrap();
+        (progress["bytes"].as_u64() > Some(0)).then_some(())
+    });
+    (receiver, output)
+}
+
+fn wait_for_file(path: &Path) {
+    let deadline = std::time::Instant::now() + common::LIMIT;
+    while !path.exists() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "no {}",
+            path.display()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn json_lines_tell_everything_to_the_end() {
+    let folder = folder_with_file(50_000);
+    let mut command = manyflow(&[
+        "send",
+        ".",
+        "--listen",
+        "127.0.0.1:0",
+        "--publish",
+        "127.0.0.1:0",
+        "--json",
+    ]);
+    command.current_dir(folder.path());
+    let mut sender = Manyflow::start(command);
+    let url = sender.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        event["url"].as_str().map(str::to_owned)
+    });
+    let output = tempfile::tempdir().unwrap();
+    let received =
+        run(&["recv", &url, "--json", "--output", text(output.path())]).succeeded("receiver");
+    assert_same(folder.path(), output.path(), "json");
+    let done = last_event(&received);
+    assert_eq!(
+        (done["event"].as_str(), done["bytes"].as_u64()),
+        (Some("done"), Some(50_000))
+    );
+    assert_eq!(done["files"][0]["name"], "file");
+
+    let failed = run(&[
+        "recv",
+        &url,
+        "--json",
+        "--output",
+        text(&folder.path().join("file")),
+    ]);
+    let event = last_event(&failed);
+    assert_eq!(
+        (event["event"].as_str(), event["exit_code"].as_u64()),
+        (Some("failed"), Some(1))
+    );
+
+    sender.signal(Signal::SIGTERM);
+    let done = last_event(&sender.finish().succeeded("sender"));
+    assert_eq!(done["event"], "done");
+    assert!(done["packets"].as_u64() > Some(0), "{done}");
+}
+
+/// The last line of standard output; all must be JSON.
+fn last_event(ended: &Ended) -> Value {
+    let parse = |line| serde_json::from_str(line).unwrap();
+    let mut events: Vec<Value> = ended.stdout.lines().map(parse).collect();
+    events.pop().unwrap()
+}
+
+#[test]
+fn a_description_comes_from_a_file_or_from_standard_input() {
+    let folder = folder_with_file(20_000);
+    let home = tempfile::tempdir().unwrap();
+    let description = home.path().join("session.sdp");
+    let (_sender, _) = send(folder.path(), &["--session", text(&description)]);
+    let (by_file, by_pipe) = (home.path().join("file"), home.path().join("pipe"));
+    run(&["recv", text(&description), "--output", text(&by_file)]).succeeded("file");
+    assert_same(folder.path(), &by_file, "file");
+
+    let mut command = manyflow(&["recv", "-", "--output", text(&by_pipe)]);
+    command.stdin(Stdio::piped());
+    let mut receiver = Manyflow::start(command);
+    receiver
+        .stdin()
+        .write_all(&std::fs::read(&description).unwrap())
+        .unwrap();
+    receiver.finish().succeeded("standard input");
+    assert_same(folder.path(), &by_pipe, "standard input");
+}
+
+#[test]
+fn a_sender_stops_after_its_time() {
+    let folder = folder_with_file(1);
+    let (sender, _) = send(folder.path(), &["--for", "1s"]);
+    let sent = sender.finish().succeeded("sender");
+    assert!(sent.stdout.contains("sending 1 file, 1 B"), "{sent:?}");
+}
+
+#[test]
+fn help_shows_examples_that_the_command_line_accepts() {
+    for command in ["send", "recv", "demo"] {
+        let help = run(&[command, "--help"]).succeeded(command);
+        let prefix = format!("manyflow {command} ");
+        let examples: Vec<_> = help
+            .stdout
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with(&prefix))
+            .collect();
+        assert!(!examples.is_empty(), "{}", help.stdout);
+        for example in examples {
+            // Asked for help as well, it checks nothing but whether there are such options.
+            let words: Vec<_> = example.split(' ').skip(1).chain(["--help"]).collect();
+            run(&words).succeeded(example);
+        }
+    }
+    let help = run(&["--help"]).succeeded("help");
+    assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
+}

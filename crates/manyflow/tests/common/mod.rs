@@ -1,0 +1,198 @@
+//! Runs the real binary, as a user would.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What a test waits for at most; far more than anything takes.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// A running `manyflow`, killed when dropped.
+pub(crate) struct Manyflow {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<String>>,
+    command: String,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// `manyflow` with these arguments, without standard input.
+pub(crate) fn manyflow(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manyflow"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs `manyflow` to its end.
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    Manyflow::start(manyflow(arguments)).finish()
+}
+
+impl Manyflow {
+    pub(crate) fn start(mut command: Command) -> Manyflow {
+        let command_line = format!("{command:?}");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let stdout = child.stdout.take().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let told = Arc::clone(&lines);
+        let readers = vec![
+            thread::spawn(move || collect_lines(stdout, &told)),
+            thread::spawn(move || collect_lines(stderr, &Mutex::new(Vec::new()))),
+        ];
+        Manyflow {
+            child,
+            lines,
+            readers,
+            command: command_line,
+        }
+    }
+
+    /// Waits for a line on standard output of which `find` makes something.
+    pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = self
+                .lines
+                .lock()
+                .unwrap()
+                .iter()
+                .find_map(|line| find(line))
+            {
+                return found;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{} says nothing of it",
+                self.command
+            );
+            assert!(
+                self.child.try_wait().unwrap().is_none(),
+                "{} ended: {:?}",
+                self.command,
+                self.lines.lock().unwrap()
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Its standard input, which ends when dropped.
+    pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    /// The address that `send --publish` tells.
+    pub(crate) fn url(&mut self) -> String {
+        self.wait_for(|line| Some(line.split_once("manyflow recv ")?.1.to_owned()))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) fn finish(mut self) -> Ended {
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "{} does not end", self.command);
+            thread::sleep(Duration::from_millis(10));
+        };
+        let mut texts = self.readers.drain(..).map(|reader| reader.join().unwrap());
+        let (stdout, stderr) = (texts.next().unwrap(), texts.next().unwrap());
+        drop(texts);
+        Ended {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+impl Drop for Manyflow {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    pub(crate) fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| panic!("killed: {self:?}"))
+    }
+
+    /// Asserts that it did what it was asked to.
+    pub(crate) fn succeeded(self, label: &str) -> Ended {
+        assert_eq!(self.code(), 0, "{label}: {self:?}");
+        self
+    }
+}
+
+fn collect_lines(stream: impl Read, lines: &Mutex<Vec<String>>) -> String {
+    let mut text = String::new();
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        text.push_str(&line);
+        text.push('\n');
+        lines.lock().unwrap().push(line);
+    }
+    text
+}
+
+/// A file whose bytes depend on `seed`, and do not repeat in a simple way.
+pub(crate) fn write_random(path: &Path, bytes: usize, seed: u64) {
+    use rand::{Rng as _, SeedableRng as _};
+    let mut content = vec![0; bytes];
+    rand_pcg::Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut content);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// All files below a folder, by their path in it.
+pub(crate) fn listing(folder: &Path) -> Vec<String> {
+    fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => walk(&entry.path(), &format!("{name}/"), found),
+                false => found.push(name),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(folder, "", &mut found);
+    found.sort();
+    found
+}
+
+/// Asserts that two folders hold the same files with the same bytes.
+pub(crate) fn assert_same(sent: &Path, received: &Path, label: &str) {
+    let names = listing(sent);
+    assert_eq!(names, listing(received), "{label}");
+    for name in names {
+        let (one, two) = (sent.join(&name), received.join(&name));
+        assert!(
+            std::fs::read(one).unwrap() == std::fs::read(two).unwrap(),
+            "{label}: {name} differs"
+        );
+    }
+}

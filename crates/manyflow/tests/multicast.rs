@@ -1,0 +1,158 @@
+//! Two hosts: `manyflow send` on one, `manyflow recv` on the other. Network namespaces, which need root; skipped without.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests"
+)]
+
+mod common;
+#[path = "../../manyflow-live/tests/common/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod hosts;
+
+use common::{Manyflow, assert_same, manyflow, write_random};
+use hosts::TwoHosts;
+use nix::sys::signal::Signal;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// What is sent: a file and a folder.
+struct Sources(TempDir);
+
+impl Sources {
+    fn new() -> Sources {
+        let folder = tempfile::tempdir().unwrap();
+        write_random(&folder.path().join("image.bin"), 200_000, 1);
+        write_random(&folder.path().join("docs/one byte"), 1, 2);
+        write_random(&folder.path().join("docs/deep/Ünïcode.txt"), 5_000, 3);
+        write_random(&folder.path().join("docs/empty"), 0, 4);
+        Sources(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `send image.bin docs` with these arguments, publishing on the sending host.
+    fn send(&self, hosts: &TwoHosts, arguments: &[&str]) -> Manyflow {
+        let mut command = manyflow(&["send", "image.bin", "docs"]);
+        command.args(arguments).args(["--publish", "10.77.0.1:0"]);
+        command.current_dir(self.path());
+        hosts.on_sender(|| Manyflow::start(command))
+    }
+}
+
+/// `recv URL` with these arguments into a folder of its own.
+struct Receiver {
+    running: Manyflow,
+    output: TempDir,
+}
+
+fn receive(hosts: &TwoHosts, url: &str, arguments: &[&str]) -> Receiver {
+    let output = tempfile::tempdir().unwrap();
+    let mut command = manyflow(&["recv", url, "--output", output.path().to_str().unwrap()]);
+    command.args(arguments);
+    let running = hosts.on_receiver(|| Manyflow::start(command));
+    Receiver { running, output }
+}
+
+/// Sends with `arguments`, and receives as often as `receivers` says; all must succeed.
+fn transfer(arguments: &[&str], receivers: &[&[&str]]) {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sources = Sources::new();
+    let mut sender = sources.send(&hosts, arguments);
+    let url = sender.url();
+    let running: Vec<_> = receivers
+        .iter()
+        .map(|arguments| receive(&hosts, &url, arguments))
+        .collect();
+    for receiver in running {
+        receiver.running.finish().succeeded("receiver");
+        assert_same(sources.path(), receiver.output.path(), url.as_str());
+    }
+    sender.signal(Signal::SIGINT);
+    let sent = sender.finish().succeeded("sender");
+    assert!(sent.stdout.contains("sent "), "{sent:?}");
+}
+
+const BY_INTERFACE: &[&str] = &["--interface", TwoHosts::INTERFACE];
+
+#[test]
+fn two_receivers_on_one_host_get_files_by_source_specific_multicast() {
+    transfer(
+        &[
+            "--multicast",
+            "232.1.2.0/24",
+            "--interface",
+            TwoHosts::INTERFACE,
+        ],
+        &[BY_INTERFACE, BY_INTERFACE],
+    );
+}
+
+#[test]
+fn files_arrive_by_any_source_multicast() {
+    transfer(
+        &[
+            "--multicast",
+            "239.1.2.0/24",
+            "--interface",
+            TwoHosts::INTERFACE,
+        ],
+        &[BY_INTERFACE],
+    );
+}
+
+#[test]
+fn files_arrive_by_ipv6_multicast() {
+    transfer(
+        &[
+            "--multicast",
+            "ff3e::8000:0/112",
+            "--interface",
+            TwoHosts::INTERFACE,
+        ],
+        &[BY_INTERFACE],
+    );
+}
+
+#[test]
+fn a_relay_on_all_addresses_is_found_where_the_description_came_from() {
+    transfer(
+        &["--listen", "0.0.0.0:0"],
+        &[&[], &["--max-rate", "2Mbit/s"]],
+    );
+}
+
+/// One sender serves the groups and its relay at once, without a code as well.
+#[test]
+fn multicast_and_tunnel_carry_one_session() {
+    let both = [
+        "--multicast",
+        "232.1.2.0/24",
+        "--interface",
+        TwoHosts::INTERFACE,
+        "--listen",
+        "10.77.0.1:0",
+        "--fec",
+        "none",
+    ];
+    transfer(&both, &[BY_INTERFACE, &[]]);
+}
+
+#[test]
+fn a_description_in_a_file_does_as_well_as_a_url() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sources = Sources::new();
+    let folder = tempfile::tempdir().unwrap();
+    let description = folder.path().join("session.sdp");
+    let file = description.to_str().unwrap();
+    let mut arguments = vec!["--multicast", "232.1.2.0/24", "--session", file];
+    arguments.extend(BY_INTERFACE);
+    let mut sender = sources.send(&hosts, &arguments);
+    sender.url();
+    let receiver = receive(&hosts, file, BY_INTERFACE);
+    receiver.running.finish().succeeded("receiver");
+    assert_same(sources.path(), receiver.output.path(), file);
+}
