@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::time::seconds;
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Session, SessionConfig, TargetRule,
@@ -62,7 +62,7 @@ fn bottleneck(speed: &str, queue: u32, one_way_ms: u64) -> LinkConfig {
 fn with_one_percent_loss_the_rate_is_the_papers() {
     // The paper's Fig. 4: mean 403 kbit/s; ARTT 0.2 s.
     let link = LinkConfig {
-        loss: 0.01,
+        loss: LossModel::Bernoulli(0.01),
         delay: Duration::from_millis(100),
         ..LinkConfig::default()
     };
@@ -171,7 +171,7 @@ fn the_lan_profile_reaches_200_mbit_per_s_in_seconds() {
 #[test]
 fn start_up_ends_in_four_ways() {
     let lossy = LinkConfig {
-        loss: 0.05,
+        loss: LossModel::Bernoulli(0.05),
         delay: Duration::from_millis(5),
         ..LinkConfig::default()
     };
@@ -324,7 +324,7 @@ fn a_standing_time_slot_ends_the_session() {
 #[test]
 fn a_base_channel_that_is_mostly_lost_ends_the_session() {
     let link = LinkConfig {
-        loss: 0.8,
+        loss: LossModel::Bernoulli(0.8),
         delay: Duration::from_millis(10),
         ..LinkConfig::default()
     };
@@ -360,7 +360,7 @@ fn an_outage_of_five_seconds_is_survived() {
 fn the_same_seed_gives_the_same_events() {
     let run = |seed| {
         let link = LinkConfig {
-            loss: 0.01,
+            loss: LossModel::Bernoulli(0.01),
             jitter: seconds(0.001),
             ..bottleneck("8 Mbit/s", 60, 10)
         };

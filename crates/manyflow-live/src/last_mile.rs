@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use manyflow_core::link::{Counters, Link, LinkConfig};
+use manyflow_core::link::{Carried, Counters, Link, LinkConfig};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -95,13 +95,19 @@ impl Drop for LastMile {
     }
 }
 
+/// A datagram on the link.
+#[derive(Clone)]
+struct Frame(Bytes);
+
+impl Carried for Frame {}
+
 struct Pipe {
     clock: Clock,
     client: Option<SocketAddr>,
     client_side: UdpSocket,
     server_side: UdpSocket,
-    down: Link<Bytes>,
-    up: Link<Bytes>,
+    down: Link<Frame>,
+    up: Link<Frame>,
     counters: Arc<Mutex<Counters>>,
     cut: watch::Receiver<bool>,
 }
@@ -140,22 +146,22 @@ impl Pipe {
     fn deliver(&mut self) {
         let now = self.clock.now();
         while let Some(datagram) = self.up.pop_ready(now) {
-            let _ = self.server_side.try_send(&datagram);
+            let _ = self.server_side.try_send(&datagram.0);
         }
         while let Some(datagram) = self.down.pop_ready(now) {
             if let Some(client) = self.client {
-                let _ = self.client_side.try_send_to(&datagram, client);
+                let _ = self.client_side.try_send_to(&datagram.0, client);
             }
         }
         *self.counters.lock().expect("the lock is only held to copy") = self.down.counters();
     }
 }
 
-fn push(link: &mut Link<Bytes>, clock: &Clock, datagram: &[u8]) {
+fn push(link: &mut Link<Frame>, clock: &Clock, datagram: &[u8]) {
     // What the link drops it also counts.
     let _ = link.push(
         clock.now(),
-        Bytes::copy_from_slice(datagram),
+        Frame(Bytes::copy_from_slice(datagram)),
         datagram.len() as u32 + IP_UDP_BYTES,
     );
 }

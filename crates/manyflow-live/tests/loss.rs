@@ -7,7 +7,7 @@ mod stage;
 
 use std::time::Duration;
 
-use manyflow_core::link::{Counters, LinkConfig, QueueLimit};
+use manyflow_core::link::{Counters, LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::Rate;
 use manyflow_live::last_mile::LastMile;
 use manyflow_live::session::Received;
@@ -32,7 +32,10 @@ fn path(mbit_per_s: u64) -> LinkConfig {
 
 /// A path that loses this fraction of the packets at random.
 fn lossy(loss: f64) -> LinkConfig {
-    LinkConfig { loss, ..path(20) }
+    LinkConfig {
+        loss: LossModel::Bernoulli(loss),
+        ..path(20)
+    }
 }
 
 /// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test to mean something.
@@ -76,7 +79,7 @@ fn cases() -> Vec<Case> {
         case(
             "all faults",
             LinkConfig {
-                loss: 0.02,
+                loss: LossModel::Bernoulli(0.02),
                 duplication: 0.05,
                 jitter: Duration::from_millis(20),
                 ..path(8)

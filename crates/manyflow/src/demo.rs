@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use manyflow_core::estimate::tcp_equation;
-use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::amt::RelayConfig;
@@ -74,7 +74,7 @@ impl Site {
             rate: Some(self.rate),
             delay: self.one_way,
             queue: QueueLimit::Packets(packets.max(20)),
-            loss: self.loss,
+            loss: LossModel::Bernoulli(self.loss),
             ..LinkConfig::default()
         }
     }

@@ -1,0 +1,229 @@
+//! Tests of a link.
+
+use super::*;
+use crate::time::seconds;
+use crate::units::Rate;
+use proptest::prelude::*;
+
+impl Carried for u32 {}
+
+fn ms(value: u64) -> Time {
+    Time::ZERO + Duration::from_millis(value)
+}
+
+/// Runs until the link is empty; returns what arrived, and when.
+fn drain(link: &mut Link<u32>) -> Vec<(Time, u32)> {
+    let mut arrived = Vec::new();
+    while let Some(now) = link.next_time() {
+        arrived.extend(core::iter::from_fn(|| link.pop_ready(now)).map(|item| (now, item)));
+    }
+    arrived
+}
+
+#[test]
+fn a_packet_takes_its_transmission_time_and_the_delay() {
+    let rate = Some(Rate::from_bits_per_s(8_000_000));
+    let config = LinkConfig {
+        rate,
+        delay: Duration::from_millis(50),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 1);
+    link.push(Time::ZERO, 7, 1000).unwrap();
+    link.push(Time::ZERO, 8, 1000).unwrap();
+    assert_eq!(drain(&mut link), [(ms(51), 7), (ms(52), 8)]);
+}
+
+#[test]
+fn a_full_queue_drops_the_newcomer() {
+    let rate = Some(Rate::from_bits_per_s(8_000));
+    let mut link = Link::new(
+        LinkConfig {
+            rate,
+            queue: QueueLimit::Packets(2),
+            ..LinkConfig::default()
+        },
+        1,
+    );
+    let pushed: Vec<bool> = (0..5)
+        .map(|i| link.push(Time::ZERO, i, 100).is_ok())
+        .collect();
+    assert_eq!(pushed, [true, true, true, false, false]);
+    assert_eq!(drain(&mut link).len(), 3);
+    link.reconfigure(
+        ms(0),
+        LinkConfig {
+            queue: QueueLimit::Bytes(150),
+            ..link.config().clone()
+        },
+    );
+    let pushed: Vec<bool> = (0..3)
+        .map(|i| link.push(ms(1000), i, 100).is_ok())
+        .collect();
+    assert_eq!(pushed, [true, true, false]);
+}
+
+#[test]
+fn a_million_packets_do_not_drift() {
+    // 8000 bits at 3.3 Gbit/s take 2424.24... ns.
+    let rate = Some(Rate::from_bits_per_s(3_300_000_000));
+    let mut link = Link::new(
+        LinkConfig {
+            rate,
+            ..LinkConfig::default()
+        },
+        1,
+    );
+    (0..1_000_000).for_each(|i| link.push(Time::ZERO, i, 1000).unwrap());
+    let (last, _) = *drain(&mut link).last().unwrap();
+    assert_eq!(last.as_nanos(), 8_000_000_000_000 / 3_300);
+}
+
+#[test]
+fn a_cut_link_loses_what_it_carries_and_what_comes() {
+    let rate = Some(Rate::from_bits_per_s(8_000));
+    let mut link = Link::new(
+        LinkConfig {
+            rate,
+            ..LinkConfig::default()
+        },
+        1,
+    );
+    (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+    link.set_cut(ms(150), true);
+    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped));
+    link.set_cut(ms(170), false);
+    link.push(ms(180), 5, 100).unwrap();
+    assert_eq!(drain(&mut link), [(ms(280), 5)]);
+    assert_eq!(link.counters().lost, 4);
+}
+
+proptest! {
+    #[test]
+    fn every_packet_is_accounted_for(
+        seed: u64, loss in 0.0..0.5, duplication in 0.0..0.5, jitter_s in 0.0..0.1,
+        gaps in prop::collection::vec(0u64..30, 1..200),
+    ) {
+        let config = LinkConfig {
+            rate: Some(Rate::from_bits_per_s(1_000_000)),
+            queue: QueueLimit::Bytes(20_000),
+            loss: LossModel::Bernoulli(loss), duplication, jitter: seconds(jitter_s),
+            ..LinkConfig::default()
+        };
+        let mut link = Link::new(config, seed);
+        let mut now = Time::ZERO;
+        for (i, gap) in gaps.iter().enumerate() {
+            now += Duration::from_millis(*gap);
+            let _ = link.push(now, i as u32, 1500);
+            if i % 3 == 0 { link.pop_ready(now); }
+        }
+        let balance = |link: &Link<u32>| {
+            let c = link.counters();
+            (c.pushed + c.duplicated, c.delivered + c.dropped + c.lost + link.carried())
+        };
+        let (sent, accounted) = balance(&link);
+        prop_assert_eq!(sent, accounted);
+        drain(&mut link);
+        let (sent, accounted) = balance(&link);
+        prop_assert_eq!(sent, accounted);
+        prop_assert_eq!(link.carried(), 0);
+    }
+}
+
+#[test]
+fn a_change_of_rate_applies_to_what_waits() {
+    let config = LinkConfig {
+        rate: Some(Rate::from_bits_per_s(8_000)),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config.clone(), 1);
+    (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+    // The first goes on at 100 ms a packet; the others take 10 ms each from then on.
+    link.reconfigure(
+        ms(50),
+        LinkConfig {
+            rate: Some(Rate::from_bits_per_s(80_000)),
+            ..config
+        },
+    );
+    assert_eq!(drain(&mut link), [(ms(100), 0), (ms(110), 1), (ms(120), 2)]);
+}
+
+#[test]
+fn jitter_without_reordering_keeps_the_order() {
+    let config = LinkConfig {
+        jitter: seconds(0.01),
+        reorder: false,
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 1);
+    (0..100).for_each(|i| link.push(ms(u64::from(i)), i, 100).unwrap());
+    assert!(drain(&mut link).iter().map(|(_, item)| *item).eq(0..100));
+}
+
+#[test]
+fn gilbert_elliott_losses_come_in_bursts() {
+    let bursts = LossModel::GilbertElliott {
+        to_bad: 0.01,
+        to_good: 0.2,
+        loss_good: 0.0,
+        loss_bad: 0.5,
+    };
+    let run = |loss| {
+        let mut link = Link::new(
+            LinkConfig {
+                loss,
+                ..LinkConfig::default()
+            },
+            7,
+        );
+        (0..100_000).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+        let arrived: Vec<u32> = drain(&mut link).iter().map(|(_, item)| *item).collect();
+        let gaps = arrived
+            .windows(2)
+            .filter(|pair| pair[1] > pair[0] + 1)
+            .count();
+        (100_000 - arrived.len(), gaps)
+    };
+    let (lost, gaps) = run(bursts);
+    let share = lost as f64 / 100_000.0;
+    // The chain is bad for 1/21 of the time, and half of the packets are lost then.
+    assert!((share - 0.5 / 21.0).abs() < 0.004, "{share}");
+    let (alone, separate) = run(LossModel::Bernoulli(share));
+    assert!(lost as f64 / gaps as f64 > 1.2 * alone as f64 / separate as f64);
+}
+
+#[test]
+fn red_marks_early_and_keeps_the_queue_between_its_thresholds() {
+    #[derive(Clone)]
+    struct Ect(bool);
+    impl Carried for Ect {
+        fn is_ecn_capable(&self) -> bool {
+            true
+        }
+        fn mark(&mut self) {
+            self.0 = true;
+        }
+    }
+    let config = LinkConfig {
+        rate: Some(Rate::from_bits_per_s(8_000_000)),
+        queue: QueueLimit::Packets(100),
+        red: Some(RedConfig::default()),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 3);
+    let mut sent = 0;
+    // A source that keeps ten packets queued: the average settles between the thresholds.
+    for i in 0..20_000_u64 {
+        let now = Time::from_nanos(i * 1_000_000);
+        while link.queue_packets(now) < 10 {
+            link.push(now, Ect(false), 1000).unwrap();
+            sent += 1;
+        }
+        while link.pop_ready(now).is_some() {}
+    }
+    let marked = link.counters().marked as f64 / f64::from(sent);
+    // max_p halfway is 0.05; spreading hits evenly makes it about twice as likely.
+    assert!((0.03..0.15).contains(&marked), "{marked}");
+    assert_eq!(link.counters().dropped, 0);
+}
