@@ -1,0 +1,40 @@
+//! Nothing is lost unseen.
+
+use super::Network;
+
+/// A link's counters do not add up: a bug of the simulator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("link {link}: {sent} packets went in, {accounted} are accounted for")]
+pub struct AccountingError {
+    link: String,
+    sent: u64,
+    accounted: u64,
+}
+
+impl Network {
+    /// Holds every link to sent = delivered + dropped + lost + in flight, which then holds for the whole.
+    ///
+    /// # Errors
+    /// Names the first link that does not.
+    pub fn check_accounting(&self) -> Result<(), AccountingError> {
+        for wire in &self.links {
+            let counters = wire.link.counters();
+            let sent = counters.pushed + counters.duplicated;
+            let accounted =
+                counters.delivered + counters.dropped + counters.lost + wire.link.carried();
+            if sent != accounted {
+                return Err(AccountingError {
+                    link: wire.name.clone(),
+                    sent,
+                    accounted,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets that no route led on.
+    pub fn unroutable(&self) -> u64 {
+        self.unroutable
+    }
+}

@@ -1,0 +1,159 @@
+//! Building a network.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use manyflow_core::link::{Link, LinkConfig};
+use manyflow_core::{Endpoint, EndpointId, Time};
+
+use super::events::{Due, Events};
+use super::multicast::Groups;
+use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
+
+impl Network {
+    /// A network without nodes, whose random choices come from `seed`.
+    pub fn new(seed: u64) -> Network {
+        Network {
+            now: Time::ZERO,
+            seed,
+            events: Events::default(),
+            nodes: Vec::new(),
+            links: Vec::new(),
+            endpoints: Vec::new(),
+            sources: Vec::new(),
+            routes: Vec::new(),
+            changes: Vec::new(),
+            messages: Vec::new(),
+            free_messages: Vec::new(),
+            leave_latency: Duration::ZERO,
+            lingering: BTreeMap::new(),
+            linger_count: 0,
+            unroutable: 0,
+        }
+    }
+
+    /// Adds a host or router.
+    pub fn add_node(&mut self, name: &str) -> NodeId {
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            links: Vec::new(),
+            groups: Groups::default(),
+        });
+        self.routes.push(Vec::new());
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+
+    /// Adds one direction of a link. Its random stream depends on the seed and the names of its ends alone, so that adding
+    /// other links changes no draw of it.
+    pub fn add_link(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
+        let name = format!("{}-{}", self.name(from), self.name(to));
+        let id = LinkId(self.links.len() as u32);
+        let parallel = self.links_between(from, to).count() as u64;
+        let link = Link::new(config, self.stream(&name).wrapping_add(parallel));
+        let reverse = self
+            .links_between(to, from)
+            .find(|other| self.wire(*other).reverse.is_none());
+        if let Some(other) = reverse {
+            self.links[other.0 as usize].reverse = Some(id);
+        }
+        self.links.push(Wire {
+            link,
+            from,
+            to,
+            reverse,
+            pending: Time::MAX,
+            tapped: false,
+            name,
+        });
+        self.nodes[from.0 as usize].links.push(id);
+        id
+    }
+
+    /// Adds both directions of a link; returns them as (`a` to `b`, `b` to `a`).
+    pub fn add_duplex(&mut self, a: NodeId, b: NodeId, config: LinkConfig) -> (LinkId, LinkId) {
+        (
+            self.add_link(a, b, config.clone()),
+            self.add_link(b, a, config),
+        )
+    }
+
+    /// Adds an endpoint at a node. Unicast packets reach it by the number returned; multicast ones as it joins.
+    pub fn add_endpoint(&mut self, node: NodeId, endpoint: Box<dyn Endpoint>) -> EndpointId {
+        let id = self.endpoints.len() as u32;
+        let armed = endpoint.poll_timeout();
+        if let Some(time) = armed {
+            self.events.push(time.max(self.now), Due::Timer(id));
+        }
+        self.endpoints.push(Host {
+            endpoint,
+            node,
+            armed: armed.unwrap_or(Time::MAX),
+            received: Received::default(),
+        });
+        EndpointId(id)
+    }
+
+    /// The number that the next endpoint will have: for pairs that must know each other.
+    pub fn next_endpoint(&self) -> EndpointId {
+        EndpointId(self.endpoints.len() as u32)
+    }
+
+    /// Opens a multicast session whose packets come from `source`; returns the number of the session in its channels.
+    pub fn open_session(&mut self, source: NodeId) -> u32 {
+        self.sources.push(source);
+        self.sources.len() as u32 - 1
+    }
+
+    /// For how long a router goes on sending to a host that has left a channel, as IGMP makes it.
+    pub fn set_leave_latency(&mut self, latency: Duration) {
+        self.leave_latency = latency;
+    }
+
+    /// Makes a change when its time comes.
+    pub fn at(&mut self, time: Time, change: Change) {
+        self.events
+            .push(time.max(self.now), Due::Change(self.changes.len() as u32));
+        self.changes.push(change);
+    }
+
+    /// Shows the packets that this link delivers to the observer.
+    pub fn tap(&mut self, link: LinkId) {
+        self.links[link.0 as usize].tapped = true;
+    }
+
+    /// A seed for the random stream of `name`: the same whatever else is in the network.
+    pub fn stream(&self, name: &str) -> u64 {
+        // FNV-1a, with the finish of SplitMix64 so that similar names get unrelated streams.
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64 ^ self.seed, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.nodes[node.0 as usize].name
+    }
+
+    /// A link's name: its ends, with a dash.
+    pub fn link_name(&self, link: LinkId) -> &str {
+        &self.wire(link).name
+    }
+
+    /// The links that lead from one node to another.
+    pub fn links_between(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = LinkId> {
+        let links = &self.nodes[from.0 as usize].links;
+        links
+            .iter()
+            .copied()
+            .filter(move |link| self.wire(*link).to == to)
+    }
+
+    pub(super) fn wire(&self, link: LinkId) -> &Wire {
+        &self.links[link.0 as usize]
+    }
+}

@@ -1,0 +1,89 @@
+//! The queue of pending events: a binary heap of packed integers.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use manyflow_core::Time;
+
+/// What is due.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The next packet on this link arrives.
+    Link(u32),
+    /// This endpoint's timer.
+    Timer(u32),
+    /// This join or leave arrives.
+    Message(u32),
+    /// This change is made.
+    Change(u32),
+}
+
+const KINDS: u64 = 4;
+
+/// Events in the order of their times, and of their making where times are equal.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// Time in the upper 64 bits; below it 32 bits of sequence and 32 of index and kind. A sequence that wraps can only
+    /// reorder events of one nanosecond that are four thousand million events apart.
+    heap: BinaryHeap<Reverse<u128>>,
+    sequence: u32,
+}
+
+impl Events {
+    #[inline]
+    pub(super) fn push(&mut self, time: Time, due: Due) {
+        let (index, kind) = match due {
+            Due::Link(index) => (index, 0),
+            Due::Timer(index) => (index, 1),
+            Due::Message(index) => (index, 2),
+            Due::Change(index) => (index, 3),
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let low = u64::from(self.sequence) << 32 | (u64::from(index) * KINDS + kind);
+        self.heap
+            .push(Reverse(u128::from(time.as_nanos()) << 64 | u128::from(low)));
+    }
+
+    /// The next event, if it is due by `end`.
+    #[inline]
+    pub(super) fn pop_until(&mut self, end: Time) -> Option<(Time, Due)> {
+        let &Reverse(key) = self.heap.peek()?;
+        let time = Time::from_nanos((key >> 64) as u64);
+        if time > end {
+            return None;
+        }
+        self.heap.pop();
+        let low = key as u32;
+        let index = low / KINDS as u32;
+        let due = match u64::from(low) % KINDS {
+            0 => Due::Link(index),
+            1 => Due::Timer(index),
+            2 => Due::Message(index),
+            _ => Due::Change(index),
+        };
+        Some((time, due))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_by_age() {
+        let mut events = Events::default();
+        let (early, late) = (Time::from_nanos(5), Time::from_nanos(9));
+        events.push(late, Due::Link(7));
+        events.push(early, Due::Timer(1));
+        events.push(early, Due::Change(1_000_000_000));
+        events.push(early, Due::Message(0));
+        let order: Vec<_> = core::iter::from_fn(|| events.pop_until(early))
+            .map(|(_, due)| due)
+            .collect();
+        assert_eq!(
+            order,
+            [Due::Timer(1), Due::Change(1_000_000_000), Due::Message(0)]
+        );
+        assert_eq!(events.pop_until(late), Some((late, Due::Link(7))));
+    }
+}

@@ -1,0 +1,123 @@
+//! The engine: nodes, links, endpoints, and the order in which things happen.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `build.rs` | nodes, links, endpoints, changes to come |
+//! | `events.rs` | the queue of pending events |
+//! | `run.rs` | the loop, and the way of a packet |
+//! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
+//! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
+//! | `accounting.rs` | sent = delivered + dropped + in flight, for each link |
+
+mod accounting;
+mod build;
+mod events;
+mod multicast;
+mod routing;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+pub use accounting::AccountingError;
+use events::Events;
+use manyflow_core::link::{Link, LinkConfig};
+use manyflow_core::{Endpoint, EndpointId, Event, Packet, Time};
+use multicast::{Groups, Message};
+
+/// A host or router, by its number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// One direction of a link, by its number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// Something that is done to the network at a given time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The link is like this from now on.
+    Configure(LinkId, LinkConfig),
+    /// The link is cut, or restored.
+    Cut(LinkId, bool),
+}
+
+/// Whoever watches a run.
+pub trait Observer {
+    /// An endpoint told of an event.
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &Event);
+
+    /// A link that is tapped delivers a packet.
+    fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet);
+}
+
+/// Nobody watches.
+impl Observer for () {
+    fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &Event) {}
+
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+}
+
+/// What an endpoint has received.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+}
+
+/// A network, and the state of its run.
+pub struct Network {
+    now: Time,
+    seed: u64,
+    events: Events,
+    nodes: Vec<Node>,
+    links: Vec<Wire>,
+    endpoints: Vec<Host>,
+    /// The node of each multicast session's source.
+    sources: Vec<NodeId>,
+    /// For a destination node: at each node, the link towards it. Empty until a packet goes there.
+    routes: Vec<Vec<u32>>,
+    changes: Vec<Change>,
+    /// Joins and leaves on their way.
+    messages: Vec<Message>,
+    free_messages: Vec<u32>,
+    leave_latency: Duration,
+    /// Branches that a router keeps until the leave latency is over, unless they are joined again.
+    lingering: BTreeMap<(NodeId, u64, u32), u64>,
+    linger_count: u64,
+    /// Packets that no route led on.
+    unroutable: u64,
+}
+
+/// A host or router.
+struct Node {
+    name: String,
+    links: Vec<LinkId>,
+    groups: Groups,
+}
+
+/// A link, and where it leads.
+struct Wire {
+    link: Link<Packet>,
+    from: NodeId,
+    to: NodeId,
+    /// The other direction, for joins and leaves.
+    reverse: Option<LinkId>,
+    /// When its pending event is; `Time::MAX` where there is none.
+    pending: Time,
+    tapped: bool,
+    name: String,
+}
+
+/// An endpoint, and where it lives.
+struct Host {
+    endpoint: Box<dyn Endpoint>,
+    node: NodeId,
+    /// The earliest event that is pending for it; `Time::MAX` where there is none.
+    armed: Time,
+    received: Received,
+}

@@ -1,0 +1,253 @@
+//! Multicast: joins travel up the shortest path to the source, hop by hop, until they meet a router that already forwards
+//! the channel; leaves travel the same way when the last branch is gone. State is kept only where a channel is joined.
+//!
+//! A join takes a link's propagation delay for each hop, and no room in queues: it is a message of some dozen bytes. A
+//! router goes on sending to a host that left until the leave latency is over, as IGMP makes it; between routers a leave
+//! takes effect when it arrives.
+
+use manyflow_core::{Channel, Packet, Time};
+
+use super::events::Due;
+use super::{LinkId, Network, NodeId, Observer};
+
+/// Where a node sends the packets of a channel: to links and to endpoints of its own.
+#[derive(Clone, Debug)]
+enum Targets {
+    One(Target),
+    Many(Vec<Target>),
+}
+
+/// A link, or an endpoint: the lowest bit tells.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Target(u32);
+
+impl Target {
+    fn link(link: LinkId) -> Target {
+        Target(link.0 << 1)
+    }
+
+    fn endpoint(index: u32) -> Target {
+        Target(index << 1 | 1)
+    }
+}
+
+/// The channels that pass through a node, in the order of their keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups(Vec<(u64, Targets)>);
+
+impl Groups {
+    #[inline]
+    fn find(&self, key: u64) -> Option<&Targets> {
+        // Most nodes have few channels: a scan of adjacent keys beats a search.
+        let place = match self.0.len() {
+            0..=8 => self.0.iter().position(|(other, _)| *other == key)?,
+            _ => self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?,
+        };
+        Some(&self.0[place].1)
+    }
+
+    /// Adds a target; returns whether the channel is new here.
+    fn add(&mut self, key: u64, target: Target) -> bool {
+        match self.0.binary_search_by_key(&key, |(key, _)| *key) {
+            Ok(place) => {
+                let targets = &mut self.0[place].1;
+                match targets {
+                    Targets::One(one) if *one == target => {}
+                    Targets::One(one) => *targets = Targets::Many(vec![*one, target]),
+                    Targets::Many(many) if many.contains(&target) => {}
+                    Targets::Many(many) => many.push(target),
+                }
+                false
+            }
+            Err(place) => {
+                self.0.insert(place, (key, Targets::One(target)));
+                true
+            }
+        }
+    }
+
+    /// Removes a target; returns whether the channel is now unwanted here.
+    fn remove(&mut self, key: u64, target: Target) -> bool {
+        let Ok(place) = self.0.binary_search_by_key(&key, |(key, _)| *key) else {
+            return false;
+        };
+        let is_empty = match &mut self.0[place].1 {
+            Targets::One(one) => *one == target,
+            Targets::Many(many) => {
+                many.retain(|other| *other != target);
+                many.is_empty()
+            }
+        };
+        if is_empty {
+            self.0.remove(place);
+        }
+        is_empty
+    }
+}
+
+/// A join or leave on its way, or a branch whose leave latency is running.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Message {
+    kind: Kind,
+    /// Where it arrives.
+    node: NodeId,
+    channel: Channel,
+    /// The branch that it is about.
+    target: Target,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Join,
+    /// From a host, whose router waits for the leave latency.
+    LeaveHost,
+    /// From a router.
+    LeaveRouter,
+    /// The leave latency is over.
+    Expire(u64),
+}
+
+fn key(channel: Channel) -> u64 {
+    u64::from(channel.session) << 16 | u64::from(channel.number)
+}
+
+impl Network {
+    /// An endpoint joins a channel.
+    pub(super) fn join(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
+        self.add_branch(node, channel, Target::endpoint(endpoint));
+    }
+
+    /// An endpoint leaves a channel: its host stops listening at once.
+    pub(super) fn leave(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
+        self.remove_branch(node, channel, Target::endpoint(endpoint), Kind::LeaveHost);
+    }
+
+    /// Copies a packet to all branches of its channel.
+    #[inline]
+    pub(super) fn fan_out(
+        &mut self,
+        node: NodeId,
+        channel: Channel,
+        packet: &Packet,
+        observer: &mut dyn Observer,
+    ) {
+        match self.nodes[node.0 as usize].groups.find(key(channel)) {
+            None => {}
+            Some(&Targets::One(target)) => self.deliver(target, packet, observer),
+            Some(Targets::Many(many)) => {
+                // An endpoint that gets the packet may leave the channel, and so change the list.
+                let mut place = 0;
+                let mut next = many.first().copied();
+                while let Some(target) = next {
+                    self.deliver(target, packet, observer);
+                    place += 1;
+                    next = match self.nodes[node.0 as usize].groups.find(key(channel)) {
+                        Some(Targets::Many(many)) => many.get(place).copied(),
+                        _ => None,
+                    };
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, target: Target, packet: &Packet, observer: &mut dyn Observer) {
+        let index = target.0 >> 1;
+        if target.0 & 1 == 1 {
+            self.hand_over(index, packet, observer);
+        } else {
+            self.transmit(LinkId(index), packet);
+        }
+    }
+
+    pub(super) fn on_message(&mut self, index: u32) {
+        let Message {
+            kind,
+            node,
+            channel,
+            target,
+        } = self.messages[index as usize];
+        self.free_messages.push(index);
+        match kind {
+            Kind::Join => {
+                self.lingering.remove(&(node, key(channel), target.0));
+                self.add_branch(node, channel, target);
+            }
+            Kind::LeaveRouter => self.remove_branch(node, channel, target, Kind::LeaveRouter),
+            Kind::LeaveHost => self.linger(node, channel, target),
+            Kind::Expire(number) => {
+                let place = (node, key(channel), target.0);
+                if self.lingering.get(&place) == Some(&number) {
+                    self.lingering.remove(&place);
+                    self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                }
+            }
+        }
+    }
+
+    /// Adds a branch; the first one at a node makes the node join itself.
+    fn add_branch(&mut self, node: NodeId, channel: Channel, target: Target) {
+        let is_new = self.nodes[node.0 as usize].groups.add(key(channel), target);
+        if is_new {
+            self.send_up(node, channel, Kind::Join);
+        }
+    }
+
+    /// Removes a branch; the last one at a node makes the node leave.
+    fn remove_branch(&mut self, node: NodeId, channel: Channel, target: Target, leave: Kind) {
+        let is_last = self.nodes[node.0 as usize]
+            .groups
+            .remove(key(channel), target);
+        if is_last {
+            self.send_up(node, channel, leave);
+        }
+    }
+
+    /// Sends a message to the next node towards the channel's source.
+    fn send_up(&mut self, node: NodeId, channel: Channel, kind: Kind) {
+        let source = self.sources[channel.session as usize];
+        if node == source {
+            return;
+        }
+        let Some(up) = self.next_hop(node, source) else {
+            return;
+        };
+        let wire = self.wire(up);
+        let (parent, delay) = (wire.to, wire.link.config().delay);
+        let Some(down) = wire.reverse else { return };
+        let message = Message {
+            kind,
+            node: parent,
+            channel,
+            target: Target::link(down),
+        };
+        self.send_message(self.now + delay, message);
+    }
+
+    fn linger(&mut self, node: NodeId, channel: Channel, target: Target) {
+        self.linger_count += 1;
+        self.lingering
+            .insert((node, key(channel), target.0), self.linger_count);
+        let message = Message {
+            kind: Kind::Expire(self.linger_count),
+            node,
+            channel,
+            target,
+        };
+        self.send_message(self.now + self.leave_latency, message);
+    }
+
+    fn send_message(&mut self, time: Time, message: Message) {
+        let index = match self.free_messages.pop() {
+            Some(index) => {
+                self.messages[index as usize] = message;
+                index
+            }
+            None => {
+                self.messages.push(message);
+                self.messages.len() as u32 - 1
+            }
+        };
+        self.events.push(time, Due::Message(index));
+    }
+}

@@ -1,0 +1,55 @@
+//! Unicast routes: by the shortest delay, then by the fewest hops. Built for a destination when they are first needed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{LinkId, Network, NodeId};
+
+/// No link.
+const NONE: u32 = u32::MAX;
+
+impl Network {
+    /// The link on which a packet leaves `at` for `to`.
+    #[inline]
+    pub(super) fn next_hop(&mut self, at: NodeId, to: NodeId) -> Option<LinkId> {
+        if self.routes[to.0 as usize].is_empty() {
+            self.routes[to.0 as usize] = self.routes_to(to);
+        }
+        let link = self.routes[to.0 as usize][at.0 as usize];
+        (link != NONE).then_some(LinkId(link))
+    }
+
+    /// Whether packets get from one node to another.
+    pub fn is_connected(&mut self, from: NodeId, to: NodeId) -> bool {
+        from == to || self.next_hop(from, to).is_some()
+    }
+
+    /// Dijkstra's algorithm from the destination, against the direction of the links.
+    fn routes_to(&self, to: NodeId) -> Vec<u32> {
+        let mut inbound = vec![Vec::new(); self.nodes.len()];
+        for (index, wire) in self.links.iter().enumerate() {
+            inbound[wire.to.0 as usize].push(index as u32);
+        }
+        let mut next = vec![NONE; self.nodes.len()];
+        let mut best = vec![(u64::MAX, u32::MAX); self.nodes.len()];
+        let mut open = BinaryHeap::from([Reverse(((0, 0), to.0))]);
+        best[to.0 as usize] = (0, 0);
+        while let Some(Reverse((cost, node))) = open.pop() {
+            if cost > best[node as usize] {
+                continue;
+            }
+            for &link in &inbound[node as usize] {
+                let wire = &self.links[link as usize];
+                let delay = wire.link.config().delay.as_nanos() as u64;
+                let through = (cost.0 + delay, cost.1 + 1);
+                let from = wire.from.0 as usize;
+                if through < best[from] {
+                    best[from] = through;
+                    next[from] = link;
+                    open.push(Reverse((through, wire.from.0)));
+                }
+            }
+        }
+        next
+    }
+}

@@ -1,0 +1,189 @@
+//! The loop, and the way of a packet.
+
+use manyflow_core::link::{Counters, LinkConfig};
+use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
+
+use super::events::Due;
+use super::{Change, LinkId, Network, NodeId, Observer, Received};
+
+impl Network {
+    /// Runs until nothing is left to do by `end`, which is then the present.
+    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer) {
+        while let Some((time, due)) = self.events.pop_until(end) {
+            self.now = time;
+            match due {
+                Due::Link(link) => self.on_link(link, observer),
+                Due::Timer(endpoint) => self.on_timer(endpoint, observer),
+                Due::Message(message) => self.on_message(message),
+                Due::Change(change) => self.on_change(change),
+            }
+        }
+        self.now = end;
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What an endpoint has received so far.
+    pub fn received(&self, endpoint: EndpointId) -> Received {
+        self.endpoints[endpoint.0 as usize].received
+    }
+
+    /// What became of a link's packets so far.
+    pub fn link_counters(&self, link: LinkId) -> Counters {
+        self.wire(link).link.counters()
+    }
+
+    /// What a link is like at present.
+    pub fn link_config(&self, link: LinkId) -> &LinkConfig {
+        self.wire(link).link.config()
+    }
+
+    /// Packets that wait in a link's queue at present.
+    pub fn queue_packets(&mut self, link: LinkId) -> usize {
+        self.links[link.0 as usize].link.queue_packets(self.now)
+    }
+
+    /// Packets that all links have delivered so far: the measure of a simulator's work.
+    pub fn transmissions(&self) -> u64 {
+        self.links
+            .iter()
+            .map(|wire| wire.link.counters().delivered)
+            .sum()
+    }
+
+    fn on_link(&mut self, index: u32, observer: &mut dyn Observer) {
+        let wire = &mut self.links[index as usize];
+        if wire.pending != self.now {
+            // Packets were lost to a cut, and others have come since.
+            return;
+        }
+        while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
+            if self.links[index as usize].tapped {
+                observer.on_tapped(self.now, LinkId(index), &packet);
+            }
+            self.arrive(self.links[index as usize].to, &packet, observer);
+        }
+        self.rearm_link(index);
+    }
+
+    /// Keeps one event pending for a link that carries something.
+    #[inline]
+    fn rearm_link(&mut self, index: u32) {
+        let wire = &mut self.links[index as usize];
+        let next = wire.link.next_time().unwrap_or(Time::MAX);
+        if next != wire.pending && next != Time::MAX {
+            self.events.push(next, Due::Link(index));
+        }
+        wire.pending = next;
+    }
+
+    /// A packet is at a node: it goes to endpoints there, or on.
+    #[inline]
+    fn arrive(&mut self, node: NodeId, packet: &Packet, observer: &mut dyn Observer) {
+        match packet.destination {
+            Destination::Endpoint(id) => {
+                let to = self.endpoints[id.0 as usize].node;
+                if to == node {
+                    self.hand_over(id.0, packet, observer);
+                } else if let Some(link) = self.next_hop(node, to) {
+                    self.transmit(link, packet);
+                } else {
+                    self.unroutable += 1;
+                }
+            }
+            Destination::Channel(channel) => self.fan_out(node, channel, packet, observer),
+        }
+    }
+
+    #[inline]
+    pub(super) fn transmit(&mut self, link: LinkId, packet: &Packet) {
+        let wire = &mut self.links[link.0 as usize];
+        // What the link drops it also counts.
+        let _ = wire.link.push(self.now, *packet, packet.wire_bytes());
+        let next = wire.link.next_time().unwrap_or(Time::MAX);
+        if next < wire.pending {
+            wire.pending = next;
+            self.events.push(next, Due::Link(link.0));
+        }
+    }
+
+    #[inline]
+    pub(super) fn hand_over(&mut self, index: u32, packet: &Packet, observer: &mut dyn Observer) {
+        let host = &mut self.endpoints[index as usize];
+        host.received.packets += 1;
+        host.received.bytes += u64::from(packet.wire_bytes());
+        host.endpoint.handle_packet(self.now, packet);
+        self.drain(index, observer);
+    }
+
+    fn on_timer(&mut self, index: u32, observer: &mut dyn Observer) {
+        let host = &mut self.endpoints[index as usize];
+        if host.armed != self.now {
+            // An earlier event was pending when this one was made, and has done its work.
+            return;
+        }
+        host.armed = Time::MAX;
+        if host
+            .endpoint
+            .poll_timeout()
+            .is_some_and(|due| due <= self.now)
+        {
+            host.endpoint.handle_timeout(self.now);
+            self.drain(index, observer);
+        } else {
+            self.rearm_endpoint(index);
+        }
+    }
+
+    /// Does what an endpoint asks for after it was called.
+    fn drain(&mut self, index: u32, observer: &mut dyn Observer) {
+        let node = self.endpoints[index as usize].node;
+        while let Some(action) = self.endpoints[index as usize]
+            .endpoint
+            .poll_action(self.now)
+        {
+            match action {
+                Action::Send(packet) => self.arrive(node, &packet, observer),
+                Action::Join(channel) => self.join(node, index, channel),
+                Action::Leave(channel) => self.leave(node, index, channel),
+            }
+        }
+        while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
+            observer.on_event(self.now, EndpointId(index), &event);
+        }
+        self.rearm_endpoint(index);
+    }
+
+    /// Keeps an event pending for an endpoint's timer. A timer that moved on keeps the earlier event, which then finds
+    /// nothing due and is set anew: cheaper than an event for each packet that moves a time-out.
+    fn rearm_endpoint(&mut self, index: u32) {
+        let host = &mut self.endpoints[index as usize];
+        let Some(due) = host.endpoint.poll_timeout() else {
+            return;
+        };
+        let due = due.max(self.now);
+        if due < host.armed {
+            host.armed = due;
+            self.events.push(due, Due::Timer(index));
+        }
+    }
+
+    fn on_change(&mut self, index: u32) {
+        let link = match self.changes[index as usize].clone() {
+            Change::Configure(link, config) => {
+                self.links[link.0 as usize]
+                    .link
+                    .reconfigure(self.now, config);
+                link
+            }
+            Change::Cut(link, cut) => {
+                self.links[link.0 as usize].link.set_cut(self.now, cut);
+                link
+            }
+        };
+        self.rearm_link(link.0);
+    }
+}

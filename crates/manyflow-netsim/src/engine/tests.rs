@@ -1,0 +1,220 @@
+//! Tests of the engine, with the protocols that ship.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::time::seconds;
+use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
+use manyflow_core::{EndpointId, Event, Packet, Time};
+
+use super::{Change, LinkId, Network, NodeId, Observer};
+
+/// Keeps the last average of each endpoint's round-trip time.
+#[derive(Default)]
+struct Rtts(Vec<(EndpointId, f64)>);
+
+impl Observer for Rtts {
+    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
+        if let Event::Rtt { average_s, .. } = event {
+            self.0.retain(|(other, _)| *other != endpoint);
+            self.0.push((endpoint, *average_s));
+        }
+    }
+
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+}
+
+impl Rtts {
+    fn of(&self, endpoint: EndpointId) -> f64 {
+        self.0
+            .iter()
+            .find(|(other, _)| *other == endpoint)
+            .expect("it has measured")
+            .1
+    }
+}
+
+fn wire(delay_s: f64) -> LinkConfig {
+    LinkConfig {
+        delay: seconds(delay_s),
+        ..LinkConfig::default()
+    }
+}
+
+fn session() -> Session {
+    Session::new(SessionConfig::wan("20 Mbit/s".parse().unwrap())).unwrap()
+}
+
+fn add_receiver(network: &mut Network, node: NodeId, id: u32, start_s: f64) -> EndpointId {
+    let start = Time::from_secs_f64(start_s);
+    let receiver = Receiver::new(
+        Arc::new(session()),
+        Arc::new(ReceiverConfig::default()),
+        id,
+        start,
+    );
+    network.add_endpoint(node, Box::new(receiver.unwrap()))
+}
+
+/// The paper's Fig. 3: a sender, a router far away with 1 % loss before it, and receivers at 50 and 100 ms from it.
+fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
+    let mut network = Network::new(seed);
+    let [sender, router] = ["S", "r"].map(|name| network.add_node(name));
+    network.add_link(
+        sender,
+        router,
+        LinkConfig {
+            loss: LossModel::Bernoulli(0.01),
+            ..wire(0.1)
+        },
+    );
+    network.add_link(router, sender, wire(0.1));
+    let id = network.open_session(sender);
+    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    let sites = ["A", "B"]
+        .map(|name| network.add_node(name))
+        .into_iter()
+        .zip([0.025, 0.05])
+        .zip(starts_s);
+    let endpoints = sites.map(|((node, delay_s), start_s)| {
+        network.add_duplex(router, node, wire(delay_s));
+        add_receiver(&mut network, node, id, *start_s)
+    });
+    let endpoints: Vec<_> = endpoints.collect();
+    network.set_leave_latency(seconds(2.0));
+    (network, endpoints)
+}
+
+#[test]
+fn two_receivers_share_their_round_trip() {
+    // Alone A measures 0.25 s; together, as joins meet at the router, both come to (0.2 + 0.05 + 0.1) / 2 = 0.175 s.
+    let (mut network, endpoints) = two_receivers(1, &[8.0]);
+    let mut rtts = Rtts::default();
+    network.run_until(Time::from_secs_f64(400.0), &mut rtts);
+    assert!(
+        (rtts.of(endpoints[0]) - 0.25).abs() < 0.02,
+        "{}",
+        rtts.of(endpoints[0])
+    );
+    let (mut network, endpoints) = two_receivers(1, &[8.0, 20.0]);
+    let mut rtts = Rtts::default();
+    network.run_until(Time::from_secs_f64(400.0), &mut rtts);
+    let both: Vec<f64> = endpoints
+        .iter()
+        .map(|endpoint| rtts.of(*endpoint))
+        .collect();
+    assert!(
+        both.iter().all(|rtt| (rtt - 0.175).abs() < 0.03),
+        "{both:?}"
+    );
+    network.check_accounting().unwrap();
+}
+
+#[test]
+fn a_run_is_a_pure_function_of_its_seed() {
+    let run = |seed| {
+        let (mut network, endpoints) = two_receivers(seed, &[1.0, 3.0]);
+        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        endpoints
+            .iter()
+            .map(|endpoint| network.received(*endpoint))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(run(4), run(4));
+    assert_ne!(run(4), run(5));
+}
+
+#[test]
+fn another_node_changes_no_draw() {
+    let run = |extra: bool| {
+        let (mut network, endpoints) = two_receivers(4, &[1.0]);
+        if extra {
+            let (x, y) = (network.add_node("x"), network.add_node("y"));
+            network.add_duplex(
+                x,
+                y,
+                LinkConfig {
+                    loss: LossModel::Bernoulli(0.5),
+                    ..wire(0.1)
+                },
+            );
+        }
+        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        network.received(endpoints[0])
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn packets_flow_only_where_a_channel_is_joined() {
+    let mut network = Network::new(1);
+    let [sender, router, a, b] = ["S", "r", "a", "b"].map(|name| network.add_node(name));
+    network.add_duplex(sender, router, wire(0.01));
+    let (to_a, _) = network.add_duplex(router, a, wire(0.01));
+    let (to_b, _) = network.add_duplex(router, b, wire(0.01));
+    let id = network.open_session(sender);
+    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    add_receiver(&mut network, a, id, 1.0);
+    network.run_until(Time::from_secs_f64(30.0), &mut ());
+    assert!(network.link_counters(to_a).delivered > 100);
+    assert_eq!(network.link_counters(to_b).pushed, 0);
+}
+
+#[test]
+fn a_leave_takes_the_configured_latency() {
+    let after_silence = |latency_s: f64| {
+        let mut network = Network::new(1);
+        let [sender, router, host] = ["S", "r", "h"].map(|name| network.add_node(name));
+        network.add_duplex(sender, router, wire(0.01));
+        let (down, up) = network.add_duplex(router, host, wire(0.01));
+        let id = network.open_session(sender);
+        network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+        let config = ReceiverConfig {
+            slot_timeout: Some(Duration::from_secs(5)),
+            ..ReceiverConfig::default()
+        };
+        let receiver = Receiver::new(Arc::new(session()), Arc::new(config), id, Time::ZERO);
+        // The receiver gives up after 5 s in the first slot, while waves and base go on.
+        network.add_endpoint(host, Box::new(receiver.unwrap()));
+        network.set_leave_latency(seconds(latency_s));
+        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        let _ = up;
+        network.link_counters(down).delivered
+    };
+    assert!(after_silence(3.0) > after_silence(0.0) + 10);
+}
+
+#[test]
+fn changes_happen_at_their_time() {
+    let mut network = Network::new(1);
+    let [sender, host] = ["S", "h"].map(|name| network.add_node(name));
+    let limited = LinkConfig {
+        rate: Some("1 Mbit/s".parse().unwrap()),
+        queue: QueueLimit::Packets(50),
+        ..wire(0.01)
+    };
+    let (down, _) = network.add_duplex(sender, host, limited.clone());
+    let id = network.open_session(sender);
+    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    add_receiver(&mut network, host, id, 0.0);
+    network.at(Time::from_secs_f64(100.0), Change::Cut(down, true));
+    network.at(Time::from_secs_f64(103.0), Change::Cut(down, false));
+    let doubled = LinkConfig {
+        rate: Some("2 Mbit/s".parse().unwrap()),
+        ..limited
+    };
+    network.at(Time::from_secs_f64(200.0), Change::Configure(down, doubled));
+    let mut delivered = |from_s: f64, to_s: f64| {
+        network.run_until(Time::from_secs_f64(from_s), &mut ());
+        let before = network.link_counters(down).delivered_bytes;
+        network.run_until(Time::from_secs_f64(to_s), &mut ());
+        (network.link_counters(down).delivered_bytes - before) as f64 * 8.0 / (to_s - from_s)
+    };
+    assert!(delivered(60.0, 100.0) > 0.9e6);
+    assert_eq!(delivered(100.1, 103.0), 0.0);
+    assert!(delivered(150.0, 200.0) > 0.9e6);
+    let after = delivered(300.0, 400.0);
+    assert!((1.7e6..2.01e6).contains(&after), "{after}");
+    network.check_accounting().unwrap();
+}
