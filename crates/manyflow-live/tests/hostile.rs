@@ -272,7 +272,7 @@ impl Forger {
                 let mut fti = Oti::no_code(1 << 47, u16::MAX, 65_535)
                     .unwrap()
                     .encode_extension();
-                if turn % 2 == 0 {
+                if turn.is_multiple_of(2) {
                     fti[2..8].fill(0xff);
                 }
                 table_packet(&cci, 1, &fti, 0, &symbol[..1_000])
