@@ -51,7 +51,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
 
-    display.say(&format!(
+    display.note(&format!(
         "sending {}, {total}, at up to {} on {} channels",
         count_files(count),
         args.rate,
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
         let at = format!("http://{at}{DESCRIPTION_PATH}");
-        display.say(&format!("receivers type: manyflow recv {at}"));
+        display.note(&format!("receivers type: manyflow recv {at}"));
         display.tell(&json!({"event": "published", "url": at}));
     } else if args.session.is_none() && !display.is_json() {
         display.say(&text);
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let watching = tokio::spawn(watch_progress(sender.progress(), display.clone()));
     let sent = sender.run(stop(args.duration)).await;
     watching.abort();
-    display.say(&format!(
+    display.note(&format!(
         "sent {} packets, {}",
         sent.packets,
         Bytes(sent.bytes)
