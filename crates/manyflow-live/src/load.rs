@@ -94,7 +94,11 @@ async fn get(url: &str) -> Result<String, LoadError> {
     };
     let port = uri.port_u16().unwrap_or(80);
     let authority = format!("{host}:{port}");
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    // Whoever types only host and port means the description.
+    let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+        "/" => DESCRIPTION_PATH,
+        path => path,
+    };
     let request = Request::get(path)
         .header(HOST, &authority)
         .body(Empty::<Bytes>::new());

@@ -272,7 +272,7 @@ impl Forger {
                 let mut fti = Oti::no_code(1 << 47, u16::MAX, 65_535)
                     .unwrap()
                     .encode_extension();
-                if turn % 2 == 0 {
+                if turn.is_multiple_of(2) {
                     fti[2..8].fill(0xff);
                 }
                 table_packet(&cci, 1, &fti, 0, &symbol[..1_000])
@@ -281,6 +281,12 @@ impl Forger {
             // Symbols that the file cannot have: another length, or a block beyond the last.
             6 => packet(&cci, TSI, 1, &[], [0, 0xff, 0, 0], &symbol[..100]),
             7 => packet(&cci, TSI, 1, &[], [0xff, 0, 0, 0], &symbol),
+            // The end of a session that goes on (LCT flag A).
+            9 => {
+                let mut end = packet(&cci, TSI, 1, &[], [0; 4], &[]);
+                end[1] |= 0x02;
+                end
+            }
             // Longer than any packet of the session.
             8 => packet(&cci, TSI, 1, &[], [0; 4], &[0; 3 * SYMBOL as usize]),
             _ => packet(&cci, TSI, self.random.random(), &[], [0; 4], &symbol),

@@ -277,6 +277,17 @@ impl ObjectReceiver {
         symbol: Symbol<'_>,
         oti: Option<Oti>,
     ) -> Result<Option<Vec<u8>>, ReceiveError> {
+        // A forged packet may have come first: parameters that change start the instance over, so that it is not held up
+        // for longer than the forger goes on.
+        let current = self
+            .fdts
+            .get(&instance)
+            .map(|assembly| assembly.check_oti(oti));
+        if let Some(Err(_)) = current
+            && let Some(old) = self.fdts.remove(&instance)
+        {
+            self.memory -= old.bytes();
+        }
         if !self.fdts.contains_key(&instance) {
             let oti = oti.ok_or(OtiError::Missing("FDT's parameters (EXT_FTI)"))?;
             let (length, limit) = (oti.transfer_length(), self.config.fdt_length_max);
@@ -292,7 +303,6 @@ impl ObjectReceiver {
             .get_mut(&instance)
             .expect("it is there or was just inserted");
         let before = assembly.bytes();
-        assembly.check_oti(oti)?;
         let taken = assembly.take(symbol.payload_id, symbol.data, memory_left);
         self.memory += assembly.bytes() - before;
         if !matches!(taken, Ok(Taken::Complete)) {
@@ -313,10 +323,9 @@ impl ObjectReceiver {
     }
 
     fn on_fdt(&mut self, instance: u32, document: &[u8]) -> Result<(), ReceiveError> {
-        // Another FDT Instance with this number would be an error of the sender's (RFC 6726 section 3.4.1), so a bad one
-        // is not assembled over and over.
-        self.fdts_done.push_front(instance);
+        // What cannot be read may have been poisoned on the way: the instance is assembled anew.
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
+        self.fdts_done.push_front(instance);
         self.listed_completely |= fdt.complete;
         self.announce(fdt);
         self.replay_early();

@@ -19,7 +19,7 @@ use manyflow_live::amt::driver::RelayServer;
 use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_live::sdp::SessionDescription;
 use manyflow_live::session::{
-    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender,
+    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
 };
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use rand::{Rng as _, SeedableRng as _};
@@ -223,7 +223,7 @@ impl Running {
             memory_max: 1 << 30,
             patience: LONGEST,
         };
-        let (told, progress) = watch::channel(Progress::default());
+        let (told, progress, _files) = Told::channels();
         let task = tokio::spawn(session::receive(config, told, std::future::pending()));
         let bar = display.transfer(format!("{:<26}", site.label));
         Running {

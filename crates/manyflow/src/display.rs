@@ -48,6 +48,13 @@ impl Display {
         }
     }
 
+    /// One line for people on standard error, for when standard output has a use of its own; nothing with `--json`.
+    pub(crate) fn note(&self, line: &str) {
+        if !self.json {
+            self.bars.suspend(|| eprintln!("{line}"));
+        }
+    }
+
     /// One object for machines; nothing without `--json`.
     pub(crate) fn tell(&self, value: &Value) {
         if self.json {

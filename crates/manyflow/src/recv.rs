@@ -7,10 +7,10 @@ use manyflow_core::units::{Bytes, Rate};
 use manyflow_core::webrc::ReceiverConfig;
 use manyflow_live::load;
 use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{self, Progress, ReceiveConfig, Received, Route};
+use manyflow_live::session::{self, FileDone, Progress, ReceiveConfig, Received, Route, Told};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
 use crate::display::{Display, count_files, show};
@@ -35,8 +35,8 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         patience: args.patience,
     };
-    let (told, progress) = watch::channel(Progress::default());
-    let watching = tokio::spawn(watch_progress(progress, display.clone()));
+    let (told, progress, files) = Told::channels();
+    let watching = tokio::spawn(watch_progress(progress, files, display.clone()));
     let result = session::receive(config, told, interrupted()).await;
     // The channel is closed now, so the watcher ends.
     let _ = watching.await;
@@ -81,7 +81,11 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
 
-async fn watch_progress(mut progress: watch::Receiver<Progress>, display: Display) {
+async fn watch_progress(
+    mut progress: watch::Receiver<Progress>,
+    mut files: mpsc::UnboundedReceiver<FileDone>,
+    display: Display,
+) {
     let bar = display.transfer(String::new());
     let mut tick = tokio::time::interval(TELL_INTERVAL);
     loop {
@@ -92,10 +96,19 @@ async fn watch_progress(mut progress: watch::Receiver<Progress>, display: Displa
                     break;
                 }
             }
+            Some(file) = files.recv() => tell_file(&display, &file),
             _ = tick.tick() => tell(&display, &progress.borrow()),
         }
     }
+    while let Ok(file) = files.try_recv() {
+        tell_file(&display, &file);
+    }
     bar.finish_and_clear();
+}
+
+fn tell_file(display: &Display, file: &FileDone) {
+    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
+    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}));
 }
 
 fn tell(display: &Display, progress: &Progress) {
@@ -119,9 +132,6 @@ fn tell(display: &Display, progress: &Progress) {
 }
 
 fn report(display: &Display, received: &Received) {
-    for file in &received.files {
-        display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
-    }
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
     let seconds = received.elapsed.as_secs_f64();
     let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);

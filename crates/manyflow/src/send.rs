@@ -50,8 +50,17 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
+    // Where the description itself goes to standard output, nothing else does.
+    let prints_description = publisher.is_none() && args.session.is_none();
+    let say = |line: &str| {
+        if prints_description {
+            display.note(line);
+        } else {
+            display.say(line);
+        }
+    };
 
-    display.say(&format!(
+    say(&format!(
         "sending {}, {total}, at up to {} on {} channels",
         count_files(count),
         args.rate,
@@ -60,10 +69,10 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
         let at = format!("http://{at}{DESCRIPTION_PATH}");
-        display.say(&format!("receivers type: manyflow recv {at}"));
+        say(&format!("receivers type: manyflow recv {at}"));
         display.tell(&json!({"event": "published", "url": at}));
-    } else if args.session.is_none() && !display.is_json() {
-        display.say(&text);
+    } else if prints_description {
+        display.say(text.trim_end());
     }
     display.tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}));
 
@@ -75,7 +84,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let watching = tokio::spawn(watch_progress(sender.progress(), display.clone()));
     let sent = sender.run(stop(args.duration)).await;
     watching.abort();
-    display.say(&format!(
+    say(&format!(
         "sent {} packets, {}",
         sent.packets,
         Bytes(sent.bytes)

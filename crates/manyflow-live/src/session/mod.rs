@@ -21,7 +21,7 @@ use manyflow_core::units::Rate;
 use manyflow_core::webrc::{self, ConfigError, Session, SessionConfig};
 
 pub use decoder::{DecoderError, FileDone};
-pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, receive};
+pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, Told, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};
 

@@ -14,7 +14,7 @@ use manyflow_core::{
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver::{self as object, ObjectReceiver};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, FileDone, News};
 use super::session_of;
@@ -121,13 +121,35 @@ pub struct Received {
     pub progress: Progress,
 }
 
+/// What a receiver tells while it works.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// How far it is, several times a second.
+    pub progress: watch::Sender<Progress>,
+    /// Each file, as soon as it is on disk.
+    pub files: mpsc::UnboundedSender<FileDone>,
+}
+
+impl Told {
+    /// What a receiver tells, and where it is heard.
+    pub fn channels() -> (
+        Told,
+        watch::Receiver<Progress>,
+        mpsc::UnboundedReceiver<FileDone>,
+    ) {
+        let (progress, watched) = watch::channel(Progress::default());
+        let (files, done) = mpsc::unbounded_channel();
+        (Told { progress, files }, watched, done)
+    }
+}
+
 /// Receives a session until all its files are on disk, telling `told` how far it is.
 ///
 /// # Errors
 /// See [`ReceiveError`]; files that are complete stay where they are.
 pub async fn receive(
     config: ReceiveConfig,
-    told: watch::Sender<Progress>,
+    told: Told,
     stop: impl Future<Output = ()>,
 ) -> Result<Received, ReceiveError> {
     tokio::pin!(stop);
@@ -153,7 +175,7 @@ struct Driver {
     progress: Progress,
     /// Counts of the joins before this one.
     before: PacketCounts,
-    told: watch::Sender<Progress>,
+    told: Told,
     next_report: Time,
     last_packet: Time,
     /// When the sender said that it ends the session, unless it went on.
@@ -163,10 +185,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn start(
-        config: ReceiveConfig,
-        told: watch::Sender<Progress>,
-    ) -> Result<Driver, ReceiveError> {
+    async fn start(config: ReceiveConfig, told: Told) -> Result<Driver, ReceiveError> {
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -220,7 +239,11 @@ impl Driver {
                 biased;
                 () = &mut stop => return Err(ReceiveError::Stopped),
                 news = self.decoder.news.recv() => match news {
-                    Some(News::Done(file)) => self.files.push(file),
+                    Some(News::Done(file)) => {
+                        // The listener may have gone.
+                        let _ = self.told.files.send(file.clone());
+                        self.files.push(file);
+                    }
                     Some(News::End(end)) => {
                         self.report();
                         return Ok(end?);
@@ -361,7 +384,7 @@ impl Driver {
             self.progress.packets.lost = self.before.lost + status.packets_lost;
             self.progress.waves_max = self.progress.waves_max.max(status.waves);
         }
-        self.told.send_replace(self.progress);
+        self.told.progress.send_replace(self.progress);
     }
 
     async fn leave(mut self) -> Received {

@@ -290,3 +290,21 @@ fn with_port(relay: &str) -> String {
         Err(_) => format!("{relay}:{AMT_PORT}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_without_a_port_has_that_of_amt() {
+        for (relay, full) in [
+            ("192.0.2.1", "192.0.2.1:2268"),
+            ("2001:db8::1", "[2001:db8::1]:2268"),
+            ("relay.example.net", "relay.example.net:2268"),
+            ("relay.example.net:1", "relay.example.net:1"),
+            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+        ] {
+            assert_eq!(with_port(relay), full);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use manyflow_live::amt::RelayConfig;
 use manyflow_live::amt::driver::RelayServer;
 use manyflow_live::sdp::SessionDescription;
 use manyflow_live::session::{
-    self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender,
+    self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,
 };
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use rand::{Rng as _, SeedableRng as _};
@@ -98,7 +98,7 @@ impl Stage {
             memory_max: 1 << 30,
             patience: PATIENCE,
         };
-        let (told, progress) = watch::channel(Progress::default());
+        let (told, progress, _files) = Told::channels();
         let task = tokio::spawn(session::receive(config, told, std::future::pending()));
         Receiving {
             folder,
