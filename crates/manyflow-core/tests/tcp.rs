@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::tcp::{TcpConfig, Variant};
-use manyflow_core::{Ecn, Event, Packet, Time};
+use manyflow_core::{Ecn, Endpoint, Event, Packet, Time};
+use proptest::prelude::*;
 use tcp_world::{World, delay, segment};
 
 const VARIANTS: [Variant; 3] = [Variant::NewReno, Variant::Sack, Variant::Cubic];
@@ -364,4 +365,58 @@ fn jitter_delays_segments_and_keeps_their_order() {
         late_s += gap_s - 0.1;
     }
     assert!((late_s / 199.0 - 0.0025).abs() < 0.0004, "{late_s}");
+}
+
+fn any_path() -> impl Strategy<Value = LinkConfig> {
+    (0.0..0.3, 0.0..0.3, 0..100u64, 1..50u64).prop_map(
+        |(loss, duplication, jitter_ms, delay_ms)| LinkConfig {
+            loss,
+            duplication,
+            jitter: Duration::from_millis(jitter_ms),
+            ..delay(delay_ms)
+        },
+    )
+}
+
+fn any_connection() -> impl Strategy<Value = TcpConfig> {
+    let variant = prop::sample::select(&VARIANTS[..]);
+    let flags = (any::<bool>(), any::<bool>());
+    (variant, 1..300u32, 1..60u32, flags, 0..5u64).prop_map(
+        |(variant, transfer, maximum_window, (delayed_acks, ecn), jitter_ms)| TcpConfig {
+            transfer: Some(transfer),
+            initial_window: maximum_window.min(2),
+            maximum_window,
+            delayed_acks,
+            ecn,
+            send_jitter: Duration::from_millis(jitter_ms),
+            ..of(variant)
+        },
+    )
+}
+
+proptest! {
+    /// The world checks at each arrival that delivery is in order, and of each segment once.
+    #[test]
+    fn whatever_a_path_does_the_transfer_is_delivered_once_and_in_order(
+        tcp in any_connection(), there in any_path(), back in any_path(), seed in 0..1000u64,
+        fates in prop::collection::vec(0..4u8, 0..200),
+    ) {
+        let transfer = tcp.transfer.unwrap();
+        let ecn = tcp.ecn;
+        let mut world = World::new(tcp, there, back, seed);
+        let mut fates = fates.into_iter();
+        world.on_data = Box::new(move |_, packet| {
+            let fate = fates.next().unwrap_or(0);
+            if fate == 1 && packet.ecn == Ecn::Capable {
+                packet.ecn = Ecn::Marked;
+            }
+            fate != 2
+        });
+        world.run_until(secs(100_000));
+        prop_assert!(world.sender.is_finished());
+        prop_assert_eq!(world.receiver.delivered_segments(), transfer);
+        prop_assert_eq!(world.sender.acknowledged_segments(), transfer);
+        prop_assert!(ecn || world.sender.counters().marks_heeded == 0);
+        prop_assert_eq!(world.sender.poll_timeout(), None);
+    }
 }

@@ -72,6 +72,8 @@ pub struct Counters {
     pub fast_recoveries: u64,
     /// Times that the retransmission timer ran out.
     pub timeouts: u64,
+    /// Series of time-outs: all those of one segment counted as one.
+    pub timeout_series: u64,
     /// Times that a mark reduced the window.
     pub marks_heeded: u64,
 }
@@ -285,6 +287,7 @@ impl Sender {
         self.note_reduction();
         (self.timer, self.timed) = (None, None);
         self.counters.timeouts += 1;
+        self.counters.timeout_series += u64::from(!again);
         self.events.push_back(Event::RetransmissionTimeout);
     }
 

@@ -1,5 +1,6 @@
 //! A world of one TCP connection: a sender, a receiver, and a [`Link`] each way. What enters either link can be tampered with.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig};
@@ -20,6 +21,9 @@ pub(crate) struct World {
     pub(crate) acks: Link<Packet>,
     pub(crate) on_data: Tamper,
     pub(crate) events: Vec<(Time, Event)>,
+    /// What the receiver must have delivered by now, and what came ahead of it.
+    expected: u32,
+    ahead: BTreeSet<u32>,
 }
 
 impl World {
@@ -33,6 +37,8 @@ impl World {
             acks: Link::new(back, seed + 1000),
             on_data: Box::new(|_, _| true),
             events: Vec::new(),
+            expected: 0,
+            ahead: BTreeSet::new(),
         }
     }
 
@@ -65,6 +71,7 @@ impl World {
         while let Some(packet) = self.data.pop_ready(now) {
             assert_eq!(packet.destination, Destination::Endpoint(RECEIVER));
             self.receiver.handle_packet(now, &packet);
+            self.check_delivery(segment(&packet).sequence);
             self.drain_receiver();
         }
         while let Some(packet) = self.acks.pop_ready(now) {
@@ -72,6 +79,17 @@ impl World {
             self.sender.handle_packet(now, &packet);
             self.drain_sender();
         }
+    }
+
+    /// The receiver has delivered, in order and once, just what has come without a gap.
+    fn check_delivery(&mut self, arrived: u32) {
+        if arrived >= self.expected {
+            self.ahead.insert(arrived);
+        }
+        while self.ahead.remove(&self.expected) {
+            self.expected += 1;
+        }
+        assert_eq!(self.receiver.delivered_segments(), self.expected);
     }
 
     fn drain_sender(&mut self) {
