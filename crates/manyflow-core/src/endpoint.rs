@@ -59,7 +59,7 @@ pub enum Event {
         /// The average after it, in seconds.
         average_s: f64,
     },
-    /// A loss event began (RFC 3738 section 3.2.3.4).
+    /// A loss event began (RFC 3738 section 3.2.3.4); in TCP, fast recovery or the reduction for a mark.
     LossEvent,
     /// The rates were updated, as at each epoch of WEBRC.
     Rates {
@@ -74,6 +74,15 @@ pub enum Event {
     SlowStartEnded(SlowStartEnd),
     /// The session ended, for this reason.
     Ended(EndReason),
+    /// TCP's congestion window has changed by a whole packet or more.
+    CongestionWindow {
+        /// The window in packets.
+        packets: f64,
+    },
+    /// TCP's retransmission timer ran out (RFC 6298 section 5).
+    RetransmissionTimeout,
+    /// All that was to be sent has arrived and was acknowledged.
+    Finished,
 }
 
 /// The four ways out of WEBRC's start-up (RFC 3738 section 3.2.2.6).

@@ -56,7 +56,7 @@ impl Packet {
     pub fn wire_bytes(&self) -> u32 {
         let header = match &self.header {
             Header::Webrc(cci) => cci.wire_bytes(),
-            Header::Tcp(_) => tcp::HEADER_BYTES,
+            Header::Tcp(segment) => segment.wire_bytes(),
             Header::Cbr(_) => cbr::HEADER_BYTES,
         };
         header + self.payload_bytes

@@ -1,0 +1,174 @@
+//! The receiving end: cumulative and selective acknowledgements (RFC 5681 section 4.2, RFC 2018 section 4).
+
+use core::time::Duration;
+
+use super::Segment;
+use super::config::{ConfigError, TcpConfig};
+use crate::endpoint::{Action, Endpoint, Event};
+use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::time::Time;
+
+/// A delayed acknowledgement waits at most this long, as in ns-2 (RFC 5681 section 4.2: at most 500 ms).
+const DELAY: Duration = Duration::from_millis(100);
+
+/// The receiving end of a connection.
+#[derive(Debug)]
+pub struct Receiver {
+    config: TcpConfig,
+    peer: EndpointId,
+    /// The next number expected (RCV.NXT): what is below it was delivered.
+    next: u32,
+    /// Blocks received above it, disjoint and apart; the one that grew last comes last.
+    blocks: Vec<(u32, u32)>,
+    acknowledge: Acknowledge,
+    ecn_echo: bool,
+    duplicates: u64,
+}
+
+/// When the next acknowledgement goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Acknowledge {
+    Nothing,
+    /// One segment waits for a second one, until then.
+    Delayed(Time),
+    Now,
+}
+
+impl Receiver {
+    /// A receiver that acknowledges to `peer`.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(config: TcpConfig, peer: EndpointId) -> Result<Receiver, ConfigError> {
+        config.check()?;
+        Ok(Receiver {
+            config,
+            peer,
+            next: 0,
+            blocks: Vec::new(),
+            acknowledge: Acknowledge::Nothing,
+            ecn_echo: false,
+            duplicates: 0,
+        })
+    }
+
+    /// Segments delivered in order: the goodput.
+    pub fn delivered_segments(&self) -> u32 {
+        self.next
+    }
+
+    /// Segments that came more than once.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Puts a segment in its place; false where it must be acknowledged at once: out of order, filling a gap, or known.
+    fn place(&mut self, number: u32) -> bool {
+        if number == self.next {
+            let in_order = self.blocks.is_empty();
+            self.next += 1;
+            self.join_blocks();
+            return in_order;
+        }
+        if number < self.next || self.holds(number) {
+            self.duplicates += 1;
+        } else {
+            self.add_to_blocks(number);
+        }
+        false
+    }
+
+    /// What follows the delivered segments without a gap is delivered as well.
+    fn join_blocks(&mut self) {
+        let reached = self.blocks.iter().position(|b| b.0 == self.next);
+        if let Some(place) = reached {
+            self.next = self.blocks.remove(place).1;
+        }
+    }
+
+    fn holds(&self, number: u32) -> bool {
+        let block = |b: &(u32, u32)| (b.0..b.1).contains(&number);
+        self.blocks.iter().rev().any(block)
+    }
+
+    /// Adds a number that no block holds, and joins the blocks that it connects.
+    fn add_to_blocks(&mut self, number: u32) {
+        let mut grown = (number, number + 1);
+        if let Some(below) = self.blocks.iter().rposition(|b| b.1 == number) {
+            grown.0 = self.blocks.remove(below).0;
+        }
+        if let Some(above) = self.blocks.iter().rposition(|b| b.0 == number + 1) {
+            grown.1 = self.blocks.remove(above).1;
+        }
+        self.blocks.push(grown);
+    }
+
+    fn schedule(&mut self, now: Time, in_order: bool) {
+        let wait = in_order && self.config.delayed_acks;
+        self.acknowledge = match self.acknowledge {
+            Acknowledge::Nothing if wait => Acknowledge::Delayed(now + DELAY),
+            _ => Acknowledge::Now,
+        };
+    }
+
+    fn acknowledgement(&self) -> Packet {
+        let mut sack = [(0, 0); 3];
+        if self.config.variant.uses_sack() {
+            let newest = self.blocks.iter().rev();
+            sack.iter_mut().zip(newest).for_each(|(s, b)| *s = *b);
+        }
+        Packet {
+            destination: Destination::Endpoint(self.peer),
+            ecn: Ecn::NotCapable,
+            header: Header::Tcp(Segment {
+                acknowledgement: self.next,
+                sack,
+                ecn_echo: self.ecn_echo,
+                ..Segment::default()
+            }),
+            payload_bytes: 0,
+        }
+    }
+}
+
+impl Endpoint for Receiver {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        let Header::Tcp(segment) = &packet.header else {
+            return;
+        };
+        // A segment beyond the window is not ours to hold: so the blocks stay bounded.
+        if segment.sequence.saturating_sub(self.next) >= self.config.maximum_window {
+            return;
+        }
+        // RFC 3168 section 6.1.3: from a mark on, echo until the sender says that it has reduced its window.
+        self.ecn_echo &= !segment.window_reduced;
+        self.ecn_echo |= packet.ecn == Ecn::Marked;
+        let in_order = self.place(segment.sequence);
+        self.schedule(now, in_order);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if matches!(self.acknowledge, Acknowledge::Delayed(until) if now >= until) {
+            self.acknowledge = Acknowledge::Now;
+        }
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+        if self.acknowledge != Acknowledge::Now {
+            return None;
+        }
+        self.acknowledge = Acknowledge::Nothing;
+        Some(Action::Send(self.acknowledgement()))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        match self.acknowledge {
+            Acknowledge::Delayed(until) => Some(until),
+            Acknowledge::Nothing | Acknowledge::Now => None,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}

@@ -1,0 +1,96 @@
+//! The retransmission time-out (RFC 6298).
+
+use core::time::Duration;
+
+use crate::time::seconds;
+
+/// G, the clock granularity, as in ns-2 (`tcpTick_`): keeps a constant round-trip time from giving a time-out equal to it.
+const GRANULARITY_S: f64 = 0.01;
+/// Section 2.1: before the first sample.
+const INITIAL: Duration = Duration::from_secs(1);
+/// Section 2.5.
+const MAXIMUM: Duration = Duration::from_secs(60);
+
+/// The round-trip time, averaged, and the time-out that follows from it.
+#[derive(Debug)]
+pub(super) struct RttEstimator {
+    minimum: Duration,
+    /// SRTT and RTTVAR in seconds.
+    average: Option<(f64, f64)>,
+    /// RTO, backed off or not.
+    timeout: Duration,
+}
+
+impl RttEstimator {
+    /// No time-out is shorter than `minimum`.
+    pub(super) fn new(minimum: Duration) -> RttEstimator {
+        RttEstimator {
+            minimum,
+            average: None,
+            timeout: INITIAL.max(minimum),
+        }
+    }
+
+    /// SRTT in seconds; 0 before the first sample.
+    pub(super) fn average_s(&self) -> f64 {
+        self.average.map_or(0.0, |(average_s, _)| average_s)
+    }
+
+    /// RTO, backed off as it is.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Takes a sample (sections 2.2 and 2.3), which ends the back-off (section 5, last paragraph).
+    pub(super) fn sample(&mut self, sample_s: f64) {
+        let (average_s, variation_s) = match self.average {
+            None => (sample_s, sample_s / 2.0),
+            Some((average_s, variation_s)) => (
+                average_s + (sample_s - average_s) / 8.0,
+                variation_s + ((sample_s - average_s).abs() - variation_s) / 4.0,
+            ),
+        };
+        self.average = Some((average_s, variation_s));
+        let timeout = seconds(average_s + GRANULARITY_S.max(4.0 * variation_s));
+        self.timeout = timeout.max(self.minimum).min(MAXIMUM);
+    }
+
+    /// The timer has run out (section 5.5).
+    pub(super) fn back_off(&mut self) {
+        self.timeout = (self.timeout * 2).min(MAXIMUM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_gives_three_times_itself() {
+        let mut rtt = RttEstimator::new(Duration::from_millis(200));
+        assert_eq!(rtt.timeout(), Duration::from_secs(1));
+        rtt.sample(0.1);
+        assert_eq!(rtt.timeout(), Duration::from_millis(300));
+    }
+
+    #[test]
+    fn a_constant_round_trip_ends_at_the_minimum_or_the_granularity_above_it() {
+        for (sample_s, ends_ms) in [(0.05, 200), (0.4, 410)] {
+            let mut rtt = RttEstimator::new(Duration::from_millis(200));
+            (0..100).for_each(|_| rtt.sample(sample_s));
+            assert_eq!(rtt.timeout(), Duration::from_millis(ends_ms));
+        }
+    }
+
+    #[test]
+    fn back_off_doubles_to_a_minute_and_a_sample_ends_it() {
+        let mut rtt = RttEstimator::new(Duration::from_millis(200));
+        rtt.sample(0.1);
+        rtt.back_off();
+        assert_eq!(rtt.timeout(), Duration::from_millis(600));
+        (0..20).for_each(|_| rtt.back_off());
+        assert_eq!(rtt.timeout(), Duration::from_secs(60));
+        rtt.sample(0.1);
+        assert_eq!(rtt.timeout(), Duration::from_millis(250));
+    }
+}
