@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::tcp::{TcpConfig, Variant};
 use manyflow_core::{Ecn, Endpoint, Event, Packet, Time};
 use proptest::prelude::*;
@@ -54,7 +54,10 @@ fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, Packet)>>> {
 fn a_transfer_arrives_whole_whatever_is_lost() {
     for variant in VARIANTS {
         for loss in [0.0, 0.01, 0.05, 0.2] {
-            let lossy = LinkConfig { loss, ..delay(20) };
+            let lossy = LinkConfig {
+                loss: LossModel::Bernoulli(loss),
+                ..delay(20)
+            };
             let tcp = TcpConfig {
                 transfer: Some(2000),
                 ..of(variant)
@@ -243,7 +246,7 @@ fn one_connection_fills_a_bottleneck() {
 #[test]
 fn cubic_outgrows_reno_on_a_long_fat_path() {
     let fat = LinkConfig {
-        loss: 1e-5,
+        loss: LossModel::Bernoulli(1e-5),
         ..delay(50)
     };
     let delivered = |variant| {
@@ -370,7 +373,7 @@ fn jitter_delays_segments_and_keeps_their_order() {
 fn any_path() -> impl Strategy<Value = LinkConfig> {
     (0.0..0.3, 0.0..0.3, 0..100u64, 1..50u64).prop_map(
         |(loss, duplication, jitter_ms, delay_ms)| LinkConfig {
-            loss,
+            loss: LossModel::Bernoulli(loss),
             duplication,
             jitter: Duration::from_millis(jitter_ms),
             ..delay(delay_ms)

@@ -5,7 +5,7 @@ mod tcp_world;
 
 use std::time::Duration;
 
-use manyflow_core::link::LinkConfig;
+use manyflow_core::link::{LinkConfig, LossModel};
 use manyflow_core::tcp::{TcpConfig, Variant};
 use tcp_world::{World, delay};
 
@@ -45,7 +45,7 @@ fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
         ..TcpConfig::default()
     };
     let lossy = LinkConfig {
-        loss,
+        loss: LossModel::Bernoulli(loss),
         ..delay(rtt_ms / 2)
     };
     let mut world = World::new(tcp, lossy, delay(rtt_ms / 2), seed);

@@ -40,6 +40,16 @@ pub(crate) enum Command {
     /// Watch one sender and five receivers behind different links, here on this machine
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// The simulator, beside ns-2 where that is installed; fails where a ratio is below its bound
+    Sim,
 }
 
 const SEND_EXAMPLES: &str = "\

@@ -6,6 +6,7 @@
     reason = "a command line prints"
 )]
 
+mod bench;
 mod cli;
 mod demo;
 mod display;
@@ -16,7 +17,7 @@ mod send;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{BenchCommand, Cli, Command};
 use display::Display;
 use manyflow_live::load::LoadError;
 use manyflow_live::session::{DecoderError, ReceiveError, TransportError};
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
             Command::Send(args) => send::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Demo(args) => demo::run(args, &display).await,
+            Command::Bench(BenchCommand::Sim) => bench::run(&display),
         }
     });
     // A thread that reads standard input would hold the runtime up.
