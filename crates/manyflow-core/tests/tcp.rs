@@ -137,6 +137,43 @@ fn losses_of_one_window_halve_it_once() {
 }
 
 #[test]
+fn a_loss_of_what_recovery_sent_is_a_loss_of_the_next_window() {
+    for variant in VARIANTS {
+        let mut world = world(TcpConfig {
+            maximum_window: 20,
+            transfer: Some(1000),
+            ..of(variant)
+        });
+        lose_once(&mut world, [300, 324]);
+        world.run_until(secs(60));
+        let counters = world.sender.counters();
+        assert_eq!(
+            (counters.fast_recoveries, counters.timeouts),
+            (2, 0),
+            "{variant:?}"
+        );
+        assert_eq!(counters.retransmitted, 2);
+    }
+}
+
+#[test]
+fn the_seed_decides_when_segments_go() {
+    let sent = |seed| {
+        let tcp = TcpConfig {
+            send_jitter: Duration::from_millis(5),
+            transfer: Some(500),
+            ..of(Variant::Sack)
+        };
+        let mut world = World::new(tcp, delay(50), delay(50), seed);
+        let sent = record(&mut world);
+        world.run_until(secs(60));
+        sent.take()
+    };
+    assert_eq!(sent(1), sent(1));
+    assert_ne!(sent(1), sent(2));
+}
+
+#[test]
 fn sack_repairs_many_losses_in_fewer_round_trips_than_new_reno() {
     let finished_at = |variant| {
         let mut world = world(TcpConfig {

@@ -207,9 +207,11 @@ impl Sender {
         self.recover.is_none_or(|r| self.flight.first() > r)
     }
 
+    /// What was sent during a recovery and lost is retransmitted in it, but is a loss of the next window (RFC 6675 section 5,
+    /// steps 2 and B).
     fn finds_loss(&self) -> bool {
         if self.config.variant.uses_sack() {
-            self.flight.first_is_lost()
+            self.flight.first_was_lost()
         } else {
             self.flight.duplicates() >= DUPLICATE_THRESHOLD
         }
