@@ -115,6 +115,36 @@ fn one_loss_is_repaired_without_a_time_out() {
 }
 
 #[test]
+fn after_a_loss_the_window_is_half_and_grows_by_one_each_round_trip() {
+    let rounds_after_loss = |variant| {
+        let mut world = world(TcpConfig {
+            maximum_window: 20,
+            ..of(variant)
+        });
+        let sent = Rc::new(RefCell::new(Vec::new()));
+        let log = sent.clone();
+        world.on_data = Box::new(move |now, _| {
+            log.borrow_mut().push(now);
+            log.borrow().len() != 301
+        });
+        world.run_until(secs(8));
+        let sent = sent.take();
+        let round = |t: Time| (t - sent[300]).as_millis() / 100;
+        let in_round = |r: u128| sent[301..].iter().filter(|t| round(**t) == r).count();
+        (2..10).map(in_round).collect::<Vec<usize>>()
+    };
+    assert_eq!(
+        rounds_after_loss(Variant::Sack),
+        [10, 10, 11, 12, 13, 14, 15, 16]
+    );
+    // The receiver's window lets nothing new go in recovery, so that RFC 6582 ends it with two segments: slow start to half.
+    assert_eq!(
+        rounds_after_loss(Variant::NewReno),
+        [2, 4, 8, 10, 11, 12, 13, 14]
+    );
+}
+
+#[test]
 fn losses_of_one_window_halve_it_once() {
     for variant in [Variant::NewReno, Variant::Sack] {
         let mut world = world(TcpConfig {
