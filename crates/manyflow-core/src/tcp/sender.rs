@@ -287,7 +287,7 @@ impl Sender {
         self.recover = Some(self.flight.next());
         self.retransmit_now = false;
         self.note_reduction();
-        (self.timer, self.timed) = (None, None);
+        self.timer = None;
         self.counters.timeouts += 1;
         self.counters.timeout_series += u64::from(!again);
         self.events.push_back(Event::RetransmissionTimeout);
