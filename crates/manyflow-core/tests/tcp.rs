@@ -85,7 +85,10 @@ fn a_transfer_arrives_whole_whatever_is_lost() {
 fn no_round_trip_sample_takes_in_the_wait_for_a_retransmission() {
     for variant in VARIANTS {
         for loss in [0.01, 0.2] {
-            let lossy = LinkConfig { loss: LossModel::Bernoulli(loss), ..delay(20) };
+            let lossy = LinkConfig {
+                loss: LossModel::Bernoulli(loss),
+                ..delay(20)
+            };
             let mut world = World::new(of(variant), lossy, delay(20), 7);
             world.run_until(secs(200));
             let samples = world.events.iter().filter_map(|(_, event)| match event {
