@@ -13,6 +13,7 @@ mod display;
 mod parameters;
 mod recv;
 mod send;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
             Command::Send(args) => send::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Demo(args) => demo::run(args, &display).await,
+            Command::Sim(args) => sim::sim(&args, &display),
+            Command::Figure(args) => sim::figure(&args, &display),
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
         }
     });
