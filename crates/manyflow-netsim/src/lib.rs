@@ -9,5 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod scenario;
 
 pub use engine::{Change, LinkId, Network, NodeId, Observer, Received};

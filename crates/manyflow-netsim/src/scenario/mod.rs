@@ -1,0 +1,39 @@
+//! Scenario files: what runs, what varies, what is measured and what has to come out. `docs/scenarios.md` is the manual.
+//!
+//! ```text
+//!   file --tree.rs--> tree with places --[fast], [sweep]--> a tree for each cell --de.rs--> Schema --topology.rs, build.rs--> Network
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `tree.rs`, `de.rs` | TOML with places, and its way through serde into the schema |
+//! | `schema.rs`, `links.rs`, `protocols.rs`, `observables.rs`, `entries.rs` | the tables and their keys |
+//! | `expression/`, `quantity.rs` | formulas over quantities with units |
+//! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
+//! | `topology.rs`, `sessions.rs` | generators: nodes, links and receivers written out |
+//! | `check.rs` | what can only be checked on the whole: names, paths, units |
+
+mod cells;
+mod check;
+mod de;
+mod entries;
+mod error;
+mod expression;
+mod links;
+mod observables;
+mod protocols;
+mod quantity;
+mod schema;
+mod sessions;
+mod topology;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use cells::{Axis, Cell, Scenario};
+pub use error::{Problem, ScenarioError};
+pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
+pub use observables::{Combination, Observable, Statistic, Subject};
+pub use quantity::{Dimension, Quantity, short};
+pub use topology::{Direction, Topology};
