@@ -168,9 +168,7 @@ fn measure_dimension(
                 false => Err(unit_fault("level", given, what.dimension())),
             }
         }
-        _ => Ok(measure
-            .combine
-            .dimension(statistic.dimension(what.dimension()))),
+        _ => Ok(measure.dimension()),
     }
 }
 
@@ -241,8 +239,9 @@ fn plot_names(
     environment: &Environment,
 ) -> Result<(), Fault> {
     let keys = || axes.iter().map(|axis| axis.key.as_str());
-    for (key, axis) in [("x", &plot.x), ("by", &plot.by)] {
-        if let Some(axis) = axis.as_ref().filter(|axis| keys().all(|key| key != *axis)) {
+    let x = plot.x.iter().map(|axis| ("x", axis));
+    for (key, axis) in x.chain(plot.each.0.iter().map(|axis| ("each", axis))) {
+        if keys().all(|key| key != *axis) {
             return Err(Fault::at(
                 &[key],
                 Problem::unknown("axis of the sweep", axis, keys()),

@@ -111,6 +111,20 @@ impl Observable {
         )
     }
 
+    /// Whether its values stand at the times of events, instead of intervals.
+    pub fn is_event(self) -> bool {
+        matches!(
+            self,
+            Observable::TargetRate
+                | Observable::ReportedRate
+                | Observable::Rtt
+                | Observable::RttSample
+                | Observable::LossProbability
+                | Observable::Cwnd
+                | Observable::Channels
+        )
+    }
+
     /// What it is called on an axis.
     pub fn label(self) -> &'static str {
         match self {
@@ -209,6 +223,16 @@ impl Combination {
 }
 
 impl MeasureTable {
+    /// The unit of its number; that of a formula is not known here.
+    pub(crate) fn dimension(&self) -> Dimension {
+        let Some(what) = self.what else {
+            return Dimension::NUMBER;
+        };
+        let statistic = self.statistic_or_default(what);
+        self.combine
+            .dimension(statistic.dimension(what.dimension()))
+    }
+
     /// How its values over time become one number: counts by their sum, others by their mean, unless it says otherwise.
     pub(crate) fn statistic_or_default(&self, what: Observable) -> Statistic {
         let default = match what.is_count() {

@@ -11,7 +11,7 @@ use manyflow_core::{Destination, EndpointId, Time};
 use serde::Deserialize;
 
 use super::error::Fault;
-use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Probability, Seconds};
+use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
 /// Which protocol a session speaks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]

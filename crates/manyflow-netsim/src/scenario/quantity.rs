@@ -170,7 +170,7 @@ pub fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
-    let magnitude = value.abs().log10().floor() as i32;
+    let magnitude = libm::log10(value.abs()).floor() as i32;
     if !(-4..7).contains(&magnitude) {
         return format!("{value:.3e}");
     }

@@ -80,6 +80,13 @@ pub struct RunTable {
     pub bin: Seconds,
 }
 
+impl RunTable {
+    /// When the steady state begins.
+    pub fn steady_from(&self) -> Seconds {
+        self.steady_from.unwrap_or(Seconds(self.duration.0 / 2.0))
+    }
+}
+
 fn one() -> Count {
     Count(1.0)
 }
@@ -262,8 +269,9 @@ pub struct PlotTable {
     /// Formulas drawn as lines.
     #[serde(default)]
     pub curves: Vec<CurveTable>,
-    /// A set of points and curves for each value of this parameter.
-    pub by: Option<String>,
+    /// A figure for each value of these axes; the values of the others are lines in it.
+    #[serde(default)]
+    pub each: OneOrMany,
     /// Only these cells of the sweep.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,

@@ -82,6 +82,13 @@ impl Topology {
         Ok(named.forward.iter().chain(&named.back).copied().collect())
     }
 
+    /// A link's ends, with a dash.
+    pub(crate) fn link_name(&self, link: u32) -> String {
+        let Direction { from, to, .. } = &self.links[link as usize];
+        let [from, to] = [from, to].map(|&node| &self.nodes[node as usize]);
+        format!("{from}-{to}")
+    }
+
     fn named(&self, name: &str) -> Result<&Named, Problem> {
         let known = || self.names.keys().map(String::as_str);
         self.names
