@@ -84,7 +84,8 @@ pub struct ParseError {
     expected: &'static str,
 }
 
-const RATE_UNITS: &[(&str, f64)] = &[
+/// Names of rates, and what they are in bits per second.
+pub const RATE_UNITS: &[(&str, f64)] = &[
     ("bit/s", 1.0),
     ("kbit/s", 1e3),
     ("Mbit/s", 1e6),
@@ -94,7 +95,8 @@ const RATE_UNITS: &[(&str, f64)] = &[
     ("Mbps", 1e6),
     ("Gbps", 1e9),
 ];
-const BYTE_UNITS: &[(&str, f64)] = &[
+/// Names of sizes, and what they are in bytes.
+pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("B", 1.0),
     ("kB", 1e3),
     ("KB", 1e3),
@@ -105,7 +107,8 @@ const BYTE_UNITS: &[(&str, f64)] = &[
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
 ];
-const TIME_UNITS: &[(&str, f64)] = &[
+/// Names of times, and what they are in seconds.
+pub const TIME_UNITS: &[(&str, f64)] = &[
     ("ns", 1e-9),
     ("us", 1e-6),
     ("ms", 1e-3),

@@ -9,5 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod results;
+pub mod scenario;
 
 pub use engine::{Change, LinkId, Network, NodeId, Observer, Received};

@@ -1,0 +1,280 @@
+//! A cell of a scenario, made into a network that runs.
+
+use std::sync::Arc;
+
+use manyflow_core::cbr::{Sink, Source};
+use manyflow_core::tcp;
+use manyflow_core::webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
+use manyflow_core::{Destination, Endpoint, EndpointId, Time};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::cells::Cell;
+use super::devices::{Listener, Until};
+use super::error::Fault;
+use super::links::LinkProperties;
+use super::protocols::Protocol;
+use super::schema::{SessionTable, Start};
+use super::sessions::{Receiver, Session, Sessions};
+use super::topology::Topology;
+use crate::{Change, LinkId, Network, NodeId};
+
+/// A network with its sessions, and which endpoints stand for which receiver.
+pub(crate) struct World {
+    pub(crate) network: Network,
+    pub(crate) topology: Topology,
+    pub(crate) sessions: Sessions,
+    /// For each session and receiver.
+    pub(crate) members: Vec<Vec<Member>>,
+}
+
+/// The endpoints of a receiver.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    /// One for each of its stays.
+    pub(crate) receiving: Vec<EndpointId>,
+    /// Of a unicast protocol: the other ends, which know round-trip time and window.
+    pub(crate) sending: Vec<EndpointId>,
+}
+
+impl World {
+    /// Builds a cell, which was checked.
+    ///
+    /// # Errors
+    /// What the check would have found.
+    pub(crate) fn new(cell: &Cell, seed: u64) -> Result<World, Fault> {
+        let topology = Topology::new(&cell.schema)?;
+        let sessions = Sessions::new(&cell.schema, &topology)?;
+        let mut network = Network::new(seed);
+        network.set_leave_latency(cell.schema.run.leave_latency.duration());
+        for name in &topology.nodes {
+            network.add_node(name);
+        }
+        for link in &topology.links {
+            network.add_link(NodeId(link.from), NodeId(link.to), link.config.clone());
+        }
+        let mut members = Vec::with_capacity(sessions.0.len());
+        for session in &sessions.0 {
+            let table = &cell.schema.sessions[session.table];
+            let mut builder = Builder {
+                network: &mut network,
+                session,
+                table,
+                nodes: &topology.nodes,
+            };
+            members.push(builder.add()?);
+        }
+        schedule(cell, &topology, &mut network).map_err(|fault| fault.within("at"))?;
+        Ok(World {
+            network,
+            topology,
+            sessions,
+            members,
+        })
+    }
+}
+
+/// Adds one session to the network.
+struct Builder<'a> {
+    network: &'a mut Network,
+    session: &'a Session,
+    table: &'a SessionTable,
+    nodes: &'a [String],
+}
+
+impl Builder<'_> {
+    fn add(&mut self) -> Result<Vec<Member>, Fault> {
+        match self.table.protocol {
+            Protocol::Webrc => self.add_webrc(),
+            Protocol::Tcp => self.for_each_stay(Self::add_connection),
+            Protocol::Cbr => self.for_each_stay(Self::add_constant),
+        }
+    }
+
+    /// A seed for something of this session: the same whatever else the scenario has.
+    fn seed(&self, of: &str) -> u64 {
+        let name = format!("{}: {of}", self.session.name);
+        self.network.stream(&name)
+    }
+
+    /// A time from a range, from a random stream of its own.
+    fn draw(&self, start: Start, of: &str) -> Time {
+        let mut random = Pcg64Mcg::seed_from_u64(self.seed(of));
+        let share: f64 = random.random();
+        Time::from_secs_f64(start.from.0 + (start.to.0 - start.from.0) * share)
+    }
+
+    /// A name for a stay of a receiver.
+    fn stay(&self, receiver: &Receiver, index: usize) -> String {
+        let node = &self.nodes[receiver.node as usize];
+        format!("stay {index} at {node}")
+    }
+
+    fn add_webrc(&mut self) -> Result<Vec<Member>, Fault> {
+        let table = self.table.webrc.as_ref();
+        let table = table.ok_or_else(|| Fault::value("the table `webrc` is missing"))?;
+        let session = Arc::new(table.session()?);
+        let config = Arc::new(table.receiver());
+        let source = NodeId(self.session.sender);
+        let id = self.network.open_session(source);
+        let sender = WebrcSender::new(
+            (*session).clone(),
+            id,
+            self.draw(self.table.start, "sender"),
+        );
+        match self.table.stop {
+            Some(stop) => self.add_endpoint(source, Until::new(sender, stop.time(), |_| {})),
+            None => self.add_endpoint(source, sender),
+        };
+        let mut members = Vec::new();
+        for receiver in &self.session.receivers {
+            let mut member = Member::default();
+            let node = NodeId(receiver.node);
+            for (index, stay) in receiver.stays.iter().enumerate() {
+                let start = self.draw(stay.start, &self.stay(receiver, index));
+                let endpoint = if receiver.whole_session {
+                    let channels = session.wave_channels() + 1;
+                    self.add_endpoint(node, Listener::new(id, channels, start))
+                } else {
+                    let made = WebrcReceiver::new(session.clone(), config.clone(), id, start);
+                    let made = made.map_err(Fault::value)?;
+                    match stay.stop {
+                        Some(stop) => {
+                            let until = Until::new(made, stop.time(), WebrcReceiver::leave);
+                            self.add_endpoint(node, until)
+                        }
+                        None => self.add_endpoint(node, made),
+                    }
+                };
+                member.receiving.push(endpoint);
+            }
+            members.push(member);
+        }
+        Ok(members)
+    }
+
+    fn add_endpoint(&mut self, node: NodeId, endpoint: impl Endpoint + 'static) -> EndpointId {
+        self.network.add_endpoint(node, Box::new(endpoint))
+    }
+
+    /// A unicast protocol: a pair of endpoints for each stay of each receiver.
+    fn for_each_stay(
+        &mut self,
+        add: fn(&mut Self, &Pair) -> Result<(), Fault>,
+    ) -> Result<Vec<Member>, Fault> {
+        let mut members = Vec::new();
+        for receiver in &self.session.receivers {
+            let mut member = Member::default();
+            for (index, stay) in receiver.stays.iter().enumerate() {
+                let name = self.stay(receiver, index);
+                let sending = self.network.next_endpoint();
+                let pair = Pair {
+                    sending,
+                    receiving: EndpointId(sending.0 + 1),
+                    node: NodeId(receiver.node),
+                    start: self
+                        .draw(stay.start, &name)
+                        .max(self.draw(self.table.start, "sender")),
+                    seed: self.seed(&format!("flow of {name}")),
+                    stop: [self.table.stop, stay.stop]
+                        .into_iter()
+                        .flatten()
+                        .map(|stop| stop.time())
+                        .min(),
+                };
+                add(self, &pair)?;
+                member.receiving.push(pair.receiving);
+                member.sending.push(pair.sending);
+            }
+            members.push(member);
+        }
+        Ok(members)
+    }
+
+    fn add_connection(&mut self, pair: &Pair) -> Result<(), Fault> {
+        let config = tcp::TcpConfig {
+            start: pair.start,
+            stop: pair.stop,
+            ..self.table.tcp.config()
+        };
+        let sender = tcp::Sender::new(config.clone(), pair.receiving, pair.seed);
+        let receiver = tcp::Receiver::new(config, pair.sending);
+        self.add_endpoint(NodeId(self.session.sender), sender.map_err(Fault::value)?);
+        self.add_endpoint(pair.node, receiver.map_err(Fault::value)?);
+        Ok(())
+    }
+
+    fn add_constant(&mut self, pair: &Pair) -> Result<(), Fault> {
+        let table = self.table.cbr.as_ref();
+        let table = table.ok_or_else(|| Fault::value("the table `cbr` is missing"))?;
+        let mut config = table.config(Destination::Endpoint(pair.receiving));
+        (config.start, config.stop) = (pair.start, pair.stop);
+        let source = Source::new(config, pair.seed).map_err(Fault::value)?;
+        self.add_endpoint(NodeId(self.session.sender), source);
+        self.add_endpoint(pair.node, Sink::new(None, Time::ZERO, None));
+        Ok(())
+    }
+}
+
+/// The two ends of a unicast flow.
+struct Pair {
+    sending: EndpointId,
+    receiving: EndpointId,
+    node: NodeId,
+    start: Time,
+    stop: Option<Time>,
+    seed: u64,
+}
+
+/// One change of `[[at]]`, once.
+struct Planned<'a> {
+    time: Time,
+    links: &'a [u32],
+    cut: Option<bool>,
+    set: &'a LinkProperties,
+}
+
+/// Writes out the changes of `[[at]]` in the order of their times, each building on those before it.
+fn schedule(cell: &Cell, topology: &Topology, network: &mut Network) -> Result<(), Fault> {
+    let mut links = Vec::new();
+    for change in &cell.schema.at {
+        let named = topology.both_directions(&change.link);
+        links.push(named.map_err(|problem| Fault::at(&["link"], problem))?);
+    }
+    let mut planned = Vec::new();
+    for (change, links) in cell.schema.at.iter().zip(&links) {
+        let end = change.until.unwrap_or(cell.schema.run.duration).time();
+        let mut time = change.time.time();
+        while time <= end {
+            planned.push(Planned {
+                time,
+                links,
+                cut: change.cut,
+                set: &change.set,
+            });
+            match change.every {
+                Some(every) => time += every.duration(),
+                None => break,
+            }
+        }
+    }
+    planned.sort_by_key(|change| change.time);
+    let mut configs: Vec<_> = topology
+        .links
+        .iter()
+        .map(|link| link.config.clone())
+        .collect();
+    for change in planned {
+        for &link in change.links {
+            if let Some(cut) = change.cut {
+                network.at(change.time, Change::Cut(LinkId(link), cut));
+            }
+            if *change.set != LinkProperties::default() {
+                let config = &mut configs[link as usize];
+                change.set.apply(config);
+                network.at(change.time, Change::Configure(LinkId(link), config.clone()));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! A scenario and its cells: the combinations of the values that `[sweep]` lists.
+
+use sha2::{Digest, Sha256};
+
+use super::check;
+use super::de::read;
+use super::error::{Fault, Problem, ScenarioError};
+use super::expression::Environment;
+use super::quantity::Quantity;
+use super::schema::Schema;
+use super::tree::{self, Node, Value};
+
+/// The most runs of a scenario: more is a mistake in `[sweep]`.
+const RUNS_MAX: u64 = 100_000;
+
+/// A scenario file that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    id: String,
+    file: String,
+    text: String,
+    fast: bool,
+    tree: Node,
+    axes: Vec<Axis>,
+}
+
+/// Something that varies: a parameter, or any key.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// The parameter's name or the key, dotted.
+    pub key: String,
+    path: Vec<String>,
+    values: Vec<Node>,
+}
+
+/// One combination of the values of all axes.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its number, the last axis running fastest.
+    pub index: usize,
+    /// The value of each axis, as it stands in the file.
+    pub labels: Vec<String>,
+    /// The parameters' values.
+    pub parameters: Environment,
+    /// The tables with these values.
+    pub schema: Schema,
+}
+
+impl Scenario {
+    /// Reads and checks a scenario: `file` is its name for messages, and without ending and folder its id; `fast` takes
+    /// its shortened form.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with file, line and key.
+    pub fn parse(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
+        let mut scenario = Scenario {
+            id: id_of(file),
+            file: file.to_owned(),
+            text: text.to_owned(),
+            fast,
+            tree: Node {
+                span: 0..0,
+                value: Value::Table(Vec::new()),
+            },
+            axes: Vec::new(),
+        };
+        let prepared = scenario.prepare(text);
+        prepared.map_err(|fault| scenario.place(fault))?;
+        for index in 0..scenario.cells() {
+            check::check(&scenario.cell(index)?, &scenario.axes)
+                .map_err(|fault| scenario.place(fault))?;
+        }
+        Ok(scenario)
+    }
+
+    fn prepare(&mut self, text: &str) -> Result<(), Fault> {
+        self.tree = tree::parse(text)?;
+        let overrides = self.tree.take("fast");
+        let known = self.tree.clone();
+        for (path, value) in overrides.iter().flat_map(|entry| entry.node.leaves()) {
+            let placed = |fault: Fault| fault.spanned(&value.span).within("fast");
+            if self.fast {
+                self.tree.set(&path, value.clone()).map_err(placed)?;
+            } else {
+                known.clone().set(&path, value.clone()).map_err(placed)?;
+            }
+        }
+        if let Some(sweep) = self.tree.take("sweep") {
+            let axes = sweep.node.leaves().into_iter();
+            self.axes = axes
+                .map(|(path, values)| self.axis(path, values))
+                .collect::<Result<_, _>>()
+                .map_err(|fault: Fault| fault.within("sweep"))?;
+        }
+        self.check_size()
+    }
+
+    fn axis(&self, path: Vec<String>, values: &Node) -> Result<Axis, Fault> {
+        let key = path.join(".");
+        let refuse = |message: &str| {
+            Err(Fault::at(&[&key], Problem::Value(message.to_owned())).spanned(&values.span))
+        };
+        let Value::List(list) = &values.value else {
+            return refuse("a sweep takes a list of values, such as [\"1 %\", \"2 %\"]");
+        };
+        if list.is_empty() {
+            return refuse("this list has no value");
+        }
+        let is_parameter = |name: &String| {
+            let parameters = self.tree.get("parameters");
+            parameters.is_some_and(|table| table.get(name).is_some())
+        };
+        let path = match path.as_slice() {
+            [name] if is_parameter(name) => vec!["parameters".to_owned(), name.clone()],
+            [name] => {
+                let names = self
+                    .tree
+                    .get("parameters")
+                    .map(Node::keys)
+                    .unwrap_or_default();
+                let problem = Problem::unknown("parameter", name, names);
+                return Err(Fault::at(&[name], problem).spanned(&values.span));
+            }
+            _ => path,
+        };
+        Ok(Axis {
+            key,
+            path,
+            values: list.clone(),
+        })
+    }
+
+    fn check_size(&self) -> Result<(), Fault> {
+        let sizes = self.axes.iter().map(|axis| axis.values.len() as u64);
+        let cells = sizes.fold(1u64, u64::saturating_mul);
+        let bounded = |runs: u64, key: &str| match runs <= RUNS_MAX {
+            true => Ok(()),
+            false => Err(Fault::at(
+                &[key],
+                Problem::Value(format!(
+                    "this makes {runs} runs; at most {RUNS_MAX} are possible"
+                )),
+            )),
+        };
+        bounded(cells, "sweep")?;
+        let seeds = self.read_cell(0)?.schema.run.seeds;
+        if seeds.0 < 1.0 {
+            return Err(Fault::at(
+                &["run", "seeds"],
+                Problem::Value("no seeds, no runs: take at least 1".to_owned()),
+            ));
+        }
+        bounded(cells.saturating_mul(u64::from(seeds.get())), "sweep")
+    }
+
+    /// The file's name without folder and ending.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The file's name as given.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether this is its shortened form.
+    pub fn is_fast(&self) -> bool {
+        self.fast
+    }
+
+    /// The SHA-256 of the file, in hexadecimal.
+    pub fn hash(&self) -> String {
+        let digest = Sha256::digest(self.text.as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What varies.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// How many cells there are.
+    pub fn cells(&self) -> usize {
+        self.axes.iter().map(|axis| axis.values.len()).product()
+    }
+
+    /// One cell.
+    ///
+    /// # Errors
+    /// What is wrong with its values; never after [`parse`](Scenario::parse) has accepted the file.
+    pub fn cell(&self, index: usize) -> Result<Cell, ScenarioError> {
+        self.read_cell(index).map_err(|fault| self.place(fault))
+    }
+
+    fn read_cell(&self, index: usize) -> Result<Cell, Fault> {
+        let mut tree = self.tree.clone();
+        let mut rest = index;
+        let mut labels = Vec::new();
+        for axis in self.axes.iter().rev() {
+            let value = &axis.values[rest % axis.values.len()];
+            rest /= axis.values.len();
+            tree.set(&axis.path, value.clone())
+                .map_err(|fault| fault.spanned(&value.span))?;
+            labels.insert(0, label(value));
+        }
+        let parameters = match tree.take("parameters") {
+            Some(table) => parameters(&table.node).map_err(|fault| fault.within("parameters"))?,
+            None => Environment::new(),
+        };
+        let schema = read(&tree, &parameters)?;
+        Ok(Cell {
+            index,
+            labels,
+            parameters,
+            schema,
+        })
+    }
+
+    fn place(&self, fault: Fault) -> ScenarioError {
+        let span = fault.span.unwrap_or_else(|| self.tree.locate(&fault.path));
+        ScenarioError {
+            file: self.file.clone(),
+            line: tree::line_of(&self.text, span.start),
+            key: fault.path.join("."),
+            problem: fault.problem,
+        }
+    }
+}
+
+fn id_of(file: &str) -> String {
+    let path = std::path::Path::new(file);
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    stem.to_string_lossy().into_owned()
+}
+
+/// A value as it stands in the file.
+fn label(value: &Node) -> String {
+    match &value.value {
+        Value::Text(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(label).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Table(_) => "{...}".to_owned(),
+    }
+}
+
+/// The parameters, each a quantity or a formula over those before it.
+fn parameters(table: &Node) -> Result<Environment, Fault> {
+    let mut environment = Environment::new();
+    let Value::Table(entries) = &table.value else {
+        return Err(Fault::value("a table is expected").spanned(&table.span));
+    };
+    for entry in entries {
+        check::name(&entry.key).map_err(|fault| fault.spanned(&entry.key_span))?;
+        let value: Quantity = read(&entry.node, &environment)
+            .map_err(|fault| fault.within(&entry.key).spanned(&entry.node.span))?;
+        environment.insert(entry.key.clone(), value.into());
+    }
+    Ok(environment)
+}

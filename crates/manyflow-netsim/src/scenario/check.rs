@@ -1,0 +1,301 @@
+//! What can only be checked on the whole: that names are known, receivers can be reached, formulas make sense.
+
+use std::collections::BTreeSet;
+
+use super::cells::{Axis, Cell};
+use super::error::{Fault, Problem};
+use super::expression::{Environment, Expression, FUNCTIONS, Samples};
+use super::observables::{Observable, Statistic, Subject};
+use super::quantity::{Dimension, Quantity};
+use super::schema::{ExpectTable, MeasureTable, PlotTable, Schema};
+use super::sessions::Sessions;
+use super::topology::{Reach, Topology};
+
+/// A change that repeats may do so this often: more is a mistake in `every`.
+pub(crate) const REPETITIONS_MAX: u32 = 100_000;
+
+/// Checks a cell that was read.
+pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
+    let schema = &cell.schema;
+    run(schema)?;
+    let topology = Topology::new(schema)?;
+    let sessions = Sessions::new(schema, &topology)?;
+    reachable(&sessions, &topology)?;
+    changes(schema, &topology)?;
+    let names = Names {
+        topology: &topology,
+        sessions: &sessions,
+    };
+    let environment = measures(cell, &names)?;
+    plots(schema, axes, &names, &environment)?;
+    for (index, expect) in schema.expect.iter().enumerate() {
+        expectation(expect, &environment)
+            .map_err(|fault| fault.within(&index.to_string()).within("expect"))?;
+    }
+    Ok(())
+}
+
+/// Names in formulas are words.
+pub(crate) fn name(name: &str) -> Result<(), Fault> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    let reserved = ["and", "or"].contains(&name) || FUNCTIONS.iter().any(|f| f.name == name);
+    if reserved || !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(Fault::value(format!(
+            "`{name}` cannot be a name in formulas: take letters, digits and `_`, and no function's name"
+        )));
+    }
+    Ok(())
+}
+
+fn run(schema: &Schema) -> Result<(), Fault> {
+    let run = &schema.run;
+    let refuse =
+        |key, message: &str| Err(Fault::at(&["run", key], Problem::Value(message.to_owned())));
+    if run.duration.0 <= 0.0 {
+        return refuse("duration", "a run lasts longer than 0 s");
+    }
+    if run.steady_from.is_some_and(|from| from >= run.duration) {
+        return refuse(
+            "steady-from",
+            "the steady state begins after the end of the run",
+        );
+    }
+    bin(run.bin.0, run.duration.0).map_err(|fault| fault.within("bin").within("run"))
+}
+
+/// At most a million points a series.
+fn bin(bin_s: f64, duration_s: f64) -> Result<(), Fault> {
+    match bin_s > 0.0 && duration_s / bin_s <= 1e6 {
+        true => Ok(()),
+        false => Err(Fault::value(
+            "this makes more than a million intervals of a run",
+        )),
+    }
+}
+
+fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
+    let reach = Reach::new(topology);
+    for session in &sessions.0 {
+        let reached = reach.both_ways(session.sender);
+        let alone = |receiver: &&super::sessions::Receiver| !reached[receiver.node as usize];
+        if let Some(receiver) = session.receivers.iter().find(alone) {
+            let [from, to] = [session.sender, receiver.node].map(|n| &topology.nodes[n as usize]);
+            let message = format!("no links lead from `{from}` to `{to}` and back");
+            return Err(session.fault("receivers", Problem::Value(message)));
+        }
+    }
+    Ok(())
+}
+
+fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
+    for (index, change) in schema.at.iter().enumerate() {
+        let fault = |key: &str, problem| Fault::at(&["at", &index.to_string(), key], problem);
+        topology
+            .links_named(&change.link)
+            .map_err(|problem| fault("link", problem))?;
+        let end = change.until.unwrap_or(schema.run.duration);
+        let often = change.every.map(|every| (end.0 - change.time.0) / every.0);
+        if often.is_some_and(|often| often.is_nan() || often > f64::from(REPETITIONS_MAX)) {
+            let message = format!("this makes more than {REPETITIONS_MAX} changes");
+            return Err(fault("every", Problem::Value(message)));
+        }
+    }
+    Ok(())
+}
+
+/// What the keys `of` and `link` can name.
+struct Names<'a> {
+    topology: &'a Topology,
+    sessions: &'a Sessions,
+}
+
+impl Names<'_> {
+    fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
+        let found = match what.subject() {
+            Subject::Link => self.topology.links_named(of).map(|_| ()),
+            Subject::Endpoint => self.sessions.receivers_named(of, self.topology).map(|_| ()),
+        };
+        found.map_err(|problem| Fault::at(&["of"], problem))
+    }
+}
+
+/// Checks the measures; returns what formulas can name, each with its unit and some value.
+fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
+    let mut environment = cell.parameters.clone();
+    let duration_s = cell.schema.run.duration.0;
+    for measure in &cell.schema.measure {
+        let within = |fault: Fault| fault.within(&measure.name).within("measure");
+        name(&measure.name).map_err(|fault| within(fault.within("name")))?;
+        if environment.contains_key(&measure.name) {
+            let message = format!("there is another measure or parameter `{}`", measure.name);
+            return Err(within(Fault::at(&["name"], Problem::Value(message))));
+        }
+        if let Some(length) = measure.bin {
+            bin(length.0, duration_s).map_err(|fault| within(fault.within("bin")))?;
+        }
+        let dimension = measure_dimension(measure, names, &environment).map_err(within)?;
+        let values = vec![1.0];
+        environment.insert(measure.name.clone(), Samples { values, dimension });
+    }
+    Ok(environment)
+}
+
+fn measure_dimension(
+    measure: &MeasureTable,
+    names: &Names<'_>,
+    environment: &Environment,
+) -> Result<Dimension, Fault> {
+    let missing = |message: &str| Err(Fault::value(message));
+    let what = match (&measure.value, measure.what) {
+        (Some(formula), None) => return dimension(formula, environment, "value"),
+        (None, Some(what)) => what,
+        _ => return missing("a measure takes either `value` or `what`"),
+    };
+    if measure.of.0.is_empty() {
+        return missing("the key `of` is missing: which session, receiver or link");
+    }
+    for of in &measure.of.0 {
+        names.check(what, of)?;
+    }
+    let statistic = measure.statistic_or_default(what);
+    match (statistic, &measure.level, measure.quantile) {
+        (Statistic::TimeToReach, None, _) => missing("`time-to-reach` takes a `level`"),
+        (Statistic::Quantile, _, None) => missing("`statistic = \"quantile\"` takes a `quantile`"),
+        (Statistic::TimeToReach, Some(level), _) => {
+            let given = dimension(level, environment, "level")?;
+            match given == what.dimension() {
+                true => Ok(Dimension::TIME),
+                false => Err(unit_fault("level", given, what.dimension())),
+            }
+        }
+        _ => Ok(measure.dimension()),
+    }
+}
+
+fn dimension(
+    formula: &Expression,
+    environment: &Environment,
+    key: &str,
+) -> Result<Dimension, Fault> {
+    formula
+        .dimension(environment)
+        .map_err(|fault| fault.within(key))
+}
+
+fn unit_fault(key: &str, given: Dimension, wanted: Dimension) -> Fault {
+    let (given, wanted) = (given.described(), wanted.described());
+    let message = format!("this is {given}, where a quantity {wanted} is expected");
+    Fault::at(&[key], Problem::Value(message.replace("quantity a", "")))
+}
+
+fn expectation(expect: &ExpectTable, environment: &Environment) -> Result<(), Fault> {
+    let wanted = dimension(&expect.value, environment, "value")?;
+    if let Some(condition) = &expect.condition {
+        dimension(condition, environment, "where")?;
+    }
+    let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
+    if own.iter().all(|(_, bound)| bound.is_none()) {
+        return Err(Fault::value(
+            "an expectation takes `at-least`, `at-most` or both",
+        ));
+    }
+    let fast = expect
+        .fast
+        .iter()
+        .flat_map(|fast| [("at-least", &fast.at_least), ("at-most", &fast.at_most)]);
+    for (key, bound) in own.into_iter().chain(fast) {
+        let Some(bound) = bound else { continue };
+        let given = dimension(bound, environment, key)?;
+        if given != wanted {
+            return Err(unit_fault(key, given, wanted));
+        }
+    }
+    Ok(())
+}
+
+fn plots(
+    schema: &Schema,
+    axes: &[Axis],
+    names: &Names<'_>,
+    environment: &Environment,
+) -> Result<(), Fault> {
+    let mut used = BTreeSet::new();
+    for plot in &schema.plots {
+        let within = |fault: Fault| fault.within(&plot.name).within("plots");
+        if !used.insert(&plot.name) {
+            let message = format!("there are two plots called `{}`", plot.name);
+            return Err(within(Fault::at(&["name"], Problem::Value(message))));
+        }
+        plot_names(plot, axes, names, environment).map_err(within)?;
+        plot_units(plot, environment).map_err(within)?;
+    }
+    Ok(())
+}
+
+fn plot_names(
+    plot: &PlotTable,
+    axes: &[Axis],
+    names: &Names<'_>,
+    environment: &Environment,
+) -> Result<(), Fault> {
+    let keys = || axes.iter().map(|axis| axis.key.as_str());
+    let x = plot.x.iter().map(|axis| ("x", axis));
+    for (key, axis) in x.chain(plot.each.0.iter().map(|axis| ("each", axis))) {
+        if keys().all(|key| key != *axis) {
+            return Err(Fault::at(
+                &[key],
+                Problem::unknown("axis of the sweep", axis, keys()),
+            ));
+        }
+    }
+    if plot.x.is_some() != plot.series.is_empty() {
+        return Err(Fault::value(
+            "a plot takes either `series`, over time, or `x` and `points`",
+        ));
+    }
+    for (index, series) in plot.series.iter().enumerate() {
+        names
+            .check(series.what, &series.of)
+            .map_err(|fault| fault.within(&index.to_string()).within("series"))?;
+    }
+    for point in &plot.points {
+        if !environment.contains_key(point) {
+            let known = environment.keys().map(String::as_str);
+            return Err(Fault::at(
+                &["points"],
+                Problem::unknown("measure", point, known),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn plot_units(plot: &PlotTable, environment: &Environment) -> Result<(), Fault> {
+    let given = match &plot.y_unit {
+        Some(unit) => Some(axis_unit("y-unit", unit)?.dimension),
+        None => None,
+    };
+    if let Some(unit) = &plot.x_unit {
+        axis_unit("x-unit", unit)?;
+    }
+    let series = plot.series.iter().map(|series| series.what.dimension());
+    let points = plot.points.iter().map(|point| environment[point].dimension);
+    let mut drawn: Vec<Dimension> = series.chain(points).collect();
+    for (index, curve) in plot.curves.iter().enumerate() {
+        let of = dimension(&curve.value, environment, "value");
+        drawn.push(of.map_err(|fault| fault.within(&index.to_string()).within("curves"))?);
+    }
+    let wanted = given
+        .or(drawn.first().copied())
+        .unwrap_or(Dimension::NUMBER);
+    match drawn.into_iter().find(|dimension| *dimension != wanted) {
+        Some(other) => Err(unit_fault("y-unit", wanted, other)),
+        None => Ok(()),
+    }
+}
+
+/// One of a unit that an axis is drawn in.
+pub(crate) fn axis_unit(key: &str, unit: &str) -> Result<Quantity, Fault> {
+    Quantity::of_unit(1.0, unit)
+        .ok_or_else(|| Fault::at(&[key], Problem::Value(format!("there is no unit `{unit}`"))))
+}

@@ -1,0 +1,126 @@
+//! Endpoints that belong to no protocol: what a scenario needs around those that do.
+
+use manyflow_core::{Action, Channel, Endpoint, Event, Packet, Time};
+
+/// An endpoint that ends at a given time.
+pub(crate) struct Until<E> {
+    endpoint: E,
+    stop: Time,
+    /// What it does at the end; afterwards its last actions are still taken.
+    end: fn(&mut E),
+    ended: bool,
+}
+
+impl<E: Endpoint> Until<E> {
+    pub(crate) fn new(endpoint: E, stop: Time, end: fn(&mut E)) -> Until<E> {
+        Until {
+            endpoint,
+            stop,
+            end,
+            ended: false,
+        }
+    }
+}
+
+impl<E: Endpoint> Endpoint for Until<E> {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        if !self.ended {
+            self.endpoint.handle_packet(now, packet);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.ended {
+            return;
+        }
+        if now < self.stop {
+            self.endpoint.handle_timeout(now);
+        } else {
+            (self.end)(&mut self.endpoint);
+            self.ended = true;
+        }
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        self.endpoint.poll_action(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let own = (!self.ended).then_some(self.stop)?;
+        Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.endpoint.poll_event()
+    }
+}
+
+/// Joins all channels of a session and keeps them: it sees what the sender sends.
+pub(crate) struct Listener {
+    session: u32,
+    channels: u32,
+    start: Time,
+    joined: u32,
+}
+
+impl Listener {
+    pub(crate) fn new(session: u32, channels: u32, start: Time) -> Listener {
+        Listener {
+            session,
+            channels,
+            start,
+            joined: 0,
+        }
+    }
+}
+
+impl Endpoint for Listener {
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        if now < self.start || self.joined == self.channels {
+            return None;
+        }
+        let channel = Channel {
+            session: self.session,
+            number: self.joined as u16,
+        };
+        self.joined += 1;
+        Some(Action::Join(channel))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        (self.joined < self.channels).then_some(self.start)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manyflow_core::time::seconds;
+
+    #[test]
+    fn a_listener_joins_every_channel_once() {
+        let start = Time::ZERO + seconds(1.0);
+        let mut listener = Listener::new(7, 3, start);
+        assert_eq!(listener.poll_action(Time::ZERO), None);
+        assert_eq!(listener.poll_timeout(), Some(start));
+        let joined = std::iter::from_fn(|| listener.poll_action(start)).count();
+        assert_eq!((joined, listener.poll_timeout()), (3, None));
+    }
+
+    #[test]
+    fn nothing_happens_after_the_end() {
+        let stop = Time::ZERO + seconds(2.0);
+        let mut until = Until::new(Listener::new(7, 3, Time::ZERO), stop, |_| {});
+        assert_eq!(until.poll_timeout(), Some(Time::ZERO));
+        until.handle_timeout(stop);
+        assert_eq!(until.poll_timeout(), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! What formulas can call: arithmetic, statistics over seeds, and the papers' equations.
+
+use std::ops::RangeInclusive;
+
+use manyflow_core::estimate::tcp_equation;
+
+use super::Samples;
+use super::evaluate::broadcast;
+use crate::scenario::error::Fault;
+use crate::scenario::quantity::Dimension;
+
+/// A function that formulas can call.
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is called and what it gives, for errors and for the manual.
+    pub usage: &'static str,
+    pub(super) arguments: RangeInclusive<usize>,
+    body: fn(&[Samples]) -> Result<Samples, Fault>,
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+const fn function(
+    name: &'static str,
+    usage: &'static str,
+    arguments: RangeInclusive<usize>,
+    body: fn(&[Samples]) -> Result<Samples, Fault>,
+) -> Function {
+    Function {
+        name,
+        usage,
+        arguments,
+        body,
+    }
+}
+
+/// All of them.
+pub static FUNCTIONS: &[Function] = &[
+    function("mean", "mean(x), over the seeds", 1..=1, |a| {
+        statistic(a, mean)
+    }),
+    function("median", "median(x), over the seeds", 1..=1, |a| {
+        statistic(a, |x| quantile(x, 0.5))
+    }),
+    function(
+        "spread",
+        "spread(x), the standard deviation over the seeds",
+        1..=1,
+        |a| statistic(a, spread),
+    ),
+    function(
+        "quantile",
+        "quantile(x, q), over the seeds, q from 0 to 1",
+        2..=2,
+        quantile_of,
+    ),
+    function(
+        "min",
+        "min(x) over the seeds, or min(a, b, ...)",
+        1..=9,
+        |a| extreme(a, f64::min),
+    ),
+    function(
+        "max",
+        "max(x) over the seeds, or max(a, b, ...)",
+        1..=9,
+        |a| extreme(a, f64::max),
+    ),
+    function("abs", "abs(x), the magnitude", 1..=1, |a| {
+        Ok(mapped(&a[0], a[0].dimension, f64::abs))
+    }),
+    function("sqrt", "sqrt(x) of a bare number", 1..=1, |a| {
+        numbers("sqrt", a)?;
+        Ok(mapped(&a[0], Dimension::NUMBER, f64::sqrt))
+    }),
+    function("log2", "log2(x) of a bare number", 1..=1, |a| {
+        numbers("log2", a)?;
+        Ok(mapped(&a[0], Dimension::NUMBER, libm::log2))
+    }),
+    function(
+        "ceil",
+        "ceil(x), the next whole number (of seconds, bits, packets) above",
+        1..=1,
+        |a| Ok(mapped(&a[0], a[0].dimension, f64::ceil)),
+    ),
+    function(
+        "tcp_rate",
+        "tcp_rate(rtt, p), in packets/s: the TCP equation, RFC 3738 section 3.2.2.3, Eqs. (1) and (6) of the WEBRC paper",
+        2..=2,
+        tcp_rate,
+    ),
+    function(
+        "loss_event_probability",
+        "loss_event_probability(p), from the packet loss probability: Eq. (8) of the WEBRC paper",
+        1..=1,
+        |a| {
+            numbers("loss_event_probability", a)?;
+            Ok(mapped(&a[0], Dimension::NUMBER, |p| {
+                p / (1.0 + (1.5 * p).sqrt())
+            }))
+        },
+    ),
+    function(
+        "webrc_mean_factor",
+        "webrc_mean_factor(P), mean over peak of WEBRC's rate: (1-P)/ln(1/P), Eq. (7) of the WEBRC paper",
+        1..=1,
+        |a| {
+            numbers("webrc_mean_factor", a)?;
+            Ok(mapped(&a[0], Dimension::NUMBER, |p| {
+                (1.0 - p) / -libm::log(p)
+            }))
+        },
+    ),
+];
+
+impl Function {
+    pub(super) fn call(&self, arguments: &[Samples]) -> Result<Samples, Fault> {
+        (self.body)(arguments)
+    }
+}
+
+fn numbers(name: &str, arguments: &[Samples]) -> Result<(), Fault> {
+    let bare = arguments.iter().all(|a| a.dimension == Dimension::NUMBER);
+    let refuse = || Fault::value(format!("{name} takes a number without unit"));
+    bare.then_some(()).ok_or_else(refuse)
+}
+
+fn mapped(samples: &Samples, dimension: Dimension, operation: impl Fn(f64) -> f64) -> Samples {
+    let values = samples
+        .values
+        .iter()
+        .map(|&value| operation(value))
+        .collect();
+    Samples { values, dimension }
+}
+
+fn statistic(arguments: &[Samples], of: impl Fn(&[f64]) -> f64) -> Result<Samples, Fault> {
+    let values = vec![of(&arguments[0].values)];
+    let dimension = arguments[0].dimension;
+    Ok(Samples { values, dimension })
+}
+
+fn quantile_of(arguments: &[Samples]) -> Result<Samples, Fault> {
+    numbers("the second argument of quantile", &arguments[1..])?;
+    let q = mean(&arguments[1].values);
+    match (0.0..=1.0).contains(&q) {
+        true => statistic(&arguments[..1], |x| quantile(x, q)),
+        false => Err(Fault::value(
+            "the second argument of quantile is from 0 to 1",
+        )),
+    }
+}
+
+fn extreme(arguments: &[Samples], choose: fn(f64, f64) -> f64) -> Result<Samples, Fault> {
+    if let [only] = arguments {
+        let chosen = only.values.iter().copied().reduce(choose);
+        return statistic(arguments, |_| chosen.unwrap_or(f64::NAN));
+    }
+    let mut result = arguments[0].clone();
+    for next in &arguments[1..] {
+        if next.dimension != result.dimension {
+            return Err(Fault::value(
+                "min and max compare quantities of the same unit",
+            ));
+        }
+        result.values = broadcast(&result, next, choose);
+    }
+    Ok(result)
+}
+
+fn tcp_rate(arguments: &[Samples]) -> Result<Samples, Fault> {
+    if arguments[0].dimension != Dimension::TIME {
+        return Err(Fault::value("tcp_rate takes a time and a probability"));
+    }
+    numbers("the second argument of tcp_rate", &arguments[1..])?;
+    let values = broadcast(
+        &arguments[0],
+        &arguments[1],
+        tcp_equation::rate_packets_per_s,
+    );
+    let dimension = Dimension::PACKET_RATE;
+    Ok(Samples { values, dimension })
+}
+
+/// The mean; NaN of nothing.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The sample standard deviation; 0 of a single value.
+pub(crate) fn spread(values: &[f64]) -> f64 {
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let center = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+    (squares / (values.len() - 1) as f64).sqrt()
+}
+
+/// The quantile `q` (0 to 1), between two values linearly; NaN of nothing.
+pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = q * sorted.len().saturating_sub(1) as f64;
+    let below = place.floor() as usize;
+    match (sorted.get(below), sorted.get(below + 1)) {
+        (Some(a), Some(b)) => a + (b - a) * (place - below as f64),
+        (Some(a), None) => *a,
+        _ => f64::NAN,
+    }
+}

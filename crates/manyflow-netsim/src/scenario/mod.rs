@@ -1,0 +1,51 @@
+//! Scenario files: what runs, what varies, what is measured and what has to come out. `docs/scenarios.md` is the manual.
+//!
+//! ```text
+//!   file --tree.rs--> tree with places --[fast], [sweep]--> a tree for each cell --de.rs--> Schema --topology.rs, build.rs--> Network
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `tree.rs`, `de.rs` | TOML with places, and its way through serde into the schema |
+//! | `schema.rs`, `links.rs`, `protocols.rs`, `observables.rs`, `entries.rs` | the tables and their keys |
+//! | `expression/`, `quantity.rs` | formulas over quantities with units |
+//! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
+//! | `topology.rs`, `sessions.rs` | generators: nodes, links and receivers written out |
+//! | `build.rs`, `devices.rs` | a cell made into a network |
+//! | `observe.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
+//! | `run.rs` | all runs, on several threads |
+//! | `check.rs` | what can only be checked on the whole: names, paths, units |
+
+mod build;
+mod cells;
+mod check;
+mod de;
+mod devices;
+mod entries;
+mod error;
+mod expression;
+pub mod links;
+mod observables;
+mod observe;
+pub mod protocols;
+mod quantity;
+mod run;
+mod scalars;
+pub mod schema;
+mod sessions;
+mod topology;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use cells::{Axis, Cell, Scenario};
+pub(crate) use error::Fault;
+pub use error::{Problem, ScenarioError};
+pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
+pub(crate) use expression::{mean, quantile, spread};
+pub use observables::{Combination, Observable, Statistic, Subject};
+pub use observe::Series;
+pub use quantity::{Dimension, Quantity, short};
+pub use run::{FailedRun, Job, Outcome, Run};
+pub use topology::{Direction, Topology};

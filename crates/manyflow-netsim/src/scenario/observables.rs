@@ -1,0 +1,244 @@
+//! What can be observed in a run, and how it becomes a number.
+
+use serde::Deserialize;
+
+use super::quantity::Dimension;
+use super::schema::MeasureTable;
+
+/// What is observed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observable {
+    /// What a receiver receives, whole packets counted.
+    ReceivedRate,
+    /// Packets that a receiver received.
+    ReceivedPackets,
+    /// The rate that an endpoint aims at.
+    TargetRate,
+    /// The rate at which packets arrive as the receiver itself averages it.
+    ReportedRate,
+    /// The round-trip time as an endpoint averages it.
+    Rtt,
+    /// Each measurement of the round-trip time.
+    RttSample,
+    /// The loss event probability as an endpoint estimates it.
+    LossProbability,
+    /// Loss events that an endpoint counts.
+    LossEvents,
+    /// The congestion window of TCP's sender.
+    Cwnd,
+    /// Retransmission time-outs of TCP's sender.
+    Timeouts,
+    /// Channels joined.
+    Joins,
+    /// Channels that are joined at a time.
+    Channels,
+    /// What a link delivers.
+    LinkRate,
+    /// What a link delivers, over its rate.
+    Utilisation,
+    /// Packets that a link delivered.
+    DeliveredPackets,
+    /// Packets that a link's queue dropped.
+    Drops,
+    /// Packets that a link lost on the wire.
+    Losses,
+    /// Packets that a link's queue marked.
+    Marks,
+    /// Packets that wait at a link.
+    Queue,
+    /// What a link delivers on each multicast channel.
+    ChannelRate,
+}
+
+/// Whether an observable belongs to a receiver or to a link.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A session's endpoints.
+    Endpoint,
+    /// A link.
+    Link,
+}
+
+impl Observable {
+    /// Whether it belongs to a receiver or to a link.
+    pub fn subject(self) -> Subject {
+        match self {
+            Observable::LinkRate
+            | Observable::Utilisation
+            | Observable::DeliveredPackets
+            | Observable::Drops
+            | Observable::Losses
+            | Observable::Marks
+            | Observable::Queue
+            | Observable::ChannelRate => Subject::Link,
+            _ => Subject::Endpoint,
+        }
+    }
+
+    /// Its unit.
+    pub fn dimension(self) -> Dimension {
+        match self {
+            Observable::ReceivedRate
+            | Observable::TargetRate
+            | Observable::ReportedRate
+            | Observable::LinkRate
+            | Observable::ChannelRate => Dimension::RATE,
+            Observable::Rtt | Observable::RttSample => Dimension::TIME,
+            Observable::ReceivedPackets
+            | Observable::DeliveredPackets
+            | Observable::Drops
+            | Observable::Losses
+            | Observable::Marks
+            | Observable::Cwnd
+            | Observable::Queue => Dimension::PACKETS,
+            _ => Dimension::NUMBER,
+        }
+    }
+
+    /// Whether its values count something in each interval, so that their sum has a meaning.
+    pub fn is_count(self) -> bool {
+        matches!(
+            self,
+            Observable::ReceivedPackets
+                | Observable::DeliveredPackets
+                | Observable::Drops
+                | Observable::Losses
+                | Observable::Marks
+                | Observable::Joins
+                | Observable::LossEvents
+                | Observable::Timeouts
+        )
+    }
+
+    /// Whether its values stand at the times of events, instead of intervals.
+    pub fn is_event(self) -> bool {
+        matches!(
+            self,
+            Observable::TargetRate
+                | Observable::ReportedRate
+                | Observable::Rtt
+                | Observable::RttSample
+                | Observable::LossProbability
+                | Observable::Cwnd
+                | Observable::Channels
+        )
+    }
+
+    /// What it is called on an axis.
+    pub fn label(self) -> &'static str {
+        match self {
+            Observable::ReceivedRate => "received rate",
+            Observable::ReceivedPackets => "received packets",
+            Observable::TargetRate => "target rate",
+            Observable::ReportedRate => "rate as the receiver sees it",
+            Observable::Rtt => "round-trip time, averaged",
+            Observable::RttSample => "round-trip time, each",
+            Observable::LossProbability => "loss event probability",
+            Observable::LossEvents => "loss events",
+            Observable::Cwnd => "congestion window",
+            Observable::Timeouts => "retransmission time-outs",
+            Observable::Joins => "joins",
+            Observable::Channels => "channels joined",
+            Observable::LinkRate => "rate",
+            Observable::Utilisation => "utilisation",
+            Observable::DeliveredPackets => "packets delivered",
+            Observable::Drops => "packets dropped",
+            Observable::Losses => "packets lost",
+            Observable::Marks => "packets marked",
+            Observable::Queue => "queue",
+            Observable::ChannelRate => "rate",
+        }
+    }
+}
+
+/// How values over time become one number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistic {
+    /// Their mean.
+    Mean,
+    /// Their sum: how many in all.
+    Total,
+    /// Their median.
+    Median,
+    /// A quantile.
+    Quantile,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// The last.
+    Last,
+    /// Their standard deviation.
+    Spread,
+    /// Their standard deviation over their mean.
+    Variation,
+    /// The time from the beginning of the window until the level is first reached, from whichever side.
+    TimeToReach,
+    /// The longest time without anything.
+    LongestSilence,
+}
+
+impl Statistic {
+    /// The unit of the result.
+    pub fn dimension(self, of: Dimension) -> Dimension {
+        match self {
+            Statistic::Variation => Dimension::NUMBER,
+            Statistic::TimeToReach | Statistic::LongestSilence => Dimension::TIME,
+            _ => of,
+        }
+    }
+}
+
+/// How the numbers of several receivers or links become one.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Combination {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Their median.
+    Median,
+    /// Their standard deviation over their mean.
+    Variation,
+    /// Jain's fairness index.
+    Jain,
+}
+
+impl Combination {
+    /// The unit of the result.
+    pub fn dimension(self, of: Dimension) -> Dimension {
+        match self {
+            Combination::Variation | Combination::Jain => Dimension::NUMBER,
+            _ => of,
+        }
+    }
+}
+
+impl MeasureTable {
+    /// The unit of its number; that of a formula is not known here.
+    pub(crate) fn dimension(&self) -> Dimension {
+        let Some(what) = self.what else {
+            return Dimension::NUMBER;
+        };
+        let statistic = self.statistic_or_default(what);
+        self.combine
+            .dimension(statistic.dimension(what.dimension()))
+    }
+
+    /// How its values over time become one number: counts by their sum, others by their mean, unless it says otherwise.
+    pub(crate) fn statistic_or_default(&self, what: Observable) -> Statistic {
+        let default = match what.is_count() {
+            true => Statistic::Total,
+            false => Statistic::Mean,
+        };
+        self.statistic.unwrap_or(default)
+    }
+}

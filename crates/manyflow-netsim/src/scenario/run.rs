@@ -1,0 +1,169 @@
+//! Running a scenario: every seed of every cell, spread over threads. Each run is a pure function of scenario and seed,
+//! and the results stand in the order of cells and seeds, whichever thread was faster.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use super::build::World;
+use super::cells::{Cell, Scenario};
+use super::error::{Fault, ScenarioError};
+use super::observe::{Recorder, Series};
+use super::scalars::scalar;
+
+/// What a run gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its cell.
+    pub cell: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// The number of each measure of the scenario; NaN where nothing was observed, and for formulas.
+    pub measures: Vec<f64>,
+    /// For each plot over time the series of each of its lines; empty in runs that no plot shows.
+    pub series: Vec<Vec<Vec<Series>>>,
+    /// Packets that all links delivered: the work of the run.
+    pub transmissions: u64,
+}
+
+/// A run that failed, alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cell {cell}, seed {seed}: {message}; to see it again: {replay}")]
+pub struct FailedRun {
+    /// Its cell.
+    pub cell: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// What went wrong.
+    pub message: String,
+    /// The command that runs it again.
+    pub replay: String,
+}
+
+/// One run of a cell of a scenario.
+pub type Outcome = Result<Run, FailedRun>;
+
+/// A run to be made.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The cell.
+    pub cell: usize,
+    /// The seed.
+    pub seed: u64,
+    /// Whether it is the first, second, ... of its cell.
+    pub place: u32,
+}
+
+impl Scenario {
+    /// All runs of the scenario, in their order.
+    ///
+    /// # Errors
+    /// None after the scenario was parsed.
+    pub fn jobs(&self) -> Result<Vec<Job>, ScenarioError> {
+        let mut jobs = Vec::new();
+        for cell in 0..self.cells() {
+            let run = self.cell(cell)?.schema.run;
+            let first = u64::from(run.first_seed.get());
+            jobs.extend((0..run.seeds.get()).map(|place| Job {
+                cell,
+                seed: first + u64::from(place),
+                place,
+            }));
+        }
+        Ok(jobs)
+    }
+
+    /// Makes these runs on so many threads; `progress` hears of each as it ends, with the number of those still to come.
+    pub fn run(
+        &self,
+        jobs: &[Job],
+        threads: usize,
+        progress: &mut dyn FnMut(&Outcome, usize),
+    ) -> Vec<Outcome> {
+        let next = AtomicUsize::new(0);
+        let (told, heard) = mpsc::channel();
+        let mut outcomes = vec![None; jobs.len()];
+        std::thread::scope(|scope| {
+            for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+                let (told, next) = (told.clone(), &next);
+                scope.spawn(move || {
+                    let take = || next.fetch_add(1, Ordering::Relaxed);
+                    while let (index, Some(job)) = pair(take(), jobs) {
+                        told.send((index, self.run_one(*job)))
+                            .expect("whoever listens does so until all threads have ended");
+                    }
+                });
+            }
+            drop(told);
+            for (left, (index, outcome)) in (0..jobs.len()).rev().zip(heard) {
+                progress(&outcome, left);
+                outcomes[index] = Some(outcome);
+            }
+        });
+        let done = |outcome: Option<Outcome>| outcome.expect("every job was done");
+        outcomes.into_iter().map(done).collect()
+    }
+
+    /// Makes one run; a panic or an imbalance of packets fails it alone.
+    pub fn run_one(&self, job: Job) -> Outcome {
+        let failed = |message: String| FailedRun {
+            cell: job.cell,
+            seed: job.seed,
+            message,
+            replay: self.replay(job),
+        };
+        let run = || -> Result<Run, String> {
+            let cell = self.cell(job.cell).map_err(|error| error.to_string())?;
+            simulate(&cell, job).map_err(|fault| fault.to_string())
+        };
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outcome) => outcome.map_err(failed),
+            Err(panic) => Err(failed(panic_message(&*panic))),
+        }
+    }
+
+    /// The command that makes a run again.
+    fn replay(&self, job: Job) -> String {
+        let fast = if self.is_fast() { " --fast" } else { "" };
+        format!(
+            "manyflow sim {}{fast} --cell {} --seed {}",
+            self.file(),
+            job.cell,
+            job.seed
+        )
+    }
+}
+
+fn pair(index: usize, jobs: &[Job]) -> (usize, Option<&Job>) {
+    (index, jobs.get(index))
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the simulator panicked: {}", text.unwrap_or_default())
+}
+
+fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
+    let mut world = World::new(cell, job.seed)?;
+    let mut recorder = Recorder::new(cell, &mut world)?;
+    recorder.run(&mut world.network, cell.schema.run.duration.time());
+    world.network.check_accounting().map_err(Fault::value)?;
+    let measures = cell.schema.measure.iter();
+    let measures = measures.map(|measure| scalar(measure, cell, &world, &recorder));
+    let bin = cell.schema.run.bin;
+    let mut series = Vec::new();
+    for plot in &cell.schema.plots {
+        let lines = plot.series.iter().filter(|_| job.place < plot.seeds.get());
+        let recorded = lines
+            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0));
+        series.push(recorded.collect());
+    }
+    Ok(Run {
+        cell: job.cell,
+        seed: job.seed,
+        measures: measures.collect::<Result<_, _>>()?,
+        series,
+        transmissions: world.network.transmissions(),
+    })
+}

@@ -1,0 +1,235 @@
+//! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
+
+use super::check::REPETITIONS_MAX;
+use super::error::{Fault, Problem};
+use super::protocols::Protocol;
+use super::quantity::Seconds;
+use super::schema::{ReceiverTable, Schema, SessionTable, Start};
+use super::topology::Topology;
+
+/// All sessions of a scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions(pub(crate) Vec<Session>);
+
+/// A session.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) name: String,
+    /// Its table in the schema.
+    pub(crate) table: usize,
+    key: String,
+    pub(crate) sender: u32,
+    pub(crate) receivers: Vec<Receiver>,
+}
+
+/// A receiver of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub(crate) node: u32,
+    pub(crate) stays: Vec<Stay>,
+    pub(crate) whole_session: bool,
+}
+
+/// A time for which a receiver is there.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Stay {
+    pub(crate) start: Start,
+    pub(crate) stop: Option<Seconds>,
+}
+
+impl Session {
+    pub(crate) fn fault(&self, key: &str, problem: Problem) -> Fault {
+        Fault::at(&["sessions", &self.key, key], problem)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Sessions, Fault> {
+        let mut sessions: Vec<Session> = Vec::new();
+        for (index, table) in schema.sessions.iter().enumerate() {
+            protocol(table).map_err(|fault| fault.within(&table.name).within("sessions"))?;
+            let count = table.count.map_or(1, |count| count.get());
+            for number in 0..count.min(REPETITIONS_MAX) {
+                let session = Session::new(schema, index, number, topology)?;
+                if sessions.len() < 1000 && sessions.iter().any(|s| s.name == session.name) {
+                    let message = format!("there are two sessions called `{}`", session.name);
+                    return Err(session.fault("name", Problem::Value(message)));
+                }
+                sessions.push(session);
+            }
+        }
+        Ok(Sessions(sessions))
+    }
+
+    /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
+    pub(crate) fn receivers_named(
+        &self,
+        name: &str,
+        topology: &Topology,
+    ) -> Result<Vec<(usize, usize)>, Problem> {
+        let (session, node) = match name.split_once('/') {
+            Some((session, node)) => (session, Some(node)),
+            None => (name, None),
+        };
+        let known = self.0.iter().map(|session| session.name.as_str());
+        let found = self.0.iter().position(|s| s.name == session);
+        let index = found.ok_or_else(|| Problem::unknown("session", session, known))?;
+        let nodes = node.map(|node| topology.nodes_named(node)).transpose()?;
+        let wanted = |node: &u32| nodes.is_none_or(|nodes| nodes.contains(node));
+        let receivers = self.0[index].receivers.iter().enumerate();
+        let chosen: Vec<_> = receivers
+            .filter(|(_, receiver)| wanted(&receiver.node))
+            .map(|(receiver, _)| (index, receiver))
+            .collect();
+        match chosen.is_empty() {
+            true => Err(Problem::Value(format!("`{session}` has no receiver there"))),
+            false => Ok(chosen),
+        }
+    }
+}
+
+impl Session {
+    fn new(
+        schema: &Schema,
+        table_index: usize,
+        number: u32,
+        topology: &Topology,
+    ) -> Result<Session, Fault> {
+        let table = &schema.sessions[table_index];
+        let mut session = Session {
+            name: numbered(&table.name, number),
+            table: table_index,
+            key: table.name.clone(),
+            sender: 0,
+            receivers: Vec::new(),
+        };
+        let sender = topology.nodes_named(&numbered(&table.sender, number));
+        match sender.map_err(|problem| session.fault("sender", problem))? {
+            [node] => session.sender = *node,
+            _ => {
+                let message = format!("`{}` is a group: a session has one sender", table.sender);
+                return Err(session.fault("sender", Problem::Value(message)));
+            }
+        }
+        for entry in &table.receivers {
+            let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
+            let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
+            let stays = stays(&entry.0, schema.run.duration)
+                .map_err(|message| session.fault("receivers", Problem::Value(message)))?;
+            let receivers = nodes.iter().map(|&node| Receiver {
+                node,
+                stays: stays.clone(),
+                whole_session: entry.0.whole_session,
+            });
+            session.receivers.extend(receivers);
+        }
+        Ok(session)
+    }
+}
+
+/// `{i}` and `{i+1}` in a name, for the session of this number.
+fn numbered(name: &str, number: u32) -> String {
+    let mut rest = name;
+    let mut result = String::new();
+    while let Some((before, after)) = rest.split_once("{i") {
+        let Some((offset, behind)) = after.split_once('}') else {
+            break;
+        };
+        let offset: u32 = offset.trim_start_matches('+').parse().unwrap_or(0);
+        result.push_str(before);
+        result.push_str(&(number.saturating_add(offset)).to_string());
+        rest = behind;
+    }
+    result + rest
+}
+
+/// When a receiver is there: once, or again and again.
+fn stays(table: &ReceiverTable, duration: Seconds) -> Result<Vec<Stay>, String> {
+    let first = Stay {
+        start: table.start,
+        stop: table.stop,
+    };
+    let Some(stop) = table.stop else {
+        return match table.every {
+            Some(_) => Err("`every` takes a `stop`".to_owned()),
+            None => Ok(vec![first]),
+        };
+    };
+    if stop <= table.start.to {
+        return Err("it leaves before it has come".to_owned());
+    }
+    let Some(every) = table.every else {
+        return Ok(vec![first]);
+    };
+    if every.0 <= stop.0 - table.start.from.0 {
+        return Err("it comes again before it has left".to_owned());
+    }
+    let count = ((duration.0 - table.start.from.0) / every.0).ceil();
+    if count > f64::from(REPETITIONS_MAX) {
+        return Err(format!("it comes more than {REPETITIONS_MAX} times"));
+    }
+    let later = |time: Seconds, index: f64| Seconds(time.0 + index * every.0);
+    let stay = |index: u32| Stay {
+        start: Start {
+            from: later(table.start.from, f64::from(index)),
+            to: later(table.start.to, f64::from(index)),
+        },
+        stop: Some(later(stop, f64::from(index))),
+    };
+    Ok((0..count as u32).map(stay).collect())
+}
+
+/// Whether the protocol has the table that it needs, with parameters that fit together.
+fn protocol(table: &SessionTable) -> Result<(), Fault> {
+    let missing = |key: &str| {
+        let message = format!("the table `{key}` is missing: its parameters");
+        Fault::value(message)
+    };
+    match table.protocol {
+        Protocol::Webrc => {
+            let webrc = table.webrc.as_ref().ok_or_else(|| missing("webrc"))?;
+            webrc.check().map_err(|fault| fault.within("webrc"))
+        }
+        Protocol::Tcp => table.tcp.check().map_err(|fault| fault.within("tcp")),
+        Protocol::Cbr => match &table.cbr {
+            Some(cbr) => cbr.check().map_err(|fault| fault.within("cbr")),
+            None => Err(missing("cbr")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_the_number_of_their_session() {
+        assert_eq!(numbered("R-{i+2}", 5), "R-7");
+        assert_eq!(numbered("{i}-{i}", 5), "5-5");
+        assert_eq!(numbered("plain {i", 5), "plain {i");
+    }
+
+    #[test]
+    fn a_receiver_comes_again_and_again() {
+        let table = ReceiverTable {
+            start: Start {
+                from: Seconds(10.0),
+                to: Seconds(10.0),
+            },
+            stop: Some(Seconds(20.0)),
+            every: Some(Seconds(30.0)),
+            ..ReceiverTable::default()
+        };
+        let starts: Vec<f64> = stays(&table, Seconds(100.0))
+            .unwrap()
+            .iter()
+            .map(|stay| stay.start.from.0)
+            .collect();
+        assert_eq!(starts, [10.0, 40.0, 70.0]);
+        let overlapping = ReceiverTable {
+            every: Some(Seconds(5.0)),
+            ..table
+        };
+        assert!(stays(&overlapping, Seconds(100.0)).is_err());
+    }
+}

@@ -1,0 +1,428 @@
+//! Tests of reading and checking scenarios.
+
+use super::topology::Topology;
+use super::*;
+
+const SOUND: &str = r#"title = "Two receivers"
+[run]
+duration = "100 s"
+seeds = 2
+[parameters]
+rtt = "100 ms"
+p = "1 %"
+[nodes]
+names = ["S", "r"]
+groups = { R = 2 }
+[[links]]
+name = "bottleneck"
+between = ["S", "r"]
+rate = "1 Mbit/s"
+delay = "rtt / 2"
+queue = "10 packets"
+loss = "p"
+[[links]]
+between = ["r", "R"]
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "S"
+receivers = ["R"]
+webrc.session-rate = "2 Mbit/s"
+[[at]]
+time = "50 s"
+link = "bottleneck"
+set.rate = "500 kbit/s"
+[sweep]
+p = ["1 %", "2 %", "3 %"]
+links.bottleneck.rate = ["1 Mbit/s", "2 Mbit/s"]
+[[measure]]
+name = "rate"
+what = "received-rate"
+of = "webrc"
+[[plots]]
+name = "rate"
+title = "Rate"
+x = "p"
+points = ["rate"]
+[[expect]]
+what = "it receives"
+value = "mean(rate)"
+at-least = "100 kbit/s"
+source = "a test"
+fast.at-least = "50 kbit/s"
+[fast]
+run.seeds = 1
+sweep.p = ["1 %"]
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse("scenarios/two.toml", text, false)
+}
+
+/// The message where one line of the sound scenario is another one.
+fn error_of(line: &str, other: &str) -> String {
+    assert!(SOUND.contains(line), "the scenario has no line {line}");
+    let text = SOUND.replacen(line, other, 1);
+    match parse(&text) {
+        Ok(_) => panic!("accepted {other}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_sound_scenario_is_read() {
+    let scenario = parse(SOUND).unwrap();
+    assert_eq!((scenario.id(), scenario.cells()), ("two", 6));
+    let keys: Vec<&str> = scenario
+        .axes()
+        .iter()
+        .map(|axis| axis.key.as_str())
+        .collect();
+    assert_eq!(keys, ["p", "links.bottleneck.rate"]);
+    let cell = scenario.cell(5).unwrap();
+    assert_eq!(cell.labels, ["3 %", "2 Mbit/s"]);
+    let link = cell.schema.links[0].properties();
+    assert_eq!(link.loss.unwrap().0, 0.03);
+    assert_eq!(link.delay.unwrap().0, 0.05);
+    assert_eq!(link.rate.unwrap().0, 2e6);
+}
+
+#[test]
+fn the_fast_form_overrides_keys() {
+    let scenario = Scenario::parse("two.toml", SOUND, true).unwrap();
+    assert_eq!(scenario.cells(), 2);
+    assert_eq!(scenario.cell(0).unwrap().schema.run.seeds.get(), 1);
+    let wrong = SOUND.replace("run.seeds = 1", "run.seedz = 1");
+    let error = Scenario::parse("two.toml", &wrong, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("two.toml:49: `run.seedz`: there is no key `seedz`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn errors_name_file_line_and_key() {
+    let mut wrong = Vec::new();
+    for (line, other, expected) in [
+        (
+            "seeds = 2",
+            "seed = 2",
+            "two.toml:4: `run.seed`: there is no key `seed`; did you mean `seeds`?",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "dely = \"1 ms\"",
+            "two.toml:15: `links.bottleneck.dely`: there is no key `dely`; did you mean `delay`?",
+        ),
+        (
+            "[[at]]",
+            "[[att]]",
+            "two.toml:26: `att`: there is no key `att`; did you mean `at`?",
+        ),
+        (
+            "links.bottleneck.rate = [\"1 Mbit/s\", \"2 Mbit/s\"]",
+            "links.bottleneck.rate = [\"1 Mbit/s\", \"1 ms\"]",
+            "two.toml:32: `links.bottleneck.rate`: this is in s, where a rate such as `3.2 Mbit/s` is expected",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "delay = \"3 Mbit/s\"",
+            "two.toml:15: `links.bottleneck.delay`: this is in bit/s, where a time such as `50 ms` is expected",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "delay = \"50\"",
+            "two.toml:15: `links.bottleneck.delay`: this is a bare number, where a time such as `50 ms` is expected",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "delay = \"-5 ms\"",
+            "two.toml:15: `links.bottleneck.delay`: -0.005 is negative, where a time such as `50 ms` is expected",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "delay = \"50 msec\"",
+            "two.toml:15: `links.bottleneck.delay`: `50 msec` cannot be read: there is no unit `msec`",
+        ),
+        (
+            "delay = \"rtt / 2\"",
+            "delay = \"rt / 2\"",
+            "two.toml:15: `links.bottleneck.delay`: there is no name `rt`; did you mean `rtt`?",
+        ),
+        (
+            "queue = \"10 packets\"",
+            "queue = \"10 ms\"",
+            "two.toml:16: `links.bottleneck.queue`: this is in s, where a queue such as `40 packets`, `64 kB`",
+        ),
+        (
+            "p = [\"1 %\", \"2 %\", \"3 %\"]",
+            "p = [\"1 %\", \"200 %\"]",
+            "two.toml:17: `links.bottleneck.loss`: 2 is out of range, where a probability such as `1 %` or 0.01 is expected",
+        ),
+        (
+            "p = [\"1 %\", \"2 %\", \"3 %\"]",
+            "q = [1]",
+            "two.toml:31: `sweep.q`: there is no parameter `q`",
+        ),
+        (
+            "p = [\"1 %\", \"2 %\", \"3 %\"]",
+            "p = 3",
+            "two.toml:31: `sweep.p`: a sweep takes a list of values",
+        ),
+        (
+            "links.bottleneck.rate = [",
+            "links.bottle.rate = [",
+            "two.toml:32: `links`: there is no entry `bottle`",
+        ),
+        (
+            "between = [\"S\", \"r\"]",
+            "between = [\"S\", \"q\"]",
+            "two.toml:13: `links.bottleneck.between`: there is no node `q`",
+        ),
+        (
+            "between = [\"S\", \"r\"]",
+            "",
+            "two.toml:11: `links.bottleneck`: a link takes one of `between`, `chain` and `all-of`",
+        ),
+        (
+            "between = [\"r\", \"R\"]",
+            "between = [\"r\", \"R-0\"]",
+            "two.toml:24: `sessions.webrc.receivers`: no links lead from `S` to `R-1` and back",
+        ),
+        (
+            "sender = \"S\"",
+            "sender = \"R\"",
+            "two.toml:23: `sessions.webrc.sender`: `R` is a group: a session has one sender",
+        ),
+        (
+            "receivers = [\"R\"]",
+            "receivers = [\"Q\"]",
+            "two.toml:24: `sessions.webrc.receivers`: there is no node `Q`",
+        ),
+        (
+            "protocol = \"webrc\"",
+            "protocol = \"wbrc\"",
+            "two.toml:22: `sessions.webrc.protocol`: there is no choice `wbrc`; did you mean `webrc`?",
+        ),
+        (
+            "webrc.session-rate = \"2 Mbit/s\"",
+            "webrc.session-rate = \"2 kbit/s\"",
+            "two.toml:25: `sessions.webrc.webrc`: a session of 2 kbit/s is too slow",
+        ),
+        (
+            "webrc.session-rate = \"2 Mbit/s\"",
+            "",
+            "two.toml:20: `sessions.webrc`: the table `webrc` is missing",
+        ),
+        (
+            "link = \"bottleneck\"",
+            "link = \"neck\"",
+            "two.toml:28: `at.0.link`: there is no link `neck`",
+        ),
+        (
+            "time = \"50 s\"",
+            "time = \"50 s\"\nevery = \"1 us\"",
+            "two.toml:28: `at.0.every`: this makes more than 100000 changes",
+        ),
+        (
+            "seeds = 2",
+            "seeds = 0",
+            "two.toml:4: `run.seeds`: no seeds, no runs: take at least 1",
+        ),
+        (
+            "seeds = 2",
+            "seeds = 50_000",
+            "`sweep`: this makes 300000 runs; at most 100000 are possible",
+        ),
+        (
+            "duration = \"100 s\"",
+            "duration = \"0 s\"",
+            "two.toml:3: `run.duration`: a run lasts longer than 0 s",
+        ),
+        (
+            "duration = \"100 s\"",
+            "",
+            "two.toml:2: `run`: the key `duration` is missing",
+        ),
+        (
+            "what = \"received-rate\"",
+            "what = \"recieved-rate\"",
+            "two.toml:35: `measure.rate.what`: there is no choice `recieved-rate`; did you mean `received-rate`?",
+        ),
+        (
+            "of = \"webrc\"",
+            "of = \"webrc/S\"",
+            "two.toml:36: `measure.rate.of`: `webrc` has no receiver there",
+        ),
+        (
+            "of = \"webrc\"",
+            "of = \"tcp\"",
+            "two.toml:36: `measure.rate.of`: there is no session `tcp`",
+        ),
+        (
+            "points = [\"rate\"]",
+            "points = [\"rat\"]",
+            "two.toml:41: `plots.rate.points`: there is no measure `rat`; did you mean `rate`?",
+        ),
+        (
+            "x = \"p\"",
+            "x = \"rtt\"",
+            "two.toml:40: `plots.rate.x`: there is no axis of the sweep `rtt`; known are `p`, `links.bottleneck.rate`",
+        ),
+        (
+            "at-least = \"100 kbit/s\"",
+            "at-least = \"100 ms\"",
+            "two.toml:45: `expect.0.at-least`: this is in s, where a quantity in bit/s is expected",
+        ),
+        (
+            "at-least = \"100 kbit/s\"",
+            "",
+            "two.toml:42: `expect.0`: an expectation takes `at-least`, `at-most` or both",
+        ),
+        (
+            "value = \"mean(rate)\"",
+            "value = \"mean(rate\"",
+            "two.toml:44: `expect.0.value`: `mean(rate` cannot be read: a `)` is missing",
+        ),
+        (
+            "value = \"mean(rate)\"",
+            "value = \"rate + rtt\"",
+            "two.toml:44: `expect.0.value`: cannot add",
+        ),
+        ("title = ", "title ", "two.toml:1: "),
+    ] {
+        let error = error_of(line, other);
+        if !error.contains(expected) {
+            wrong.push(format!("{other}\n  gave {error}\n  not  {expected}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn topology(nodes: &str, links: &str) -> Result<Topology, String> {
+    let text = format!("title = \"t\"\n[run]\nduration = \"1 s\"\n[nodes]\n{nodes}\n{links}");
+    let scenario = parse(&text).map_err(|error| error.to_string())?;
+    Ok(Topology::new(&scenario.cell(0).unwrap().schema).unwrap())
+}
+
+#[test]
+fn generators_make_what_they_say() {
+    for (nodes, links, counts) in [
+        (
+            "names = [\"A\", \"B\", \"C\"]",
+            "[[links]]\nchain = [\"A\", \"B\", \"C\"]",
+            (3, 4),
+        ),
+        ("groups = { H = 6 }", "[[links]]\nchain = [\"H\"]", (6, 10)),
+        (
+            "names = [\"hub\"]\ngroups = { H = 9 }",
+            "[[links]]\nbetween = [\"hub\", \"H\"]",
+            (10, 18),
+        ),
+        (
+            "names = [\"hub\"]\ngroups = { H = 9 }",
+            "[[links]]\nbetween = [\"hub\", \"H\"]\none-way = true",
+            (10, 9),
+        ),
+        (
+            "trees.T = { depth = 4, children = 2 }",
+            "[[links]]\nall-of = \"T\"",
+            (31, 60),
+        ),
+        (
+            "trees.T = { depth = 2, children = 10 }",
+            "[[links]]\nall-of = \"T\"",
+            (111, 220),
+        ),
+        (
+            "random.G = { nodes = 20, links = 40 }",
+            "[[links]]\nall-of = \"G\"",
+            (20, 80),
+        ),
+        (
+            "names = [\"l\", \"r\"]\ngroups = { A = 3, B = 3 }",
+            "[[links]]\nbetween = [\"A\", \"l\"]\n[[links]]\nbetween = [\"l\", \"r\"]\n[[links]]\nbetween = [\"r\", \"B\"]",
+            (8, 14),
+        ),
+    ] {
+        let made = topology(nodes, links).unwrap();
+        assert_eq!((made.nodes.len(), made.links.len()), counts, "{nodes}");
+    }
+    for (nodes, why) in [
+        (
+            "trees.T = { depth = 60, children = 2 }",
+            "nodes: from 1 to 5000000",
+        ),
+        (
+            "random.G = { nodes = 20, links = 18 }",
+            "20 nodes are joined by 19 to 190",
+        ),
+        ("names = [\"A\", \"A\"]", "two nodes called `A`"),
+    ] {
+        let error = topology(nodes, "").unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_trees_nodes_are_numbered_row_by_row() {
+    let links = "[[links]]\nall-of = \"T\"\nrate = \"6 Mbit/s\"\ndelay = \"5 ms\"\n\
+                 [[links]]\nbetween = [\"T-1\", \"T-3\"]\nrate = \"1 Mbit/s\"";
+    let made = topology("trees.T = { depth = 4, children = 2 }", links).unwrap();
+    let leaves = made.nodes_named("T-leaves").unwrap();
+    let names: Vec<&str> = leaves
+        .iter()
+        .map(|&n| made.nodes[n as usize].as_str())
+        .collect();
+    assert_eq!((names[0], names[15]), ("T-15", "T-30"));
+    // A later entry changes what it gives, and leaves the rest.
+    let [changed] = made.links_named("T-1-T-3").unwrap() else {
+        panic!("there is one such link")
+    };
+    let config = &made.links[*changed as usize].config;
+    assert_eq!(config.rate.unwrap().bits_per_s(), 1_000_000);
+    assert_eq!(config.delay.as_millis(), 5);
+    assert_eq!(made.both_directions("T-3-T-1").unwrap().len(), 1);
+}
+
+#[test]
+fn a_random_graph_is_connected_and_the_same_again() {
+    let make = || {
+        let made = topology(
+            "random.G = { nodes = 50, links = 60, seed = 3 }",
+            "[[links]]\nall-of = \"G\"",
+        );
+        made.unwrap()
+    };
+    let made = make();
+    assert!(
+        topology::Reach::new(&made)
+            .both_ways(0)
+            .iter()
+            .all(|&reached| reached)
+    );
+    let ends = |topology: &Topology| -> Vec<(u32, u32)> {
+        topology
+            .links
+            .iter()
+            .map(|link| (link.from, link.to))
+            .collect()
+    };
+    assert_eq!(ends(&made), ends(&make()));
+}
+
+#[test]
+fn whatever_stands_in_a_file_is_an_error_and_no_panic() {
+    use proptest::prelude::*;
+    let lines: Vec<&str> = SOUND.lines().collect();
+    let count = lines.len();
+    proptest!(ProptestConfig::with_cases(300), |(drop in 0..count, from in 0..count, to in 0..count, cut in 0usize..40)| {
+        let mut mixed = lines.clone();
+        mixed.swap(from, to);
+        let shortened: String = mixed[drop].chars().take(cut).collect();
+        mixed[drop] = &shortened;
+        let _ = parse(&mixed.join("\n"));
+    });
+}
