@@ -23,25 +23,40 @@ fn main() -> ExitCode {
             },
         }
     }
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn run(file: &str, fast: bool, threads: usize) -> Result<bool, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     let scenario = Scenario::parse(file, &text, fast)?;
     let jobs = scenario.jobs()?;
-    let outcomes = scenario.run(&jobs, threads, &mut |_, left| eprint!("\r{left} runs left  "));
+    let outcomes = scenario.run(&jobs, threads, &mut |_, left| {
+        eprint!("\r{left} runs left  ")
+    });
     eprintln!();
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default())?;
     results.write(&Path::new("results").join(scenario.id()))?;
     println!("{}", results.title());
     for checked in results.expectations() {
         let paper = checked.paper.as_deref().unwrap_or("-");
-        println!("  {}: paper {paper}; ours {} ({}): {}", checked.what, checked.shown(), checked.bounds(), checked.verdict.word());
+        println!(
+            "  {}: paper {paper}; ours {} ({}): {}",
+            checked.what,
+            checked.shown(),
+            checked.bounds(),
+            checked.verdict.word()
+        );
         if !checked.note.is_empty() {
             println!("      {}", checked.note);
         }
     }
-    results.failures().iter().for_each(|failure| println!("  failed: {failure}"));
+    results
+        .failures()
+        .iter()
+        .for_each(|failure| println!("  failed: {failure}"));
     Ok(results.passed())
 }
