@@ -31,6 +31,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
+type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+
 /// What is drawn.
 pub(super) struct Chart {
     pub(super) title: String,
@@ -55,6 +57,8 @@ pub(super) enum LineStyle {
     Dashed,
     /// Points with error bars.
     Points,
+    /// The same, joined by a thin line.
+    JoinedPoints,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -104,7 +108,7 @@ impl Chart {
             .margin_top(8)
             .margin_left(10)
             .margin_bottom(6)
-            .x_label_area_size(44)
+            .x_label_area_size(40)
             .y_label_area_size(66)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         let text = |size: u32| (FONT, size).into_font().color(&INK);
@@ -121,29 +125,40 @@ impl Chart {
             .y_desc(&self.y.label)
             .draw()?;
         for line in &self.lines {
-            let color = color(line.color);
             for piece in self.pieces(line) {
-                match line.style {
-                    LineStyle::Solid => {
-                        let points = piece.iter().map(|point| (point.x, point.y));
-                        chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
-                    }
-                    LineStyle::Dashed => {
-                        let points = piece.iter().map(|point| (point.x, point.y));
-                        let style = color.stroke_width(2);
-                        chart.draw_series(DashedLineSeries::new(points, 6, 4, style))?;
-                    }
-                    LineStyle::Points => {
-                        let bars = piece.iter().filter(|point| point.error > 0.0);
-                        chart.draw_series(bars.map(|point| {
-                            let ends = [-point.error, point.error];
-                            let [low, high] = ends.map(|error| self.error_end(point, error));
-                            ErrorBar::new_vertical(point.x, low, point.y, high, color.filled(), 7)
-                        }))?;
-                        let dots = piece.iter().map(|point| (point.x, point.y));
-                        chart.draw_series(dots.map(|dot| Circle::new(dot, 3, color.filled())))?;
-                    }
+                self.draw_piece(&mut chart, line, &piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_piece<'a>(
+        &self,
+        chart: &mut Plane<'a>,
+        line: &Line,
+        piece: &[Point],
+    ) -> Result<(), Box<dyn std::error::Error + 'a>> {
+        let color = color(line.color);
+        let points = || piece.iter().map(|point| (point.x, point.y));
+        match line.style {
+            LineStyle::Solid => {
+                chart.draw_series(LineSeries::new(points(), color.stroke_width(2)))?;
+            }
+            LineStyle::Dashed => {
+                let style = color.stroke_width(2);
+                chart.draw_series(DashedLineSeries::new(points(), 6, 4, style))?;
+            }
+            LineStyle::Points | LineStyle::JoinedPoints => {
+                if line.style == LineStyle::JoinedPoints {
+                    chart.draw_series(LineSeries::new(points(), color.stroke_width(1)))?;
                 }
+                let bars = piece.iter().filter(|point| point.error > 0.0);
+                chart.draw_series(bars.map(|point| {
+                    let ends = [-point.error, point.error];
+                    let [low, high] = ends.map(|error| self.error_end(point, error));
+                    ErrorBar::new_vertical(point.x, low, point.y, high, color.filled(), 7)
+                }))?;
+                chart.draw_series(points().map(|dot| Circle::new(dot, 3, color.filled())))?;
             }
         }
         Ok(())
@@ -228,7 +243,10 @@ impl Chart {
         for (from, to) in dashes {
             root.draw(&PathElement::new(vec![(x + from, y), (x + to, y)], stroke))?;
         }
-        if entry.style == Some(LineStyle::Points) {
+        if matches!(
+            entry.style,
+            Some(LineStyle::Points | LineStyle::JoinedPoints)
+        ) {
             root.draw(&Circle::new((x + 12, y), 3, color(entry.color).filled()))?;
         }
         let text = (FONT, 13)

@@ -1,6 +1,6 @@
 //! From the results to charts: series over time, and measures over a parameter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{Axis, unit_for};
 use super::chart::{Chart, Line, LineStyle, Point};
@@ -11,6 +11,12 @@ use crate::scenario::{Dimension, Environment, Expression, Run, Series, mean, spr
 
 /// Points of a line; a longer one is drawn by the extremes of its pieces.
 const POINTS_MAX: usize = 1500;
+
+/// Series of the same kind that are named one by one.
+const NAMED_MAX: usize = 8;
+
+/// Figures over time that are drawn of a plot, one a cell: more than can be looked at are a mistake in `where`.
+const FIGURES_MAX: usize = 12;
 
 /// The color of curves that belong to no row of points.
 const GREY: usize = 6;
@@ -34,7 +40,7 @@ fn over_time(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figur
         .cells
         .iter()
         .filter(|cell| cell.meets(plot.condition.as_ref()));
-    let cells: Vec<&CellResult> = cells.collect();
+    let cells: Vec<&CellResult> = cells.take(FIGURES_MAX).collect();
     let figure = |cell: &&CellResult| {
         let runs = results
             .runs
@@ -85,9 +91,9 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     for run in shown {
         for (table, recorded) in plot.series.iter().zip(&run.series[index]) {
             let scale = table.scale.map_or(1.0, |scale| scale.0);
-            for series in recorded {
-                let mut label = label(table.label.as_deref(), series, recorded.len() > 1);
-                if several {
+            for (place, series) in recorded.iter().enumerate() {
+                let mut label = label(table.label.as_deref(), series, place, recorded.len());
+                if several && !label.is_empty() {
                     label.push_str(&format!(", seed {}", run.seed));
                 }
                 lines.push(Line {
@@ -102,15 +108,15 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     lines
 }
 
-fn label(given: Option<&str>, series: &Series, several: bool) -> String {
-    let name = match (given, series.channel) {
-        (_, Some(channel)) => return format!("channel {channel}"),
-        (Some(given), None) => given.to_owned(),
-        (None, None) => series.what.label().to_owned(),
-    };
-    match given.is_none() || several {
-        true => format!("{name}, {}", series.of),
-        false => name,
+/// What the legend calls one of several series of the same kind; where they are many, the first speaks for all.
+fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
+    let name = given.unwrap_or(series.what.label());
+    match (place, series.channel) {
+        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them"),
+        _ if count > NAMED_MAX => String::new(),
+        (_, Some(channel)) => format!("{} {channel}", given.unwrap_or("channel")),
+        (_, None) if given.is_none() || count > 1 => format!("{name}, {}", series.of),
+        (_, None) => name.to_owned(),
     }
 }
 
@@ -300,9 +306,8 @@ fn parameter_chart(plot: &PlotTable, x: &str, column: usize, rows: &Rows<'_>) ->
         }
         None => {
             let mut names: Vec<String> = all.map(|cell| cell.cell.labels[column].clone()).collect();
-            names.dedup();
-            names.sort();
-            names.dedup();
+            let mut seen = BTreeSet::new();
+            names.retain(|name| seen.insert(name.clone()));
             (Axis::named(label.to_owned(), names.clone()), names, 1.0)
         }
     };
@@ -314,7 +319,13 @@ fn parameter_chart(plot: &PlotTable, x: &str, column: usize, rows: &Rows<'_>) ->
         }
     };
     let mut lines = point_lines(plot, rows, &place);
-    lines.extend(curve_lines(plot, rows, &place));
+    let curves = curve_lines(plot, rows, &place);
+    if names.is_empty() && curves.iter().all(|curve| curve.color == GREY) {
+        lines
+            .iter_mut()
+            .for_each(|line| line.style = LineStyle::JoinedPoints);
+    }
+    lines.extend(curves);
     let first = rows.first().and_then(|(_, cells)| cells.first());
     let environment = first.map(|cell| &cell.environment);
     let dimension = environment.and_then(|environment| plot_dimension(plot, environment));
@@ -382,32 +393,33 @@ fn point_lines(plot: &PlotTable, rows: &Rows<'_>, place: &dyn Fn(&CellResult) ->
     lines
 }
 
-/// Formulas as dashed lines; of the color of the points where each row has its own.
+/// Formulas as dashed lines: grey where they are the same for all rows, otherwise of the color of each row's points.
 fn curve_lines(plot: &PlotTable, rows: &Rows<'_>, place: &dyn Fn(&CellResult) -> f64) -> Vec<Line> {
     let mut lines = Vec::new();
     for curve in &plot.curves {
-        for (number, (_, cells)) in rows.iter().enumerate() {
+        let points = |cells: &[&CellResult]| -> Vec<Point> {
+            let value = |cell: &CellResult| curve.value.evaluate(&cell.environment);
             let points = cells.iter().map(|cell| Point {
                 x: place(cell),
-                y: curve
-                    .value
-                    .evaluate(&cell.environment)
-                    .map_or(f64::NAN, |value| value.value),
+                y: value(cell).map_or(f64::NAN, |value| value.value),
                 error: 0.0,
             });
+            points.collect()
+        };
+        let mut own: Vec<Vec<Point>> = rows.iter().map(|(_, cells)| points(cells)).collect();
+        own.dedup();
+        let common = own.len() == 1;
+        for (number, points) in own.into_iter().enumerate() {
+            let label = if number == 0 {
+                curve.label.clone()
+            } else {
+                String::new()
+            };
             lines.push(Line {
-                label: if number == 0 {
-                    curve.label.clone()
-                } else {
-                    String::new()
-                },
-                color: if rows.len() > 1 && plot.points.len() == 1 {
-                    number
-                } else {
-                    GREY
-                },
+                label,
+                color: if common { GREY } else { number },
                 style: LineStyle::Dashed,
-                points: points.collect(),
+                points,
             });
         }
     }
