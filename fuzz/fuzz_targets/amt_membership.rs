@@ -33,7 +33,10 @@ fn check(datagram: &[u8]) {
 fn igmp_datagram(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut message = bytes.to_vec();
     message.get_mut(2..4)?.fill(0);
-    let checksum = Sum16BitWords::new().add_slice(&message).ones_complement().to_ne_bytes();
+    let checksum = Sum16BitWords::new()
+        .add_slice(&message)
+        .ones_complement()
+        .to_ne_bytes();
     message[2..4].copy_from_slice(&checksum);
     let mut header = Ipv4Header::new(0, 1, IpNumber::IGMP, [0; 4], [224, 0, 0, 22]).ok()?;
     header.options = [0x94, 4, 0, 0].into();

@@ -15,27 +15,52 @@ const FLOWS: u8 = 4;
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {
-    Datagram { from: u8, bytes: &'a [u8] },
+    Datagram {
+        from: u8,
+        bytes: &'a [u8],
+    },
     /// A whole handshake, with a report of the fuzzer's choice.
-    Handshake { from: u8, nonce: u32, records: Vec<(u8, u8, Vec<u8>)> },
+    Handshake {
+        from: u8,
+        nonce: u32,
+        records: Vec<(u8, u8, Vec<u8>)>,
+    },
     /// A report of any bytes under the right MAC.
-    RawReport { from: u8, report: &'a [u8] },
-    Forward { flow: u8 },
-    Wait { seconds: u16 },
+    RawReport {
+        from: u8,
+        report: &'a [u8],
+    },
+    Forward {
+        flow: u8,
+    },
+    Wait {
+        seconds: u16,
+    },
 }
 
 manyflow_fuzz::target!(|steps: Vec<Step>| {
-    let config = RelayConfig { gateways_max: 5, gateways_per_address_max: 2, joins_per_gateway_max: 3, ..Default::default() };
+    let config = RelayConfig {
+        gateways_max: 5,
+        gateways_per_address_max: 2,
+        joins_per_gateway_max: 3,
+        ..Default::default()
+    };
     let mut now = Time::ZERO;
     let mut relay = Relay::new(now, config, flows(), [1; 32]);
     for step in steps {
         match step {
             Step::Datagram { from, bytes } => drop(exchange(&mut relay, now, gateway(from), bytes)),
-            Step::Handshake { from, nonce, records } => update(&mut relay, now, from, nonce, &report(records)),
+            Step::Handshake {
+                from,
+                nonce,
+                records,
+            } => update(&mut relay, now, from, nonce, &report(records)),
             Step::RawReport { from, report } => update(&mut relay, now, from, 1, report),
             Step::Forward { flow } => {
                 let mut sent = 0;
-                relay.forward(now, (flow % FLOWS).into(), b"data", |_, _| sent += 1).expect("the flows are sound");
+                relay
+                    .forward(now, (flow % FLOWS).into(), b"data", |_, _| sent += 1)
+                    .expect("the flows are sound");
                 assert!(sent <= relay.gateways());
             }
             Step::Wait { seconds } => {
@@ -45,13 +70,19 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
             }
         }
         assert!(relay.gateways() <= 5 && relay.joins() <= relay.gateways() * 3);
-        assert!(relay.gateways() <= relay.joins(), "a gateway without joins is forgotten");
+        assert!(
+            relay.gateways() <= relay.joins(),
+            "a gateway without joins is forgotten"
+        );
     }
 });
 
 /// Flows of two sources to two groups.
 fn flows() -> Vec<Flow> {
-    let flow = |n: u8| Flow { source: ([192, 0, 2, n % 2], 4000).into(), group: ([232, 0, 0, n / 2], 5000).into() };
+    let flow = |n: u8| Flow {
+        source: ([192, 0, 2, n % 2], 4000).into(),
+        group: ([232, 0, 0, n / 2], 5000).into(),
+    };
     (0..FLOWS).map(flow).collect()
 }
 
@@ -63,15 +94,24 @@ fn exchange(relay: &mut Relay, now: Time, from: SocketAddr, bytes: &[u8]) -> Opt
     relay.handle_datagram(now, from, IpAddr::V4(Ipv4Addr::LOCALHOST), bytes);
     let reply = relay.poll_transmit()?;
     assert_eq!(reply.destination, from);
-    assert!(reply.contents.len() <= 12 + 76 + 18, "no reply is larger than an MLDv2 query");
+    assert!(
+        reply.contents.len() <= 12 + 76 + 18,
+        "no reply is larger than an MLDv2 query"
+    );
     Some(reply.contents)
 }
 
 fn update(relay: &mut Relay, now: Time, from: u8, nonce: u32, report: &[u8]) {
     let mut bytes = Vec::new();
-    Message::Request { nonce, family: Family::V4 }.encode(&mut bytes);
+    Message::Request {
+        nonce,
+        family: Family::V4,
+    }
+    .encode(&mut bytes);
     let query = exchange(relay, now, gateway(from), &bytes).expect("a request is answered");
-    let Ok(Message::MembershipQuery { mac, .. }) = Message::decode(&query) else { panic!("with a query") };
+    let Ok(Message::MembershipQuery { mac, .. }) = Message::decode(&query) else {
+        panic!("with a query")
+    };
     bytes.clear();
     Message::MembershipUpdate { mac, nonce, report }.encode(&mut bytes);
     assert_eq!(exchange(relay, now, gateway(from), &bytes), None);
@@ -83,9 +123,17 @@ fn report(records: Vec<(u8, u8, Vec<u8>)>) -> Vec<u8> {
     let record = |(kind, group, sources): (u8, u8, Vec<u8>)| GroupRecord {
         kind: kinds[usize::from(kind) % kinds.len()],
         group: IpAddr::from([232, 0, 0, group % 3]),
-        sources: sources.into_iter().take(64).map(|source| IpAddr::from([192, 0, 2, source % 3])).collect(),
+        sources: sources
+            .into_iter()
+            .take(64)
+            .map(|source| IpAddr::from([192, 0, 2, source % 3]))
+            .collect(),
     };
     let mut bytes = Vec::new();
-    Report { family: Family::V4, records: records.into_iter().take(64).map(record).collect() }.encode(&mut bytes);
+    Report {
+        family: Family::V4,
+        records: records.into_iter().take(64).map(record).collect(),
+    }
+    .encode(&mut bytes);
     bytes
 }

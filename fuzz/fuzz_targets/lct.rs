@@ -7,7 +7,11 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     if let Ok((header, rest)) = Header::decode(bytes) {
         assert!(header.cci.len() + rest.len() < bytes.len());
         for het in 0..=255 {
-            assert!(header.extension(het).is_none_or(|content| content.len() < bytes.len()));
+            assert!(
+                header
+                    .extension(het)
+                    .is_none_or(|content| content.len() < bytes.len())
+            );
         }
     }
 });

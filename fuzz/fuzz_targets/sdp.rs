@@ -6,6 +6,9 @@ use manyflow_live::sdp::SessionDescription;
 manyflow_fuzz::target!(|text: &str| {
     if let Ok(description) = SessionDescription::parse(text) {
         let text = description.to_sdp().expect("what parses is valid");
-        assert_eq!(SessionDescription::parse(&text).expect("what is written parses"), description);
+        assert_eq!(
+            SessionDescription::parse(&text).expect("what is written parses"),
+            description
+        );
     }
 });

@@ -24,7 +24,9 @@ macro_rules! target {
         fn main() {
             $crate::run(|bytes| {
                 let unstructured = $crate::arbitrary::Unstructured::new(bytes);
-                if let Ok($input) = <$type as $crate::arbitrary::Arbitrary>::arbitrary_take_rest(unstructured) {
+                if let Ok($input) =
+                    <$type as $crate::arbitrary::Arbitrary>::arbitrary_take_rest(unstructured)
+                {
                     $body
                 }
             });

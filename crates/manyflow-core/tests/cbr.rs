@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::link::{Link, LinkConfig};
+use manyflow_core::link::{Link, LinkConfig, LossModel};
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 
 #[test]
@@ -23,7 +23,7 @@ fn a_sink_counts_what_a_link_delivers_and_loses() {
     let mut source = Source::new(config, 9).unwrap();
     let mut sink = Sink::new(Some(channel), Time::ZERO, None);
     let lossy = LinkConfig {
-        loss: 0.1,
+        loss: LossModel::Bernoulli(0.1),
         delay: Duration::from_millis(20),
         jitter: Duration::from_millis(20),
         ..LinkConfig::default()

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::tcp::{TcpConfig, Variant};
 use manyflow_core::{Ecn, Endpoint, Event, Packet, Time};
 use proptest::prelude::*;
@@ -54,7 +54,10 @@ fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, Packet)>>> {
 fn a_transfer_arrives_whole_whatever_is_lost() {
     for variant in VARIANTS {
         for loss in [0.0, 0.01, 0.05, 0.2] {
-            let lossy = LinkConfig { loss, ..delay(20) };
+            let lossy = LinkConfig {
+                loss: LossModel::Bernoulli(loss),
+                ..delay(20)
+            };
             let tcp = TcpConfig {
                 transfer: Some(2000),
                 ..of(variant)
@@ -74,6 +77,28 @@ fn a_transfer_arrives_whole_whatever_is_lost() {
                 1
             );
             assert_eq!(counters.sent, 2000 + counters.retransmitted);
+        }
+    }
+}
+
+#[test]
+fn no_round_trip_sample_takes_in_the_wait_for_a_retransmission() {
+    for variant in VARIANTS {
+        for loss in [0.01, 0.2] {
+            let lossy = LinkConfig {
+                loss: LossModel::Bernoulli(loss),
+                ..delay(20)
+            };
+            let mut world = World::new(of(variant), lossy, delay(20), 7);
+            world.run_until(secs(200));
+            let samples = world.events.iter().filter_map(|(_, event)| match event {
+                Event::Rtt { sample_s, .. } => Some(*sample_s),
+                _ => None,
+            });
+            let samples: Vec<f64> = samples.collect();
+            assert!(samples.len() > 100, "{}", samples.len());
+            let longest_s = samples.into_iter().fold(0.0, f64::max);
+            assert!(longest_s < 0.0401, "{variant:?} {loss}: {longest_s}");
         }
     }
 }
@@ -115,6 +140,36 @@ fn one_loss_is_repaired_without_a_time_out() {
 }
 
 #[test]
+fn after_a_loss_the_window_is_half_and_grows_by_one_each_round_trip() {
+    let rounds_after_loss = |variant| {
+        let mut world = world(TcpConfig {
+            maximum_window: 20,
+            ..of(variant)
+        });
+        let sent = Rc::new(RefCell::new(Vec::new()));
+        let log = sent.clone();
+        world.on_data = Box::new(move |now, _| {
+            log.borrow_mut().push(now);
+            log.borrow().len() != 301
+        });
+        world.run_until(secs(8));
+        let sent = sent.take();
+        let round = |t: Time| (t - sent[300]).as_millis() / 100;
+        let in_round = |r: u128| sent[301..].iter().filter(|t| round(**t) == r).count();
+        (2..10).map(in_round).collect::<Vec<usize>>()
+    };
+    assert_eq!(
+        rounds_after_loss(Variant::Sack),
+        [10, 10, 11, 12, 13, 14, 15, 16]
+    );
+    // The receiver's window lets nothing new go in recovery, so that RFC 6582 ends it with two segments: slow start to half.
+    assert_eq!(
+        rounds_after_loss(Variant::NewReno),
+        [2, 4, 8, 10, 11, 12, 13, 14]
+    );
+}
+
+#[test]
 fn losses_of_one_window_halve_it_once() {
     for variant in [Variant::NewReno, Variant::Sack] {
         let mut world = world(TcpConfig {
@@ -134,6 +189,67 @@ fn losses_of_one_window_halve_it_once() {
         );
         assert_eq!(counters.retransmitted, 3);
     }
+}
+
+#[test]
+fn new_reno_sends_half_a_window_in_each_round_trip_of_recovery() {
+    let mut world = world(TcpConfig {
+        minimum_rto: secs(1),
+        ..of(Variant::NewReno)
+    });
+    let mut lost = vec![35, 45, 55];
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let log = sent.clone();
+    world.on_data = Box::new(move |now, packet| {
+        log.borrow_mut().push(now);
+        let place = lost.iter().position(|n| *n == segment(packet).sequence);
+        place.map(|place| lost.remove(place)).is_none()
+    });
+    world.run_until(secs(2));
+    let round = |t: &Time| t.as_nanos() / 100_000_000;
+    let in_round = |r: u64| sent.borrow().iter().filter(|t| round(t) == r).count();
+    // Found in the sixth round trip with a window of 37; each partial acknowledgement adds one (RFC 6582 section 3.2, step 3).
+    let rounds: Vec<usize> = (4..9).map(in_round).collect();
+    assert_eq!(rounds, [32, 16, 17, 18, 19]);
+    let counters = world.sender.counters();
+    assert_eq!((counters.fast_recoveries, counters.timeouts), (1, 0));
+}
+
+#[test]
+fn a_loss_of_what_recovery_sent_is_a_loss_of_the_next_window() {
+    for variant in VARIANTS {
+        let mut world = world(TcpConfig {
+            maximum_window: 20,
+            transfer: Some(1000),
+            ..of(variant)
+        });
+        lose_once(&mut world, [300, 324]);
+        world.run_until(secs(60));
+        let counters = world.sender.counters();
+        assert_eq!(
+            (counters.fast_recoveries, counters.timeouts),
+            (2, 0),
+            "{variant:?}"
+        );
+        assert_eq!(counters.retransmitted, 2);
+    }
+}
+
+#[test]
+fn the_seed_decides_when_segments_go() {
+    let sent = |seed| {
+        let tcp = TcpConfig {
+            send_jitter: Duration::from_millis(5),
+            transfer: Some(500),
+            ..of(Variant::Sack)
+        };
+        let mut world = World::new(tcp, delay(50), delay(50), seed);
+        let sent = record(&mut world);
+        world.run_until(secs(60));
+        sent.take()
+    };
+    assert_eq!(sent(1), sent(1));
+    assert_ne!(sent(1), sent(2));
 }
 
 #[test]
@@ -177,6 +293,15 @@ fn the_time_out_doubles_until_the_path_is_back() {
             gaps.windows(2).all(|w| (w[1] / w[0] - 2.0).abs() < 1e-6),
             "{gaps:?}"
         );
+        let counters = world.sender.counters();
+        assert_eq!((counters.timeout_series, counters.fast_recoveries), (1, 0));
+        // The first time-out set the threshold to half the window or more; the others left it, so slow start gets there.
+        let half = world.events.iter().find(|(time, event)| {
+            time.as_secs_f64() > *timeouts.last().unwrap()
+                && matches!(event, Event::CongestionWindow { packets } if *packets >= 5.0)
+        });
+        let took_s = half.unwrap().0.as_secs_f64() - timeouts.last().unwrap();
+        assert!(took_s < 0.35, "{took_s}");
         assert!(
             world.sender.retransmission_timeout() < secs(1),
             "ends with a sample"
@@ -243,7 +368,7 @@ fn one_connection_fills_a_bottleneck() {
 #[test]
 fn cubic_outgrows_reno_on_a_long_fat_path() {
     let fat = LinkConfig {
-        loss: 1e-5,
+        loss: LossModel::Bernoulli(1e-5),
         ..delay(50)
     };
     let delivered = |variant| {
@@ -370,7 +495,7 @@ fn jitter_delays_segments_and_keeps_their_order() {
 fn any_path() -> impl Strategy<Value = LinkConfig> {
     (0.0..0.3, 0.0..0.3, 0..100u64, 1..50u64).prop_map(
         |(loss, duplication, jitter_ms, delay_ms)| LinkConfig {
-            loss,
+            loss: LossModel::Bernoulli(loss),
             duplication,
             jitter: Duration::from_millis(jitter_ms),
             ..delay(delay_ms)

@@ -40,6 +40,22 @@ pub(crate) enum Command {
     /// Watch one sender and five receivers behind different links, here on this machine
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Run a scenario file in the simulator
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
+    /// Run figures of the papers in the simulator, and hold them against what the papers show
+    #[command(after_help = FIGURE_EXAMPLES)]
+    Figure(FigureArgs),
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// The simulator, beside ns-2 where that is installed; fails where a ratio is below its bound
+    Sim,
 }
 
 const SEND_EXAMPLES: &str = "\
@@ -158,6 +174,64 @@ pub(crate) struct DemoArgs {
     /// The seed of the file's content and of the links' faults
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  manyflow sim scenarios/webrc-4.toml
+  manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3";
+
+const FIGURE_EXAMPLES: &str = "\
+Examples:
+  manyflow figure --list
+  manyflow figure webrc-4 webrc-7
+  manyflow figure --all --fast --out results";
+
+/// Arguments of `sim`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The scenario file; docs/scenarios.md has all that can stand in it
+    pub(crate) file: PathBuf,
+    /// Only this cell of the sweep, as a failed run names it
+    #[arg(long)]
+    pub(crate) cell: Option<usize>,
+    /// Only this seed
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// Arguments of `figure`.
+#[derive(Debug, Args)]
+pub(crate) struct FigureArgs {
+    /// Which figures, by their ids
+    pub(crate) ids: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+    /// Only say which there are
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The folder of the scenario files
+    #[arg(long, default_value = "scenarios")]
+    pub(crate) scenarios: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// How scenarios are run.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Fewer seeds, shorter runs, coarser sweeps, and wider expectations
+    #[arg(long)]
+    pub(crate) fast: bool,
+    /// The folder for results: a folder for each scenario, with index.html, summary.json, CSV and SVG
+    #[arg(long, default_value = "results")]
+    pub(crate) out: PathBuf,
+    /// Threads; all cores if not given. The results are the same
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
 }
 
 /// Ready-made parameters.

@@ -6,17 +6,19 @@
     reason = "a command line prints"
 )]
 
+mod bench;
 mod cli;
 mod demo;
 mod display;
 mod parameters;
 mod recv;
 mod send;
+mod sim;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{BenchCommand, Cli, Command};
 use display::Display;
 use manyflow_live::load::LoadError;
 use manyflow_live::session::{DecoderError, ReceiveError, TransportError};
@@ -41,6 +43,9 @@ fn main() -> ExitCode {
             Command::Send(args) => send::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Demo(args) => demo::run(args, &display).await,
+            Command::Sim(args) => sim::sim(&args, &display),
+            Command::Figure(args) => sim::figure(&args, &display),
+            Command::Bench(BenchCommand::Sim) => bench::run(&display),
         }
     });
     // A thread that reads standard input would hold the runtime up.

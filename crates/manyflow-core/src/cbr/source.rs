@@ -159,7 +159,10 @@ impl Source {
         match source.config.pattern {
             Pattern::Constant => {}
             Pattern::OnOff { on, periods, .. } => source.on_left = source.period(on, periods),
-            Pattern::Poisson => source.due = source.due + source.gap(),
+            Pattern::Poisson => {
+                let first = source.gap();
+                source.due += first;
+            }
         }
         Ok(source)
     }

@@ -72,9 +72,9 @@ impl Flight {
         self.duplicates
     }
 
-    /// Whether the first segment is lost.
-    pub(super) fn first_is_lost(&self) -> bool {
-        self.marks.front() == Some(&LOST)
+    /// Whether the first segment was lost; it may have been retransmitted since.
+    pub(super) fn first_was_lost(&self) -> bool {
+        matches!(self.marks.front(), Some(&(LOST | RETRANSMITTED)))
     }
 
     /// Whether a segment waits to be retransmitted.
@@ -216,11 +216,11 @@ mod tests {
     fn three_sacked_segments_above_make_a_loss() {
         let mut flight = flight(10);
         flight.sack(&[(2, 4), NONE, NONE]);
-        assert!(!flight.first_is_lost());
+        assert!(!flight.first_was_lost());
         assert_eq!(flight.pipe(), 8);
         flight.sack(&[(7, 8), (2, 4), NONE]);
         // 0 and 1 have 2, 3 and 7 above them; 4, 5 and 6 have only 7.
-        assert!(flight.first_is_lost());
+        assert!(flight.first_was_lost());
         assert_eq!(flight.pipe(), 5);
         assert_eq!(
             [flight.retransmit(), flight.retransmit()],

@@ -5,14 +5,14 @@
 //! handshake, and sends data in one direction only.
 //!
 //! ```text
-//!                three duplicates, or three SACKed above the first
-//!          +-----------------------------------------------------> fast recovery --partial--> (repairs the next loss)
-//!          |                                                          |      |
-//!        open <------------------- all up to `recover` --------------+      | timer
-//!     (slow start, |                                                         |
-//!  cong. avoidance)+--------------------- timer --------------------------->-+
-//!          ^                                                                 v
-//!          +---------------------- all up to `recover` ---------------- after time-out (slow start, repeats what is lost)
+//!          +--------- three duplicates, or three SACKed above the first -------> fast recovery --+
+//!          |                                                                         |           |
+//!         open <---------------------- all up to `recover` -------------------------+            | timer
+//!          |  ^                                                                                  v
+//!          |  +----------------------- all up to `recover` ------------------------------- after time-out
+//!          +---------------------------------- timer --------------------------------------------^
+//!
+//!   open: slow start, congestion avoidance    fast recovery: the window stands    after time-out: slow start
 //! ```
 //!
 //! One rule decides what is sent in each phase: while the pipe, the segments thought to be in the network, is below the
@@ -32,7 +32,7 @@
 //!
 //! Deviations and choices, with their reasons:
 //!
-//! - Growth is per acknowledgement, as in ns-2 and in the models of TCP's throughput, not per acknowledged byte (RFC 3465).
+//! - Reno's growth is per acknowledgement, as in ns-2 and in the models of TCP's throughput, not per acknowledged byte (RFC 3465).
 //! - One segment per round trip is timed and none while losses are repaired (Karn's rule): no timestamps.
 //! - The timer is restarted at a fast retransmission. RFC 6582 leaves it running; with a time-out of two round trips or less
 //!   it would run out in each recovery. After the first partial acknowledgement NewReno leaves it running (the Impatient

@@ -172,3 +172,85 @@ impl Endpoint for Receiver {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands over the segments of `numbers`; returns the last acknowledgement.
+    fn take(receiver: &mut Receiver, numbers: impl IntoIterator<Item = u32>) -> Option<Segment> {
+        let mut last = None;
+        for sequence in numbers {
+            let packet = Packet {
+                destination: Destination::Endpoint(EndpointId(1)),
+                ecn: Ecn::NotCapable,
+                header: Header::Tcp(Segment {
+                    sequence,
+                    ..Segment::default()
+                }),
+                payload_bytes: 1000,
+            };
+            receiver.handle_packet(Time::ZERO, &packet);
+            last = receiver.poll_action(Time::ZERO).map(|action| match action {
+                Action::Send(Packet {
+                    header: Header::Tcp(ack),
+                    ..
+                }) => ack,
+                other => panic!("{other:?} is no acknowledgement"),
+            });
+        }
+        last
+    }
+
+    fn receiver(config: TcpConfig) -> Receiver {
+        Receiver::new(config, EndpointId(0)).unwrap()
+    }
+
+    #[test]
+    fn the_block_that_grew_last_is_reported_first() {
+        let mut receiver = receiver(TcpConfig::default());
+        // RFC 2018 section 7, case 3: every second of eight segments is lost.
+        let ack = take(&mut receiver, [0, 2, 4, 6, 8]).unwrap();
+        assert_eq!(
+            (ack.acknowledgement, ack.sack),
+            (1, [(8, 9), (6, 7), (4, 5)])
+        );
+        // Then the fourth segment comes, which joins two blocks, and the second, which reaches the first block.
+        let ack = take(&mut receiver, [3]).unwrap();
+        assert_eq!(
+            (ack.acknowledgement, ack.sack),
+            (1, [(2, 5), (8, 9), (6, 7)])
+        );
+        let ack = take(&mut receiver, [1]).unwrap();
+        assert_eq!(
+            (ack.acknowledgement, ack.sack),
+            (5, [(8, 9), (6, 7), (0, 0)])
+        );
+    }
+
+    #[test]
+    fn a_segment_beyond_the_window_is_neither_held_nor_acknowledged() {
+        let mut receiver = receiver(TcpConfig {
+            maximum_window: 10,
+            ..TcpConfig::default()
+        });
+        assert_eq!(take(&mut receiver, [10, u32::MAX]), None);
+        assert_eq!(take(&mut receiver, [9]).unwrap().sack[0], (9, 10));
+        assert_eq!(take(&mut receiver, 0..9).unwrap().acknowledgement, 10);
+    }
+
+    #[test]
+    fn only_what_is_in_order_is_acknowledged_late() {
+        let mut receiver = receiver(TcpConfig {
+            delayed_acks: true,
+            ..TcpConfig::default()
+        });
+        assert_eq!(take(&mut receiver, [0]), None);
+        assert_eq!(receiver.poll_timeout(), Some(Time::ZERO + DELAY));
+        for (number, acknowledgement) in [(1, 2), (3, 2), (2, 4), (2, 4)] {
+            let ack = take(&mut receiver, [number]).unwrap();
+            assert_eq!(ack.acknowledgement, acknowledgement, "{number}");
+        }
+        assert_eq!(receiver.duplicates(), 1);
+    }
+}

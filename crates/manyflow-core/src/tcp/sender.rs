@@ -207,9 +207,11 @@ impl Sender {
         self.recover.is_none_or(|r| self.flight.first() > r)
     }
 
+    /// What was sent during a recovery and lost is retransmitted in it, but is a loss of the next window (RFC 6675 section 5,
+    /// steps 2 and B).
     fn finds_loss(&self) -> bool {
         if self.config.variant.uses_sack() {
-            self.flight.first_is_lost()
+            self.flight.first_was_lost()
         } else {
             self.flight.duplicates() >= DUPLICATE_THRESHOLD
         }
@@ -285,7 +287,7 @@ impl Sender {
         self.recover = Some(self.flight.next());
         self.retransmit_now = false;
         self.note_reduction();
-        (self.timer, self.timed) = (None, None);
+        self.timer = None;
         self.counters.timeouts += 1;
         self.counters.timeout_series += u64::from(!again);
         self.events.push_back(Event::RetransmissionTimeout);

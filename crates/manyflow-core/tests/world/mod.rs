@@ -106,10 +106,10 @@ impl World {
             }
         }
         while let Some(mut packet) = self.link.pop_ready(now) {
-            if self.hold_time_slot {
-                if let Header::Webrc(cci) = &mut packet.header {
-                    cci.ctsi = 0;
-                }
+            if let Header::Webrc(cci) = &mut packet.header
+                && self.hold_time_slot
+            {
+                cci.ctsi = 0;
             }
             self.received_bytes += u64::from(packet.wire_bytes());
             self.receiver.handle_packet(now, &packet);

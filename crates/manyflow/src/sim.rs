@@ -1,0 +1,134 @@
+//! `manyflow sim` and `manyflow figure`: scenario files, run and held against their expectations.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
+use manyflow_netsim::scenario::{Job, Scenario};
+use serde_json::json;
+
+use crate::cli::{FigureArgs, RunArgs, SimArgs};
+use crate::display::Display;
+use crate::usage;
+
+pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
+    let scenario = read(&args.file, args.run.fast)?;
+    let mut jobs = scenario.jobs()?;
+    jobs.retain(|job| args.cell.is_none_or(|cell| job.cell == cell) && args.seed.is_none_or(|seed| job.seed == seed));
+    if jobs.is_empty() {
+        return Err(usage("the scenario has no such cell and seed"));
+    }
+    match run(&scenario, &jobs, &args.run, display)? {
+        true => Ok(()),
+        false => bail!("{}: not all expectations are met", scenario.id()),
+    }
+}
+
+pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
+    let all = list(&args.scenarios)?;
+    if args.list {
+        for path in &all {
+            let scenario = read(path, false)?;
+            let title = scenario.cell(0)?.schema.title;
+            display.say(&format!("{:<12} {title}", scenario.id()));
+            display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}));
+        }
+        return Ok(());
+    }
+    let wanted: Vec<&PathBuf> = if args.all {
+        all.iter().collect()
+    } else {
+        args.ids.iter().map(|id| find(&all, id)).collect::<Result<_>>()?
+    };
+    if wanted.is_empty() {
+        return Err(usage("which figure? Name one, or say --all; --list has them"));
+    }
+    let mut missed = Vec::new();
+    for path in wanted {
+        let scenario = read(path, args.run.fast)?;
+        if !run(&scenario, &scenario.jobs()?, &args.run, display)? {
+            missed.push(scenario.id().to_owned());
+        }
+    }
+    if missed.is_empty() { Ok(()) } else { bail!("not all expectations are met: {}", missed.join(", ")) }
+}
+
+/// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
+fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> Result<bool> {
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let bar = runs_bar(display, scenario.id(), jobs.len());
+    let outcomes = scenario.run(jobs, threads, &mut |outcome, _left| {
+        bar.inc(1);
+        if let Err(failed) = outcome {
+            tracing::error!("{failed}");
+        }
+    });
+    bar.finish_and_clear();
+    let provenance = Provenance {
+        commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
+        toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
+    };
+    let results = Results::new(scenario, jobs, &outcomes, provenance)?;
+    let folder = args.out.join(scenario.id());
+    results.write(&folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+
+    display.say(&format!("{}: {}", scenario.id(), results.title()));
+    for checked in results.expectations() {
+        tell(display, scenario.id(), checked);
+    }
+    display.say(&format!("  -> {}\n", folder.join("index.html").display()));
+    display.tell(&json!({
+        "event": "done",
+        "id": scenario.id(),
+        "passed": results.passed(),
+        "failed_runs": results.failures().len(),
+        "folder": folder.display().to_string(),
+    }));
+    Ok(results.passed())
+}
+
+fn tell(display: &Display, id: &str, checked: &Checked) {
+    let verdict = if checked.verdict == Verdict::Met { "met   " } else { "MISSED" };
+    display.say(&format!("  {verdict} {checked}"));
+    display.tell(&json!({
+        "event": "expectation",
+        "id": id,
+        "text": checked.to_string(),
+        "met": checked.verdict == Verdict::Met,
+    }));
+}
+
+fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
+    let bar = display.transfer(id.to_owned());
+    let style = ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
+    bar.set_style(style.expect("the template is ours").progress_chars("█▉▊▋▌▍▎▏ "));
+    bar.set_length(runs as u64);
+    bar
+}
+
+fn read(path: &Path, fast: bool) -> Result<Scenario> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| usage(format!("cannot read {name}: {error}")))?;
+    Scenario::parse(&name, &text, fast).map_err(|error| usage(error.to_string()))
+}
+
+/// The scenario files of a folder, in the order of their names' numbers.
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let wrong = || format!("{}: name the folder of the scenario files with --scenarios", folder.display());
+    let entries = std::fs::read_dir(folder).with_context(wrong)?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let mut files: Vec<PathBuf> =
+        paths.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    files.sort_by_key(|path| {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (group, number) = stem.split_once('-').unwrap_or((&stem, ""));
+        (group.to_owned(), number.parse::<u32>().unwrap_or(u32::MAX), number.to_owned())
+    });
+    Ok(files)
+}
+
+fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {
+    let found = all.iter().find(|path| path.file_stem().is_some_and(|stem| stem == id));
+    found.ok_or_else(|| usage(format!("there is no figure `{id}`: `manyflow figure --list` has them")))
+}
