@@ -1,5 +1,7 @@
 //! Runs to cells, cells to expectations.
 
+use std::fmt;
+
 use crate::scenario::schema::{Across, ExpectTable};
 use crate::scenario::{
     Cell, Environment, Expression, Fault, Quantity, Run, Samples, Scenario, ScenarioError, mean,
@@ -298,6 +300,25 @@ impl Checked {
         match self.percent {
             true => format!("{} %", crate::scenario::short(quantity.value * 100.0)),
             false => quantity.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Checked {
+    /// In a line: what, paper, ours, bound, and where.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.what)?;
+        if let Some(paper) = &self.paper {
+            write!(f, "paper {paper}; ")?;
+        }
+        write!(f, "ours {}", self.shown())?;
+        match self.bounds() {
+            bounds if bounds.is_empty() => {}
+            bounds => write!(f, ", wanted {bounds}")?,
+        }
+        match self.note.as_str() {
+            "" => Ok(()),
+            note => write!(f, " ({note})"),
         }
     }
 }
