@@ -133,7 +133,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
         if let Some(length) = measure.bin {
             bin(length.0, duration_s).map_err(|fault| within(fault.within("bin")))?;
         }
-        let dimension = measure_dimension(measure, names, &environment).map_err(within)?;
+        let dimension = measure_dimension(measure, cell, names, &environment).map_err(within)?;
         let values = vec![1.0];
         environment.insert(measure.name.clone(), Samples { values, dimension });
     }
@@ -142,6 +142,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
 
 fn measure_dimension(
     measure: &MeasureTable,
+    cell: &Cell,
     names: &Names<'_>,
     environment: &Environment,
 ) -> Result<Dimension, Fault> {
@@ -158,15 +159,20 @@ fn measure_dimension(
         names.check(what, of)?;
     }
     let statistic = measure.statistic_or_default(what);
-    match (statistic, &measure.level, measure.quantile) {
-        (Statistic::TimeToReach, None, _) => missing("`time-to-reach` takes a `level`"),
-        (Statistic::Quantile, _, None) => missing("`statistic = \"quantile\"` takes a `quantile`"),
-        (Statistic::TimeToReach, Some(level), _) => {
-            let given = dimension(level, environment, "level")?;
-            match given == what.dimension() {
-                true => Ok(Dimension::TIME),
-                false => Err(unit_fault("level", given, what.dimension())),
+    let timed = matches!(statistic, Statistic::TimeToRise | Statistic::TimeToFall);
+    match &measure.level {
+        None if timed => return missing("`time-to-rise` and `time-to-fall` take a `level`"),
+        Some(level) => {
+            let given = dimension(level, &cell.parameters, "level")?;
+            if given != what.dimension() {
+                return Err(unit_fault("level", given, what.dimension()));
             }
+        }
+        None => {}
+    }
+    match statistic {
+        Statistic::Quantile if measure.quantile.is_none() => {
+            missing("`statistic = \"quantile\"` takes a `quantile`")
         }
         _ => Ok(measure.dimension()),
     }

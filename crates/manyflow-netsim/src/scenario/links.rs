@@ -121,7 +121,7 @@ impl TryFrom<Quantity> for QueueSize {
 
     fn try_from(quantity: Quantity) -> Result<QueueSize, String> {
         let value = quantity.value;
-        let whole = value >= 0.0 && value <= 4e9;
+        let whole = (0.0..=4e9).contains(&value);
         match quantity.dimension {
             _ if !whole => Err(format!("{quantity} is out of range for a queue")),
             Dimension::PACKETS => Ok(QueueSize::Packets(value.round() as u32)),

@@ -38,6 +38,8 @@ mod tree;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_manual;
 
 pub use cells::{Axis, Cell, Scenario};
 pub(crate) use error::Fault;

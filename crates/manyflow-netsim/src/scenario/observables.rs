@@ -174,8 +174,10 @@ pub enum Statistic {
     Spread,
     /// Their standard deviation over their mean.
     Variation,
-    /// The time from the beginning of the window until the level is first reached, from whichever side.
-    TimeToReach,
+    /// The time from the beginning of the window until a value is at least the level.
+    TimeToRise,
+    /// The time from the beginning of the window until a value is at most the level.
+    TimeToFall,
     /// The longest time without anything.
     LongestSilence,
 }
@@ -185,7 +187,9 @@ impl Statistic {
     pub fn dimension(self, of: Dimension) -> Dimension {
         match self {
             Statistic::Variation => Dimension::NUMBER,
-            Statistic::TimeToReach | Statistic::LongestSilence => Dimension::TIME,
+            Statistic::TimeToRise | Statistic::TimeToFall | Statistic::LongestSilence => {
+                Dimension::TIME
+            }
             _ => of,
         }
     }

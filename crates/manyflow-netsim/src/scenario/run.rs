@@ -106,31 +106,31 @@ impl Scenario {
 
     /// Makes one run; a panic or an imbalance of packets fails it alone.
     pub fn run_one(&self, job: Job) -> Outcome {
-        let failed = |message: String| FailedRun {
-            cell: job.cell,
-            seed: job.seed,
-            message,
-            replay: self.replay(job),
-        };
-        let run = || -> Result<Run, String> {
+        let failed = |message| FailedRun::new(self, job, message);
+        guarded(|| {
             let cell = self.cell(job.cell).map_err(|error| error.to_string())?;
             simulate(&cell, job).map_err(|fault| fault.to_string())
-        };
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outcome) => outcome.map_err(failed),
-            Err(panic) => Err(failed(panic_message(&*panic))),
+        })
+        .map_err(failed)
+    }
+}
+
+impl FailedRun {
+    pub(crate) fn new(scenario: &Scenario, job: Job, message: String) -> FailedRun {
+        let Job { cell, seed, .. } = job;
+        FailedRun {
+            cell,
+            seed,
+            message,
+            replay: FailedRun::replay(scenario, job),
         }
     }
 
     /// The command that makes a run again.
-    fn replay(&self, job: Job) -> String {
-        let fast = if self.is_fast() { " --fast" } else { "" };
-        format!(
-            "manyflow sim {}{fast} --cell {} --seed {}",
-            self.file(),
-            job.cell,
-            job.seed
-        )
+    fn replay(scenario: &Scenario, Job { cell, seed, .. }: Job) -> String {
+        let fast = if scenario.is_fast() { " --fast" } else { "" };
+        let file = scenario.file();
+        format!("manyflow sim {file}{fast} --cell {cell} --seed {seed}")
     }
 }
 
@@ -138,10 +138,16 @@ fn pair(index: usize, jobs: &[Job]) -> (usize, Option<&Job>) {
     (index, jobs.get(index))
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the simulator panicked: {}", text.unwrap_or_default())
+/// Makes an error of a panic: a bug that one run meets must not take the others with it.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(format!(
+            "the simulator panicked: {}",
+            text.unwrap_or_default()
+        ))
+    })
 }
 
 fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
@@ -166,4 +172,21 @@ fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
         series,
         transmissions: world.network.transmissions(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_message() {
+        let none: Vec<u32> = Vec::new();
+        let outcome = guarded(|| Ok(none[3]));
+        let message = outcome.unwrap_err();
+        assert!(
+            message.contains("the len is 0 but the index is 3"),
+            "{message}"
+        );
+        assert_eq!(guarded(|| Ok(7)), Ok(7));
+    }
 }

@@ -69,21 +69,17 @@ impl Reduction {
             Statistic::Last => values.last().copied().unwrap_or(f64::NAN),
             Statistic::Spread => spread(&values),
             Statistic::Variation => spread(&values) / mean(&values),
-            Statistic::TimeToReach => self.time_to_reach(&times, &values),
+            Statistic::TimeToRise => self.time_until(&times, &values, |v, level| v >= level),
+            Statistic::TimeToFall => self.time_until(&times, &values, |v, level| v <= level),
             Statistic::LongestSilence => {
                 longest_silence(&values) * series.bin_s.unwrap_or(f64::NAN)
             }
         }
     }
 
-    /// From below or from above, whichever side the first value is on; NaN where it never does.
-    fn time_to_reach(&self, times: &[f64], values: &[f64]) -> f64 {
-        let from_below = values.first().is_some_and(|first| *first < self.level);
-        let reached = |value: &f64| match from_below {
-            true => *value >= self.level,
-            false => *value <= self.level,
-        };
-        let place = values.iter().position(reached);
+    /// NaN where it never is.
+    fn time_until(&self, times: &[f64], values: &[f64], reached: fn(f64, f64) -> bool) -> f64 {
+        let place = values.iter().position(|value| reached(*value, self.level));
         place.map_or(f64::NAN, |place| times[place] - self.from_s)
     }
 }
@@ -151,7 +147,8 @@ mod tests {
             (Statistic::Min, 1.0),
             (Statistic::Max, 6.0),
             (Statistic::Last, 6.0),
-            (Statistic::TimeToReach, 3.0),
+            (Statistic::TimeToRise, 3.0),
+            (Statistic::TimeToFall, 1.0),
         ] {
             assert_eq!(apply(statistic, &values), expected, "{statistic:?}");
         }
@@ -159,7 +156,7 @@ mod tests {
             apply(Statistic::LongestSilence, &[0.0, 1.0, 0.0, 0.0, 2.0, 0.0]),
             2.0
         );
-        assert!(apply(Statistic::TimeToReach, &[9.0, 9.0, 8.0]).is_nan());
+        assert!(apply(Statistic::TimeToFall, &[9.0, 9.0, 8.0]).is_nan());
         assert!(apply(Statistic::Mean, &[9.0]).is_nan());
     }
 

@@ -237,7 +237,7 @@ pub struct MeasureTable {
     pub statistic: Option<Statistic>,
     /// For `quantile`: which, 0 to 1.
     pub quantile: Option<Probability>,
-    /// For `time-to-reach`: the level.
+    /// For `time-to-rise` and `time-to-fall`: the level, a formula over parameters.
     pub level: Option<Expression>,
     /// How those of several receivers or links become one.
     #[serde(default)]

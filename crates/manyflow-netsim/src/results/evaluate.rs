@@ -1,0 +1,338 @@
+//! Runs to cells, cells to expectations.
+
+use std::fmt;
+
+use crate::scenario::schema::{Across, ExpectTable};
+use crate::scenario::{
+    Cell, Environment, Expression, Fault, Quantity, Run, Samples, Scenario, ScenarioError, mean,
+    quantile,
+};
+
+/// A cell of the sweep with what its runs gave.
+#[derive(Clone, Debug)]
+pub struct CellResult {
+    /// The cell.
+    pub cell: Cell,
+    /// The seeds of the runs that succeeded.
+    pub seeds: Vec<u64>,
+    /// Parameters and measures; a measure has a sample a seed, NaN where nothing was observed.
+    pub environment: Environment,
+}
+
+/// An expectation, held against the results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// What is expected.
+    pub what: String,
+    /// What came out; of an expectation on every cell the worst.
+    pub value: Option<Quantity>,
+    /// The lower bound.
+    pub at_least: Option<Quantity>,
+    /// The upper bound.
+    pub at_most: Option<Quantity>,
+    /// Whether it is met.
+    pub verdict: Verdict,
+    /// The cell that the value is of, or why there is none.
+    pub note: String,
+    /// What the paper has.
+    pub paper: Option<String>,
+    /// Where the bound comes from.
+    pub source: String,
+    /// Whether numbers are to be shown in hundredths.
+    pub percent: bool,
+}
+
+/// Whether an expectation is met.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Met,
+    /// The value is outside its bounds.
+    Missed,
+    /// There is no value.
+    NoValue,
+}
+
+impl Verdict {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::NoValue => "no value",
+        }
+    }
+}
+
+impl CellResult {
+    /// The values of the sweep's axes, named: `rtt = 100 ms, loss = 1 %`.
+    pub fn describe(&self, scenario: &Scenario) -> String {
+        let keys = scenario.axes().iter().map(|axis| &axis.key);
+        let named = keys.zip(&self.cell.labels);
+        let named: Vec<String> = named
+            .map(|(key, label)| format!("{key} = {label}"))
+            .collect();
+        named.join(", ")
+    }
+
+    /// Whether a condition holds; one that has no value does not.
+    pub(super) fn meets(&self, condition: Option<&Expression>) -> bool {
+        let Some(condition) = condition else {
+            return true;
+        };
+        let value = condition.evaluate(&self.environment);
+        value.is_ok_and(|value| value.value != 0.0)
+    }
+}
+
+/// The measures of each cell.
+pub(super) fn cells(scenario: &Scenario, runs: &[&Run]) -> Result<Vec<CellResult>, ScenarioError> {
+    let cell = |index| {
+        let cell = scenario.cell(index)?;
+        let own: Vec<&&Run> = runs.iter().filter(|run| run.cell == index).collect();
+        Ok(CellResult {
+            environment: environment(&cell, &own),
+            seeds: own.iter().map(|run| run.seed).collect(),
+            cell,
+        })
+    };
+    (0..scenario.cells()).map(cell).collect()
+}
+
+/// Measures in the order of the file, so that a formula sees those before it.
+fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
+    let mut environment = cell.parameters.clone();
+    for (index, measure) in cell.schema.measure.iter().enumerate() {
+        let samples = match &measure.value {
+            Some(formula) => formula.samples(&environment).unwrap_or_else(|_| {
+                let dimension = formula.dimension(&environment).unwrap_or_default();
+                let values = vec![f64::NAN; runs.len().max(1)];
+                Samples { values, dimension }
+            }),
+            None => {
+                let mut values: Vec<f64> = runs.iter().map(|run| run.measures[index]).collect();
+                if values.is_empty() {
+                    values.push(f64::NAN);
+                }
+                let dimension = measure.dimension();
+                Samples { values, dimension }
+            }
+        };
+        environment.insert(measure.name.clone(), samples);
+    }
+    environment
+}
+
+/// Every expectation with its verdict.
+pub(super) fn expectations(
+    scenario: &Scenario,
+    cells: &[CellResult],
+) -> Result<Vec<Checked>, ScenarioError> {
+    let schema = scenario.cell(0)?.schema;
+    let checked = |expect: &ExpectTable| {
+        let bounds = Bounds::of(expect, scenario.is_fast());
+        let chosen = cells
+            .iter()
+            .filter(|cell| cell.meets(expect.condition.as_ref()));
+        let chosen: Vec<&CellResult> = chosen.collect();
+        let outcome = judge(expect, &bounds, &chosen, scenario);
+        outcome.unwrap_or_else(|fault| without_value(expect, fault.to_string()))
+    };
+    Ok(schema.expect.iter().map(checked).collect())
+}
+
+/// The bounds that apply: those of the shortened form replace the others.
+struct Bounds<'a> {
+    at_least: Option<&'a Expression>,
+    at_most: Option<&'a Expression>,
+}
+
+impl<'a> Bounds<'a> {
+    fn of(expect: &'a ExpectTable, fast: bool) -> Bounds<'a> {
+        match expect.fast.as_ref().filter(|_| fast) {
+            Some(own) => Bounds {
+                at_least: own.at_least.as_ref(),
+                at_most: own.at_most.as_ref(),
+            },
+            None => Bounds {
+                at_least: expect.at_least.as_ref(),
+                at_most: expect.at_most.as_ref(),
+            },
+        }
+    }
+}
+
+fn judge(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    cells: &[&CellResult],
+    scenario: &Scenario,
+) -> Result<Checked, Fault> {
+    if cells.is_empty() {
+        return Err(Fault::value("no cell of the sweep meets the condition"));
+    }
+    let mut values = Vec::new();
+    for cell in cells {
+        let value = expect.value.evaluate(&cell.environment).map_err(|fault| {
+            let place = cell.describe(scenario);
+            Fault::value(format!(
+                "{}{}{place}",
+                fault.problem,
+                if place.is_empty() { "" } else { ", at " }
+            ))
+        })?;
+        values.push(value);
+    }
+    if expect.across != Across::Every {
+        let numbers: Vec<f64> = values.iter().map(|value| value.value).collect();
+        let value = across(expect, &numbers);
+        let value = Quantity { value, ..values[0] };
+        let note = match cells.len() {
+            1 => String::new(),
+            count => format!("{} of {count} cells", expect.across.word()),
+        };
+        return compare(expect, bounds, value, cells[0], note);
+    }
+    let mut worst: Option<(f64, Checked)> = None;
+    for (cell, value) in cells.iter().zip(values) {
+        let checked = compare(expect, bounds, value, cell, cell.describe(scenario))?;
+        let margin = checked.margin();
+        if worst.as_ref().is_none_or(|(least, _)| margin < *least) {
+            worst = Some((margin, checked));
+        }
+    }
+    worst
+        .map(|(_, checked)| checked)
+        .ok_or_else(|| Fault::value("nothing to compare"))
+}
+
+fn across(expect: &ExpectTable, values: &[f64]) -> f64 {
+    let extreme =
+        |choose: fn(f64, f64) -> f64| values.iter().copied().reduce(choose).unwrap_or(f64::NAN);
+    match expect.across {
+        Across::Mean | Across::Every => mean(values),
+        Across::Median => quantile(values, 0.5),
+        Across::Quantile => quantile(values, expect.quantile.map_or(0.5, |q| q.0)),
+        Across::Min => extreme(f64::min),
+        Across::Max => extreme(f64::max),
+        Across::SmallestStep => {
+            let steps = values.windows(2).map(|pair| pair[1] - pair[0]);
+            steps.reduce(f64::min).unwrap_or(f64::NAN)
+        }
+    }
+}
+
+fn compare(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    value: Quantity,
+    cell: &CellResult,
+    note: String,
+) -> Result<Checked, Fault> {
+    if !value.value.is_finite() {
+        return Err(Fault::value("the result is not a finite number"));
+    }
+    let evaluate = |bound: Option<&Expression>| {
+        bound
+            .map(|bound| bound.evaluate(&cell.environment))
+            .transpose()
+    };
+    let mut checked = Checked {
+        value: Some(value),
+        at_least: evaluate(bounds.at_least)?,
+        at_most: evaluate(bounds.at_most)?,
+        note,
+        ..without_value(expect, String::new())
+    };
+    checked.verdict = match checked.margin() >= 0.0 {
+        true => Verdict::Met,
+        false => Verdict::Missed,
+    };
+    Ok(checked)
+}
+
+fn without_value(expect: &ExpectTable, note: String) -> Checked {
+    Checked {
+        what: expect.what.clone(),
+        value: None,
+        at_least: None,
+        at_most: None,
+        verdict: Verdict::NoValue,
+        note,
+        paper: expect.paper.clone(),
+        source: expect.source.clone(),
+        percent: expect.percent,
+    }
+}
+
+impl Checked {
+    /// How far the value is inside its bounds; negative outside.
+    fn margin(&self) -> f64 {
+        let Some(value) = self.value else {
+            return f64::NEG_INFINITY;
+        };
+        let above = self
+            .at_least
+            .map_or(f64::INFINITY, |bound| value.value - bound.value);
+        let below = self
+            .at_most
+            .map_or(f64::INFINITY, |bound| bound.value - value.value);
+        above.min(below)
+    }
+
+    /// The value for people.
+    pub fn shown(&self) -> String {
+        self.value
+            .map_or("none".to_owned(), |value| self.show(value))
+    }
+
+    /// The bounds for people.
+    pub fn bounds(&self) -> String {
+        match (self.at_least, self.at_most) {
+            (Some(low), Some(high)) => format!("{} to {}", self.show(low), self.show(high)),
+            (Some(low), None) => format!("at least {}", self.show(low)),
+            (None, Some(high)) => format!("at most {}", self.show(high)),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn show(&self, quantity: Quantity) -> String {
+        match self.percent {
+            true => format!("{} %", crate::scenario::short(quantity.value * 100.0)),
+            false => quantity.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Checked {
+    /// In a line: what, paper, ours, bound, and where.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.what)?;
+        if let Some(paper) = &self.paper {
+            write!(f, "paper {paper}; ")?;
+        }
+        write!(f, "ours {}", self.shown())?;
+        match self.bounds() {
+            bounds if bounds.is_empty() => {}
+            bounds => write!(f, ", wanted {bounds}")?,
+        }
+        match self.note.as_str() {
+            "" => Ok(()),
+            note => write!(f, " ({note})"),
+        }
+    }
+}
+
+impl Across {
+    fn word(self) -> &'static str {
+        match self {
+            Across::Every => "worst",
+            Across::Mean => "mean",
+            Across::Median => "median",
+            Across::Quantile => "quantile",
+            Across::Min => "smallest",
+            Across::Max => "largest",
+            Across::SmallestStep => "smallest step",
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Tests of results: the same bytes again, and verdicts that can go both ways.
+
+use std::path::Path;
+
+use super::*;
+
+const SMALL: &str = r#"title = "Small <one>"
+about = "One & only."
+[run]
+duration = "20 s"
+seeds = 3
+[parameters]
+loss = "1 %"
+[nodes]
+names = ["S", "R"]
+[[links]]
+name = "lossy"
+between = ["S", "R"]
+delay = "20 ms"
+loss = "loss"
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "S"
+receivers = [{ node = "R", start = "uniform 0 s to 2 s" }]
+webrc.session-rate = "1 Mbit/s"
+[sweep]
+loss = ["1 %", "5 %"]
+[[measure]]
+name = "rate"
+what = "received-rate"
+of = "webrc"
+[[measure]]
+name = "twice"
+value = "2 * rate"
+[[measure]]
+name = "late"
+what = "received-rate"
+of = "webrc"
+statistic = "time-to-rise"
+level = "1 Gbit/s"
+[[plots]]
+name = "over-time"
+title = "Over time"
+series = [{ what = "received-rate", of = "webrc" }, { what = "reported-rate", of = "webrc", label = "its own view" }]
+seeds = 2
+[[plots]]
+name = "over-loss"
+title = "Over loss"
+x = "loss"
+points = ["rate"]
+[[expect]]
+what = "met"
+value = "twice / rate"
+at-least = 2
+at-most = 2
+source = "arithmetic"
+[[expect]]
+what = "missed"
+value = "rate"
+at-least = "1 Gbit/s"
+source = "nothing can"
+[[expect]]
+what = "no value"
+value = "late"
+at-least = "0 s"
+source = "it never rises so far"
+[[expect]]
+what = "no cell"
+value = "rate"
+where = "loss > 50 %"
+at-least = "0 bit/s"
+source = "there is none"
+"#;
+
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut files: Vec<(String, String)> = entries
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn written(threads: usize) -> Vec<(String, String)> {
+    let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let mut heard = Vec::new();
+    let outcomes = scenario.run(&jobs, threads, &mut |_, left| heard.push(left));
+    assert_eq!(heard, [5, 4, 3, 2, 1, 0]);
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    results.write(folder.path()).unwrap();
+    files(folder.path())
+}
+
+#[test]
+fn one_thread_and_two_give_the_same_bytes() {
+    let files = written(1);
+    assert_eq!(files, written(2));
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "index.html",
+            "measures.csv",
+            "over-loss.svg",
+            "over-time-0.svg",
+            "over-time-1.svg",
+            "over-time.csv",
+            "summary.json"
+        ]
+    );
+    let page = &files[0].1;
+    assert!(page.contains("Small &lt;one&gt;") && page.contains("One &amp; only."));
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert_eq!(files[1].1.lines().count(), 7);
+}
+
+#[test]
+fn expectations_are_met_or_missed_or_have_no_value() {
+    let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let verdicts: Vec<Verdict> = results.expectations().iter().map(|c| c.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Met,
+            Verdict::Missed,
+            Verdict::NoValue,
+            Verdict::NoValue
+        ]
+    );
+    assert!(!results.passed());
+    let missed = &results.expectations()[1];
+    assert_eq!(missed.note, "loss = 5 %", "the worst cell is named");
+    let summary: serde_json::Value = serde_json::from_str(&results.summary()).unwrap();
+    assert_eq!(summary["expectations"][1]["verdict"], "missed");
+    assert_eq!(
+        summary["cells"][1]["measures"]["late"]["samples"][0],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
+fn a_run_that_fails_fails_alone_and_says_how_to_see_it_again() {
+    let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let mut outcomes = scenario.run(&jobs[..3], 1, &mut |_, _| {});
+    let nowhere = Job {
+        cell: 1,
+        seed: 9,
+        place: 0,
+    };
+    outcomes.push(Err(FailedRun::new(
+        &scenario,
+        nowhere,
+        "it broke".to_owned(),
+    )));
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    assert!(!results.passed());
+    assert_eq!(results.expectations()[0].verdict, Verdict::NoValue);
+    let page = results.html();
+    assert!(
+        page.contains("it broke") && page.contains("manyflow sim small.toml --cell 1 --seed 9")
+    );
+    assert!(
+        results.cells()[0].environment["rate"]
+            .values
+            .iter()
+            .all(|rate| *rate > 0.0)
+    );
+}
