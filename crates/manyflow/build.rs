@@ -6,7 +6,10 @@ fn main() {
     println!("cargo:rerun-if-changed=../../.git/HEAD");
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let facts = [
-        ("MANYFLOW_COMMIT", first_line("git", &["rev-parse", "--short=12", "HEAD"])),
+        (
+            "MANYFLOW_COMMIT",
+            first_line("git", &["rev-parse", "--short=12", "HEAD"]),
+        ),
         ("MANYFLOW_TOOLCHAIN", first_line(&rustc, &["--version"])),
     ];
     for (name, value) in facts {

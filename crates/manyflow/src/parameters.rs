@@ -55,6 +55,8 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             }
             "shortfall-check" => config.shortfall_check = yes(name, value)?,
             "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
+            "leave-on-overshoot" => config.leave_on_overshoot = yes(name, value)?,
+            "equation-factor" => config.equation_factor = number(name, value)?,
             "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
             "reorder" => {
                 config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
@@ -64,7 +66,7 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
                 "--set {name}: a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
-                 shortfall-check, falling-rate-check, rtt-increase-factor, reorder, join-timeout, silence-timeout \
+                 shortfall-check, falling-rate-check, leave-on-overshoot, equation-factor, rtt-increase-factor, reorder, join-timeout, silence-timeout \
                  and slot-timeout"
             ),
         }
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
         let mut receiver = ReceiverConfig::default();
         let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
-                   shortfall-check=no falling-rate-check=no rtt-increase-factor=2 reorder=0 join-timeout=1s \
+                   shortfall-check=no falling-rate-check=no leave-on-overshoot=yes equation-factor=1.15 rtt-increase-factor=2 reorder=0 join-timeout=1s \
                    silence-timeout=5s slot-timeout=9s";
         set_receiver(
             &mut receiver,

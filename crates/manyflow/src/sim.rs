@@ -15,7 +15,10 @@ use crate::usage;
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     let scenario = read(&args.file, args.run.fast)?;
     let mut jobs = scenario.jobs()?;
-    jobs.retain(|job| args.cell.is_none_or(|cell| job.cell == cell) && args.seed.is_none_or(|seed| job.seed == seed));
+    jobs.retain(|job| {
+        args.cell.is_none_or(|cell| job.cell == cell)
+            && args.seed.is_none_or(|seed| job.seed == seed)
+    });
     if jobs.is_empty() {
         return Err(usage("the scenario has no such cell and seed"));
     }
@@ -39,10 +42,15 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let wanted: Vec<&PathBuf> = if args.all {
         all.iter().collect()
     } else {
-        args.ids.iter().map(|id| find(&all, id)).collect::<Result<_>>()?
+        args.ids
+            .iter()
+            .map(|id| find(&all, id))
+            .collect::<Result<_>>()?
     };
     if wanted.is_empty() {
-        return Err(usage("which figure? Name one, or say --all; --list has them"));
+        return Err(usage(
+            "which figure? Name one, or say --all; --list has them",
+        ));
     }
     let mut missed = Vec::new();
     for path in wanted {
@@ -51,12 +59,18 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
             missed.push(scenario.id().to_owned());
         }
     }
-    if missed.is_empty() { Ok(()) } else { bail!("not all expectations are met: {}", missed.join(", ")) }
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        bail!("not all expectations are met: {}", missed.join(", "))
+    }
 }
 
 /// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
 fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> Result<bool> {
-    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = runs_bar(display, scenario.id(), jobs.len());
     let outcomes = scenario.run(jobs, threads, &mut |outcome, _left| {
         bar.inc(1);
@@ -71,7 +85,9 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
     };
     let results = Results::new(scenario, jobs, &outcomes, provenance)?;
     let folder = args.out.join(scenario.id());
-    results.write(&folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    results
+        .write(&folder)
+        .with_context(|| format!("cannot write to {}", folder.display()))?;
 
     display.say(&format!("{}: {}", scenario.id(), results.title()));
     for checked in results.expectations() {
@@ -89,46 +105,100 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {
-    let verdict = if checked.verdict == Verdict::Met { "met   " } else { "MISSED" };
-    display.say(&format!("  {verdict} {checked}"));
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let value = or_dash(checked.value.as_ref().map(ToString::to_string));
+    let bounds = [
+        ("at least", &checked.at_least),
+        ("at most", &checked.at_most),
+    ];
+    let bounds: Vec<String> = bounds
+        .iter()
+        .filter_map(|(word, bound)| bound.as_ref().map(|bound| format!("{word} {bound}")))
+        .collect();
+    let paper = checked
+        .paper
+        .as_ref()
+        .map(|paper| format!("; paper: {paper}"))
+        .unwrap_or_default();
+    let verdict = if checked.verdict == Verdict::Met {
+        "met   "
+    } else {
+        "MISSED"
+    };
+    display.say(&format!(
+        "  {verdict} {}: {value} ({}{paper})",
+        checked.what,
+        bounds.join(", ")
+    ));
     display.tell(&json!({
         "event": "expectation",
         "id": id,
-        "text": checked.to_string(),
-        "met": checked.verdict == Verdict::Met,
+        "what": checked.what,
+        "value": checked.value.as_ref().map(|value| value.value),
+        "verdict": checked.verdict.word(),
+        "paper": checked.paper,
     }));
 }
 
 fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
     let bar = display.transfer(id.to_owned());
-    let style = ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
-    bar.set_style(style.expect("the template is ours").progress_chars("█▉▊▋▌▍▎▏ "));
+    let style =
+        ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
+    bar.set_style(
+        style
+            .expect("the template is ours")
+            .progress_chars("█▉▊▋▌▍▎▏ "),
+    );
     bar.set_length(runs as u64);
     bar
 }
 
 fn read(path: &Path, fast: bool) -> Result<Scenario> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| usage(format!("cannot read {name}: {error}")))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
     Scenario::parse(&name, &text, fast).map_err(|error| usage(error.to_string()))
 }
 
 /// The scenario files of a folder, in the order of their names' numbers.
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
-    let wrong = || format!("{}: name the folder of the scenario files with --scenarios", folder.display());
+    let wrong = || {
+        format!(
+            "{}: name the folder of the scenario files with --scenarios",
+            folder.display()
+        )
+    };
     let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    let mut files: Vec<PathBuf> =
-        paths.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    let paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    let mut files: Vec<PathBuf> = paths
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+        .collect();
     files.sort_by_key(|path| {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let (group, number) = stem.split_once('-').unwrap_or((&stem, ""));
-        (group.to_owned(), number.parse::<u32>().unwrap_or(u32::MAX), number.to_owned())
+        (
+            group.to_owned(),
+            number.parse::<u32>().unwrap_or(u32::MAX),
+            number.to_owned(),
+        )
     });
     Ok(files)
 }
 
 fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {
-    let found = all.iter().find(|path| path.file_stem().is_some_and(|stem| stem == id));
-    found.ok_or_else(|| usage(format!("there is no figure `{id}`: `manyflow figure --list` has them")))
+    let found = all
+        .iter()
+        .find(|path| path.file_stem().is_some_and(|stem| stem == id));
+    found.ok_or_else(|| {
+        usage(format!(
+            "there is no figure `{id}`: `manyflow figure --list` has them"
+        ))
+    })
 }

@@ -69,6 +69,10 @@ pub struct WebrcTable {
     pub shortfall_check: Option<bool>,
     /// Whether no wave is joined before the rate has begun to fall.
     pub falling_rate_check: Option<bool>,
+    /// Whether start-up that overshot leaves the highest wave.
+    pub leave_on_overshoot: Option<bool>,
+    /// What the equation's rate is multiplied by.
+    pub equation_factor: Option<Number>,
     /// The rise of the round-trip time that ends start-up.
     pub rtt_increase_factor: Option<Number>,
     /// Packets that must follow a gap before it counts as loss.
@@ -244,6 +248,11 @@ impl WebrcTable {
         set(&mut config.alpha, self.alpha.map(|number| number.0));
         set(&mut config.shortfall_check, self.shortfall_check);
         set(&mut config.falling_rate_check, self.falling_rate_check);
+        set(&mut config.leave_on_overshoot, self.leave_on_overshoot);
+        set(
+            &mut config.equation_factor,
+            self.equation_factor.map(|number| number.0),
+        );
         set(
             &mut config.rtt_increase_factor,
             self.rtt_increase_factor.map(|number| number.0),

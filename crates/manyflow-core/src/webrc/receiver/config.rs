@@ -29,6 +29,12 @@ pub struct ReceiverConfig {
     pub shortfall_check: bool,
     /// In normal operation, do not join before the rate has begun to fall: otherwise a queue is feeding it (section 3.2.3.6).
     pub falling_rate_check: bool,
+    /// Leave the highest wave where start-up ends because a queue is filling, instead of waiting until it has decayed. Not
+    /// in the texts: it needs leaves that take effect at once, which IGMP's need not.
+    pub leave_on_overshoot: bool,
+    /// The equation's rate is multiplied by this. 1 is the RFC's, with which the peaks follow the equation and the mean lies
+    /// below it; ln(1/P) / (1 - P), 1.15 with P = 0.75, lets the mean follow (the paper's Eq. (7)).
+    pub equation_factor: f64,
     /// The rise of the time from join to first packet that ends start-up, in units of section 3.2.2.6's threshold.
     pub rtt_increase_factor: f64,
     /// Packets, on any channel, that must follow a gap before it counts as loss.
@@ -54,6 +60,8 @@ impl Default for ReceiverConfig {
             target_rule: TargetRule::Rfc,
             shortfall_check: true,
             falling_rate_check: true,
+            leave_on_overshoot: false,
+            equation_factor: 1.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,
             join_timeout: None,
@@ -120,6 +128,7 @@ impl ReceiverConfig {
                 self.slow_start_minimum_packets_per_s
                     .is_none_or(|rate| rate > 0.0),
             ),
+            ("the equation factor", "above 0", self.equation_factor > 0.0),
             (
                 "the RTT increase factor",
                 "above 0",

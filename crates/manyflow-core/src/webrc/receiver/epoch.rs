@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Joining, Phase, Receiver, Running, TargetRule};
 use crate::endpoint::{Action, Event, SlowStartEnd};
 use crate::estimate::tcp_equation;
+use crate::packet::Channel;
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 use crate::webrc::Session;
@@ -31,11 +32,17 @@ impl Receiver {
         }
     }
 
-    /// Nothing came of the join: it is withdrawn, and ARR with it (section 3.2.3.7).
+    /// Nothing came of the join: it is withdrawn (section 3.2.3.7).
     fn on_join_timeout(&mut self) {
+        let channel = self.leave_highest_wave();
+        self.events.push_back(Event::JoinTimedOut(channel));
+    }
+
+    /// Leaves the wave that was joined last, and takes it out of ARR.
+    fn leave_highest_wave(&mut self) -> Channel {
         let session = Arc::clone(&self.session);
         let Phase::Running(running) = &mut self.phase else {
-            return;
+            unreachable!("only a running receiver has waves")
         };
         running.joining = None;
         running.rates.arr /= growth(&session, running.waves.len() as u32 - 1);
@@ -43,7 +50,7 @@ impl Receiver {
         let number = (running.ctsi + running.waves.len() as u32) % session.wave_channels();
         let channel = self.channel(number);
         self.actions.push_back(Action::Leave(channel));
-        self.events.push_back(Event::JoinTimedOut(channel));
+        channel
     }
 
     fn on_epoch(&mut self, now: Time) {
@@ -157,8 +164,31 @@ impl Receiver {
             1.0
         };
         running.slow_start_rate = minimum.max(factor * running.rates.trr);
-        running.expect_rate(running.rates.trr);
+        running.expect_rate(running.rates.trr / self.config.equation_factor);
+        if self.config.leave_on_overshoot {
+            self.leave_overshoot(why);
+        }
         self.events.push_back(Event::SlowStartEnded(why));
+    }
+
+    /// Leaves what start-up joined too much: the last wave where the rate did not follow it; where its first packet was
+    /// late, the queue was already filling, so the one before it as well.
+    fn leave_overshoot(&mut self, why: SlowStartEnd) {
+        let waves = match why {
+            SlowStartEnd::RttIncrease => 2,
+            SlowStartEnd::RateShortfall => 1,
+            SlowStartEnd::Loss | SlowStartEnd::MaximumRate => 0,
+        };
+        for _ in 0..waves {
+            let Phase::Running(running) = &self.phase else {
+                return;
+            };
+            if running.waves.is_empty() {
+                return;
+            }
+            let channel = self.leave_highest_wave();
+            self.events.push_back(Event::Left(channel));
+        }
     }
 
     /// MRR_P, in packets per second.
@@ -175,14 +205,15 @@ impl Receiver {
             return 0.0;
         };
         let trr = running.rates.trr;
+        let equation = self.config.equation_factor * running.equation_rate();
         let gamma = growth(&self.session, running.waves.len() as u32);
         let target = match (self.config.target_rule, running.in_start_up()) {
             (TargetRule::Rfc, true) => 4.0 * trr,
-            (TargetRule::Rfc, false) => running.slow_start_rate.max(running.equation_rate()),
+            (TargetRule::Rfc, false) => running.slow_start_rate.max(equation),
             (TargetRule::Paper, true) => gamma * gamma * gamma * trr,
             (TargetRule::Paper, false) => running
                 .slow_start_rate
-                .max(running.equation_rate())
+                .max(equation)
                 .min(gamma * gamma.sqrt() * trr),
         };
         target.min(self.maximum_rate())
@@ -213,7 +244,7 @@ impl Receiver {
             let epoch_s = self.config.epoch(&self.session).as_secs_f64();
             let peak = running.rates.rr_max;
             if running.rates.rr > (peak - 2.0 / epoch_s).max(self.session.decrease() * peak) {
-                running.expect_rate(after_join);
+                running.expect_rate(after_join / self.config.equation_factor);
                 return;
             }
         }

@@ -173,7 +173,8 @@ impl Receiver {
         Some(Status {
             waves: running.waves.len() as u32,
             received: rate(running.rates.trr),
-            equation: (!running.in_start_up()).then(|| rate(running.equation_rate())),
+            equation: (!running.in_start_up())
+                .then(|| rate(self.config.equation_factor * running.equation_rate())),
             rtt_s: running.rtt.average_s(),
             loss_probability: running.loss.probability(),
             packets_received: self.totals.received,
