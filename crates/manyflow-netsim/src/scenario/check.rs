@@ -1,13 +1,13 @@
 //! What can only be checked on the whole: that names are known, receivers can be reached, formulas make sense.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::{Axis, Cell};
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
 use super::quantity::{Dimension, Quantity};
-use super::schema::{ExpectTable, MeasureTable, PlotTable, Schema};
+use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::Sessions;
 use super::topology::{Reach, Topology};
 
@@ -29,7 +29,7 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     let environment = measures(cell, &names)?;
     plots(schema, axes, &names, &environment)?;
     for (index, expect) in schema.expect.iter().enumerate() {
-        expectation(expect, &environment)
+        expectation(expect, axes, &environment)
             .map_err(|fault| fault.within(&index.to_string()).within("expect"))?;
     }
     Ok(())
@@ -194,7 +194,31 @@ fn unit_fault(key: &str, given: Dimension, wanted: Dimension) -> Fault {
     Fault::at(&[key], Problem::Value(message.replace("quantity a", "")))
 }
 
-fn expectation(expect: &ExpectTable, environment: &Environment) -> Result<(), Fault> {
+/// Whether the axes of `only` and these values of them exist.
+fn only(chosen: &BTreeMap<String, Label>, axes: &[Axis]) -> Result<(), Fault> {
+    for (key, Label(label)) in chosen {
+        let keys = || axes.iter().map(|axis| axis.key.as_str());
+        let axis = axes.iter().find(|axis| axis.key == *key);
+        let Some(axis) = axis else {
+            let problem = Problem::unknown("axis of the sweep", key, keys());
+            return Err(Fault::at(&["only"], problem));
+        };
+        let labels: Vec<String> = axis.labels().collect();
+        if !labels.contains(label) {
+            let known = labels.iter().map(String::as_str);
+            let problem = Problem::unknown("value of this axis", label, known);
+            return Err(Fault::at(&["only", key], problem));
+        }
+    }
+    Ok(())
+}
+
+fn expectation(
+    expect: &ExpectTable,
+    axes: &[Axis],
+    environment: &Environment,
+) -> Result<(), Fault> {
+    only(&expect.only, axes)?;
     let wanted = dimension(&expect.value, environment, "value")?;
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
@@ -232,6 +256,7 @@ fn plots(
             let message = format!("there are two plots called `{}`", plot.name);
             return Err(within(Fault::at(&["name"], Problem::Value(message))));
         }
+        only(&plot.only, axes).map_err(within)?;
         plot_names(plot, axes, names, environment).map_err(within)?;
         plot_units(plot, environment).map_err(within)?;
     }

@@ -44,6 +44,7 @@ name = "rate"
 title = "Rate"
 x = "p"
 points = ["rate"]
+only = { p = "1 %" }
 [[expect]]
 what = "it receives"
 value = "mean(rate)"
@@ -97,13 +98,23 @@ fn the_fast_form_overrides_keys() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.starts_with("two.toml:49: `run.seedz`: there is no key `seedz`"),
+        error.starts_with("two.toml:50: `run.seedz`: there is no key `seedz`"),
         "{error}"
     );
 }
 
 /// A line of the sound scenario, another one in its place, and what the error has to say.
 const WRONG: &[(&str, &str, &str)] = &[
+    (
+        "only = { p = \"1 %\" }",
+        "only = { p = \"4 %\" }",
+        "two.toml:42: `plots.rate.only.p`: there is no value of this axis `4 %`; did you mean `1 %`?",
+    ),
+    (
+        "only = { p = \"1 %\" }",
+        "only = { q = \"4 %\" }",
+        "two.toml:42: `plots.rate.only`: there is no axis of the sweep `q`",
+    ),
     (
         "seeds = 2",
         "seed = 2",
@@ -272,22 +283,22 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "at-least = \"100 kbit/s\"",
         "at-least = \"100 ms\"",
-        "two.toml:45: `expect.0.at-least`: this is in s, where a quantity in bit/s is expected",
+        "two.toml:46: `expect.0.at-least`: this is in s, where a quantity in bit/s is expected",
     ),
     (
         "at-least = \"100 kbit/s\"",
         "",
-        "two.toml:42: `expect.0`: an expectation takes `at-least`, `at-most` or both",
+        "two.toml:43: `expect.0`: an expectation takes `at-least`, `at-most` or both",
     ),
     (
         "value = \"mean(rate)\"",
         "value = \"mean(rate\"",
-        "two.toml:44: `expect.0.value`: `mean(rate` cannot be read: a `)` is missing",
+        "two.toml:45: `expect.0.value`: `mean(rate` cannot be read: a `)` is missing",
     ),
     (
         "value = \"mean(rate)\"",
         "value = \"rate + rtt\"",
-        "two.toml:44: `expect.0.value`: cannot add",
+        "two.toml:45: `expect.0.value`: cannot add",
     ),
     ("title = ", "title ", "two.toml:1: "),
 ];

@@ -5,7 +5,7 @@ mod over_time;
 
 use super::axis::{Axis, unit_for};
 use super::chart::{Chart, Line};
-use super::{Figure, Results};
+use super::{CellResult, Figure, Results};
 use crate::scenario::schema::{LogAxes, PlotTable};
 use crate::scenario::{Dimension, Environment, Expression};
 
@@ -23,6 +23,11 @@ pub(super) fn figures(results: &Results<'_>) -> Vec<Figure> {
         None => over_time::figures(results, plot, index),
     });
     drawn.collect()
+}
+
+/// Whether a plot shows a cell.
+fn chosen(results: &Results<'_>, plot: &PlotTable, cell: &CellResult) -> bool {
+    cell.is_chosen(results.scenario, &plot.only, plot.condition.as_ref())
 }
 
 /// The picture, with what it is of among several.

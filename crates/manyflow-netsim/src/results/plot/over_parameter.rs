@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{GREY, chart_titled, with_unit, y_axis};
+use super::{GREY, chart_titled, chosen, with_unit, y_axis};
 use crate::results::axis::{Axis, unit_for};
 use crate::results::chart::{Chart, Line, LineStyle, Point};
 use crate::results::{CellResult, Figure, Results};
@@ -59,7 +59,7 @@ fn panels<'a>(results: &'a Results<'_>, plot: &PlotTable, x: &str) -> Vec<Panel<
     for cell in results
         .cells
         .iter()
-        .filter(|cell| cell.meets(plot.condition.as_ref()))
+        .filter(|cell| chosen(results, plot, cell))
     {
         let (panel, row) = (
             named(cell, &in_each),

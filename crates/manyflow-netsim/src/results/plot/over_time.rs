@@ -1,6 +1,6 @@
 //! Series against time: a figure for each cell.
 
-use super::{GREY, chart_titled, y_axis};
+use super::{GREY, chart_titled, chosen, y_axis};
 use crate::results::axis::Axis;
 use crate::results::chart::{Chart, Line, LineStyle, Point};
 use crate::results::{CellResult, Figure, Results};
@@ -21,7 +21,7 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
     let cells = results
         .cells
         .iter()
-        .filter(|cell| cell.meets(plot.condition.as_ref()));
+        .filter(|cell| chosen(results, plot, cell));
     let cells: Vec<&CellResult> = cells.take(FIGURES_MAX).collect();
     let figure = |cell: &&CellResult| {
         let runs = results
