@@ -93,6 +93,10 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
         topology
             .links_named(&change.link)
             .map_err(|problem| fault("link", problem))?;
+        if change.time > schema.run.duration {
+            let message = "this is after the end of the run".to_owned();
+            return Err(fault("time", Problem::Value(message)));
+        }
         let end = change.until.unwrap_or(schema.run.duration);
         let often = change.every.map(|every| (end.0 - change.time.0) / every.0);
         if often.is_some_and(|often| often.is_nan() || often > f64::from(REPETITIONS_MAX)) {
@@ -130,6 +134,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
             let message = format!("there is another measure or parameter `{}`", measure.name);
             return Err(within(Fault::at(&["name"], Problem::Value(message))));
         }
+        window(measure, &cell.schema).map_err(within)?;
         if let Some(length) = measure.bin {
             bin(length.0, duration_s).map_err(|fault| within(fault.within("bin")))?;
         }
@@ -138,6 +143,25 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
         environment.insert(measure.name.clone(), Samples { values, dimension });
     }
     Ok(environment)
+}
+
+/// The window begins before it ends, and ends with the run at the latest.
+fn window(measure: &MeasureTable, schema: &Schema) -> Result<(), Fault> {
+    let run = &schema.run;
+    let (from, to) = (
+        measure.from.unwrap_or(run.steady_from()),
+        measure.to.unwrap_or(run.duration),
+    );
+    let refuse = |key, message: &str| Err(Fault::at(&[key], Problem::Value(message.to_owned())));
+    match () {
+        _ if to > run.duration => refuse("to", "the window ends after the run"),
+        _ if from >= to && measure.from.is_none() => refuse(
+            "to",
+            "the window ends before the steady state begins: give a `from`",
+        ),
+        _ if from >= to => refuse("from", "the window begins after its end"),
+        _ => Ok(()),
+    }
 }
 
 fn measure_dimension(

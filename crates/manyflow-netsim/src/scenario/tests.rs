@@ -106,6 +106,26 @@ fn the_fast_form_overrides_keys() {
 /// A line of the sound scenario, another one in its place, and what the error has to say.
 const WRONG: &[(&str, &str, &str)] = &[
     (
+        "time = \"50 s\"",
+        "time = \"50 min\"",
+        "two.toml:27: `at.0.time`: this is after the end of the run",
+    ),
+    (
+        "of = \"webrc\"",
+        "of = \"webrc\"\nto = \"200 s\"",
+        "two.toml:37: `measure.rate.to`: the window ends after the run",
+    ),
+    (
+        "of = \"webrc\"",
+        "of = \"webrc\"\nfrom = \"200 s\"",
+        "two.toml:37: `measure.rate.from`: the window begins after its end",
+    ),
+    (
+        "of = \"webrc\"",
+        "of = \"webrc\"\nto = \"20 s\"",
+        "two.toml:37: `measure.rate.to`: the window ends before the steady state begins",
+    ),
+    (
         "only = { p = \"1 %\" }",
         "only = { p = \"4 %\" }",
         "two.toml:42: `plots.rate.only.p`: there is no value of this axis `4 %`; did you mean `1 %`?",
