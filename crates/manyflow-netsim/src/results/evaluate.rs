@@ -1,7 +1,6 @@
 //! Runs to cells, cells to expectations.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::scenario::schema::{Across, ExpectTable, Label};
 use crate::scenario::{
@@ -310,25 +309,6 @@ impl Checked {
         match self.percent {
             true => format!("{} %", crate::scenario::short(quantity.value * 100.0)),
             false => quantity.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Checked {
-    /// In a line: what, paper, ours, bound, and where.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.what)?;
-        if let Some(paper) = &self.paper {
-            write!(f, "paper {paper}; ")?;
-        }
-        write!(f, "ours {}", self.shown())?;
-        match self.bounds() {
-            bounds if bounds.is_empty() => {}
-            bounds => write!(f, ", wanted {bounds}")?,
-        }
-        match self.note.as_str() {
-            "" => Ok(()),
-            note => write!(f, " ({note})"),
         }
     }
 }
