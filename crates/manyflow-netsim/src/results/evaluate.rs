@@ -1,8 +1,8 @@
 //! Runs to cells, cells to expectations.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use crate::scenario::schema::{Across, ExpectTable};
+use crate::scenario::schema::{Across, ExpectTable, Label};
 use crate::scenario::{
     Cell, Environment, Expression, Fault, Quantity, Run, Samples, Scenario, ScenarioError, mean,
     quantile,
@@ -75,13 +75,22 @@ impl CellResult {
         named.join(", ")
     }
 
-    /// Whether a condition holds; one that has no value does not.
-    pub(super) fn meets(&self, condition: Option<&Expression>) -> bool {
-        let Some(condition) = condition else {
-            return true;
+    /// Whether it has the values of `only`, and the condition holds; one that has no value does not.
+    pub(super) fn is_chosen(
+        &self,
+        scenario: &Scenario,
+        only: &BTreeMap<String, Label>,
+        condition: Option<&Expression>,
+    ) -> bool {
+        let labels = || scenario.axes().iter().zip(&self.cell.labels);
+        let has = |(key, Label(wanted)): (&String, &Label)| {
+            labels().any(|(axis, label)| axis.key == *key && label == wanted)
         };
-        let value = condition.evaluate(&self.environment);
-        value.is_ok_and(|value| value.value != 0.0)
+        let holds = |condition: &Expression| {
+            let value = condition.evaluate(&self.environment);
+            value.is_ok_and(|value| value.value != 0.0)
+        };
+        only.iter().all(has) && condition.is_none_or(holds)
     }
 }
 
@@ -133,7 +142,7 @@ pub(super) fn expectations(
         let bounds = Bounds::of(expect, scenario.is_fast());
         let chosen = cells
             .iter()
-            .filter(|cell| cell.meets(expect.condition.as_ref()));
+            .filter(|cell| cell.is_chosen(scenario, &expect.only, expect.condition.as_ref()));
         let chosen: Vec<&CellResult> = chosen.collect();
         let outcome = judge(expect, &bounds, &chosen, scenario);
         outcome.unwrap_or_else(|fault| without_value(expect, fault.to_string()))
@@ -169,7 +178,7 @@ fn judge(
     scenario: &Scenario,
 ) -> Result<Checked, Fault> {
     if cells.is_empty() {
-        return Err(Fault::value("no cell of the sweep meets the condition"));
+        return Err(Fault::value("no cell of the sweep is chosen"));
     }
     let mut values = Vec::new();
     for cell in cells {
@@ -300,25 +309,6 @@ impl Checked {
         match self.percent {
             true => format!("{} %", crate::scenario::short(quantity.value * 100.0)),
             false => quantity.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Checked {
-    /// In a line: what, paper, ours, bound, and where.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.what)?;
-        if let Some(paper) = &self.paper {
-            write!(f, "paper {paper}; ")?;
-        }
-        write!(f, "ours {}", self.shown())?;
-        match self.bounds() {
-            bounds if bounds.is_empty() => {}
-            bounds => write!(f, ", wanted {bounds}")?,
-        }
-        match self.note.as_str() {
-            "" => Ok(()),
-            note => write!(f, " ({note})"),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | `evaluate.rs` | runs to cells, cells to expectations with verdicts |
 //! | `summary.rs` | `summary.json` |
 //! | `csv.rs` | `measures.csv` and the series of each plot |
-//! | `plot.rs`, `chart.rs`, `axis.rs` | the figures |
+//! | `plot/`, `chart.rs`, `axis.rs` | the figures |
 //! | `html.rs` | `index.html`, with all of it |
 //!
 //! The same scenario and seeds give the same bytes: no time of day and no duration stands in them.

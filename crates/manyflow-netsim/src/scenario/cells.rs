@@ -33,6 +33,13 @@ pub struct Axis {
     values: Vec<Node>,
 }
 
+impl Axis {
+    /// Its values as they stand in the file.
+    pub fn labels(&self) -> impl Iterator<Item = String> {
+        self.values.iter().map(label)
+    }
+}
+
 /// One combination of the values of all axes.
 #[derive(Clone, Debug)]
 pub struct Cell {

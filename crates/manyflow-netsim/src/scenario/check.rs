@@ -1,13 +1,13 @@
 //! What can only be checked on the whole: that names are known, receivers can be reached, formulas make sense.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::{Axis, Cell};
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
 use super::quantity::{Dimension, Quantity};
-use super::schema::{ExpectTable, MeasureTable, PlotTable, Schema};
+use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::Sessions;
 use super::topology::{Reach, Topology};
 
@@ -29,7 +29,7 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     let environment = measures(cell, &names)?;
     plots(schema, axes, &names, &environment)?;
     for (index, expect) in schema.expect.iter().enumerate() {
-        expectation(expect, &environment)
+        expectation(expect, axes, &environment)
             .map_err(|fault| fault.within(&index.to_string()).within("expect"))?;
     }
     Ok(())
@@ -93,6 +93,10 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
         topology
             .links_named(&change.link)
             .map_err(|problem| fault("link", problem))?;
+        if change.time > schema.run.duration {
+            let message = "this is after the end of the run".to_owned();
+            return Err(fault("time", Problem::Value(message)));
+        }
         let end = change.until.unwrap_or(schema.run.duration);
         let often = change.every.map(|every| (end.0 - change.time.0) / every.0);
         if often.is_some_and(|often| often.is_nan() || often > f64::from(REPETITIONS_MAX)) {
@@ -130,6 +134,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
             let message = format!("there is another measure or parameter `{}`", measure.name);
             return Err(within(Fault::at(&["name"], Problem::Value(message))));
         }
+        window(measure, &cell.schema).map_err(within)?;
         if let Some(length) = measure.bin {
             bin(length.0, duration_s).map_err(|fault| within(fault.within("bin")))?;
         }
@@ -138,6 +143,25 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
         environment.insert(measure.name.clone(), Samples { values, dimension });
     }
     Ok(environment)
+}
+
+/// The window begins before it ends, and ends with the run at the latest.
+fn window(measure: &MeasureTable, schema: &Schema) -> Result<(), Fault> {
+    let run = &schema.run;
+    let (from, to) = (
+        measure.from.unwrap_or(run.steady_from()),
+        measure.to.unwrap_or(run.duration),
+    );
+    let refuse = |key, message: &str| Err(Fault::at(&[key], Problem::Value(message.to_owned())));
+    match () {
+        _ if to > run.duration => refuse("to", "the window ends after the run"),
+        _ if from >= to && measure.from.is_none() => refuse(
+            "to",
+            "the window ends before the steady state begins: give a `from`",
+        ),
+        _ if from >= to => refuse("from", "the window begins after its end"),
+        _ => Ok(()),
+    }
 }
 
 fn measure_dimension(
@@ -194,7 +218,31 @@ fn unit_fault(key: &str, given: Dimension, wanted: Dimension) -> Fault {
     Fault::at(&[key], Problem::Value(message.replace("quantity a", "")))
 }
 
-fn expectation(expect: &ExpectTable, environment: &Environment) -> Result<(), Fault> {
+/// Whether the axes of `only` and these values of them exist.
+fn only(chosen: &BTreeMap<String, Label>, axes: &[Axis]) -> Result<(), Fault> {
+    for (key, Label(label)) in chosen {
+        let keys = || axes.iter().map(|axis| axis.key.as_str());
+        let axis = axes.iter().find(|axis| axis.key == *key);
+        let Some(axis) = axis else {
+            let problem = Problem::unknown("axis of the sweep", key, keys());
+            return Err(Fault::at(&["only"], problem));
+        };
+        let labels: Vec<String> = axis.labels().collect();
+        if !labels.contains(label) {
+            let known = labels.iter().map(String::as_str);
+            let problem = Problem::unknown("value of this axis", label, known);
+            return Err(Fault::at(&["only", key], problem));
+        }
+    }
+    Ok(())
+}
+
+fn expectation(
+    expect: &ExpectTable,
+    axes: &[Axis],
+    environment: &Environment,
+) -> Result<(), Fault> {
+    only(&expect.only, axes)?;
     let wanted = dimension(&expect.value, environment, "value")?;
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
@@ -232,6 +280,7 @@ fn plots(
             let message = format!("there are two plots called `{}`", plot.name);
             return Err(within(Fault::at(&["name"], Problem::Value(message))));
         }
+        only(&plot.only, axes).map_err(within)?;
         plot_names(plot, axes, names, environment).map_err(within)?;
         plot_units(plot, environment).map_err(within)?;
     }

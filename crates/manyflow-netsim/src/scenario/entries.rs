@@ -7,7 +7,7 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::quantity::Seconds;
-use super::schema::{OneOrMany, ReceiverEntry, ReceiverTable, Start};
+use super::schema::{Label, OneOrMany, ReceiverEntry, ReceiverTable, Start};
 
 impl<'de> Deserialize<'de> for ReceiverEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ReceiverEntry, D::Error> {
@@ -32,6 +32,36 @@ impl<'de> Deserialize<'de> for ReceiverEntry {
             }
         }
         deserializer.deserialize_any(Entry)
+    }
+}
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Label, D::Error> {
+        struct Written;
+        impl Visitor<'_> for Written {
+            type Value = Label;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, `true` or `false`")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Label, E> {
+                Ok(Label(text.to_owned()))
+            }
+
+            fn visit_bool<E: Error>(self, flag: bool) -> Result<Label, E> {
+                Ok(Label(flag.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Label, E> {
+                Ok(Label(number.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Label, E> {
+                Ok(Label(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Written)
     }
 }
 

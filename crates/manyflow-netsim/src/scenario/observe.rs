@@ -42,6 +42,21 @@ enum Place {
     Link(u32),
 }
 
+impl Key {
+    /// Values at the times of events have no intervals.
+    fn new(what: Observable, subject: Place, bin_s: f64) -> Key {
+        let bin_ns = match what.is_event() {
+            true => 0,
+            false => seconds(bin_s).as_nanos() as u64,
+        };
+        Key {
+            bin_ns,
+            what,
+            subject,
+        }
+    }
+}
+
 /// The series of a run, while they grow.
 #[derive(Default)]
 pub(crate) struct Recorder {
@@ -90,43 +105,16 @@ impl Recorder {
         of: &str,
         bin_s: f64,
     ) -> Result<(), Fault> {
-        for (name, subject) in places(world, what, of)? {
-            let bin_ns = if what.is_event() {
-                0
-            } else {
-                seconds(bin_s).as_nanos() as u64
-            };
-            let key = Key {
-                bin_ns,
-                what,
-                subject,
-            };
+        for (of, subject) in places(world, what, of)? {
+            let key = Key::new(what, subject, bin_s);
             if self.index.contains_key(&key) {
                 continue;
             }
-            let number = self.probes.len() as u32;
-            let mut member = Member::default();
-            match subject {
-                Place::Receiver(session, receiver) => {
-                    member = world.members[session][receiver].clone();
-                    for endpoint in member.receiving.iter().chain(&member.sending) {
-                        let index = endpoint.0 as usize;
-                        if self.by_endpoint.len() <= index {
-                            self.by_endpoint.resize_with(index + 1, Vec::new);
-                        }
-                        self.by_endpoint[index].push(number);
-                    }
-                }
-                Place::Link(link) if what == Observable::ChannelRate => {
-                    world.network.tap(LinkId(link));
-                    self.by_link.entry(LinkId(link)).or_default().push(number);
-                }
-                Place::Link(_) => {}
-            }
             self.index.insert(key, self.probes.len());
+            let member = self.attach(world, key);
             self.probes.push(Probe {
                 key,
-                of: name,
+                of,
                 member,
                 points: Vec::new(),
                 count: 0.0,
@@ -135,6 +123,31 @@ impl Recorder {
             });
         }
         Ok(())
+    }
+
+    /// Leads events and packets to the probe that is going to be the next.
+    fn attach(&mut self, world: &mut World, key: Key) -> Member {
+        let number = self.probes.len() as u32;
+        match key.subject {
+            Place::Receiver(session, receiver) => {
+                let member = world.members[session][receiver].clone();
+                for endpoint in member.receiving.iter().chain(&member.sending) {
+                    let index = endpoint.0 as usize;
+                    if self.by_endpoint.len() <= index {
+                        self.by_endpoint.resize_with(index + 1, Vec::new);
+                    }
+                    self.by_endpoint[index].push(number);
+                }
+                member
+            }
+            Place::Link(link) => {
+                if key.what == Observable::ChannelRate {
+                    world.network.tap(LinkId(link));
+                    self.by_link.entry(LinkId(link)).or_default().push(number);
+                }
+                Member::default()
+            }
+        }
     }
 
     /// Runs the network to its end and records.
@@ -174,16 +187,9 @@ impl Recorder {
         bin_s: f64,
     ) -> Vec<Series> {
         let places = places(world, what, of).unwrap_or_default();
-        let bin_ns = if what.is_event() {
-            0
-        } else {
-            seconds(bin_s).as_nanos() as u64
-        };
-        let keys = places.into_iter().map(|(_, subject)| Key {
-            bin_ns,
-            what,
-            subject,
-        });
+        let keys = places
+            .into_iter()
+            .map(|(_, subject)| Key::new(what, subject, bin_s));
         keys.filter_map(|key| self.index.get(&key))
             .flat_map(|&index| self.probes[index].series())
             .collect()

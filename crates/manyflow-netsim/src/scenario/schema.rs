@@ -250,6 +250,10 @@ pub struct MeasureTable {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OneOrMany(pub Vec<String>);
 
+/// A value of an axis of the sweep, as it stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label(pub String);
+
 /// `[[plots]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -272,7 +276,10 @@ pub struct PlotTable {
     /// A figure for each value of these axes; the values of the others are lines in it.
     #[serde(default)]
     pub each: OneOrMany,
-    /// Only these cells of the sweep.
+    /// Only cells with these values of axes of the sweep, as they stand there.
+    #[serde(default)]
+    pub only: BTreeMap<String, Label>,
+    /// Only cells in which this holds.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
     /// The label of the horizontal axis.
@@ -354,7 +361,10 @@ pub struct ExpectTable {
     pub across: Across,
     /// For `quantile`: which, 0 to 1.
     pub quantile: Option<Probability>,
-    /// Only these cells of the sweep.
+    /// Only cells with these values of axes of the sweep, as they stand there.
+    #[serde(default)]
+    pub only: BTreeMap<String, Label>,
+    /// Only cells in which this holds.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
     /// The lower bound.

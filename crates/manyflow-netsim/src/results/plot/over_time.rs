@@ -1,0 +1,165 @@
+//! Series against time: a figure for each cell.
+
+use super::{GREY, chart_titled, chosen, y_axis};
+use crate::results::axis::Axis;
+use crate::results::chart::{Chart, Line, LineStyle, Point};
+use crate::results::{CellResult, Figure, Results};
+use crate::scenario::schema::{LogAxes, PlotTable};
+use crate::scenario::{Dimension, Run, Series};
+
+/// Points of a line; a longer one is drawn by the extremes of its pieces.
+const POINTS_MAX: usize = 1500;
+
+/// Series of the same kind that are named one by one.
+const NAMED_MAX: usize = 8;
+
+/// Figures that are drawn of a plot: more than can be looked at are a mistake in `where`.
+const FIGURES_MAX: usize = 12;
+
+/// A figure for each cell.
+pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
+    let cells = results
+        .cells
+        .iter()
+        .filter(|cell| chosen(results, plot, cell));
+    let cells: Vec<&CellResult> = cells.take(FIGURES_MAX).collect();
+    let figure = |cell: &&CellResult| {
+        let runs = results
+            .runs
+            .iter()
+            .filter(|run| run.cell == cell.cell.index);
+        let runs: Vec<&Run> = runs.copied().collect();
+        let shown = runs
+            .iter()
+            .flat_map(|run| run.series.get(index).into_iter().flatten().flatten());
+        let lines = time_lines(&runs, plot, index);
+        let dimension = shown
+            .map(|series| series.what.dimension())
+            .next()
+            .unwrap_or_default();
+        let end = plot.to.unwrap_or(cell.cell.schema.run.duration).0;
+        let chart = time_chart(plot, cell, lines, dimension, end);
+        let several = cells.len() > 1;
+        let place = cell.describe(results.scenario);
+        Figure {
+            name: match several {
+                true => format!("{}-{}", plot.name, cell.cell.index),
+                false => plot.name.clone(),
+            },
+            title: match several {
+                true => format!("{}: {place}", plot.title),
+                false => plot.title.clone(),
+            },
+            svg: chart_titled(chart, several.then_some(place)),
+        }
+    };
+    cells.iter().map(figure).collect()
+}
+
+/// The recorded series of the runs, each with its own color and label.
+fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let shown = runs
+        .iter()
+        .filter(|run| run.series.get(index).is_some_and(|own| !own.is_empty()));
+    let several = shown.clone().count() > 1;
+    for run in shown {
+        for (table, recorded) in plot.series.iter().zip(&run.series[index]) {
+            let scale = table.scale.map_or(1.0, |scale| scale.0);
+            for (place, series) in recorded.iter().enumerate() {
+                let mut label = label(table.label.as_deref(), series, place, recorded.len());
+                if several && !label.is_empty() {
+                    label.push_str(&format!(", seed {}", run.seed));
+                }
+                lines.push(Line {
+                    label,
+                    color: lines.len(),
+                    style: LineStyle::Solid,
+                    points: time_points(series, scale, plot),
+                });
+            }
+        }
+    }
+    lines
+}
+
+/// What the legend calls one of several series of the same kind; where they are many, the first speaks for all.
+fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
+    let name = given.unwrap_or(series.what.label());
+    match (place, series.channel) {
+        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them"),
+        _ if count > NAMED_MAX => String::new(),
+        (_, Some(channel)) => format!("{} {channel}", given.unwrap_or("channel")),
+        (_, None) if given.is_none() || count > 1 => format!("{name}, {}", series.of),
+        (_, None) => name.to_owned(),
+    }
+}
+
+/// A value over an interval is drawn in its middle.
+fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
+    let shift = series.bin_s.unwrap_or(0.0) / 2.0;
+    let to = plot.to.map_or(f64::INFINITY, |to| to.0);
+    let points = series.points.iter().map(|(time, value)| Point {
+        x: time - shift,
+        y: value * scale,
+        error: 0.0,
+    });
+    let points: Vec<Point> = points
+        .filter(|point| point.x >= plot.from.0 && point.x <= to)
+        .collect();
+    thinned(points)
+}
+
+/// The lowest and the highest point of each piece, so that no peak is lost.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    if points.len() <= POINTS_MAX {
+        return points;
+    }
+    let piece = points.len().div_ceil(POINTS_MAX / 2);
+    let extremes = points.chunks(piece).flat_map(|chunk| {
+        let place = |better: fn(f64, f64) -> bool| {
+            let best = |best: usize, (i, p): (usize, &Point)| {
+                if better(p.y, chunk[best].y) { i } else { best }
+            };
+            chunk.iter().enumerate().fold(0, best)
+        };
+        let (low, high) = (place(|a, b| a < b), place(|a, b| a > b));
+        [chunk[low.min(high)], chunk[low.max(high)]]
+    });
+    extremes.collect()
+}
+
+fn time_chart(
+    plot: &PlotTable,
+    cell: &CellResult,
+    mut lines: Vec<Line>,
+    dimension: Dimension,
+    end: f64,
+) -> Chart {
+    for curve in &plot.curves {
+        let value = curve.value.evaluate(&cell.environment);
+        let y = value.map_or(f64::NAN, |value| value.value);
+        let ends = [plot.from.0, end];
+        lines.push(Line {
+            label: curve.label.clone(),
+            color: GREY,
+            style: LineStyle::Dashed,
+            points: ends.map(|x| Point { x, y, error: 0.0 }).to_vec(),
+        });
+    }
+    let what = plot.series.first().map(|series| series.what.label());
+    let y = y_axis(
+        plot,
+        &mut lines,
+        dimension,
+        what.unwrap_or_default(),
+        &cell.environment,
+    );
+    let log = matches!(plot.log, LogAxes::X | LogAxes::Xy);
+    let mut x = Axis::fitting("time (s)".to_owned(), log, [plot.from.0, end].into_iter());
+    if !log {
+        x.set_range((plot.from.0, end));
+    }
+    let title = plot.title.clone();
+    Chart { title, x, y, lines }
+}
