@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit fuzz fuzz-short
+.PHONY: help demo build test check unit figures bench fuzz fuzz-short
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,12 @@ check: ## Format and lints, warnings denied
 unit: ## Unit, property, integration and documentation tests
 	@scripts/setup tests
 	cargo test --locked --workspace
+
+figures: build ## The papers' figures, whole, into results/ (some minutes)
+	@target/release/manyflow figure --all
+
+bench: build ## The simulator's speed, beside ns-2 where it is installed
+	@target/release/manyflow bench sim
 
 fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

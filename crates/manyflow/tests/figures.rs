@@ -1,0 +1,100 @@
+//! All figures, in their short form: every expectation holds, but for the misses that docs/fidelity.md explains.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What is missed, as (figure, expectation). A miss that is mended must go from here.
+const KNOWN_MISSES: &[(&str, &str)] = &[
+    ("webrc-9", "WEBRC's rate varies less than TCP's"),
+    (
+        "x-friendly",
+        "cells in which the ratio of rates is between 1 : 2 and 2 : 1",
+    ),
+    ("x-hetero", "behind 32 Mbit/s"),
+    ("x-hetero", "behind 128 Mbit/s"),
+];
+
+#[test]
+fn every_figure_shows_what_it_must_but_for_the_known_misses() {
+    let results = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_manyflow"))
+        .args(["figure", "--all", "--fast", "--json", "--scenarios"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"))
+        .arg("--out")
+        .arg(results.path())
+        .output()
+        .unwrap();
+    let lines: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |event: &str| {
+        lines
+            .iter()
+            .filter(move |line| line["event"] == event)
+            .collect::<Vec<_>>()
+    };
+    for done in of("done") {
+        assert_eq!(done["failed_runs"], 0, "{done}");
+        let page = std::path::Path::new(done["folder"].as_str().unwrap()).join("index.html");
+        assert!(page.exists(), "{}", page.display());
+    }
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
+    let missed: BTreeSet<_> = of("expectation")
+        .into_iter()
+        .filter(|line| line["verdict"] != "met")
+        .map(|line| (text(line, "id"), text(line, "what")))
+        .collect();
+    let known: BTreeSet<_> = KNOWN_MISSES
+        .iter()
+        .map(|(id, what)| ((*id).to_owned(), (*what).to_owned()))
+        .collect();
+    assert_eq!(
+        missed, known,
+        "missed on the left, known misses on the right"
+    );
+    assert!(of("done").len() >= 14);
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_bytes_on_any_number_of_threads() {
+    let run = |threads: &str| {
+        let results = tempfile::tempdir().unwrap();
+        let status = Command::new(env!("CARGO_BIN_EXE_manyflow"))
+            .args([
+                "figure",
+                "webrc-4",
+                "webrc-6",
+                "--fast",
+                "--json",
+                "--threads",
+                threads,
+                "--scenarios",
+            ])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"))
+            .arg("--out")
+            .arg(results.path())
+            .output()
+            .unwrap()
+            .status;
+        assert!(status.success());
+        let mut files = Vec::new();
+        for figure in ["webrc-4", "webrc-6"] {
+            for entry in std::fs::read_dir(results.path().join(figure)).unwrap() {
+                let path = entry.unwrap().path();
+                files.push((
+                    path.file_name().unwrap().to_owned(),
+                    std::fs::read(&path).unwrap(),
+                ));
+            }
+        }
+        files.sort();
+        files
+    };
+    assert_eq!(run("1"), run("2"));
+}
