@@ -32,6 +32,10 @@ struct Piece {
     exponential: f64,
     /// ln(1/P) / TSD, per second.
     decay: f64,
+    /// What falls, at the end.
+    falling_at_end: f64,
+    /// Packets, as a fluid, of the whole piece.
+    total: f64,
     /// Packets, as a fluid, that the wave still has to send at the end of this piece.
     remaining_after: f64,
 }
@@ -47,18 +51,31 @@ impl Piece {
 
     /// Packets, as a fluid, from `t_s` to the end of the piece.
     fn remaining(&self, t_s: f64) -> f64 {
-        self.constant * (self.end_s - t_s)
-            - (self.falling(t_s) - self.falling(self.end_s)) / self.decay
+        self.constant * (self.end_s - t_s) - (self.falling(t_s) - self.falling_at_end) / self.decay
     }
 
-    /// The time from which `packets` remain in this piece.
-    ///
-    /// By Newton's method: the remainder is smooth and falls everywhere, so a few steps reach a nanosecond.
+    /// The time from which `packets` remain in this piece: the inverse of [`remaining`](Piece::remaining), in closed form
+    /// where the piece is only constant or only falls.
     fn time_of(&self, packets: f64) -> f64 {
-        let mut t_s =
-            self.end_s - (self.end_s - self.start_s) * packets / self.remaining(self.start_s);
+        let t_s = if self.exponential == 0.0 {
+            self.end_s - packets / self.constant
+        } else if self.constant == 0.0 {
+            let falling = self.falling_at_end - packets * self.decay;
+            self.origin_s - libm::log(falling / self.exponential) / self.decay
+        } else {
+            self.solve(packets)
+        };
+        t_s.clamp(self.start_s, self.end_s)
+    }
+
+    /// By Newton's method: the remainder is smooth and falls everywhere, so a few steps reach a nanosecond.
+    fn solve(&self, packets: f64) -> f64 {
+        let mut t_s = self.end_s - (self.end_s - self.start_s) * packets / self.total;
         for _ in 0..20 {
-            let step = (self.remaining(t_s) - packets) / self.rate(t_s);
+            let falling = self.falling(t_s);
+            let remaining =
+                self.constant * (self.end_s - t_s) - (falling - self.falling_at_end) / self.decay;
+            let step = (remaining - packets) / (self.constant - falling);
             t_s = (t_s + step).clamp(self.start_s, self.end_s);
             if step.abs() < 1e-10 {
                 break;
@@ -74,8 +91,10 @@ impl Wave {
         let mut pieces = pieces(session);
         let mut remaining = 0.0;
         for piece in pieces.iter_mut().rev() {
+            piece.falling_at_end = piece.falling(piece.end_s);
+            piece.total = piece.remaining(piece.start_s);
             piece.remaining_after = remaining;
-            remaining += piece.remaining(piece.start_s);
+            remaining += piece.total;
         }
         Wave {
             packets: (remaining + 0.5) as u64,
@@ -105,7 +124,7 @@ impl Wave {
             .pieces
             .iter()
             .rev()
-            .find(|piece| fluid <= piece.remaining_after + piece.remaining(piece.start_s));
+            .find(|piece| fluid <= piece.remaining_after + piece.total);
         // Rounding may leave the first packet a hair before the first piece.
         let piece = piece.unwrap_or(&self.pieces[0]);
         piece.time_of(fluid - piece.remaining_after)
@@ -131,6 +150,8 @@ fn pieces(session: &Session) -> Vec<Piece> {
         constant,
         exponential,
         decay,
+        falling_at_end: 0.0,
+        total: 0.0,
         remaining_after: 0.0,
     };
     let end_s = f64::from(waves) * slot_s;
