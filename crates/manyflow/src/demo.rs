@@ -285,56 +285,17 @@ fn conclude(
         "receiver", "bottleneck", "goodput", "share", "loss", "waves", "time"
     ));
     let mut intact = 0;
-    let mut slowest = f64::INFINITY;
+    let mut slowest = Rate::from_bits_per_s(u64::MAX);
     for (number, (receiver, received)) in receivers.iter().zip(finished).enumerate() {
-        let bottleneck = receiver.site.bottleneck(stage.packet_bytes());
-        slowest = slowest.min(bottleneck.bits_per_s() as f64);
-        let label = receiver.site.label;
-        let Some(received) = received else {
-            display.say(&format!(
-                "{label:<28} {:>12} {:>12}",
-                bottleneck.to_string(),
-                "incomplete"
-            ));
-            continue;
-        };
-        let content = std::fs::read(folder.join(number.to_string()).join(FILE_NAME))?;
-        let digest: [u8; 32] = Sha256::digest(&content).into();
-        let agrees = digest == stage.digest;
-        intact += usize::from(agrees);
-        let seconds = received.elapsed.as_secs_f64();
-        let goodput = Rate::from_bits_per_s((content.len() as f64 * 8.0 / seconds) as u64);
-        let share = goodput.bits_per_s() as f64 / bottleneck.bits_per_s() as f64;
-        let link = receiver.last_mile.downstream();
-        let loss = (link.dropped + link.lost) as f64 / link.pushed.max(1) as f64;
-        let waves = received.progress.waves_max;
-        display.say(&format!(
-            "{label:<28} {:>12} {:>12} {:>4.0} % {:>5.1} % {waves:>6} {seconds:>6.1} s  {} {}",
-            bottleneck.to_string(),
-            goodput.to_string(),
-            share * 100.0,
-            loss * 100.0,
-            hex(&digest[..4]),
-            if agrees { "ok" } else { "WRONG" },
-        ));
-        display.tell(&json!({
-            "event": "receiver",
-            "link": label,
-            "bottleneck_bits_per_s": bottleneck.bits_per_s(),
-            "goodput_bits_per_s": goodput.bits_per_s(),
-            "share": share,
-            "loss": loss,
-            "waves": waves,
-            "seconds": seconds,
-            "intact": agrees,
-        }));
+        slowest = slowest.min(receiver.site.bottleneck(stage.packet_bytes()));
+        let file = folder.join(number.to_string()).join(FILE_NAME);
+        intact += usize::from(conclude_one(stage, receiver, received, &file, display)?);
     }
     let size = units::Bytes(stage.content.len() as u64);
-    let single = size.0 as f64 * 8.0 / slowest;
+    let single = size.0 as f64 * 8.0 / slowest.bits_per_s() as f64;
     display.say(&format!(
         "\nThe bottleneck of a link with random loss is what a TCP would get there. Times include start-up.\n\
-         A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {}).",
-        Rate::from_bits_per_s(slowest as u64)
+         A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {slowest})."
     ));
     display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}));
     if intact < receivers.len() {
@@ -345,6 +306,56 @@ fn conclude(
         );
     }
     Ok(())
+}
+
+/// Prints a receiver's line; returns whether its file is intact.
+fn conclude_one(
+    stage: &Stage,
+    receiver: &Running,
+    received: Option<Received>,
+    file: &Path,
+    display: &Display,
+) -> Result<bool> {
+    let bottleneck = receiver.site.bottleneck(stage.packet_bytes());
+    let label = receiver.site.label;
+    let Some(received) = received else {
+        display.say(&format!(
+            "{label:<28} {:>12} {:>12}",
+            bottleneck.to_string(),
+            "incomplete"
+        ));
+        return Ok(false);
+    };
+    let content = std::fs::read(file)?;
+    let digest: [u8; 32] = Sha256::digest(&content).into();
+    let agrees = digest == stage.digest;
+    let seconds = received.elapsed.as_secs_f64();
+    let goodput = Rate::from_bits_per_s((content.len() as f64 * 8.0 / seconds) as u64);
+    let share = goodput.bits_per_s() as f64 / bottleneck.bits_per_s() as f64;
+    let link = receiver.last_mile.downstream();
+    let loss = (link.dropped + link.lost) as f64 / link.pushed.max(1) as f64;
+    let waves = received.progress.waves_max;
+    display.say(&format!(
+        "{label:<28} {:>12} {:>12} {:>4.0} % {:>5.1} % {waves:>6} {seconds:>6.1} s  {} {}",
+        bottleneck.to_string(),
+        goodput.to_string(),
+        share * 100.0,
+        loss * 100.0,
+        hex(&digest[..4]),
+        if agrees { "ok" } else { "WRONG" },
+    ));
+    display.tell(&json!({
+        "event": "receiver",
+        "link": label,
+        "bottleneck_bits_per_s": bottleneck.bits_per_s(),
+        "goodput_bits_per_s": goodput.bits_per_s(),
+        "share": share,
+        "loss": loss,
+        "waves": waves,
+        "seconds": seconds,
+        "intact": agrees,
+    }));
+    Ok(agrees)
 }
 
 fn hex(bytes: &[u8]) -> String {

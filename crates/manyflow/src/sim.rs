@@ -105,16 +105,6 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let value = or_dash(checked.value.as_ref().map(ToString::to_string));
-    let bounds = [
-        ("at least", &checked.at_least),
-        ("at most", &checked.at_most),
-    ];
-    let bounds: Vec<String> = bounds
-        .iter()
-        .filter_map(|(word, bound)| bound.as_ref().map(|bound| format!("{word} {bound}")))
-        .collect();
     let paper = checked
         .paper
         .as_ref()
@@ -126,9 +116,10 @@ fn tell(display: &Display, id: &str, checked: &Checked) {
         "MISSED"
     };
     display.say(&format!(
-        "  {verdict} {}: {value} ({}{paper})",
+        "  {verdict} {}: {} ({}{paper})",
         checked.what,
-        bounds.join(", ")
+        checked.shown(),
+        checked.bounds()
     ));
     display.tell(&json!({
         "event": "expectation",

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 /// What is missed, as (figure, expectation). A miss that is mended must go from here.
 const KNOWN_MISSES: &[(&str, &str)] = &[
+    ("webrc-7", "with the option, start-up loses nothing"),
     ("webrc-9", "WEBRC's rate varies less than TCP's"),
     (
         "x-friendly",
