@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::alc::{FdtHeader, Packet, Symbol};
-use crate::error::{FileError, OtiError, ReceiveError};
+use crate::error::{FdtError, FileError, OtiError, ReceiveError};
 use crate::fdt::{FdtInstance, FileEntry};
 use crate::fec::{FecScheme, Oti};
 use crate::name::abbreviate;
@@ -28,19 +28,20 @@ const FDTS_DONE_MAX: usize = 1_024;
 pub struct ReceiverConfig {
     /// Transport session identifier.
     pub tsi: u64,
-    /// Most bytes of symbols held for unfinished objects. Only bytes that did arrive count, never a length that a
-    /// packet claims. Decoding takes as much again of one block for a moment.
+    /// Most bytes of symbols held for unfinished objects, with 64 bytes a symbol for bookkeeping. Only bytes that did
+    /// arrive count, never a length that a packet claims. Decoding a block takes as much again of the block for a
+    /// moment, and so does putting a whole object together.
     pub memory_max: u64,
     /// Most bytes of symbols held for objects that no FDT has announced yet; the oldest go first.
     pub early_max: usize,
     /// Longest FDT Instance, in bytes.
     pub fdt_length_max: u64,
-    /// Most files in an FDT Instance.
+    /// Most files in a session.
     pub files_max: usize,
 }
 
 impl ReceiverConfig {
-    /// 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB and 10,000 files.
+    /// 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files.
     pub fn new(tsi: u64) -> Self {
         ReceiverConfig {
             tsi,
@@ -195,6 +196,10 @@ impl ObjectReceiver {
 
     /// Takes a packet.
     ///
+    /// Mostly this is a copy of the symbol. The packet that completes a RaptorQ block of 1000 symbols takes some
+    /// milliseconds, and the one that completes a file takes about 4 ms a megabyte for its digests: a driver does well to
+    /// take packets from the network elsewhere.
+    ///
     /// # Errors
     /// [`ReceiveError`] says why the packet was not used. It is counted in [`ObjectReceiver::progress`], and the receiver
     /// goes on: an error never needs more than a line in a log.
@@ -294,7 +299,7 @@ impl ObjectReceiver {
         let before = assembly.bytes();
         assembly.check_oti(oti)?;
         let taken = assembly.take(symbol.payload_id, symbol.data, memory_left);
-        self.memory += assembly.bytes() - before;
+        self.memory = self.memory - before + assembly.bytes();
         if !matches!(taken, Ok(Taken::Complete)) {
             return taken.map(|_| None);
         }
@@ -317,21 +322,25 @@ impl ObjectReceiver {
         // is not assembled over and over.
         self.fdts_done.push_front(instance);
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
-        self.listed_completely |= fdt.complete;
-        self.announce(fdt);
+        let complete = fdt.complete;
+        self.announce(fdt)?;
+        self.listed_completely |= complete;
         self.replay_early();
         self.tell_if_all_complete();
         Ok(())
     }
 
-    fn announce(&mut self, fdt: FdtInstance) {
+    fn announce(&mut self, fdt: FdtInstance) -> Result<(), FdtError> {
         let new: Vec<_> = fdt
             .files
             .into_iter()
             .filter(|file| !self.objects.contains_key(&file.toi))
             .collect();
         if new.is_empty() {
-            return;
+            return Ok(());
+        }
+        if self.objects.len() + new.len() > self.config.files_max {
+            return Err(FdtError::TooManyFiles(self.config.files_max));
         }
         let total_bytes = new
             .iter()
@@ -346,6 +355,7 @@ impl ObjectReceiver {
         for file in new {
             self.announce_file(file);
         }
+        Ok(())
     }
 
     fn announce_file(&mut self, file: FileEntry) {
@@ -397,7 +407,7 @@ impl ObjectReceiver {
         let memory_left = self.config.memory_max.saturating_sub(self.memory);
         let before = assembly.bytes();
         let taken = assembly.take(symbol.payload_id, symbol.data, memory_left)?;
-        self.memory += assembly.bytes() - before;
+        self.memory = self.memory - before + assembly.bytes();
         self.on_taken(&symbol, taken);
         Ok(())
     }
@@ -475,7 +485,7 @@ impl Progress {
             ReceiveError::Oti(_) | ReceiveError::OtiChanged => &mut refused.oti,
             ReceiveError::SymbolId { .. } => &mut refused.symbol_id,
             ReceiveError::PayloadLength { .. } => &mut refused.payload_length,
-            ReceiveError::Memory(_) => &mut refused.memory,
+            ReceiveError::Memory => &mut refused.memory,
             ReceiveError::FdtHeader(_)
             | ReceiveError::FdtEncoding(_)
             | ReceiveError::FdtLength { .. }

@@ -6,6 +6,9 @@ use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
 
 use super::Oti;
 
+/// What a symbol costs besides its bytes, roughly: so that a flood of tiny symbols is bounded too.
+pub(crate) const BOOKKEEPING_BYTES: u64 = 64;
+
 /// Collects a block's symbols.
 pub(crate) struct BlockDecoder {
     oti: Oti,
@@ -41,9 +44,9 @@ impl BlockDecoder {
         }
     }
 
-    /// Bytes of the symbols kept.
+    /// Bytes of the symbols kept, bookkeeping included.
     pub(crate) fn bytes(&self) -> u64 {
-        self.seen.len() as u64 * u64::from(self.oti.symbol_length())
+        self.seen.len() as u64 * (u64::from(self.oti.symbol_length()) + BOOKKEEPING_BYTES)
     }
 
     /// Takes symbol `esi`; the caller has checked its number and length against the OTI.
