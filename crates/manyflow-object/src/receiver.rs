@@ -2,26 +2,23 @@
 
 mod assembly;
 mod early;
+mod fdts;
 mod object;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::alc::{FdtHeader, Packet, Symbol};
-use crate::error::{FdtError, FileError, OtiError, ReceiveError};
+use crate::alc::{Packet, Symbol};
+use crate::error::{FdtError, FileError, ReceiveError};
 use crate::fdt::{FdtInstance, FileEntry};
 use crate::fec::{FecScheme, Oti};
 use crate::name::abbreviate;
 
-use assembly::{Assembly, Taken};
+use assembly::Taken;
 use early::EarlyPackets;
+use fdts::FdtAssemblies;
 use object::Object;
-
-/// FDT Instances under reassembly at once; a session needs one, two while the table changes.
-const FDT_ASSEMBLIES_MAX: usize = 4;
-/// FDT Instances remembered as done, so that their repetitions are not assembled again.
-const FDTS_DONE_MAX: usize = 1_024;
 
 /// What a receiver needs to know, and how much a sender may make it hold.
 #[derive(Debug, Clone)]
@@ -162,8 +159,7 @@ pub struct Refused {
 /// ```
 pub struct ObjectReceiver {
     config: ReceiverConfig,
-    fdts: BTreeMap<u32, Assembly>,
-    fdts_done: VecDeque<u32>,
+    fdts: FdtAssemblies,
     objects: BTreeMap<u128, Object>,
     early: EarlyPackets,
     /// Bytes of symbols in `fdts` and `objects`.
@@ -181,9 +177,8 @@ impl ObjectReceiver {
     pub fn new(config: ReceiverConfig) -> Self {
         ObjectReceiver {
             early: EarlyPackets::new(config.early_max),
+            fdts: FdtAssemblies::new(config.fdt_length_max),
             config,
-            fdts: BTreeMap::new(),
-            fdts_done: VecDeque::new(),
             objects: BTreeMap::new(),
             memory: 0,
             listed_completely: false,
@@ -258,72 +253,21 @@ impl ObjectReceiver {
         packet: &Packet<'_>,
         symbol: Symbol<'_>,
     ) -> Result<(), ReceiveError> {
-        let header = packet
-            .fdt
-            .filter(|fdt| fdt.version == FdtHeader::VERSION || fdt.version == 1);
-        let Some(FdtHeader { instance, .. }) = header else {
-            return Err(ReceiveError::FdtHeader(packet.fdt.map(|fdt| fdt.version)));
-        };
-        if packet.content_encoding != 0 {
-            return Err(ReceiveError::FdtEncoding(packet.content_encoding));
-        }
-        if self.fdts_done.contains(&instance) {
-            return Ok(());
-        }
-        let oti = oti_of(packet)?;
-        let document = self.assemble_fdt(instance, symbol, oti)?;
-        document.map_or(Ok(()), |document| self.on_fdt(instance, &document))
-    }
-
-    /// Gives the document once its last symbol is there.
-    fn assemble_fdt(
-        &mut self,
-        instance: u32,
-        symbol: Symbol<'_>,
-        oti: Option<Oti>,
-    ) -> Result<Option<Vec<u8>>, ReceiveError> {
-        if !self.fdts.contains_key(&instance) {
-            let oti = oti.ok_or(OtiError::Missing("FDT's parameters (EXT_FTI)"))?;
-            let (length, limit) = (oti.transfer_length(), self.config.fdt_length_max);
-            if length > limit {
-                return Err(ReceiveError::FdtLength { length, limit });
-            }
-            self.make_room_for_fdt();
-            self.fdts.insert(instance, Assembly::new(oti));
-        }
         let memory_left = self.config.memory_max.saturating_sub(self.memory);
-        let assembly = self
-            .fdts
-            .get_mut(&instance)
-            .expect("it is there or was just inserted");
-        let before = assembly.bytes();
-        assembly.check_oti(oti)?;
-        let taken = assembly.take(symbol.payload_id, symbol.data, memory_left);
-        self.memory = self.memory - before + assembly.bytes();
-        if !matches!(taken, Ok(Taken::Complete)) {
-            return taken.map(|_| None);
+        let before = self.fdts.bytes();
+        let result = self.fdts.take(packet, symbol, memory_left);
+        self.memory = self.memory - before + self.fdts.bytes();
+        match result? {
+            None => Ok(()),
+            Some((instance, document)) => self.on_fdt(instance, &document),
         }
-        let assembly = self.fdts.remove(&instance).expect("it is there");
-        self.memory -= assembly.bytes();
-        Ok(Some(assembly.into_content()))
-    }
-
-    fn make_room_for_fdt(&mut self) {
-        if self.fdts.len() >= FDT_ASSEMBLIES_MAX
-            && let Some((_, oldest)) = self.fdts.pop_first()
-        {
-            self.memory -= oldest.bytes();
-        }
-        self.fdts_done.truncate(FDTS_DONE_MAX);
     }
 
     fn on_fdt(&mut self, instance: u32, document: &[u8]) -> Result<(), ReceiveError> {
-        // Another FDT Instance with this number would be an error of the sender's (RFC 6726 section 3.4.1), so a bad one
-        // is not assembled over and over.
-        self.fdts_done.push_front(instance);
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
         let complete = fdt.complete;
         self.announce(fdt)?;
+        self.fdts.note_done(instance);
         self.listed_completely |= complete;
         self.replay_early();
         self.tell_if_all_complete();
