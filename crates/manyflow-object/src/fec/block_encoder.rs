@@ -116,3 +116,53 @@ fn raptorq_symbols(source_symbols: u32) -> u64 {
     let extended = extended_source_block_symbols(source_symbols);
     u64::from(source_symbols + extended + extended / 16 + 24)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn ids(block: &mut BlockEncoder, count: usize) -> Vec<u32> {
+        let mut rng = Pcg64::seed_from_u64(1);
+        let id = |_| {
+            let mut out = Vec::new();
+            block.next_symbol(&mut rng, &mut out);
+            assert_eq!(out.len(), 4 + 100);
+            block
+                .oti
+                .split_payload_id([out[0], out[1], out[2], out[3]])
+                .1
+        };
+        (0..count).map(id).collect()
+    }
+
+    fn block(scheme: FecScheme, symbols: usize) -> BlockEncoder {
+        let object = Bytes::from(vec![1; symbols * 100]);
+        let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
+        BlockEncoder::new(oti, 0, &object)
+    }
+
+    #[test]
+    fn raptorq_symbols_start_again_when_their_numbers_are_used_up() {
+        let mut block = block(FecScheme::RaptorQ, 20);
+        assert_eq!(ids(&mut block, 30), (0..30).collect::<Vec<_>>());
+        block.given = (1 << 24) - 1;
+        assert_eq!(ids(&mut block, 2), [(1 << 24) - 1, 0]);
+    }
+
+    #[test]
+    fn without_code_each_round_is_a_new_order_of_all_symbols() {
+        let mut block = block(FecScheme::NoCode, 20);
+        let rounds: Vec<Vec<u32>> = (0..3).map(|_| ids(&mut block, 20)).collect();
+        assert_ne!(rounds[0], rounds[1]);
+        for mut round in rounds {
+            round.sort_unstable();
+            assert_eq!(round, (0..20).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_block_of_one_symbol_repeats_it() {
+        assert_eq!(ids(&mut block(FecScheme::RaptorQ, 1), 3), [0, 0, 0]);
+    }
+}
