@@ -8,7 +8,11 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok((header, rest)) = Header::decode(bytes) {
         assert!(header.cci.len() + rest.len() < bytes.len());
         for het in 0..=255 {
-            assert!(header.extension(het).is_none_or(|content| content.len() < bytes.len()));
+            assert!(
+                header
+                    .extension(het)
+                    .is_none_or(|content| content.len() < bytes.len())
+            );
         }
     }
 });

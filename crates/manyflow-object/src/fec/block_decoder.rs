@@ -132,3 +132,28 @@ fn solve(
         .decode(packets)
         .map_or(Insertion::Kept, Insertion::Complete)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fec::FecScheme;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Symbols that no block has, as an enemy sends them, with any numbers: K of them, or some more, give K symbols.
+        #[test]
+        fn symbols_of_an_enemy_give_a_block_of_the_right_length(
+            symbols in 1_u32..80, ids in proptest::collection::btree_set(0_u32..1 << 24, 100), low_ids: u16, byte: u8,
+        ) {
+            let oti = Oti::choose(FecScheme::RaptorQ, u64::from(symbols) * 8, 8, 80).unwrap();
+            let mut decoder = BlockDecoder::new(oti, 0);
+            let ids = (0..u32::from(low_ids) % symbols).chain(ids);
+            let inserted = ids.map(|esi| decoder.insert(esi, &[byte ^ esi as u8; 8]));
+            let complete = inserted.into_iter().find_map(|insertion| match insertion {
+                Insertion::Complete(bytes) => Some(bytes.len()),
+                _ => None,
+            });
+            prop_assert_eq!(complete, Some(symbols as usize * 8));
+        }
+    }
+}
