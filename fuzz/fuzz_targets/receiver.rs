@@ -9,36 +9,43 @@ use manyflow_object::receiver::{ObjectReceiver, ReceiverConfig};
 
 #[derive(Debug, Arbitrary)]
 enum Input {
-    /// One FDT Instance without code, in one packet.
+    /// One FDT Instance without code, in one packet; its files' TOIs count from 1.
     Fdt { instance: u8, files: Vec<File> },
-    /// A run of symbols of one block.
+    /// A run of symbols of one block, mostly of the length that the last FDT gave.
     Symbols {
         toi: u8,
-        payload_id: u32,
+        sbn: u8,
+        esi: u16,
         count: u8,
-        step: u16,
-        length: u16,
-        fti: Option<(bool, [u8; 14])>,
+        step: u8,
+        wrong_length: Option<u8>,
+        fti: Option<[u8; 14]>,
     },
     /// Anything.
     Raw(Vec<u8>),
 }
 
-#[derive(Debug, Arbitrary)]
+#[derive(Debug, Clone, Default, Arbitrary)]
 struct File {
-    toi: u8,
     name: String,
-    length: u64,
-    short: bool,
-    scheme: bool,
-    symbol_length: u16,
-    block: u16,
-    specific: [u8; 4],
+    length: u16,
+    huge: Option<u64>,
+    raptorq: bool,
+    symbol_length: u8,
+    block: u8,
+    specific: Option<[u8; 4]>,
+}
+
+impl File {
+    fn symbol_length(&self) -> usize {
+        usize::from(self.symbol_length % 16 + 1)
+    }
 }
 
 const SESSION: u32 = 1;
 
-manyflow_fuzz::target!(|inputs: Vec<Input>| {
+manyflow_fuzz::target!(|session: (Vec<File>, Vec<Input>)| {
+    let (mut files, inputs) = session;
     let config = ReceiverConfig {
         memory_max: 1 << 20,
         early_max: 1 << 16,
@@ -46,8 +53,10 @@ manyflow_fuzz::target!(|inputs: Vec<Input>| {
         ..ReceiverConfig::new(SESSION.into())
     };
     let mut receiver = ObjectReceiver::new(config);
-    for input in inputs {
-        for datagram in datagrams(input) {
+    let first = vec![fdt(255, &files)];
+    let later = inputs.into_iter().map(|input| datagrams(input, &mut files));
+    for datagrams in std::iter::once(first).chain(later) {
+        for datagram in datagrams {
             if let Ok(packet) = Packet::decode(&datagram) {
                 let _ = receiver.handle_packet(&packet);
             }
@@ -58,29 +67,44 @@ manyflow_fuzz::target!(|inputs: Vec<Input>| {
     assert!(progress.files_complete + progress.files_refused <= progress.files);
 });
 
-fn datagrams(input: Input) -> Vec<Vec<u8>> {
+fn datagrams(input: Input, files: &mut Vec<File>) -> Vec<Vec<u8>> {
     match input {
         Input::Raw(bytes) => vec![bytes],
-        Input::Fdt { instance, files } => vec![fdt(instance, &files)],
+        Input::Fdt {
+            instance,
+            files: listed,
+        } => {
+            *files = listed;
+            vec![fdt(instance, files)]
+        }
         Input::Symbols {
             toi,
-            payload_id,
+            sbn,
+            esi,
             count,
             step,
-            length,
+            wrong_length,
             fti,
-        } => (0..u32::from(count))
-            .map(|number| {
-                let extension =
-                    fti.map(|(raptorq, content)| (raptorq, [&[64, 4][..], &content].concat()));
-                let (raptorq, extension) = extension.unwrap_or_default();
-                let id = payload_id.wrapping_add(number * u32::from(step));
-                let mut bytes = header(toi, raptorq, &extension);
+        } => {
+            let toi = toi % 3 + 1;
+            let file = files
+                .get(usize::from(toi).wrapping_sub(1))
+                .cloned()
+                .unwrap_or_default();
+            let extension = fti.map_or(Vec::new(), |content| [&[64, 4][..], &content].concat());
+            let symbol = |number: u32| {
+                let esi = u32::from(esi % 256) + number * u32::from(step % 8);
+                let id = u32::from(sbn % 4) << if file.raptorq { 24 } else { 16 } | esi;
+                let mut bytes = header(toi, file.raptorq, &extension);
                 bytes.extend_from_slice(&id.to_be_bytes());
-                bytes.resize(bytes.len() + usize::from(length % 64), number as u8);
+                bytes.resize(
+                    bytes.len() + wrong_length.map_or(file.symbol_length(), usize::from),
+                    number as u8,
+                );
                 bytes
-            })
-            .collect(),
+            };
+            (0..u32::from(count)).map(symbol).collect()
+        }
     }
 }
 
@@ -104,24 +128,21 @@ fn header(toi: u8, raptorq: bool, extensions: &[u8]) -> Vec<u8> {
 
 fn fdt(instance: u8, files: &[File]) -> Vec<u8> {
     let mut xml = "<FDT-Instance Expires='1' Complete='1'>".to_owned();
-    for file in files {
-        let length = if file.short {
-            file.length % 4_096
-        } else {
-            file.length
-        };
+    for (toi, file) in (1..).zip(files) {
+        let length = file.huge.unwrap_or(file.length.into());
         let name: String = file
             .name
             .chars()
             .filter(|character| !"<&'".contains(*character))
             .collect();
-        let id = if file.scheme { 6 } else { 0 };
+        let id = if file.raptorq { 6 } else { 0 };
+        let specific = base64(file.specific.unwrap_or([file.block % 4 + 1, 0, 1, 1]));
+        let (symbol_length, block) = (file.symbol_length(), file.block);
         write!(
             xml,
-            "<File TOI='{}' Content-Location='{name}' Content-Length='{length}' FEC-OTI-FEC-Encoding-ID='{id}' \
-             FEC-OTI-Encoding-Symbol-Length='{}' FEC-OTI-Maximum-Source-Block-Length='{}' \
-             FEC-OTI-Scheme-Specific-Info='{}'/>",
-            file.toi, file.symbol_length % 64, file.block, base64(file.specific),
+            "<File TOI='{toi}' Content-Location='{toi}{name}' Content-Length='{length}' FEC-OTI-FEC-Encoding-ID='{id}' \
+             FEC-OTI-Encoding-Symbol-Length='{symbol_length}' FEC-OTI-Maximum-Source-Block-Length='{block}' \
+             FEC-OTI-Scheme-Specific-Info='{specific}'/>",
         )
         .unwrap();
     }

@@ -247,9 +247,9 @@ pub enum ReceiveError {
     },
     /// The bound on memory is reached.
     #[error(
-        "the objects being received fill the {0} bytes allowed; raise the receiver's bound on memory"
+        "the objects being received fill the memory allowed; raise the receiver's bound on memory"
     )]
-    Memory(u64),
+    Memory,
 }
 
 /// Why a file of a session cannot be had, or not yet.

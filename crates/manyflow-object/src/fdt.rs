@@ -3,19 +3,15 @@
 //! Besides FLUTE's own attributes a file carries its SHA-256 in a namespace of ours, which others ignore: MD5, all that
 //! FLUTE has, finds accidents only.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
+mod parser;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use quick_xml::Reader;
-use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, Event};
 use quick_xml::writer::Writer;
 
 use crate::error::{FdtError, OtiError};
 use crate::fec::{FecScheme, Oti};
-use crate::name::abbreviate;
 
 const NAMESPACE: &str = "urn:ietf:params:xml:ns:fdt";
 const OUR_NAMESPACE: &str = "urn:manyflow:fdt";
@@ -185,17 +181,6 @@ impl FecAttributes {
         }
     }
 
-    fn take(&mut self, name: &str, attribute: &Attribute<'_>) -> Result<(), FdtError> {
-        match name {
-            FEC_ENCODING_ID => self.encoding_id = Some(number(FEC_ENCODING_ID, attribute)?),
-            FEC_SYMBOL => self.symbol_length = Some(number(FEC_SYMBOL, attribute)?),
-            FEC_BLOCK => self.block_symbols_max = Some(number(FEC_BLOCK, attribute)?),
-            FEC_SPECIFIC => self.scheme_specific = Some(base64(FEC_SPECIFIC, attribute)?),
-            _ => {}
-        }
-        Ok(())
-    }
-
     fn push(&self, element: &mut BytesStart<'_>) {
         let numbers = [
             (FEC_ENCODING_ID, self.encoding_id),
@@ -238,29 +223,7 @@ impl FdtInstance {
     /// # Errors
     /// [`FdtError`] where it is no FDT Instance.
     pub fn decode(document: &[u8], files_max: usize) -> Result<Self, FdtError> {
-        let mut reader = Reader::from_reader(document);
-        let mut parser = Parser {
-            files_max,
-            root: None,
-            tois: BTreeSet::from([0]),
-            depth: 0,
-        };
-        loop {
-            match reader
-                .read_event()
-                .map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))?
-            {
-                Event::Start(element) => {
-                    parser.on_element(&element)?;
-                    parser.depth += 1;
-                }
-                Event::Empty(element) => parser.on_element(&element)?,
-                Event::End(_) => parser.depth = parser.depth.saturating_sub(1),
-                Event::DocType(_) => return Err(FdtError::DocType),
-                Event::Eof => return parser.finish(),
-                _ => {}
-            }
-        }
+        parser::parse(document, files_max)
     }
 }
 
@@ -305,150 +268,6 @@ fn push_base64(element: &mut BytesStart<'_>, name: &str, bytes: Option<&[u8]>) {
     if let Some(bytes) = bytes {
         element.push_attribute((name, STANDARD.encode(bytes).as_str()));
     }
-}
-
-/// What is known of a document while its elements pass by.
-struct Parser {
-    files_max: usize,
-    root: Option<(FdtInstance, Common)>,
-    tois: BTreeSet<u128>,
-    depth: usize,
-}
-
-/// Attributes of the root that hold for files without their own.
-#[derive(Default)]
-struct Common {
-    content_encoding: Option<String>,
-    fec: FecAttributes,
-}
-
-impl Parser {
-    fn on_element(&mut self, element: &BytesStart<'_>) -> Result<(), FdtError> {
-        match (self.depth, element.local_name().as_ref(), &mut self.root) {
-            (0, "FDT-Instance", root @ None) => *root = Some(read_root(element)?),
-            (0, _, _) => return Err(FdtError::Root),
-            (1, "File", Some((instance, common))) => {
-                if instance.files.len() == self.files_max {
-                    return Err(FdtError::TooManyFiles(self.files_max));
-                }
-                let file = read_file(element, common)?;
-                if !self.tois.insert(file.toi) {
-                    return Err(FdtError::Toi(file.toi));
-                }
-                instance.files.push(file);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Result<FdtInstance, FdtError> {
-        if self.depth > 0 {
-            return Err(FdtError::Xml("the document ends early".to_owned()));
-        }
-        self.root
-            .map(|(instance, _)| instance)
-            .ok_or(FdtError::Root)
-    }
-}
-
-fn read_root(element: &BytesStart<'_>) -> Result<(FdtInstance, Common), FdtError> {
-    let (mut expires, mut complete, mut common) = (None, false, Common::default());
-    for_each_attribute(element, |name, attribute| {
-        match name {
-            EXPIRES => expires = Some(number(EXPIRES, attribute)?),
-            COMPLETE => complete = matches!(text(attribute)?.as_ref(), "true" | "1"),
-            CONTENT_ENCODING => common.content_encoding = content_encoding(attribute)?,
-            name => common.fec.take(name, attribute)?,
-        }
-        Ok(())
-    })?;
-    let expires = expires.ok_or(FdtError::Missing(EXPIRES))?;
-    Ok((
-        FdtInstance {
-            expires,
-            complete,
-            files: Vec::new(),
-        },
-        common,
-    ))
-}
-
-fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, FdtError> {
-    let mut file = FileEntry {
-        content_encoding: common.content_encoding.clone(),
-        ..FileEntry::default()
-    };
-    let (mut toi, mut location, mut content_length) = (None, None, None);
-    for_each_attribute(element, |name, attribute| {
-        match name {
-            TOI => toi = Some(number(TOI, attribute)?),
-            LOCATION => location = Some(text(attribute)?.into_owned()),
-            CONTENT_LENGTH => content_length = Some(number(CONTENT_LENGTH, attribute)?),
-            TRANSFER_LENGTH => file.transfer_length = Some(number(TRANSFER_LENGTH, attribute)?),
-            CONTENT_ENCODING => file.content_encoding = content_encoding(attribute)?,
-            MD5 => file.md5 = Some(digest(MD5, attribute)?),
-            SHA256 => file.sha256 = Some(digest(SHA256, attribute)?),
-            name => file.fec.take(name, attribute)?,
-        }
-        Ok(())
-    })?;
-    file.toi = toi.ok_or(FdtError::Missing(TOI))?;
-    file.location = location.ok_or(FdtError::Missing(LOCATION))?;
-    file.transfer_length = file.transfer_length.or(content_length);
-    file.fec = file.fec.or(&common.fec);
-    Ok(file)
-}
-
-fn for_each_attribute(
-    element: &BytesStart<'_>,
-    mut take: impl FnMut(&str, &Attribute<'_>) -> Result<(), FdtError>,
-) -> Result<(), FdtError> {
-    for attribute in element.attributes() {
-        let attribute = attribute.map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))?;
-        take(attribute.key.local_name().as_ref(), &attribute)?;
-    }
-    Ok(())
-}
-
-fn text<'a>(attribute: &'a Attribute<'_>) -> Result<Cow<'a, str>, FdtError> {
-    quick_xml::escape::unescape(&attribute.value)
-        .map_err(|error| FdtError::Xml(abbreviate(&error.to_string())))
-}
-
-fn number<N: std::str::FromStr>(
-    name: &'static str,
-    attribute: &Attribute<'_>,
-) -> Result<N, FdtError> {
-    let text = text(attribute)?;
-    text.trim().parse().map_err(|_| FdtError::Value {
-        attribute: name,
-        value: abbreviate(&text),
-    })
-}
-
-fn base64(name: &'static str, attribute: &Attribute<'_>) -> Result<Vec<u8>, FdtError> {
-    let text = text(attribute)?;
-    STANDARD.decode(text.trim()).map_err(|_| FdtError::Value {
-        attribute: name,
-        value: abbreviate(&text),
-    })
-}
-
-fn digest<const BYTES: usize>(
-    name: &'static str,
-    attribute: &Attribute<'_>,
-) -> Result<[u8; BYTES], FdtError> {
-    let bytes = base64(name, attribute)?;
-    bytes.try_into().map_err(|bytes: Vec<u8>| FdtError::Value {
-        attribute: name,
-        value: format!("{} bytes", bytes.len()),
-    })
-}
-
-fn content_encoding(attribute: &Attribute<'_>) -> Result<Option<String>, FdtError> {
-    let text = text(attribute)?;
-    Ok((!matches!(text.as_ref(), "" | "null" | "identity")).then(|| text.into_owned()))
 }
 
 #[cfg(test)]

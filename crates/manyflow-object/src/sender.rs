@@ -44,7 +44,8 @@ pub struct SenderConfig {
     pub seed: u64,
     /// When the FDT expires, in seconds since 1900 (the upper half of an NTP time).
     pub expires: u32,
-    /// Most memory that encoders may take, in bytes. RaptorQ takes about 2.1 times the files' length.
+    /// Most memory that encoders may take, in bytes. RaptorQ takes about 2.1 times the
+    /// length of long files, and more of those with a few symbols.
     pub memory_max: u64,
 }
 

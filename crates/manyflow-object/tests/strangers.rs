@@ -56,6 +56,9 @@ fn rebuilt_by_stranger(
             stranger.push(&endpoint(), &datagram, now()).unwrap();
         }
     }
+    let mut close = Vec::new();
+    sender.close_datagram(&CCI, &mut close);
+    stranger.push(&endpoint(), &close, now()).unwrap();
     let objects = output.objects.borrow();
     let complete = objects
         .iter()

@@ -6,6 +6,9 @@ use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
 
 use super::Oti;
 
+/// What a symbol costs besides its bytes, roughly: so that a flood of tiny symbols is bounded too.
+pub(crate) const BOOKKEEPING_BYTES: u64 = 64;
+
 /// Collects a block's symbols.
 pub(crate) struct BlockDecoder {
     oti: Oti,
@@ -41,9 +44,9 @@ impl BlockDecoder {
         }
     }
 
-    /// Bytes of the symbols kept.
+    /// Bytes of the symbols kept, bookkeeping included.
     pub(crate) fn bytes(&self) -> u64 {
-        self.seen.len() as u64 * u64::from(self.oti.symbol_length())
+        self.seen.len() as u64 * (u64::from(self.oti.symbol_length()) + BOOKKEEPING_BYTES)
     }
 
     /// Takes symbol `esi`; the caller has checked its number and length against the OTI.
@@ -128,4 +131,29 @@ fn solve(
     solver
         .decode(packets)
         .map_or(Insertion::Kept, Insertion::Complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fec::FecScheme;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Symbols that no block has, as an enemy sends them, with any numbers: K of them, or some more, give K symbols.
+        #[test]
+        fn symbols_of_an_enemy_give_a_block_of_the_right_length(
+            symbols in 1_u32..80, ids in proptest::collection::btree_set(0_u32..1 << 24, 100), low_ids: u16, byte: u8,
+        ) {
+            let oti = Oti::choose(FecScheme::RaptorQ, u64::from(symbols) * 8, 8, 80).unwrap();
+            let mut decoder = BlockDecoder::new(oti, 0);
+            let ids = (0..u32::from(low_ids) % symbols).chain(ids);
+            let inserted = ids.map(|esi| decoder.insert(esi, &[byte ^ esi as u8; 8]));
+            let complete = inserted.into_iter().find_map(|insertion| match insertion {
+                Insertion::Complete(bytes) => Some(bytes.len()),
+                _ => None,
+            });
+            prop_assert_eq!(complete, Some(symbols as usize * 8));
+        }
+    }
 }

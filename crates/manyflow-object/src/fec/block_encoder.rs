@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use raptorq::SourceBlockEncoder;
+use raptorq::{SourceBlockEncoder, extended_source_block_symbols};
 
-use super::Oti;
+use super::{FecScheme, Oti};
 
 /// Gives a block's symbols, none twice before all were given once.
 pub(crate) struct BlockEncoder {
@@ -18,7 +18,9 @@ pub(crate) struct BlockEncoder {
 }
 
 enum Order {
-    /// Without code: a fresh random order each round, so that no loss pattern can follow the rounds.
+    /// Without code: a fresh random order each round, so that no loss pattern can follow the rounds. A block of one symbol
+    /// is sent so in RaptorQ too: whoever has its symbol needs no other, and whoever has not can decode it for certain,
+    /// which not every repair symbol grants.
     Shuffled(Vec<u16>),
     /// RaptorQ: symbols by number; those from K on are made by the encoder.
     Counted(SourceBlockEncoder),
@@ -32,7 +34,7 @@ impl BlockEncoder {
         let symbols = oti
             .block_symbols(sbn)
             .expect("the caller counts the object's blocks");
-        let order = match oti.raptorq_config() {
+        let order = match oti.raptorq_config().filter(|_| symbols > 1) {
             None => Order::Shuffled((0..symbols).map(|symbol| symbol as u16).collect()),
             Some(config) => {
                 let mut padded = source.to_vec();
@@ -49,12 +51,16 @@ impl BlockEncoder {
         }
     }
 
-    /// Memory that `new` will take beyond the object itself, in bytes: RaptorQ keeps source and intermediate symbols.
+    /// Memory that all blocks of an object will take beyond the object itself, in bytes.
     pub(crate) fn memory(oti: &Oti) -> u64 {
-        match oti.raptorq_config() {
-            None => 2 * oti.symbols(),
-            Some(_) => oti.symbols() * u64::from(oti.symbol_length()) * 21 / 10,
-        }
+        let block = |sbn| match (oti.scheme(), oti.block_symbols(sbn).unwrap_or(0)) {
+            (FecScheme::NoCode, symbols) => 2 * u64::from(symbols),
+            (FecScheme::RaptorQ, 0 | 1) => 0,
+            (FecScheme::RaptorQ, symbols) => {
+                raptorq_symbols(symbols) * u64::from(oti.symbol_length())
+            }
+        };
+        (0..oti.blocks()).map(block).sum()
     }
 
     /// Source symbols of the block.
@@ -78,25 +84,19 @@ impl BlockEncoder {
 
     fn next_id(&mut self, rng: &mut Pcg64) -> u32 {
         let position = self.given;
-        self.given = (self.given + 1) % self.round();
         match &mut self.order {
-            Order::Counted(_) => position,
+            Order::Counted(_) => {
+                self.given = (position + 1) % self.oti.symbol_ids(self.symbols());
+                position
+            }
             Order::Shuffled(order) => {
+                self.given = (position + 1) % order.len() as u32;
                 // One step of a Fisher-Yates shuffle a symbol: the rest of the round is still in random order.
                 let position = position as usize;
                 let pick = rng.random_range(position..order.len());
                 order.swap(position, pick);
                 u32::from(order[position])
             }
-        }
-    }
-
-    /// Symbols until the first comes again. A block of one symbol repeats it: whoever has it needs no other, and whoever
-    /// has not can decode it for certain, which not every repair symbol grants.
-    fn round(&self) -> u32 {
-        match self.symbols() {
-            1 => 1,
-            symbols => self.oti.symbol_ids(symbols),
         }
     }
 
@@ -107,5 +107,62 @@ impl BlockEncoder {
         out.extend_from_slice(bytes);
         let padding = self.oti.payload_length(self.sbn, esi) - bytes.len();
         out.resize(out.len() + padding, 0);
+    }
+}
+
+/// Symbols that the encoder of a block keeps: K source symbols and, slightly rounded up, L = K' + S + H intermediate ones
+/// (RFC 6330 section 5.3.3.3).
+fn raptorq_symbols(source_symbols: u32) -> u64 {
+    let extended = extended_source_block_symbols(source_symbols);
+    u64::from(source_symbols + extended + extended / 16 + 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn ids(block: &mut BlockEncoder, count: usize) -> Vec<u32> {
+        let mut rng = Pcg64::seed_from_u64(1);
+        let id = |_| {
+            let mut out = Vec::new();
+            block.next_symbol(&mut rng, &mut out);
+            assert_eq!(out.len(), 4 + 100);
+            block
+                .oti
+                .split_payload_id([out[0], out[1], out[2], out[3]])
+                .1
+        };
+        (0..count).map(id).collect()
+    }
+
+    fn block(scheme: FecScheme, symbols: usize) -> BlockEncoder {
+        let object = Bytes::from(vec![1; symbols * 100]);
+        let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
+        BlockEncoder::new(oti, 0, &object)
+    }
+
+    #[test]
+    fn raptorq_symbols_start_again_when_their_numbers_are_used_up() {
+        let mut block = block(FecScheme::RaptorQ, 20);
+        assert_eq!(ids(&mut block, 30), (0..30).collect::<Vec<_>>());
+        block.given = (1 << 24) - 1;
+        assert_eq!(ids(&mut block, 2), [(1 << 24) - 1, 0]);
+    }
+
+    #[test]
+    fn without_code_each_round_is_a_new_order_of_all_symbols() {
+        let mut block = block(FecScheme::NoCode, 20);
+        let rounds: Vec<Vec<u32>> = (0..3).map(|_| ids(&mut block, 20)).collect();
+        assert_ne!(rounds[0], rounds[1]);
+        for mut round in rounds {
+            round.sort_unstable();
+            assert_eq!(round, (0..20).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_block_of_one_symbol_repeats_it() {
+        assert_eq!(ids(&mut block(FecScheme::RaptorQ, 1), 3), [0, 0, 0]);
     }
 }

@@ -8,6 +8,6 @@ mod block_decoder;
 mod block_encoder;
 mod oti;
 
-pub(crate) use block_decoder::{BlockDecoder, Insertion};
+pub(crate) use block_decoder::{BOOKKEEPING_BYTES, BlockDecoder, Insertion};
 pub(crate) use block_encoder::BlockEncoder;
 pub use oti::{FecScheme, Oti};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::ReceiveError;
-use crate::fec::{BlockDecoder, Insertion, Oti};
+use crate::fec::{BOOKKEEPING_BYTES, BlockDecoder, Insertion, Oti};
 
 /// Blocks come into being with their first symbol, so a lying transfer length costs nothing.
 pub(super) struct Assembly {
@@ -46,7 +46,7 @@ impl Assembly {
         &self.oti
     }
 
-    /// Bytes of the symbols kept and blocks complete.
+    /// Bytes of the symbols kept and blocks complete, bookkeeping included.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -68,7 +68,13 @@ impl Assembly {
         memory_left: u64,
     ) -> Result<Taken, ReceiveError> {
         let (sbn, esi) = self.check(payload_id, data)?;
+        if let Some(Block::Complete(_)) = self.blocks.get(&sbn) {
+            return Ok(Taken::Surplus);
+        }
         let oti = self.oti;
+        if u64::from(oti.symbol_length()) + BOOKKEEPING_BYTES > memory_left {
+            return Err(ReceiveError::Memory);
+        }
         let block = self
             .blocks
             .entry(sbn)
@@ -76,15 +82,12 @@ impl Assembly {
         let Block::Partial(decoder) = block else {
             return Ok(Taken::Surplus);
         };
-        if u64::from(oti.symbol_length()) > memory_left {
-            return Err(ReceiveError::Memory(self.bytes));
-        }
         let before = decoder.bytes();
         let (taken, after) = match decoder.insert(esi, data) {
             Insertion::Duplicate => (Taken::Duplicate, before),
             Insertion::Kept => (Taken::Kept, decoder.bytes()),
             Insertion::Complete(bytes) => {
-                let length = bytes.len() as u64;
+                let length = bytes.len() as u64 + BOOKKEEPING_BYTES;
                 *block = Block::Complete(bytes);
                 self.complete_blocks += 1;
                 let is_last = self.complete_blocks == oti.blocks();
@@ -102,9 +105,11 @@ impl Assembly {
         Ok(taken)
     }
 
-    /// The object's bytes, once all blocks are complete. Each block is freed as soon as it is copied.
+    /// The object's bytes, once all blocks are complete, so that its length is no claim any more. Each block is freed as
+    /// soon as it is copied.
     pub(super) fn into_content(self) -> Vec<u8> {
-        let mut content = Vec::with_capacity(self.bytes as usize);
+        let mut content =
+            Vec::with_capacity(self.oti.symbols() as usize * usize::from(self.oti.symbol_length()));
         for block in self.blocks.into_values() {
             if let Block::Complete(bytes) = block {
                 content.extend_from_slice(&bytes);

@@ -1,0 +1,262 @@
+//! Sessions that lie: what is wrong is refused and told, and the rest arrives.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use common::*;
+use manyflow_object::alc::Packet;
+use manyflow_object::error::{FdtError, FileError, OtiError, ReceiveError};
+use manyflow_object::fdt::{FdtInstance, FecAttributes, FileEntry};
+use manyflow_object::fec::Oti;
+use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
+
+const SYMBOL: u16 = 100;
+
+/// A datagram with 32-bit CCI, TSI and TOI, without code.
+fn packet(toi: u32, extensions: &[u8], sbn: u16, esi: u16, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x10, 0xa0, (4 + extensions.len() / 4) as u8, 0, 0, 0, 0, 0];
+    bytes.extend_from_slice(&TSI.to_be_bytes());
+    bytes.extend_from_slice(&toi.to_be_bytes());
+    bytes.extend_from_slice(extensions);
+    bytes.extend_from_slice(&[sbn.to_be_bytes(), esi.to_be_bytes()].concat());
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+fn fdt_extensions(instance: u8, oti: Oti) -> Vec<u8> {
+    [&[192, 0x20, 0, instance][..], &oti.encode_extension()].concat()
+}
+
+fn fdt(instance: u8, files: Vec<FileEntry>) -> Vec<u8> {
+    let document = FdtInstance {
+        expires: 1,
+        complete: true,
+        files,
+    }
+    .encode();
+    let oti = Oti::no_code(document.len() as u64, 60_000, 1).unwrap();
+    packet(0, &fdt_extensions(instance, oti), 0, 0, &document)
+}
+
+fn entry(toi: u128, location: &str) -> FileEntry {
+    let fec = FecAttributes::from(&Oti::no_code(250, SYMBOL, 2).unwrap());
+    FileEntry {
+        toi,
+        location: location.to_owned(),
+        transfer_length: Some(250),
+        fec,
+        ..FileEntry::default()
+    }
+}
+
+fn handle(receiver: &mut ObjectReceiver, datagram: &[u8]) -> Result<(), ReceiveError> {
+    receiver.handle_packet(&Packet::decode(datagram).unwrap())
+}
+
+/// A receiver that knows one file, `x`: object 1, blocks of two symbols and of one, the last 50 bytes long.
+fn receiver_of_x() -> ObjectReceiver {
+    let mut receiver = receiver();
+    deliver(&mut receiver, &fdt(0, vec![entry(1, "x")]));
+    receiver
+}
+
+fn deliver_x(receiver: &mut ObjectReceiver) {
+    for (sbn, esi, length) in [(0, 0, 100), (0, 1, 100), (1, 0, 50)] {
+        deliver(receiver, &packet(1, &[], sbn, esi, &vec![7; length]));
+    }
+    assert!(
+        complete(&events(receiver))
+            .iter()
+            .any(|file| file.name == "x" && file.content == vec![7; 250])
+    );
+}
+
+#[test]
+fn files_that_cannot_be_had_are_told_and_the_others_arrive() {
+    let mut receiver = receiver();
+    let gzip = FileEntry {
+        content_encoding: Some("gzip".to_owned()),
+        ..entry(3, "gzip")
+    };
+    let endless = FileEntry {
+        transfer_length: Some(1 << 48),
+        ..entry(4, "endless")
+    };
+    let fec = FecAttributes {
+        encoding_id: Some(5),
+        ..FecAttributes::from(&Oti::no_code(250, SYMBOL, 2).unwrap())
+    };
+    let unknown = FileEntry {
+        fec,
+        ..entry(5, "unknown")
+    };
+    deliver(
+        &mut receiver,
+        &fdt(
+            0,
+            vec![
+                entry(1, "x"),
+                entry(2, "../../etc/passwd"),
+                gzip,
+                endless,
+                unknown,
+            ],
+        ),
+    );
+    let reasons: Vec<_> = events(&mut receiver)
+        .into_iter()
+        .filter_map(|event| match event {
+            ObjectEvent::ObjectFailed { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(reasons[0], FileError::Name(_)));
+    assert_eq!(reasons[1], FileError::ContentEncoding("gzip".to_owned()));
+    assert!(matches!(
+        reasons[2],
+        FileError::Oti(OtiError::TransferLength { .. })
+    ));
+    assert_eq!(reasons[3], FileError::Oti(OtiError::Scheme(5)));
+    assert_eq!(reasons.len(), 4);
+
+    deliver(&mut receiver, &packet(2, &[], 0, 0, &[0; 100]));
+    for (sbn, esi, length) in [(0, 0, 100), (0, 1, 100), (1, 0, 50)] {
+        deliver(&mut receiver, &packet(1, &[], sbn, esi, &vec![7; length]));
+    }
+    assert_eq!(
+        events(&mut receiver).last(),
+        Some(&ObjectEvent::AllComplete { refused: 4 })
+    );
+}
+
+#[test]
+fn symbols_that_do_not_fit_their_object_are_refused() {
+    let mut receiver = receiver_of_x();
+    for (sbn, esi) in [(0, 2), (1, 1), (2, 0), (9, 9)] {
+        let error = handle(&mut receiver, &packet(1, &[], sbn, esi, &[0; 100])).unwrap_err();
+        assert_eq!(
+            error,
+            ReceiveError::SymbolId {
+                sbn: sbn.into(),
+                esi: esi.into()
+            }
+        );
+    }
+    for (sbn, found, expected) in [(0, 99, 100), (0, 101, 100), (0, 0, 100), (1, 100, 50)] {
+        let error = handle(&mut receiver, &packet(1, &[], sbn, 0, &vec![0; found])).unwrap_err();
+        assert_eq!(error, ReceiveError::PayloadLength { found, expected });
+    }
+    let other = Oti::no_code(251, SYMBOL, 2).unwrap().encode_extension();
+    assert_eq!(
+        handle(&mut receiver, &packet(1, &other, 0, 0, &[0; 100])),
+        Err(ReceiveError::OtiChanged)
+    );
+    let impossible = [&[64, 4][..], &[0; 14]].concat();
+    assert!(matches!(
+        handle(&mut receiver, &packet(1, &impossible, 0, 0, &[0; 100])),
+        Err(ReceiveError::Oti(_))
+    ));
+    let refused = receiver.progress().refused;
+    assert_eq!(
+        (refused.symbol_id, refused.payload_length, refused.oti),
+        (4, 4, 2)
+    );
+    deliver_x(&mut receiver);
+}
+
+#[test]
+fn fdt_packets_that_cannot_be_used_are_refused() {
+    let mut receiver = receiver();
+    let oti = Oti::no_code(10, SYMBOL, 1).unwrap();
+    let long = Oti::no_code(5 << 20, 60_000, 1_000).unwrap();
+    let mut of_version_3 = fdt_extensions(0, oti);
+    of_version_3[1] = 0x30;
+    let compressed = [&fdt_extensions(0, oti)[..], &[193, 3, 0, 0]].concat();
+    assert_eq!(
+        handle(&mut receiver, &packet(0, &[], 0, 0, &[0; 10])),
+        Err(ReceiveError::FdtHeader(None))
+    );
+    assert_eq!(
+        handle(&mut receiver, &packet(0, &of_version_3, 0, 0, &[0; 10])),
+        Err(ReceiveError::FdtHeader(Some(3)))
+    );
+    assert_eq!(
+        handle(&mut receiver, &packet(0, &compressed, 0, 0, &[0; 10])),
+        Err(ReceiveError::FdtEncoding(3))
+    );
+    let error = handle(
+        &mut receiver,
+        &packet(0, &fdt_extensions(0, long), 0, 0, &[0; 10]),
+    );
+    assert_eq!(
+        error,
+        Err(ReceiveError::FdtLength {
+            length: 5 << 20,
+            limit: 4 << 20
+        })
+    );
+    let error = handle(
+        &mut receiver,
+        &packet(0, &[192, 0x20, 0, 0], 0, 0, &[0; 10]),
+    );
+    assert!(matches!(
+        error,
+        Err(ReceiveError::Oti(OtiError::Missing(_)))
+    ));
+    let error = handle(
+        &mut receiver,
+        &packet(0, &fdt_extensions(0, oti), 0, 0, b"no xml ..."),
+    );
+    assert!(matches!(error, Err(ReceiveError::Fdt(_))));
+    assert_eq!(receiver.progress().refused.fdt, 5);
+}
+
+#[test]
+fn files_are_bounded_over_all_fdts_of_a_session() {
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        files_max: 2,
+        ..ReceiverConfig::new(TSI.into())
+    });
+    deliver(&mut receiver, &fdt(0, vec![entry(1, "x"), entry(2, "y")]));
+    deliver(&mut receiver, &fdt(1, vec![entry(1, "x")]));
+    let result = handle(&mut receiver, &fdt(2, vec![entry(3, "z")]));
+    assert_eq!(result, Err(ReceiveError::Fdt(FdtError::TooManyFiles(2))));
+    deliver_x(&mut receiver);
+}
+
+#[test]
+fn a_later_fdt_adds_files() {
+    let mut receiver = receiver_of_x();
+    deliver_x(&mut receiver);
+    deliver(&mut receiver, &packet(2, &[], 0, 0, &[7; 100]));
+    deliver(&mut receiver, &fdt(1, vec![entry(1, "x"), entry(2, "y")]));
+    let told = events(&mut receiver);
+    assert_eq!(
+        told[0],
+        ObjectEvent::FdtReceived {
+            files: 1,
+            total_bytes: 250
+        }
+    );
+    assert_eq!(
+        told[1],
+        ObjectEvent::ObjectStarted {
+            name: "y".to_owned()
+        }
+    );
+    assert_eq!(receiver.progress().files, 2);
+}
+
+#[test]
+fn unfinished_fdts_do_not_pile_up() {
+    let mut receiver = receiver();
+    let oti = Oti::no_code(200, SYMBOL, 2).unwrap();
+    for instance in 0..100 {
+        deliver(
+            &mut receiver,
+            &packet(0, &fdt_extensions(instance, oti), 0, 0, &[0; 100]),
+        );
+    }
+    deliver(&mut receiver, &fdt(200, vec![entry(1, "x")]));
+    deliver_x(&mut receiver);
+}
