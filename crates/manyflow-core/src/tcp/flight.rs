@@ -157,7 +157,7 @@ impl Flight {
     }
 
     /// NewReno: a partial acknowledgement of `acknowledged` segments: one was the retransmitted one, the others had been
-    /// counted as duplicates (RFC 6582 section 3.2, step 5: deflate the window).
+    /// counted as duplicates (RFC 6582 section 3.2, step 3: deflate the window).
     pub(super) fn deflate(&mut self, acknowledged: u32) {
         self.duplicates = self.duplicates.saturating_sub(acknowledged - 1);
     }

@@ -41,7 +41,9 @@
 //!   they have reported. Ours do not.
 //! - NextSeg's rules 3 and 4 (RFC 6675 section 4), which repeat segments that are not known to be lost, are left out: a loss
 //!   among the last three segments of a transfer waits for the timer, as it does in ns-2.
-//! - A mark never reduces the window below two segments; RFC 3168 section 6.1.2 would go on to one, and then to the timer.
+//! - NewReno leaves recovery by option 1 of RFC 6582 section 3.2, step 3: without a burst, which ns-2 allows.
+//! - A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438 section 4.6 would go on to one, and
+//!   then to the timer.
 //! - CUBIC has no HyStart (RFC 9438 section 4.10).
 
 mod config;

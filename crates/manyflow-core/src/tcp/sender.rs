@@ -208,7 +208,7 @@ impl Sender {
     }
 
     /// What was sent during a recovery and lost is retransmitted in it, but is a loss of the next window (RFC 6675 section 5,
-    /// steps 2 and B).
+    /// step 2).
     fn finds_loss(&self) -> bool {
         if self.config.variant.uses_sack() {
             self.flight.first_was_lost()
