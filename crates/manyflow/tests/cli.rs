@@ -72,7 +72,7 @@ fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
 
 #[test]
 fn what_cannot_be_sent_is_told() {
-    let folder = folder_with_file(1000);
+    let folder = folder_with_file(100_000);
     let file = folder.path().join("file");
     let file = text(&file);
     let to = ["--listen", "127.0.0.1:0"];
