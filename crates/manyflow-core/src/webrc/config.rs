@@ -11,7 +11,8 @@ use crate::units::Rate;
 pub struct SessionConfig {
     /// SR_b: the rate over all channels, and so the highest that any receiver can reach.
     pub session_rate: Rate,
-    /// LENP_B: the length of every packet in bytes, as links charge it; 64 to 65,535.
+    /// LENP_B: the length of every packet in bytes, as rates count it; 64 to 65,535. In the simulator that is what links
+    /// charge; on the network it is the UDP payload, to which links add their headers.
     pub packet_bytes: u32,
     /// BCR_P: the base channel's rate at the beginning of a time slot, in packets per second; 0.01 to 10,000.
     pub base_rate_packets_per_s: f64,
