@@ -119,6 +119,24 @@ fn a_large_buffer_is_used_almost_wholly() {
 }
 
 #[test]
+fn with_the_capacity_check_a_large_buffer_does_not_overflow_again() {
+    for seed in 0..9 {
+        let config = ReceiverConfig {
+            capacity_check: true,
+            ..ReceiverConfig::default()
+        };
+        let session = SessionConfig::wan(rate("20 Mbit/s"));
+        let mut world = World::new(session, config, bottleneck("3.2 Mbit/s", 160, 50), seed);
+        let used = mean_rate(&mut world, secs(250), secs(500)) / 3.2e6;
+        let losses = world.events.iter().filter(|(time, event)| {
+            *time > Time::ZERO + secs(100) && matches!(event, Event::LossEvent)
+        });
+        assert_eq!(losses.count(), 0, "seed {seed}");
+        assert!(used > 0.96, "seed {seed}: {used:.3}");
+    }
+}
+
+#[test]
 fn the_lan_profile_fills_bottlenecks_of_all_sizes() {
     for (speed, queue) in [
         ("500 kbit/s", 15),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::parse_duration;
-use manyflow_core::webrc::{CciFormat, ReceiverConfig, SessionConfig, TargetRule, Weights};
+use manyflow_core::webrc::{
+    CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights,
+};
 
 /// Sets what `send --set` names.
 ///
@@ -42,7 +44,7 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "EL" => config.epoch = Some(time(name, value)?),
             "Nu" => config.loss.nu = number(name, value)?,
             "Delta" => config.loss.delta = number(name, value)?,
-            "Alpha" => config.alpha = number(name, value)?,
+            "Alpha" => config.alpha = Some(number(name, value)?),
             "SSMINR" => config.slow_start_minimum_packets_per_s = Some(number(name, value)?),
             "weights" => config.normal_weights = Some(weights(name, value)?),
             "start-up-weights" => config.start_up_weights = Some(weights(name, value)?),
@@ -55,7 +57,14 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             }
             "shortfall-check" => config.shortfall_check = yes(name, value)?,
             "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
-            "leave-on-overshoot" => config.leave_on_overshoot = yes(name, value)?,
+            "capacity-check" => config.capacity_check = yes(name, value)?,
+            "rtt" => {
+                config.rtt_rule = match value {
+                    "rfc" => RttRule::Rfc,
+                    "spacing" => RttRule::Spacing,
+                    _ => bail!("{}: `rfc` or `spacing`", wrong(name, value)),
+                };
+            }
             "equation-factor" => config.equation_factor = number(name, value)?,
             "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
             "reorder" => {
@@ -66,8 +75,8 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
                 "--set {name}: a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
-                 shortfall-check, falling-rate-check, leave-on-overshoot, equation-factor, rtt-increase-factor, reorder, join-timeout, silence-timeout \
-                 and slot-timeout"
+                 shortfall-check, falling-rate-check, capacity-check, rtt, equation-factor, rtt-increase-factor, \
+                 reorder, join-timeout, silence-timeout and slot-timeout"
             ),
         }
     }
@@ -129,7 +138,7 @@ mod tests {
         assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
         let mut receiver = ReceiverConfig::default();
         let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
-                   shortfall-check=no falling-rate-check=no leave-on-overshoot=yes equation-factor=1.15 rtt-increase-factor=2 reorder=0 join-timeout=1s \
+                   shortfall-check=no falling-rate-check=no capacity-check=yes rtt=spacing equation-factor=1.15 rtt-increase-factor=2 reorder=0 join-timeout=1s \
                    silence-timeout=5s slot-timeout=9s";
         set_receiver(
             &mut receiver,

@@ -201,6 +201,12 @@ impl Session {
         self.base_rate() * self.power(phase - f64::from(layer) - 1.0)
     }
 
+    /// The rate of a wave, in packets per second, when `remaining` of its packets are still to be sent, from its third slot on:
+    /// it falls to BCR_P exponentially, so in proportion to what remains (section 3.1.2).
+    pub fn wave_rate(&self, remaining: u64) -> f64 {
+        self.base_rate() - remaining as f64 * libm::log(self.decrease()) / self.time_slot_s()
+    }
+
     /// P to the power of `exponent`.
     pub fn power(&self, exponent: f64) -> f64 {
         libm::pow(self.decrease(), exponent)

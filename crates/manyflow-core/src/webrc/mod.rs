@@ -37,8 +37,8 @@
 //!   much shorter than that, the RFC's value can expire before the first packet can have come.
 //! - A time slot index that runs ahead of the receiver's own clock by more than two slots and a second is not believed.
 //! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at the end of the next epoch.
-//! - Two options that no text has are off by default: `leave_on_overshoot` and `equation_factor`. What they change is in
-//!   `docs/fidelity.md`.
+//! - Three options that no text has are off by default: `capacity_check`, `rtt_rule` and `equation_factor`. What they change, with
+//!   figures, is in `docs/fidelity.md`.
 //! - Rates of an epoch are taken over the time that it really lasted, since a live timer is never exact.
 
 mod config;
@@ -53,6 +53,7 @@ mod wire;
 pub use config::{ConfigError, Session, SessionConfig};
 pub use loss::LossConfig;
 pub use receiver::{Receiver, ReceiverConfig, ReceiverConfigError, Status, TargetRule, Weights};
+pub use rtt::RttRule;
 pub use sender::Sender;
 pub use wave::Wave;
 pub use wire::{Cci, CciFormat};

@@ -2,6 +2,22 @@
 //!
 //! Measurements that agree are averaged in with a high weight, measurements that scatter with a low one: the number of
 //! measurements for a good mean grows with variance over squared mean.
+//!
+//! The option [`RttRule::Spacing`] goes by what is known of each measurement instead: between join and first packet there is,
+//! besides the round trip, a wait for the wave's next packet, anything from nothing to one spacing, and a spacing more for each
+//! packet lost. The spacing follows from the packet's number; half of it, with the losses to be expected, is taken off, and the
+//! measurement weighs the less the longer the spacing is against the round trip. So the base channel's first measurement, which
+//! waits for up to a second, is forgotten after a few joins instead of hundreds.
+
+/// How the round-trip time is averaged.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum RttRule {
+    /// RFC 3738 section 3.2.2.2: corrected by half a spacing of NWC waves, weighed by how much all measurements scatter.
+    #[default]
+    Rfc,
+    /// Not in the texts: corrected by half the spacing of the wave at this packet and by losses, weighed by that spacing.
+    Spacing,
+}
 
 /// The average of the multicast round-trip times that a receiver measured, in seconds.
 #[derive(Clone, Debug)]
@@ -13,6 +29,8 @@ pub(super) struct AverageRtt {
     /// V: the average of the squares.
     square_s2: f64,
     measurements: u32,
+    /// The sum of the weights that [`RttRule::Spacing`] gave, fading with `alpha`.
+    weights: f64,
 }
 
 impl AverageRtt {
@@ -24,6 +42,7 @@ impl AverageRtt {
             average_s: first_s,
             square_s2: first_s * first_s,
             measurements: 0,
+            weights: 0.0,
         }
     }
 
@@ -42,9 +61,30 @@ impl AverageRtt {
         self.measurements += 1;
         let omega = (self.alpha * self.average_s * self.average_s / self.square_s2).min(1.0);
         let rho = omega / (1.0 - libm::pow(1.0 - omega, f64::from(self.measurements) + 1.0));
+        self.average_in(sample_s, rho);
+    }
+
+    /// Averages in a `delay_s` from join to first packet of a wave whose packets are `spacing_s` apart, where a fraction
+    /// `loss` of the packets is lost: [`RttRule::Spacing`]. Returns the measurement.
+    pub(super) fn on_delay(&mut self, delay_s: f64, spacing_s: f64, loss: f64) -> f64 {
+        let wait_s = spacing_s * (0.5 + loss / (1.0 - loss).max(0.1));
+        let square_s2 = self.average_s * self.average_s;
+        let weight = square_s2 / (square_s2 + spacing_s * spacing_s);
+        let weights = self.weights + weight * (1.0 - self.alpha * self.weights);
+        let wanted_s = self.average_in(delay_s - wait_s, weight / weights);
+        if wanted_s >= self.average_s {
+            // What the limit on falls cut short is not yet averaged in.
+            self.weights = weights;
+        }
+        delay_s - wait_s
+    }
+
+    /// Averages `sample_s` in with weight `rho`; returns what the average would be without a limit on falls.
+    fn average_in(&mut self, sample_s: f64, rho: f64) -> f64 {
         self.square_s2 += rho * (sample_s * sample_s - self.square_s2);
         let filtered = self.average_s + rho * (sample_s - self.average_s);
         self.average_s = filtered.max(self.lowest_factor * self.average_s);
+        filtered
     }
 }
 
@@ -69,6 +109,47 @@ mod tests {
             rtt.average_s() - before
         };
         assert!(weight([0.1, 1.9]) < 0.75 * weight([1.0, 1.0]));
+    }
+
+    /// Waves of which the first packet comes after a wait of 0, 1/4, 1/2 or 3/4 of a spacing.
+    fn joins(rtt: &mut AverageRtt, joins: u32, round_trip_s: f64, spacing_s: f64) {
+        for join in 0..joins {
+            let wait_s = spacing_s * (0.125 + f64::from(join * 3 % 4) / 4.0);
+            rtt.on_delay(round_trip_s + wait_s, spacing_s, 0.0);
+        }
+    }
+
+    #[test]
+    fn the_spacing_rule_forgets_the_base_channel_after_a_few_joins() {
+        let mut by_rfc = AverageRtt::new(0.25, 0.75, 1.0);
+        (0..40).for_each(|_| by_rfc.on_sample(0.0125));
+        let mut by_spacing = AverageRtt::new(0.1, 0.75, 1.0);
+        joins(&mut by_spacing, 40, 0.0125, 0.001);
+        let error = |rtt: &AverageRtt| rtt.average_s() / 0.0125 - 1.0;
+        assert!(error(&by_rfc) > 0.15, "{}", error(&by_rfc));
+        assert!(error(&by_spacing).abs() < 0.05, "{}", error(&by_spacing));
+    }
+
+    #[test]
+    fn the_spacing_rule_measures_round_trips_shorter_than_a_spacing() {
+        let mut rtt = AverageRtt::new(0.1, 0.75, 0.1);
+        joins(&mut rtt, 400, 0.0125, 0.03);
+        assert!(
+            (rtt.average_s() - 0.0125).abs() < 0.004,
+            "{}",
+            rtt.average_s()
+        );
+    }
+
+    #[test]
+    fn the_spacing_rule_allows_for_lost_first_packets() {
+        let mut rtt = AverageRtt::new(0.1, 0.75, 0.1);
+        // One first packet in five is lost: the second comes a spacing later.
+        for join in 0..400 {
+            let lost = if join % 5 == 0 { 0.02 } else { 0.0 };
+            rtt.on_delay(0.1 + 0.01 + lost, 0.02, 0.2);
+        }
+        assert!((rtt.average_s() - 0.1).abs() < 0.004, "{}", rtt.average_s());
     }
 
     #[test]

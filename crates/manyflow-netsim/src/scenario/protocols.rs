@@ -5,7 +5,7 @@ use std::sync::Arc;
 use manyflow_core::cbr::{Pattern, Periods, Source, SourceConfig};
 use manyflow_core::tcp::{self, TcpConfig, Variant};
 use manyflow_core::webrc::{
-    CciFormat, Receiver, ReceiverConfig, Session, SessionConfig, TargetRule, Weights,
+    CciFormat, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule, Weights,
 };
 use manyflow_core::{Destination, EndpointId, Time};
 use serde::Deserialize;
@@ -69,8 +69,10 @@ pub struct WebrcTable {
     pub shortfall_check: Option<bool>,
     /// Whether no wave is joined before the rate has begun to fall.
     pub falling_rate_check: Option<bool>,
-    /// Whether start-up that overshot leaves the highest wave.
-    pub leave_on_overshoot: Option<bool>,
+    /// Whether joins go by what the bottleneck carried when a wave last filled it.
+    pub capacity_check: Option<bool>,
+    /// How the round-trip time is averaged.
+    pub rtt_rule: Option<RttRuleName>,
     /// What the equation's rate is multiplied by.
     pub equation_factor: Option<Number>,
     /// The rise of the round-trip time that ends start-up.
@@ -103,6 +105,16 @@ pub struct WeightsTable {
     pub beta: Number,
     /// Zeta.
     pub zeta: Number,
+}
+
+/// How WEBRC averages the round-trip time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RttRuleName {
+    /// RFC 3738's.
+    Rfc,
+    /// By the spacing of the wave.
+    Spacing,
 }
 
 /// The rule for WEBRC's target rate.
@@ -245,10 +257,10 @@ impl WebrcTable {
         };
         set(&mut config.loss.nu, self.nu.map(|number| number.0));
         set(&mut config.loss.delta, self.delta.map(|number| number.0));
-        set(&mut config.alpha, self.alpha.map(|number| number.0));
+        config.alpha = self.alpha.map(|number| number.0);
         set(&mut config.shortfall_check, self.shortfall_check);
         set(&mut config.falling_rate_check, self.falling_rate_check);
-        set(&mut config.leave_on_overshoot, self.leave_on_overshoot);
+        set(&mut config.capacity_check, self.capacity_check);
         set(
             &mut config.equation_factor,
             self.equation_factor.map(|number| number.0),
@@ -266,6 +278,13 @@ impl WebrcTable {
             self.target_rule.map(|rule| match rule {
                 Rule::Rfc => TargetRule::Rfc,
                 Rule::Paper => TargetRule::Paper,
+            }),
+        );
+        set(
+            &mut config.rtt_rule,
+            self.rtt_rule.map(|rule| match rule {
+                RttRuleName::Rfc => RttRule::Rfc,
+                RttRuleName::Spacing => RttRule::Spacing,
             }),
         );
         config

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::units::Rate;
-use crate::webrc::{LossConfig, Session};
+use crate::webrc::{LossConfig, RttRule, Session};
 
 /// How a receiver behaves. The defaults are RFC 3738's.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,11 @@ pub struct ReceiverConfig {
     pub maximum_rate: Option<Rate>,
     /// The filters of LOSSP (section 3.2.2.1).
     pub loss: LossConfig,
-    /// Alpha: the smoothing constant of ARTT, in (0, 1) (section 3.2.2.2).
-    pub alpha: f64,
+    /// How the round-trip time is averaged.
+    pub rtt_rule: RttRule,
+    /// Alpha: the smoothing constant of ARTT, in (0, 1). `None` takes 0.25 (section 3.2.2.2), and 0.1 with [`RttRule::Spacing`], whose
+    /// measurements scatter less: receivers behind one router then agree better.
+    pub alpha: Option<f64>,
     /// The weights of the reception rates in start-up. `None` takes section 3.2.2.5's.
     pub start_up_weights: Option<Weights>,
     /// The weights of the reception rates in normal operation. `None` takes section 3.2.2.5's.
@@ -29,9 +32,10 @@ pub struct ReceiverConfig {
     pub shortfall_check: bool,
     /// In normal operation, do not join before the rate has begun to fall: otherwise a queue is feeding it (section 3.2.3.6).
     pub falling_rate_check: bool,
-    /// Leave the highest wave where start-up ends because a queue is filling, instead of waiting until it has decayed. Not
-    /// in the texts: it needs leaves that take effect at once, which IGMP's need not.
-    pub leave_on_overshoot: bool,
+    /// Go by what the bottleneck carries when a wave fills it: start-up leaves the wave that did, and no later join goes above what
+    /// the bottleneck carries in the mean of a time slot. Not in the texts. Without it, an equation that sees no loss lets two joins
+    /// fall into one slot, more than a buffer holds. It needs leaves that take effect at once, which IGMP's need not.
+    pub capacity_check: bool,
     /// The equation's rate is multiplied by this. 1 is the RFC's, with which the peaks follow the equation and the mean lies
     /// below it; ln(1/P) / (1 - P), 1.15 with P = 0.75, lets the mean follow (the paper's Eq. (7)).
     pub equation_factor: f64,
@@ -53,14 +57,15 @@ impl Default for ReceiverConfig {
             epoch: None,
             maximum_rate: None,
             loss: LossConfig::default(),
-            alpha: 0.25,
+            rtt_rule: RttRule::Rfc,
+            alpha: None,
             start_up_weights: None,
             normal_weights: None,
             slow_start_minimum_packets_per_s: None,
             target_rule: TargetRule::Rfc,
             shortfall_check: true,
             falling_rate_check: true,
-            leave_on_overshoot: false,
+            capacity_check: false,
             equation_factor: 1.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,
@@ -104,6 +109,14 @@ impl ReceiverConfig {
         self.epoch.unwrap_or(session.config().time_slot / 20)
     }
 
+    /// Alpha, with its default.
+    pub(super) fn alpha(&self) -> f64 {
+        self.alpha.unwrap_or(match self.rtt_rule {
+            RttRule::Rfc => 0.25,
+            RttRule::Spacing => 0.1,
+        })
+    }
+
     pub(super) fn check(&self, session: &Session) -> Result<(), ReceiverConfigError> {
         let fraction = |x: f64| x > 0.0 && x < 1.0;
         let weights = |w: Option<Weights>| w.is_none_or(|w| fraction(w.beta) && fraction(w.zeta));
@@ -116,7 +129,7 @@ impl ReceiverConfig {
             ),
             ("Nu", "between 0 and 1", fraction(self.loss.nu)),
             ("Delta", "between 0 and 1", fraction(self.loss.delta)),
-            ("Alpha", "between 0 and 1", fraction(self.alpha)),
+            ("Alpha", "between 0 and 1", fraction(self.alpha())),
             (
                 "Beta and Zeta",
                 "between 0 and 1",
@@ -165,6 +178,14 @@ impl ReceiverConfig {
             beta,
             zeta: 2.0 * epoch_s / (4.0 + slot_s),
         })
+    }
+
+    /// The peak at which the mean of a cycle with one join a time slot is 1: ln(1/P) / (1 - P) (the paper's Eq. (7)), and the
+    /// decay over half an epoch, for which joins wait in the mean.
+    pub(super) fn peak_over_mean(&self, session: &Session) -> f64 {
+        let (p, slot_s) = (session.decrease(), session.time_slot_s());
+        let late = self.epoch(session).as_secs_f64() / 2.0 / slot_s;
+        -libm::log(p) / (1.0 - p) * session.power(-late)
     }
 
     /// SSMINR_P (section 3.2.2.6).

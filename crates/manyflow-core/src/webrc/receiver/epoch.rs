@@ -84,6 +84,9 @@ impl Receiver {
         );
         running.loss.on_epoch();
         running.epochs_since_first = running.epochs_since_first.saturating_add(1);
+        if self.config.capacity_check {
+            running.measure_capacity(now, epoch_s, &session);
+        }
         self.leave_start_up_if_due();
         self.join_if_allowed(now);
         self.report_rates();
@@ -165,7 +168,7 @@ impl Receiver {
         };
         running.slow_start_rate = minimum.max(factor * running.rates.trr);
         running.expect_rate(running.rates.trr / self.config.equation_factor);
-        if self.config.leave_on_overshoot {
+        if self.config.capacity_check {
             self.leave_overshoot(why);
         }
         self.events.push_back(Event::SlowStartEnded(why));
@@ -216,7 +219,9 @@ impl Receiver {
                 .max(equation)
                 .min(gamma * gamma.sqrt() * trr),
         };
-        target.min(self.maximum_rate())
+        target
+            .min(self.maximum_rate())
+            .min(running.capacity * self.config.peak_over_mean(&self.session))
     }
 
     /// The rules of section 3.2.3.6, in its order.
@@ -278,6 +283,26 @@ impl Receiver {
 }
 
 impl Running {
+    /// A full epoch after the first packet of a wave: where less comes than is joined, lost packets included, a queue is
+    /// filling, and what comes is what the bottleneck carries. That is good for a slot and a half: alone on its bottleneck, a
+    /// receiver measures it once a slot.
+    fn measure_capacity(&mut self, now: Time, epoch_s: f64, session: &Session) {
+        if now >= self.capacity_since + session.config().time_slot.mul_f64(1.5) {
+            self.capacity = f64::INFINITY;
+        }
+        if self.epochs_since_first != 2 || self.joining.is_some() {
+            return;
+        }
+        let margin = 2.0 / epoch_s;
+        let falls_short = self.rates.irr < self.rates.arr - margin;
+        // With so few packets an epoch, nothing can be told from their number.
+        if falls_short && self.rates.irr > margin {
+            (self.capacity, self.capacity_since) = (self.rates.rr, now);
+        } else if self.rates.irr > self.capacity + margin {
+            self.capacity = f64::INFINITY;
+        }
+    }
+
     /// REQN in packets per second (section 3.2.2.3).
     pub(super) fn equation_rate(&self) -> f64 {
         tcp_equation::rate_packets_per_s(self.rtt.average_s(), self.loss.probability())

@@ -12,7 +12,7 @@ pub use config::{ReceiverConfig, ReceiverConfigError, TargetRule, Weights};
 use rates::Rates;
 
 use super::loss::LossEstimator;
-use super::rtt::AverageRtt;
+use super::rtt::{AverageRtt, RttRule};
 use super::sequence::{Arrival, Sequence};
 use super::{Cci, Session};
 use crate::endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
@@ -75,6 +75,9 @@ struct Running {
     loss: LossEstimator,
     /// SSR_P: infinite in start-up.
     slow_start_rate: f64,
+    /// What the bottleneck carries, in packets per second, where a wave filled it; infinite where none has.
+    capacity: f64,
+    capacity_since: Time,
     epoch_since: Time,
     next_epoch: Time,
     base_received_in_slot: u32,
@@ -244,12 +247,14 @@ impl Receiver {
             loss_event_until: Time::ZERO,
             rates: Rates::new(rate),
             // A round trip of zero would make the equation infinite.
-            rtt: AverageRtt::new(self.config.alpha, session.decrease(), delay_s.max(1e-6)),
+            rtt: AverageRtt::new(self.config.alpha(), session.decrease(), delay_s.max(1e-6)),
             loss: LossEstimator::new(
                 self.config.loss,
                 epoch.as_secs_f64() / session.time_slot_s(),
             ),
             slow_start_rate: f64::INFINITY,
+            capacity: f64::INFINITY,
+            capacity_since: Time::ZERO,
             epoch_since: now,
             next_epoch: now + epoch,
             base_received_in_slot: 0,
@@ -343,7 +348,7 @@ impl Receiver {
             running.base_received_in_slot += 1;
         }
         match arrival {
-            Arrival::First if number != t => self.on_first_packet(now),
+            Arrival::First if number != t => self.on_first_packet(now, cci.psn),
             Arrival::Gap { lost } => {
                 running.expect_late_packets(&self.config);
                 self.on_lost(now, lost);
@@ -354,7 +359,7 @@ impl Receiver {
     }
 
     /// The first packet after a join measures the multicast round-trip time (section 3.2.2.2).
-    fn on_first_packet(&mut self, now: Time) {
+    fn on_first_packet(&mut self, now: Time, psn: u32) {
         let session = Arc::clone(&self.session);
         let Phase::Running(running) = &mut self.phase else {
             return;
@@ -365,10 +370,20 @@ impl Receiver {
         let delay_s = (now - joining.since).as_secs_f64();
         let p = session.decrease();
         let waves = running.waves.len() as f64;
-        let half_spacing_s =
-            -libm::log(p) / 2.0 / (1.0 - p) / session.base_rate() * session.power(waves);
-        let sample_s = delay_s - half_spacing_s;
-        running.rtt.on_sample(sample_s);
+        let sample_s = match self.config.rtt_rule {
+            RttRule::Rfc => {
+                let half_spacing_s =
+                    -libm::log(p) / 2.0 / (1.0 - p) / session.base_rate() * session.power(waves);
+                running.rtt.on_sample(delay_s - half_spacing_s);
+                delay_s - half_spacing_s
+            }
+            RttRule::Spacing => {
+                let remaining = session.cci_format().sequence_numbers() - u64::from(psn);
+                let spacing_s = 1.0 / session.wave_rate(remaining);
+                let loss = running.loss.probability();
+                running.rtt.on_delay(delay_s, spacing_s, loss)
+            }
+        };
         running.epochs_since_first = 0;
         self.events.push_back(Event::Rtt {
             sample_s,

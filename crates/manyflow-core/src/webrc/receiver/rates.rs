@@ -7,6 +7,8 @@ use super::Weights;
 pub(super) struct Rates {
     /// RR_P: received in the last epoch.
     pub(super) rr: f64,
+    /// IRR_P: received or lost in the last epoch.
+    pub(super) irr: f64,
     /// The highest RR since the last join.
     pub(super) rr_max: f64,
     /// TRR_P: the true reception rate, averaged.
@@ -38,11 +40,11 @@ impl Rates {
     /// Ends an epoch of `epoch_s` seconds in which the joined channels decayed by `decay`, P^(EL/TSD).
     pub(super) fn on_epoch(&mut self, epoch_s: f64, decay: f64, weights: Weights, arr_max: f64) {
         self.rr = self.received as f64 / epoch_s;
-        let irr = (self.received + self.lost) as f64 / epoch_s;
+        self.irr = (self.received + self.lost) as f64 / epoch_s;
         (self.received, self.lost) = (0, 0);
         self.rr_max = self.rr_max.max(self.rr);
         self.trr += weights.zeta * (self.rr - self.trr);
-        self.arr = (decay * (1.0 - weights.beta) * self.arr + weights.beta * irr).min(arr_max);
+        self.arr = (decay * (1.0 - weights.beta) * self.arr + weights.beta * self.irr).min(arr_max);
     }
 
     pub(super) fn on_join(&mut self, factor: f64) {
