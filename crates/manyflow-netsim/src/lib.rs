@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+mod names;
 pub mod results;
 pub mod scenario;
 
 pub use engine::{Change, LinkId, Network, NodeId, Observer, Received};
+pub use names::Names;

@@ -16,6 +16,7 @@ mod tests;
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -71,13 +72,13 @@ pub struct Counters {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Dropped;
 
-/// One direction of a link.
+/// One direction of a link. It is small while it carries nothing, since a large network has millions.
 #[derive(Debug)]
 pub struct Link<T> {
-    config: LinkConfig,
+    config: Arc<LinkConfig>,
     random: Pcg64Mcg,
     losses: Losses,
-    red: Option<Red>,
+    red: Option<Box<Red>>,
     cut: bool,
     /// When the transmitter has sent everything that was accepted.
     free_at: Time,
@@ -99,11 +100,12 @@ struct InTransit<T> {
 }
 
 impl<T: Carried> Link<T> {
-    /// A link whose random choices are drawn from `seed`.
-    pub fn new(config: LinkConfig, seed: u64) -> Link<T> {
+    /// A link whose random choices are drawn from `seed`. Links that are alike can share what they are like.
+    pub fn new(config: impl Into<Arc<LinkConfig>>, seed: u64) -> Link<T> {
+        let config = config.into();
         Link {
             losses: Losses::default(),
-            red: config.red.map(Red::new),
+            red: red(&config),
             config,
             random: Pcg64Mcg::seed_from_u64(seed),
             cut: false,
@@ -155,6 +157,7 @@ impl<T: Carried> Link<T> {
         let begins = now.max(self.free_at);
         self.free_at = begins + self.transmission_time(bytes);
         if begins > now {
+            make_room(&mut self.waiting);
             self.waiting.push_back((begins, bytes));
             self.waiting_bytes += u64::from(bytes);
         }
@@ -182,7 +185,8 @@ impl<T: Carried> Link<T> {
 
     /// Changes what the link is like. What is in transmission or on the wire goes on as it began; what waits is sent
     /// with the new rate and delay.
-    pub fn reconfigure(&mut self, now: Time, config: LinkConfig) {
+    pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
+        let config = config.into();
         self.retire(now);
         let Some(&(begins, _)) = self.waiting.front() else {
             self.adopt(config);
@@ -214,9 +218,9 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    fn adopt(&mut self, config: LinkConfig) {
+    fn adopt(&mut self, config: Arc<LinkConfig>) {
         if config.red != self.config.red {
-            self.red = config.red.map(Red::new);
+            self.red = red(&config);
         }
         (self.config, self.carry) = (config, 0);
     }
@@ -298,6 +302,7 @@ impl<T: Carried> Link<T> {
         if self.config.jitter > Duration::ZERO {
             arrives += self.config.jitter.mul_f64(self.random.random());
         }
+        make_room(&mut self.wire);
         let last = self.wire.back().map_or(Time::ZERO, |last| last.arrives);
         let packet = InTransit {
             arrives,
@@ -316,5 +321,18 @@ impl<T: Carried> Link<T> {
                 ..packet
             });
         }
+    }
+}
+
+fn red(config: &LinkConfig) -> Option<Box<Red>> {
+    config.red.map(|config| Box::new(Red::new(config)))
+}
+
+/// Makes room for one more, by doubling from one: the standard library begins with four, and most links of a large
+/// network never carry two packets at once.
+#[inline]
+fn make_room<T>(queue: &mut VecDeque<T>) {
+    if queue.len() == queue.capacity() {
+        queue.reserve_exact(queue.len().max(1));
     }
 }

@@ -20,12 +20,15 @@ mod tests;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use accounting::AccountingError;
 use events::Events;
 use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Event, Packet, Time};
 use multicast::{Groups, Message};
+
+use crate::names::Names;
 
 /// A host or router, by its number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +42,7 @@ pub struct LinkId(pub u32);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The link is like this from now on.
-    Configure(LinkId, LinkConfig),
+    Configure(LinkId, Arc<LinkConfig>),
     /// The link is cut, or restored.
     Cut(LinkId, bool),
 }
@@ -74,6 +77,7 @@ pub struct Network {
     now: Time,
     seed: u64,
     events: Events,
+    names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire>,
     endpoints: Vec<Host>,
@@ -94,8 +98,8 @@ pub struct Network {
 }
 
 /// A host or router.
+#[derive(Default)]
 struct Node {
-    name: String,
     links: Vec<LinkId>,
     groups: Groups,
 }
@@ -110,7 +114,6 @@ struct Wire {
     /// When its pending event is; `Time::MAX` where there is none.
     pending: Time,
     tapped: bool,
-    name: String,
 }
 
 /// An endpoint, and where it lives.

@@ -204,7 +204,10 @@ fn changes_happen_at_their_time() {
         rate: Some("2 Mbit/s".parse().unwrap()),
         ..limited
     };
-    network.at(Time::from_secs_f64(200.0), Change::Configure(down, doubled));
+    network.at(
+        Time::from_secs_f64(200.0),
+        Change::Configure(down, doubled.into()),
+    );
     let mut delivered = |from_s: f64, to_s: f64| {
         network.run_until(Time::from_secs_f64(from_s), &mut ());
         let before = network.link_counters(down).delivered_bytes;

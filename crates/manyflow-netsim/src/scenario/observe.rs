@@ -6,7 +6,7 @@ use manyflow_core::link::Counters;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
 
-use super::build::{Member, World};
+use super::build::World;
 use super::cells::Cell;
 use super::error::Fault;
 use super::observables::{Observable, Subject};
@@ -38,7 +38,7 @@ struct Key {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// Session and receiver.
-    Receiver(usize, usize),
+    Receiver(u32, u32),
     Link(u32),
 }
 
@@ -61,7 +61,7 @@ impl Key {
 #[derive(Default)]
 pub(crate) struct Recorder {
     probes: Vec<Probe>,
-    index: BTreeMap<Key, usize>,
+    index: BTreeMap<Key, u32>,
     /// For each endpoint the probes that its events concern.
     by_endpoint: Vec<Vec<u32>>,
     by_link: BTreeMap<LinkId, Vec<u32>>,
@@ -69,8 +69,6 @@ pub(crate) struct Recorder {
 
 struct Probe {
     key: Key,
-    of: String,
-    member: Member,
     points: Vec<(f64, f64)>,
     /// A count of events, or what is joined.
     count: f64,
@@ -105,17 +103,15 @@ impl Recorder {
         of: &str,
         bin_s: f64,
     ) -> Result<(), Fault> {
-        for (of, subject) in places(world, what, of)? {
+        for subject in places(world, what, of)? {
             let key = Key::new(what, subject, bin_s);
             if self.index.contains_key(&key) {
                 continue;
             }
-            self.index.insert(key, self.probes.len());
-            let member = self.attach(world, key);
+            self.index.insert(key, self.probes.len() as u32);
+            self.attach(world, key);
             self.probes.push(Probe {
                 key,
-                of,
-                member,
                 points: Vec::new(),
                 count: 0.0,
                 last: 0.0,
@@ -126,32 +122,28 @@ impl Recorder {
     }
 
     /// Leads events and packets to the probe that is going to be the next.
-    fn attach(&mut self, world: &mut World, key: Key) -> Member {
+    fn attach(&mut self, world: &mut World, key: Key) {
         let number = self.probes.len() as u32;
         match key.subject {
-            Place::Receiver(session, receiver) => {
-                let member = world.members[session][receiver].clone();
-                for endpoint in member.receiving.iter().chain(&member.sending) {
+            Place::Receiver(session, receiver) if key.what.is_told() => {
+                for endpoint in world.member(session, receiver).all() {
                     let index = endpoint.0 as usize;
                     if self.by_endpoint.len() <= index {
                         self.by_endpoint.resize_with(index + 1, Vec::new);
                     }
                     self.by_endpoint[index].push(number);
                 }
-                member
             }
-            Place::Link(link) => {
-                if key.what == Observable::ChannelRate {
-                    world.network.tap(LinkId(link));
-                    self.by_link.entry(LinkId(link)).or_default().push(number);
-                }
-                Member::default()
+            Place::Link(link) if key.what == Observable::ChannelRate => {
+                world.network.tap(LinkId(link));
+                self.by_link.entry(LinkId(link)).or_default().push(number);
             }
+            _ => {}
         }
     }
 
     /// Runs the network to its end and records.
-    pub(crate) fn run(&mut self, network: &mut Network, end: Time) {
+    pub(crate) fn run(&mut self, world: &mut World, end: Time) {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.key.bin_ns > 0 {
@@ -167,56 +159,60 @@ impl Recorder {
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            network.run_until(now, self);
+            world.network.run_until(now, self);
             for (bin, probes) in &bins {
                 if now.as_nanos().is_multiple_of(*bin) {
                     probes
                         .iter()
-                        .for_each(|&index| self.probes[index].sample(network, now));
+                        .for_each(|&index| self.probes[index].sample(world, now));
                 }
             }
         }
     }
 
-    /// The series of an observable, of one `of`; a channel's where one is given.
+    /// The series of an observable, of one `of`; each is made when it is asked for.
     pub(crate) fn series(
         &self,
         world: &World,
         what: Observable,
         of: &str,
         bin_s: f64,
-    ) -> Vec<Series> {
-        let places = places(world, what, of).unwrap_or_default();
-        let keys = places
-            .into_iter()
-            .map(|(_, subject)| Key::new(what, subject, bin_s));
-        keys.filter_map(|key| self.index.get(&key))
-            .flat_map(|&index| self.probes[index].series())
-            .collect()
+    ) -> impl Iterator<Item = Series> {
+        let places = places(world, what, of).unwrap_or_default().into_iter();
+        let indices = places.filter_map(move |place| self.index.get(&Key::new(what, place, bin_s)));
+        indices.flat_map(|&index| self.probes[index as usize].series(world))
     }
 }
 
-/// What a name stands for, each with its own name.
-fn places(world: &World, what: Observable, of: &str) -> Result<Vec<(String, Place)>, Fault> {
+/// What a name stands for.
+fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
     if what.subject() == Subject::Link {
         let links = world.topology.links_named(of).map_err(refuse)?;
-        let named = |&link: &u32| (world.topology.link_name(link), Place::Link(link));
-        return Ok(links.iter().map(named).collect());
+        return Ok(links.into_iter().map(Place::Link).collect());
     }
     let receivers = world.sessions.receivers_named(of, &world.topology);
-    let named = |(session, receiver): (usize, usize)| {
-        let session_name = &world.sessions.0[session].name;
-        let node = world.sessions.0[session].receivers[receiver].node;
-        let name = format!("{session_name}/{}", world.topology.nodes[node as usize]);
-        (name, Place::Receiver(session, receiver))
-    };
-    Ok(receivers.map_err(refuse)?.into_iter().map(named).collect())
+    let place = |(session, receiver)| Place::Receiver(session as u32, receiver as u32);
+    Ok(receivers.map_err(refuse)?.into_iter().map(place).collect())
+}
+
+impl Place {
+    /// The session and the receiver's node, or the link.
+    fn name(self, world: &World) -> String {
+        match self {
+            Place::Link(link) => world.topology.link_name(link),
+            Place::Receiver(session, receiver) => {
+                let session = &world.sessions.0[session as usize];
+                let node = session.receivers[receiver as usize].node;
+                format!("{}/{}", session.name, world.topology.nodes.get(node))
+            }
+        }
+    }
 }
 
 impl Probe {
     /// Ends an interval.
-    fn sample(&mut self, network: &mut Network, now: Time) {
+    fn sample(&mut self, world: &mut World, now: Time) {
         let time_s = now.as_secs_f64();
         let bin_s = self.key.bin_ns as f64 / 1e9;
         if self.key.what == Observable::ChannelRate {
@@ -225,11 +221,11 @@ impl Probe {
             }
             return;
         }
-        let total = self.total(network);
+        let total = self.total(world);
         let value = match self.key.what {
             Observable::Queue => total,
             Observable::ReceivedRate | Observable::LinkRate => (total - self.last) / bin_s,
-            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(network),
+            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
             _ => total - self.last,
         };
         self.last = total;
@@ -237,21 +233,26 @@ impl Probe {
     }
 
     /// What has been counted so far.
-    fn total(&self, network: &mut Network) -> f64 {
-        let received = |network: &Network| {
-            let all = self.member.receiving.iter().map(|&id| network.received(id));
-            all.fold((0, 0), |sum, one| (sum.0 + one.packets, sum.1 + one.bytes))
+    fn total(&self, world: &mut World) -> f64 {
+        let link = match self.key.subject {
+            Place::Link(link) => LinkId(link),
+            Place::Receiver(session, receiver) => {
+                let ends = world.member(session, receiver).receiving();
+                let received = ends.map(|id| world.network.received(id));
+                return match self.key.what {
+                    Observable::ReceivedRate => {
+                        received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0
+                    }
+                    Observable::ReceivedPackets => {
+                        received.map(|all| all.packets).sum::<u64>() as f64
+                    }
+                    _ => self.count,
+                };
+            }
         };
-        let Place::Link(link) = self.key.subject else {
-            return match self.key.what {
-                Observable::ReceivedRate => received(network).1 as f64 * 8.0,
-                Observable::ReceivedPackets => received(network).0 as f64,
-                _ => self.count,
-            };
-        };
-        let counters: Counters = network.link_counters(LinkId(link));
+        let counters: Counters = world.network.link_counters(link);
         match self.key.what {
-            Observable::Queue => network.queue_packets(LinkId(link)) as f64,
+            Observable::Queue => world.network.queue_packets(link) as f64,
             Observable::DeliveredPackets => counters.delivered as f64,
             Observable::Drops => counters.dropped as f64,
             Observable::Losses => counters.lost as f64,
@@ -302,11 +303,11 @@ impl Probe {
         self.count
     }
 
-    fn series(&self) -> Vec<Series> {
+    fn series(&self, world: &World) -> Vec<Series> {
         let bin_s = (self.key.bin_ns > 0).then_some(self.key.bin_ns as f64 / 1e9);
         let series = |channel, points: &Vec<(f64, f64)>| Series {
             what: self.key.what,
-            of: self.of.clone(),
+            of: self.key.subject.name(world),
             channel,
             bin_s,
             points: points.clone(),

@@ -153,7 +153,7 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
     let mut world = World::new(cell, job.seed)?;
     let mut recorder = Recorder::new(cell, &mut world)?;
-    recorder.run(&mut world.network, cell.schema.run.duration.time());
+    recorder.run(&mut world, cell.schema.run.duration.time());
     world.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
     let measures = measures.map(|measure| scalar(measure, cell, &world, &recorder));
@@ -162,7 +162,8 @@ fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
     for plot in &cell.schema.plots {
         let lines = plot.series.iter().filter(|_| job.place < plot.seeds.get());
         let recorded = lines
-            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0));
+            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0))
+            .map(Iterator::collect);
         series.push(recorded.collect());
     }
     Ok(Run {

@@ -406,16 +406,13 @@ fn a_trees_nodes_are_numbered_row_by_row() {
                  [[links]]\nbetween = [\"T-1\", \"T-3\"]\nrate = \"1 Mbit/s\"";
     let made = topology("trees.T = { depth = 4, children = 2 }", links).unwrap();
     let leaves = made.nodes_named("T-leaves").unwrap();
-    let names: Vec<&str> = leaves
-        .iter()
-        .map(|&n| made.nodes[n as usize].as_str())
-        .collect();
+    let names: Vec<&str> = leaves.map(|n| made.nodes.get(n)).collect();
     assert_eq!((names[0], names[15]), ("T-15", "T-30"));
     // A later entry changes what it gives, and leaves the rest.
-    let [changed] = made.links_named("T-1-T-3").unwrap() else {
+    let [changed] = made.links_named("T-1-T-3").unwrap()[..] else {
         panic!("there is one such link")
     };
-    let config = &made.links[*changed as usize].config;
+    let config = &made.links[changed as usize].config;
     assert_eq!(config.rate.unwrap().bits_per_s(), 1_000_000);
     assert_eq!(config.delay.as_millis(), 5);
     assert_eq!(made.both_directions("T-3-T-1").unwrap().len(), 1);
