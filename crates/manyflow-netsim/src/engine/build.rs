@@ -29,7 +29,6 @@ impl Network {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
-            linger_count: 0,
             unroutable: 0,
         }
     }

@@ -90,9 +90,9 @@ pub struct Network {
     messages: Vec<Message>,
     free_messages: Vec<u32>,
     leave_latency: Duration,
-    /// Branches that a router keeps until the leave latency is over, unless they are joined again.
-    lingering: BTreeMap<(NodeId, u64, u32), u64>,
-    linger_count: u64,
+    /// Branches that a router keeps until the leave latency is over, unless they are joined again: the message that will
+    /// say so.
+    lingering: BTreeMap<(NodeId, u64, u32), u32>,
     /// Packets that no route led on.
     unroutable: u64,
 }

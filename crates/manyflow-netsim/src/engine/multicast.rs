@@ -104,7 +104,7 @@ enum Kind {
     /// From a router.
     LeaveRouter,
     /// The leave latency is over.
-    Expire(u64),
+    Expire,
 }
 
 fn key(channel: Channel) -> u64 {
@@ -175,9 +175,9 @@ impl Network {
             }
             Kind::LeaveRouter => self.remove_branch(node, channel, target, Kind::LeaveRouter),
             Kind::LeaveHost => self.linger(node, channel, target),
-            Kind::Expire(number) => {
+            Kind::Expire => {
                 let place = (node, key(channel), target.0);
-                if self.lingering.get(&place) == Some(&number) {
+                if self.lingering.get(&place) == Some(&index) {
                     self.lingering.remove(&place);
                     self.remove_branch(node, channel, target, Kind::LeaveRouter);
                 }
@@ -225,19 +225,18 @@ impl Network {
     }
 
     fn linger(&mut self, node: NodeId, channel: Channel, target: Target) {
-        self.linger_count += 1;
-        self.lingering
-            .insert((node, key(channel), target.0), self.linger_count);
         let message = Message {
-            kind: Kind::Expire(self.linger_count),
+            kind: Kind::Expire,
             node,
             channel,
             target,
         };
-        self.send_message(self.now + self.leave_latency, message);
+        let index = self.send_message(self.now + self.leave_latency, message);
+        self.lingering.insert((node, key(channel), target.0), index);
     }
 
-    fn send_message(&mut self, time: Time, message: Message) {
+    /// Returns the message's number, which is not given to another before this one has arrived.
+    fn send_message(&mut self, time: Time, message: Message) -> u32 {
         let index = match self.free_messages.pop() {
             Some(index) => {
                 self.messages[index as usize] = message;
@@ -249,5 +248,6 @@ impl Network {
             }
         };
         self.events.push(time, Due::Message(index));
+        index
     }
 }
