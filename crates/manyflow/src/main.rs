@@ -46,6 +46,7 @@ fn main() -> ExitCode {
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
+            Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
     // A thread that reads standard input would hold the runtime up.

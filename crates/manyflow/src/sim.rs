@@ -1,11 +1,16 @@
 //! `manyflow sim` and `manyflow figure`: scenario files, run and held against their expectations.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use manyflow_core::Bytes;
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Scenario};
+use manyflow_netsim::scenario::{Job, Outcome, Scenario};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
@@ -13,7 +18,7 @@ use crate::display::Display;
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
-    let scenario = read(&args.file, args.run.fast)?;
+    let scenario = read(&args.file, args.run.fast, args.cell)?;
     let mut jobs = scenario.jobs()?;
     jobs.retain(|job| {
         args.cell.is_none_or(|cell| job.cell == cell)
@@ -32,7 +37,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let all = list(&args.scenarios)?;
     if args.list {
         for path in &all {
-            let scenario = read(path, false)?;
+            let scenario = read(path, false, None)?;
             let title = scenario.cell(0)?.schema.title;
             display.say(&format!("{:<12} {title}", scenario.id()));
             display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}));
@@ -54,7 +59,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     }
     let mut missed = Vec::new();
     for path in wanted {
-        let scenario = read(path, args.run.fast)?;
+        let scenario = read(path, args.run.fast, None)?;
         if !run(&scenario, &scenario.jobs()?, &args.run, display)? {
             missed.push(scenario.id().to_owned());
         }
@@ -93,15 +98,60 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
     for checked in results.expectations() {
         tell(display, scenario.id(), checked);
     }
+    let cost = Cost::of(&outcomes)?;
+    display.say(&format!("  {cost}"));
     display.say(&format!("  -> {}\n", folder.join("index.html").display()));
     display.tell(&json!({
         "event": "done",
         "id": scenario.id(),
+        "receivers": cost.receivers,
+        "transmissions": cost.transmissions,
+        "cpu_seconds": cost.cpu.as_secs_f64(),
+        "memory_bytes": cost.memory.0,
         "passed": results.passed(),
         "failed_runs": results.failures().len(),
         "folder": folder.display().to_string(),
     }));
     Ok(results.passed())
+}
+
+/// What the program has spent so far, and on how much.
+struct Cost {
+    receivers: u64,
+    transmissions: u64,
+    cpu: Duration,
+    /// The most memory that was in use at a time.
+    memory: Bytes,
+}
+
+impl Cost {
+    fn of(outcomes: &[Outcome]) -> Result<Cost> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+        let cpu = usage.user_time() + usage.system_time();
+        let runs = || outcomes.iter().flatten();
+        Ok(Cost {
+            receivers: runs().map(|run| run.receivers).sum(),
+            transmissions: runs().map(|run| run.transmissions).sum(),
+            cpu: Duration::from_micros(cpu.num_microseconds() as u64),
+            // Linux counts it in units of 1024 bytes.
+            memory: Bytes(usage.max_rss() as u64 * 1024),
+        })
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost {
+            receivers,
+            transmissions,
+            ..
+        } = self;
+        let (cpu_s, memory) = (self.cpu.as_secs_f64(), self.memory);
+        write!(
+            f,
+            "{receivers} receivers, {transmissions} packets over links; {cpu_s:.1} s of CPU time and {memory} of memory so far"
+        )
+    }
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {
@@ -144,11 +194,16 @@ fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
     bar
 }
 
-fn read(path: &Path, fast: bool) -> Result<Scenario> {
+/// Reads a scenario file; a cell that is to run alone is checked alone.
+fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
-    Scenario::parse(&name, &text, fast).map_err(|error| usage(error.to_string()))
+    let scenario = match cell {
+        Some(cell) => Scenario::parse_cell(&name, &text, fast, cell),
+        None => Scenario::parse(&name, &text, fast),
+    };
+    scenario.map_err(|error| usage(error.to_string()))
 }
 
 /// The scenario files of a folder, in the order of their names' numbers.

@@ -24,6 +24,8 @@ pub struct Run {
     pub series: Vec<Vec<Vec<Series>>>,
     /// Packets that all links delivered: the work of the run.
     pub transmissions: u64,
+    /// Receivers of all sessions.
+    pub receivers: u64,
 }
 
 /// A run that failed, alone.
@@ -172,6 +174,7 @@ fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
         measures: measures.collect::<Result<_, _>>()?,
         series,
         transmissions: world.network.transmissions(),
+        receivers: world.sessions.receivers(),
     })
 }
 

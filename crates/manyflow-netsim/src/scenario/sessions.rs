@@ -64,6 +64,12 @@ impl Sessions {
         Ok(Sessions(sessions))
     }
 
+    /// How many receivers there are.
+    pub(crate) fn receivers(&self) -> u64 {
+        let receivers = self.0.iter().map(|session| session.receivers.len() as u64);
+        receivers.sum()
+    }
+
     /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
     pub(crate) fn receivers_named(
         &self,
