@@ -1,5 +1,7 @@
 //! Tests of reading and checking scenarios.
 
+use std::sync::Arc;
+
 use super::topology::Topology;
 use super::*;
 
@@ -416,6 +418,46 @@ fn a_trees_nodes_are_numbered_row_by_row() {
     assert_eq!(config.rate.unwrap().bits_per_s(), 1_000_000);
     assert_eq!(config.delay.as_millis(), 5);
     assert_eq!(made.both_directions("T-3-T-1").unwrap().len(), 1);
+}
+
+#[test]
+fn generated_nodes_and_their_links_are_found_by_name() {
+    let nodes =
+        "names = [\"S\", \"a-b\"]\ngroups = { H = 12 }\ntrees.T = { depth = 1, children = 3 }";
+    let links = "[[links]]\nname = \"fan\"\nbetween = [\"a-b\", \"H\"]\n[[links]]\nall-of = \"T\"\n\
+                 [[links]]\nbetween = [\"S\", \"a-b\"]";
+    let made = topology(nodes, links).unwrap();
+    assert_eq!(made.nodes_named("H-11"), Ok(13..14));
+    assert_eq!(made.nodes_named("H"), Ok(2..14));
+    assert_eq!(made.nodes_named("T-leaves"), Ok(15..18));
+    for unknown in ["H-12", "H-007", "H-+1", "H-", "T-leaves-0", "a-b-0", "-1"] {
+        assert!(made.nodes_named(unknown).is_err(), "{unknown}");
+    }
+    let ends = |name: &str| {
+        let links = made.links_named(name).unwrap();
+        let ends = |&link: &u32| (made.links[link as usize].from, made.links[link as usize].to);
+        links.iter().map(ends).collect::<Vec<_>>()
+    };
+    assert_eq!(ends("S-a-b"), [(0, 1)]);
+    assert_eq!(ends("H-11-a-b"), [(13, 1)]);
+    assert_eq!(ends("T-0-T-3"), [(14, 17)]);
+    assert_eq!(ends("fan").len(), 12);
+    assert!(made.links_named("S-H-1").is_err());
+    let error = topology("names = [\"H-3\"]\ngroups = { H = 4 }", "").unwrap_err();
+    assert!(error.contains("two nodes called `H-3`"), "{error}");
+    let error = topology("groups = { H = 4, H-3 = 2 }", "").unwrap_err();
+    assert!(error.contains("there is a node called `H-3`"), "{error}");
+}
+
+#[test]
+fn links_that_are_made_alike_share_what_they_are_like() {
+    let links = "[[links]]\nall-of = \"T\"\ndelay = \"5 ms\"\n\
+                 [[links]]\nbetween = [\"T-0\", \"T-1\"]\nback.delay = \"7 ms\"";
+    let made = topology("trees.T = { depth = 2, children = 3 }", links).unwrap();
+    let config = |name: &str| &made.links[made.links_named(name).unwrap()[0] as usize].config;
+    assert!(Arc::ptr_eq(config("T-0-T-2"), config("T-3-T-12")));
+    assert_eq!(config("T-1-T-0").delay.as_millis(), 7);
+    assert_eq!(config("T-0-T-1").delay.as_millis(), 5);
 }
 
 #[test]
