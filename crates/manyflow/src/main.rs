@@ -8,6 +8,7 @@
 
 mod bench;
 mod cli;
+mod cost;
 mod demo;
 mod display;
 mod parameters;

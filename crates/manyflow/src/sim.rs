@@ -1,19 +1,15 @@
 //! `manyflow sim` and `manyflow figure`: scenario files, run and held against their expectations.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use manyflow_core::Bytes;
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Outcome, Scenario};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use manyflow_netsim::scenario::{Job, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
+use crate::cost::Cost;
 use crate::display::Display;
 use crate::usage;
 
@@ -113,45 +109,6 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
         "folder": folder.display().to_string(),
     }));
     Ok(results.passed())
-}
-
-/// What the program has spent so far, and on how much.
-struct Cost {
-    receivers: u64,
-    transmissions: u64,
-    cpu: Duration,
-    /// The most memory that was in use at a time.
-    memory: Bytes,
-}
-
-impl Cost {
-    fn of(outcomes: &[Outcome]) -> Result<Cost> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-        let cpu = usage.user_time() + usage.system_time();
-        let runs = || outcomes.iter().flatten();
-        Ok(Cost {
-            receivers: runs().map(|run| run.receivers).sum(),
-            transmissions: runs().map(|run| run.transmissions).sum(),
-            cpu: Duration::from_micros(cpu.num_microseconds() as u64),
-            // Linux counts it in units of 1024 bytes.
-            memory: Bytes(usage.max_rss() as u64 * 1024),
-        })
-    }
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost {
-            receivers,
-            transmissions,
-            ..
-        } = self;
-        let (cpu_s, memory) = (self.cpu.as_secs_f64(), self.memory);
-        write!(
-            f,
-            "{receivers} receivers, {transmissions} packets over links; {cpu_s:.1} s of CPU time and {memory} of memory so far"
-        )
-    }
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {
