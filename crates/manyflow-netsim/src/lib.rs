@@ -12,4 +12,4 @@ pub mod engine;
 pub mod results;
 pub mod scenario;
 
-pub use engine::{Change, LinkId, Network, NodeId, Observer, Received};
+pub use engine::{Change, Incident, LinkId, Network, NodeId, Observer, Received};

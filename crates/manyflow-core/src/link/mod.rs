@@ -67,9 +67,16 @@ pub struct Counters {
     pub duplicated: u64,
 }
 
-/// The queue was full, or the link is cut; the packet is gone.
+/// Why a link did not take a packet, which is gone.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Dropped;
+pub enum Dropped {
+    /// The queue was full.
+    Full,
+    /// Random early detection chose the packet.
+    Early,
+    /// The link is cut.
+    Cut,
+}
 
 /// One direction of a link.
 #[derive(Debug)]
@@ -145,12 +152,12 @@ impl<T: Carried> Link<T> {
         self.counters.pushed += 1;
         if self.cut {
             self.counters.lost += 1;
-            return Err(Dropped);
+            return Err(Dropped::Cut);
         }
         self.retire(now);
-        if !self.admits(now, &mut item, bytes) {
+        if let Err(why) = self.admit(now, &mut item, bytes) {
             self.counters.dropped += 1;
-            return Err(Dropped);
+            return Err(why);
         }
         let begins = now.max(self.free_at);
         self.free_at = begins + self.transmission_time(bytes);
@@ -233,25 +240,25 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Whether the queue takes the packet; RED may mark it.
-    fn admits(&mut self, now: Time, item: &mut T, bytes: u32) -> bool {
+    /// Lets the packet into the queue or not; RED may mark it.
+    fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         if is_busy && !self.has_room(bytes) {
-            return false;
+            return Err(Dropped::Full);
         }
         let Some(red) = &mut self.red else {
-            return true;
+            return Ok(());
         };
         let queued = self.waiting.len() + usize::from(is_busy);
         let idle = (!is_busy).then(|| now - self.free_at);
         match red.judge(queued, idle, self.config.rate, &mut self.random) {
-            Verdict::Accept => true,
+            Verdict::Accept => Ok(()),
             Verdict::Congested if red.marks() && item.is_ecn_capable() => {
                 item.mark();
                 self.counters.marked += 1;
-                true
+                Ok(())
             }
-            Verdict::Congested | Verdict::Drop => false,
+            Verdict::Congested | Verdict::Drop => Err(Dropped::Early),
         }
     }
 

@@ -29,6 +29,7 @@ impl Network {
             lingering: BTreeMap::new(),
             linger_count: 0,
             unroutable: 0,
+            traced: false,
         }
     }
 
@@ -119,6 +120,11 @@ impl Network {
     /// Shows the packets that this link delivers to the observer.
     pub fn tap(&mut self, link: LinkId) {
         self.links[link.0 as usize].tapped = true;
+    }
+
+    /// Tells the observer of every [incident](super::Incident).
+    pub fn trace(&mut self) {
+        self.traced = true;
     }
 
     /// A seed for the random stream of `name`: the same whatever else is in the network.
