@@ -8,8 +8,10 @@
 //! is an index into a vector; timers are cancelled lazily; multicast state exists only where a channel is joined.
 #![forbid(unsafe_code)]
 
+mod capture;
 pub mod engine;
 pub mod results;
 pub mod scenario;
+mod trace;
 
 pub use engine::{Change, Incident, LinkId, Network, NodeId, Observer, Received};

@@ -10,6 +10,7 @@ mod bench;
 mod cli;
 mod demo;
 mod display;
+mod inspect;
 mod parameters;
 mod recv;
 mod send;

@@ -9,6 +9,7 @@ use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
 use super::build::{Member, World};
 use super::cells::Cell;
 use super::error::Fault;
+use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
 use crate::{LinkId, Network, Observer};
 
@@ -151,7 +152,7 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records.
-    pub(crate) fn run(&mut self, network: &mut Network, end: Time) {
+    pub(super) fn run(&mut self, network: &mut Network, end: Time, inspector: &mut Inspector) {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.key.bin_ns > 0 {
@@ -167,7 +168,14 @@ impl Recorder {
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            network.run_until(now, self);
+            let recorder = &mut *self;
+            network.run_until(
+                now,
+                &mut Watchers {
+                    recorder,
+                    inspector,
+                },
+            );
             for (bin, probes) in &bins {
                 if now.as_nanos().is_multiple_of(*bin) {
                     probes

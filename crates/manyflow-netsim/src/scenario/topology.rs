@@ -82,6 +82,41 @@ impl Topology {
         Ok(named.forward.iter().chain(&named.back).copied().collect())
     }
 
+    /// Both directions of the only link that is limited in its rate, or of the only link.
+    pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
+        let limited: Vec<&Direction> = self
+            .links
+            .iter()
+            .filter(|l| l.config.rate.is_some())
+            .collect();
+        let candidates = match limited.is_empty() {
+            true => self.links.iter().collect(),
+            false => limited,
+        };
+        let ends = |link: &Direction| (link.from.min(link.to), link.from.max(link.to));
+        let pairs: BTreeSet<_> = candidates.into_iter().map(ends).collect();
+        let [(a, b)] = pairs.iter().copied().collect::<Vec<_>>()[..] else {
+            return Err(Problem::Value(self.ambiguous()));
+        };
+        let directions = [(a, b), (b, a)];
+        Ok(directions
+            .iter()
+            .filter_map(|ends| self.by_ends.get(ends))
+            .copied()
+            .collect())
+    }
+
+    fn ambiguous(&self) -> String {
+        const SHOWN: usize = 32;
+        let names: Vec<String> = self.names.keys().map(|name| format!("`{name}`")).collect();
+        let more = match names.len().checked_sub(SHOWN + 1) {
+            Some(more) => format!(" and {} more", more + 1),
+            None => String::new(),
+        };
+        let shown = names[..names.len().min(SHOWN)].join(", ");
+        format!("several links could be meant: name one of {shown}{more}")
+    }
+
     /// A link's ends, with a dash.
     pub(crate) fn link_name(&self, link: u32) -> String {
         let Direction { from, to, .. } = &self.links[link as usize];
