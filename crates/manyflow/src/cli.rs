@@ -182,14 +182,14 @@ Examples:
   manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
 
   # What crossed the bottleneck in the first run, for Wireshark
-  manyflow sim scenarios/webrc-9.toml --cell 0 --seed 1 --pcap webrc-9.pcap
+  manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
   tshark -r webrc-9.pcap -d udp.port==5445,alc
 
-  # Every packet that a queue dropped
-  manyflow sim scenarios/webrc-9.toml --cell 0 --seed 1 --trace webrc-9.jsonl
-  jq -c 'select(.event == \"drop\")' webrc-9.jsonl
+  # Every packet that a link dropped in the run with seed 3
+  manyflow sim scenarios/webrc-8.toml --seed 3 --trace webrc-8.jsonl
+  jq -c 'select(.event == \"drop\")' webrc-8.jsonl
 
---pcap and --trace look into one run: the first of those that --cell and --seed leave.";
+--pcap and --trace look into one run: the first that --cell and --seed leave.";
 
 const FIGURE_EXAMPLES: &str = "\
 Examples:

@@ -81,7 +81,7 @@ fn run(
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let outcomes = simulate(scenario, jobs, outputs, threads, display);
+    let outcomes = simulate(scenario, jobs, outputs, threads, display)?;
     let provenance = Provenance {
         commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
         toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
@@ -107,14 +107,14 @@ fn run(
     Ok(results.passed())
 }
 
-/// Makes the runs, the first of them by itself where something is to be written of it.
+/// Makes the runs, the first of them by itself where something is to be written of it; fails where that one does.
 fn simulate(
     scenario: &Scenario,
     jobs: &[Job],
     mut outputs: Outputs,
     threads: usize,
     display: &Display,
-) -> Vec<Outcome> {
+) -> Result<Vec<Outcome>> {
     let bar = runs_bar(display, scenario.id(), jobs.len());
     let progress = |outcome: &Outcome| {
         bar.inc(1);
@@ -125,12 +125,12 @@ fn simulate(
     let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
     let mut outcomes = Vec::with_capacity(jobs.len());
     for job in inspected {
-        outcomes.push(scenario.run_inspected(*job, outputs.inspection()));
+        outcomes.push(Ok(scenario.run_inspected(*job, outputs.inspection())?));
         outcomes.iter().for_each(progress);
     }
     outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
     bar.finish_and_clear();
-    outcomes
+    Ok(outcomes)
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {

@@ -41,6 +41,8 @@ mod tree;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_inspect;
+#[cfg(test)]
 mod tests_manual;
 
 pub use cells::{Axis, Cell, Scenario};
