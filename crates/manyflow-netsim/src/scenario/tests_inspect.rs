@@ -7,71 +7,7 @@ use serde_json::Value;
 
 use super::*;
 
-const EVENTFUL: &str = r#"title = "Everything happens"
-[run]
-duration = "60 s"
-leave-latency = "500 ms"
-[nodes]
-names = ["S", "r1", "r2", "R"]
-[[links]]
-chain = ["S", "r1", "r2", "R"]
-delay = "10 ms"
-[[links]]
-name = "bottleneck"
-between = ["r1", "r2"]
-rate = "1 Mbit/s"
-queue = "20 packets"
-loss = "1 %"
-red = { minimum = 3, maximum = 9, probability = "10 %", weight = "50 %" }
-[[sessions]]
-name = "webrc"
-protocol = "webrc"
-sender = "S"
-receivers = ["R"]
-webrc.session-rate = "2 Mbit/s"
-webrc.time-slot = "2 s"
-webrc.quiescence = "10 s"
-[[sessions]]
-name = "tcp"
-protocol = "tcp"
-sender = "S"
-receivers = ["R"]
-tcp.ecn = true
-tcp.transfer = "1000 kB"
-[[sessions]]
-name = "cbr"
-protocol = "cbr"
-sender = "S"
-receivers = ["R"]
-cbr.rate = "50 kbit/s"
-[[at]]
-time = "5 s"
-link = "r1-r2"
-cut = true
-[[at]]
-time = "8 s"
-link = "r1-r2"
-cut = false
-[[at]]
-time = "30 s"
-link = "r1-r2"
-set.rate = "500 kbit/s"
-[[measure]]
-name = "delivered"
-what = "delivered-packets"
-of = "r1-r2"
-from = "0 s"
-[[measure]]
-name = "drops"
-what = "drops"
-of = "r1-r2"
-from = "0 s"
-[[measure]]
-name = "marks"
-what = "marks"
-of = "r1-r2"
-from = "0 s"
-"#;
+const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All that a trace can tell; the manual lists them.
 pub(super) const EVENTS: [&str; 19] = [
