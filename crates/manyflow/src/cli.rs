@@ -220,8 +220,8 @@ pub(crate) struct InspectArgs {
     /// Write the packets that cross a link to this capture file, in pcap format; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// The link to capture: its name in the scenario for both directions, A-B for one; more than once for several. Without
-    /// it: the only link with a limited rate
+    /// The link to capture: A-B for one direction, a name from the scenario for both; can be repeated [default: the only
+    /// link with a limited rate]
     #[arg(long, value_name = "LINK", requires = "pcap")]
     pub(crate) pcap_link: Vec<String>,
     /// Write the events of protocols and links to this file, one JSON object a line; - is standard output
