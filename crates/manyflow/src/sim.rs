@@ -125,8 +125,9 @@ fn simulate(
     let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
     let mut outcomes = Vec::with_capacity(jobs.len());
     for job in inspected {
-        outcomes.push(Ok(scenario.run_inspected(*job, outputs.inspection())?));
-        outcomes.iter().for_each(progress);
+        let outcome = Ok(scenario.run_inspected(*job, outputs.inspection())?);
+        progress(&outcome);
+        outcomes.push(outcome);
     }
     outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
     bar.finish_and_clear();

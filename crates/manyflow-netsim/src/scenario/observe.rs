@@ -168,14 +168,11 @@ impl Recorder {
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            let recorder = &mut *self;
-            network.run_until(
-                now,
-                &mut Watchers {
-                    recorder,
-                    inspector,
-                },
-            );
+            let mut watchers = Watchers {
+                recorder: self,
+                inspector,
+            };
+            network.run_until(now, &mut watchers);
             for (bin, probes) in &bins {
                 if now.as_nanos().is_multiple_of(*bin) {
                     probes

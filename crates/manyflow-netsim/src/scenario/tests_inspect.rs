@@ -180,8 +180,9 @@ fn without_a_name_the_only_limited_link_is_captured() {
     );
     let message = chosen(&second).unwrap_err().to_string();
     assert!(
-        message
-            .starts_with("several links could be meant: name one of `R-r2`, `S-r1`, `bottleneck`,"),
+        message.starts_with(
+            "which link is meant is not clear: name one of `R-r2`, `S-r1`, `bottleneck`,"
+        ),
         "{message}"
     );
     let unknown = parse(EVENTFUL).links_to_capture(0, &["r1-R".to_owned()]);

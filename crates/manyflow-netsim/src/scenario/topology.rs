@@ -84,37 +84,30 @@ impl Topology {
 
     /// Both directions of the only link that is limited in its rate, or of the only link.
     pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
-        let limited: Vec<&Direction> = self
-            .links
-            .iter()
-            .filter(|l| l.config.rate.is_some())
+        let is_limited = |link: &&Direction| link.config.rate.is_some();
+        let any_limited = self.links.iter().any(|link| is_limited(&link));
+        let candidates = self.links.iter();
+        let candidates = candidates.filter(|link| !any_limited || is_limited(link));
+        let pairs: BTreeSet<_> = candidates
+            .map(|link| (link.from.min(link.to), link.from.max(link.to)))
             .collect();
-        let candidates = match limited.is_empty() {
-            true => self.links.iter().collect(),
-            false => limited,
-        };
-        let ends = |link: &Direction| (link.from.min(link.to), link.from.max(link.to));
-        let pairs: BTreeSet<_> = candidates.into_iter().map(ends).collect();
-        let [(a, b)] = pairs.iter().copied().collect::<Vec<_>>()[..] else {
-            return Err(Problem::Value(self.ambiguous()));
-        };
-        let directions = [(a, b), (b, a)];
-        Ok(directions
-            .iter()
-            .filter_map(|ends| self.by_ends.get(ends))
-            .copied()
-            .collect())
+        if pairs.len() != 1 {
+            return Err(Problem::Value(self.unclear_link()));
+        }
+        let directions = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+        let links = directions.filter_map(|ends| self.by_ends.get(&ends).copied());
+        Ok(links.collect())
     }
 
-    fn ambiguous(&self) -> String {
+    fn unclear_link(&self) -> String {
         const SHOWN: usize = 32;
-        let names: Vec<String> = self.names.keys().map(|name| format!("`{name}`")).collect();
-        let more = match names.len().checked_sub(SHOWN + 1) {
-            Some(more) => format!(" and {} more", more + 1),
-            None => String::new(),
+        let names = self.names.keys().map(|name| format!("`{name}`"));
+        let shown = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+        let more = match self.names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
         };
-        let shown = names[..names.len().min(SHOWN)].join(", ");
-        format!("several links could be meant: name one of {shown}{more}")
+        format!("which link is meant is not clear: name one of {shown}{more}")
     }
 
     /// A link's ends, with a dash.
