@@ -11,6 +11,7 @@ mod cli;
 mod cost;
 mod demo;
 mod display;
+mod inspect;
 mod parameters;
 mod recv;
 mod send;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Scenario};
+use manyflow_netsim::scenario::{Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
 use crate::display::Display;
+use crate::inspect::{self, Outputs};
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
@@ -23,7 +24,9 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     if jobs.is_empty() {
         return Err(usage("the scenario has no such cell and seed"));
     }
-    match run(&scenario, &jobs, &args.run, display)? {
+    let display = &inspect::display_beside(&args.inspect, display)?;
+    let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
+    match run(&scenario, &jobs, outputs, &args.run, display)? {
         true => Ok(()),
         false => bail!("{}: not all expectations are met", scenario.id()),
     }
@@ -56,7 +59,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let mut missed = Vec::new();
     for path in wanted {
         let scenario = read(path, args.run.fast, None)?;
-        if !run(&scenario, &scenario.jobs()?, &args.run, display)? {
+        let jobs = scenario.jobs()?;
+        if !run(&scenario, &jobs, Outputs::default(), &args.run, display)? {
             missed.push(scenario.id().to_owned());
         }
     }
@@ -68,18 +72,17 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
 }
 
 /// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
-fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> Result<bool> {
+fn run(
+    scenario: &Scenario,
+    jobs: &[Job],
+    outputs: Outputs,
+    args: &RunArgs,
+    display: &Display,
+) -> Result<bool> {
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let bar = runs_bar(display, scenario.id(), jobs.len());
-    let outcomes = scenario.run(jobs, threads, &mut |outcome, _left| {
-        bar.inc(1);
-        if let Err(failed) = outcome {
-            tracing::error!("{failed}");
-        }
-    });
-    bar.finish_and_clear();
+    let outcomes = simulate(scenario, jobs, outputs, threads, display)?;
     let provenance = Provenance {
         commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
         toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
@@ -109,6 +112,33 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
         "folder": folder.display().to_string(),
     }));
     Ok(results.passed())
+}
+
+/// Makes the runs, the first of them by itself where something is to be written of it; fails where that one does.
+fn simulate(
+    scenario: &Scenario,
+    jobs: &[Job],
+    mut outputs: Outputs,
+    threads: usize,
+    display: &Display,
+) -> Result<Vec<Outcome>> {
+    let bar = runs_bar(display, scenario.id(), jobs.len());
+    let progress = |outcome: &Outcome| {
+        bar.inc(1);
+        if let Err(failed) = outcome {
+            tracing::error!("{failed}");
+        }
+    };
+    let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    for job in inspected {
+        let outcome = Ok(scenario.run_inspected(*job, outputs.inspection())?);
+        progress(&outcome);
+        outcomes.push(outcome);
+    }
+    outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
+    bar.finish_and_clear();
+    Ok(outcomes)
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {

@@ -68,9 +68,16 @@ pub struct Counters {
     pub duplicated: u64,
 }
 
-/// The queue was full, or the link is cut; the packet is gone.
+/// Why a link did not take a packet, which is gone.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Dropped;
+pub enum Dropped {
+    /// The queue was full.
+    Full,
+    /// Random early detection chose the packet.
+    Early,
+    /// The link is cut.
+    Cut,
+}
 
 /// One direction of a link. It takes two cache lines and what it carries: a large network has millions.
 #[derive(Debug)]
@@ -153,12 +160,12 @@ impl<T: Carried> Link<T> {
         self.pushed += 1;
         if self.cut {
             self.rare().lost += 1;
-            return Err(Dropped);
+            return Err(Dropped::Cut);
         }
         self.retire(now);
-        if !self.admits(now, &mut item, bytes) {
+        if let Err(why) = self.admit(now, &mut item, bytes) {
             self.rare().dropped += 1;
-            return Err(Dropped);
+            return Err(why);
         }
         let begins = now.max(self.free_at);
         self.free_at = begins + self.transmission_time(bytes);
@@ -247,26 +254,26 @@ impl<T: Carried> Link<T> {
         self.rare.as_ref().map_or((0, 0), |rare| rare.queued())
     }
 
-    /// Whether the queue takes the packet; RED may mark it.
-    fn admits(&mut self, now: Time, item: &mut T, bytes: u32) -> bool {
+    /// Lets the packet into the queue or not; RED may mark it.
+    fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         if is_busy && !self.has_room(bytes) {
-            return false;
+            return Err(Dropped::Full);
         }
         if self.config.red.is_none() {
-            return true;
+            return Ok(());
         }
         let idle = (!is_busy).then(|| now - self.free_at);
         let rate = self.config.rate;
         let rare = self.rare();
         match rare.judge(is_busy, idle, rate) {
-            Verdict::Accept => true,
+            Verdict::Accept => Ok(()),
             Verdict::Congested if rare.red_marks() && item.is_ecn_capable() => {
                 item.mark();
                 rare.marked += 1;
-                true
+                Ok(())
             }
-            Verdict::Congested | Verdict::Drop => false,
+            Verdict::Congested | Verdict::Drop => Err(Dropped::Early),
         }
     }
 

@@ -57,10 +57,8 @@ fn a_full_queue_drops_the_newcomer() {
             ..link.config().clone()
         },
     );
-    let pushed: Vec<bool> = (0..3)
-        .map(|i| link.push(ms(1000), i, 100).is_ok())
-        .collect();
-    assert_eq!(pushed, [true, true, false]);
+    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), i, 100)).collect();
+    assert_eq!(pushed, [Ok(()), Ok(()), Err(Dropped::Full)]);
 }
 
 #[test]
@@ -91,7 +89,7 @@ fn a_cut_link_loses_what_it_carries_and_what_comes() {
     );
     (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
     link.set_cut(ms(150), true);
-    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped));
+    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped::Cut));
     link.set_cut(ms(170), false);
     link.push(ms(180), 5, 100).unwrap();
     assert_eq!(drain(&mut link), [(ms(280), 5)]);

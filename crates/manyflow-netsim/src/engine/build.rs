@@ -30,6 +30,7 @@ impl Network {
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
             unroutable: 0,
+            traced: false,
         }
     }
 
@@ -135,6 +136,11 @@ impl Network {
     /// Shows the packets that this link delivers to the observer.
     pub fn tap(&mut self, link: LinkId) {
         self.links[link.0 as usize].tapped = true;
+    }
+
+    /// Tells the observer of every [incident](super::Incident).
+    pub fn trace(&mut self) {
+        self.traced = true;
     }
 
     /// A seed for the random stream of `name`: the same whatever else is in the network.

@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 pub use accounting::AccountingError;
 use events::Events;
-use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Endpoint, EndpointId, Event, Packet, Time};
+use manyflow_core::link::{Dropped, Link, LinkConfig};
+use manyflow_core::{Channel, Endpoint, EndpointId, Event, Packet, Time};
 use multicast::{Groups, Message};
 
 use crate::names::Names;
@@ -47,6 +47,23 @@ pub enum Change {
     Cut(LinkId, bool),
 }
 
+/// What happens inside the network, for traces.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Incident<'a> {
+    /// The link did not take a packet.
+    Dropped(LinkId, Dropped, &'a Packet),
+    /// The link took a packet and is going to lose it on the wire.
+    Lost(LinkId, &'a Packet),
+    /// The link's queue marked a packet: congestion experienced.
+    Marked(LinkId, &'a Packet),
+    /// A join arrived: the channel's packets go onto this link from now on.
+    Grafted(LinkId, Channel),
+    /// A leave took effect: they no longer do.
+    Pruned(LinkId, Channel),
+    /// A change was made.
+    Changed(&'a Change),
+}
+
 /// Whoever watches a run.
 pub trait Observer {
     /// An endpoint told of an event.
@@ -54,6 +71,9 @@ pub trait Observer {
 
     /// A link that is tapped delivers a packet.
     fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet);
+
+    /// Something happened inside a network that is [traced](Network::trace).
+    fn on_incident(&mut self, _now: Time, _incident: &Incident) {}
 }
 
 /// Nobody watches.
@@ -95,6 +115,8 @@ pub struct Network {
     lingering: BTreeMap<(NodeId, u64, u32), u32>,
     /// Packets that no route led on.
     unroutable: u64,
+    /// Whether the observer hears of incidents.
+    traced: bool,
 }
 
 /// A host or router.

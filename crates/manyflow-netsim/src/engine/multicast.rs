@@ -8,7 +8,7 @@
 use manyflow_core::{Channel, Packet, Time};
 
 use super::events::Due;
-use super::{LinkId, Network, NodeId, Observer};
+use super::{Incident, LinkId, Network, NodeId, Observer};
 
 /// Where a node sends the packets of a channel: to links and to endpoints of its own.
 #[derive(Clone, Debug)]
@@ -156,11 +156,11 @@ impl Network {
         if target.0 & 1 == 1 {
             self.hand_over(index, packet, observer);
         } else {
-            self.transmit(LinkId(index), packet);
+            self.transmit(LinkId(index), packet, observer);
         }
     }
 
-    pub(super) fn on_message(&mut self, index: u32) {
+    pub(super) fn on_message(&mut self, index: u32, observer: &mut dyn Observer) {
         let Message {
             kind,
             node,
@@ -168,18 +168,24 @@ impl Network {
             target,
         } = self.messages[index as usize];
         self.free_messages.push(index);
+        let link = LinkId(target.0 >> 1);
         match kind {
             Kind::Join => {
                 self.lingering.remove(&(node, key(channel), target.0));
                 self.add_branch(node, channel, target);
+                self.tell(&Incident::Grafted(link, channel), observer);
             }
-            Kind::LeaveRouter => self.remove_branch(node, channel, target, Kind::LeaveRouter),
+            Kind::LeaveRouter => {
+                self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                self.tell(&Incident::Pruned(link, channel), observer);
+            }
             Kind::LeaveHost => self.linger(node, channel, target),
             Kind::Expire => {
                 let place = (node, key(channel), target.0);
                 if self.lingering.get(&place) == Some(&index) {
                     self.lingering.remove(&place);
                     self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                    self.tell(&Incident::Pruned(link, channel), observer);
                 }
             }
         }

@@ -25,7 +25,7 @@ pub(crate) struct World {
     pub(crate) topology: Topology,
     pub(crate) sessions: Sessions,
     /// For each session and receiver.
-    members: Vec<Vec<Member>>,
+    pub(crate) members: Vec<Vec<Member>>,
 }
 
 /// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a unicast protocol two, the
@@ -43,6 +43,12 @@ impl Member {
         let (step, offset) = if self.is_unicast { (2, 1) } else { (1, 0) };
         let first = self.first.0 + offset;
         (0..self.stays).map(move |stay| EndpointId(first + step * stay))
+    }
+
+    /// Those that send, of a unicast protocol.
+    pub(crate) fn sending(self) -> impl Iterator<Item = EndpointId> {
+        let stays = if self.is_unicast { self.stays } else { 0 };
+        (0..stays).map(move |stay| EndpointId(self.first.0 + 2 * stay))
     }
 
     /// All of them: of a unicast protocol it is the sending end that knows round-trip time and window.

@@ -10,6 +10,7 @@ use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
 use super::build::World;
 use super::cells::Cell;
 use super::error::Fault;
+use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
 use crate::{LinkId, Network, Observer};
 
@@ -142,7 +143,7 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records.
-    pub(crate) fn run(&mut self, world: &mut World, end: Time) {
+    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {
@@ -158,7 +159,11 @@ impl Recorder {
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            world.network.run_until(now, self);
+            let mut watchers = Watchers {
+                recorder: self,
+                inspector,
+            };
+            world.network.run_until(now, &mut watchers);
             for (bin, probes) in &bins {
                 if now.as_nanos().is_multiple_of(*bin) {
                     probes

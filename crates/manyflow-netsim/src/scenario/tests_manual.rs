@@ -98,6 +98,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("Statistics", known::<Statistic>()),
         ("Combinations", known::<Combination>()),
         ("Across cells", known::<schema::Across>()),
+        ("Events", super::tests_inspect::EVENTS.into()),
         (
             "Functions",
             FUNCTIONS.iter().map(|function| function.name).collect(),

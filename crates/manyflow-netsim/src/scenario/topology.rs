@@ -108,6 +108,35 @@ impl Topology {
         Ok(named.forward.into_iter().chain(named.back).collect())
     }
 
+    /// Both directions of the only link that is limited in its rate, or of the only link.
+    pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
+        let is_limited = |link: &&Direction| link.config.rate.is_some();
+        let any_limited = self.links.iter().any(|link| is_limited(&link));
+        let candidates = self.links.iter();
+        let candidates = candidates.filter(|link| !any_limited || is_limited(link));
+        let pairs: BTreeSet<_> = candidates
+            .map(|link| (link.from.min(link.to), link.from.max(link.to)))
+            .collect();
+        if pairs.len() != 1 {
+            return Err(Problem::Value(self.unclear_link()));
+        }
+        let directions = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+        let links = directions.filter_map(|ends| self.by_ends.get(&ends).copied());
+        Ok(links.collect())
+    }
+
+    fn unclear_link(&self) -> String {
+        const SHOWN: usize = 32;
+        let names = self.link_names();
+        let quoted = names.iter().map(|name| format!("`{name}`"));
+        let shown = quoted.take(SHOWN).collect::<Vec<_>>().join(", ");
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("which link is meant is not clear: name one of {shown}{more}")
+    }
+
     /// A link's ends, with a dash.
     pub(crate) fn link_name(&self, link: u32) -> String {
         let Direction { from, to, .. } = self.links[link as usize];
@@ -116,10 +145,15 @@ impl Topology {
 
     fn named(&self, name: &str) -> Result<Named, Problem> {
         self.find_links(name).ok_or_else(|| {
-            let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
-            let known: BTreeSet<String> = by_ends.chain(self.names.keys().cloned()).collect();
+            let known = self.link_names();
             Problem::unknown("link", name, known.iter().map(String::as_str))
         })
+    }
+
+    /// All that links are called.
+    fn link_names(&self) -> BTreeSet<String> {
+        let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
+        by_ends.chain(self.names.keys().cloned()).collect()
     }
 
     /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes themselves.
