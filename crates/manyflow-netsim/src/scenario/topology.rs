@@ -116,10 +116,15 @@ impl Topology {
 
     fn named(&self, name: &str) -> Result<Named, Problem> {
         self.find_links(name).ok_or_else(|| {
-            let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
-            let known: BTreeSet<String> = by_ends.chain(self.names.keys().cloned()).collect();
+            let known = self.link_names();
             Problem::unknown("link", name, known.iter().map(String::as_str))
         })
+    }
+
+    /// All that links are called.
+    fn link_names(&self) -> BTreeSet<String> {
+        let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
+        by_ends.chain(self.names.keys().cloned()).collect()
     }
 
     /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes themselves.
