@@ -1,14 +1,14 @@
 //! `[nodes]` and `[[links]]` written out: every node, and every direction of every link.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod generators;
+
+use std::collections::BTreeMap;
 
 use manyflow_core::link::LinkConfig;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 use super::error::{Fault, Problem};
 use super::links::LinkTable;
-use super::schema::{NodesTable, RandomTable, Schema, TreeTable};
+use super::schema::{NodesTable, Schema};
 
 /// The most nodes, and the most links, of a scenario: some gigabytes of memory.
 const SIZE_MAX: u64 = 5_000_000;
@@ -108,6 +108,10 @@ impl Topology {
             self.add_tree(name, tree)
                 .map_err(|fault| fault.within(name).within("trees"))?;
         }
+        for (name, dumbbell) in &table.dumbbells {
+            self.add_dumbbell(name, dumbbell)
+                .map_err(|fault| fault.within(name).within("dumbbells"))?;
+        }
         for (name, random) in &table.random {
             self.add_random(name, random)
                 .map_err(|fault| fault.within(name).within("random"))?;
@@ -144,63 +148,15 @@ impl Topology {
         let members = (0..count)
             .map(|index| self.add_node(&format!("{name}-{index}")))
             .collect::<Result<Vec<_>, Fault>>()?;
-        if self.groups.insert(name.to_owned(), members).is_some() {
-            return Err(Fault::value(format!("there is a node called `{name}`")));
-        }
+        self.name_group(name, members)?;
         Ok(first)
     }
 
-    /// Node 0 is the root; the children of node i of a binary tree are 2i+1 and 2i+2.
-    fn add_tree(&mut self, name: &str, tree: &TreeTable) -> Result<(), Fault> {
-        let children = u64::from(tree.children.get());
-        let mut rows = vec![1u64];
-        for _ in 0..tree.depth.get().min(64) {
-            rows.push(rows[rows.len() - 1].saturating_mul(children));
+    fn name_group(&mut self, name: &str, members: Vec<u32>) -> Result<(), Fault> {
+        match self.groups.insert(name.to_owned(), members) {
+            Some(_) => Err(Fault::value(format!("there is a node called `{name}`"))),
+            None => Ok(()),
         }
-        let count = rows.iter().fold(0u64, |sum, row| sum.saturating_add(*row));
-        let first = self.add_group(name, count)?;
-        let leaves = count - rows[rows.len() - 1];
-        let members = &self.groups[name];
-        let leaves = members[leaves as usize..].to_vec();
-        self.groups.insert(format!("{name}-leaves"), leaves);
-        let pair = |child: u64| {
-            (
-                first + ((child - 1) / children) as u32,
-                first + child as u32,
-            )
-        };
-        let pairs = (1..count).map(pair).collect();
-        self.generated.insert(name.to_owned(), pairs);
-        Ok(())
-    }
-
-    /// A random spanning tree, and further links between pairs that have none.
-    fn add_random(&mut self, name: &str, table: &RandomTable) -> Result<(), Fault> {
-        let (nodes, links) = (u64::from(table.nodes.get()), u64::from(table.links.get()));
-        let most = nodes.saturating_mul(nodes.saturating_sub(1)) / 2;
-        if links + 1 < nodes || links > most.min(SIZE_MAX) {
-            return Err(Fault::value(format!(
-                "{links} links: {nodes} nodes are joined by {} to {most}",
-                nodes.saturating_sub(1)
-            )));
-        }
-        let first = self.add_group(name, nodes)?;
-        let mut random = Pcg64Mcg::seed_from_u64(u64::from(table.seed.get()));
-        let mut pairs: BTreeSet<(u32, u32)> = (1..nodes as u32)
-            .map(|node| (first + random.random_range(0..node), first + node))
-            .collect();
-        while (pairs.len() as u64) < links {
-            let (a, b) = (
-                random.random_range(0..nodes as u32),
-                random.random_range(0..nodes as u32),
-            );
-            if a != b {
-                pairs.insert((first + a.min(b), first + a.max(b)));
-            }
-        }
-        self.generated
-            .insert(name.to_owned(), pairs.into_iter().collect());
-        Ok(())
     }
 
     fn add_links(&mut self, table: &LinkTable) -> Result<(), Fault> {
@@ -259,7 +215,7 @@ impl Topology {
             }
             (None, None, Some(name)) => {
                 let known = || self.generated.keys().map(String::as_str);
-                let unknown = || Problem::unknown("tree or random graph", name, known());
+                let unknown = || Problem::unknown("tree, dumbbell or random graph", name, known());
                 let found = self.generated.get(name);
                 found
                     .cloned()
