@@ -1,6 +1,6 @@
 //! Series against time: a figure for each cell.
 
-use super::{GREY, chart_titled, chosen, y_axis};
+use super::{GREY, chosen, y_axis};
 use crate::results::axis::Axis;
 use crate::results::chart::{Chart, Line, LineStyle, Point};
 use crate::results::{CellResult, Figure, Results};
@@ -13,16 +13,19 @@ const POINTS_MAX: usize = 1500;
 /// Series of the same kind that are named one by one.
 const NAMED_MAX: usize = 8;
 
-/// Figures that are drawn of a plot: more than can be looked at are a mistake in `where`.
+/// Figures that are drawn of a plot; the last of them says how many there would be.
 const FIGURES_MAX: usize = 12;
 
-/// A figure for each cell.
+/// A figure for each cell, up to the most that are drawn.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
     let cells = results
         .cells
         .iter()
         .filter(|cell| chosen(results, plot, cell));
-    let cells: Vec<&CellResult> = cells.take(FIGURES_MAX).collect();
+    let mut cells: Vec<&CellResult> = cells.collect();
+    let count = cells.len();
+    cells.truncate(FIGURES_MAX);
+    let cut = (count > FIGURES_MAX).then(|| format!("{FIGURES_MAX} of {count} cells shown"));
     let figure = |cell: &&CellResult| {
         let runs = results
             .runs
@@ -38,9 +41,17 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
             .next()
             .unwrap_or_default();
         let end = plot.to.unwrap_or(cell.cell.schema.run.duration).0;
-        let chart = time_chart(plot, cell, lines, dimension, end);
         let several = cells.len() > 1;
         let place = cell.describe(results.scenario);
+        let subtitle = match (&cut, several) {
+            (Some(cut), _) => format!("{place} ({cut})"),
+            (None, true) => place.clone(),
+            (None, false) => String::new(),
+        };
+        let chart = Chart {
+            subtitle,
+            ..time_chart(plot, cell, lines, dimension, end)
+        };
         Figure {
             name: match several {
                 true => format!("{}-{}", plot.name, cell.cell.index),
@@ -50,10 +61,21 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
                 true => format!("{}: {place}", plot.title),
                 false => plot.title.clone(),
             },
-            svg: chart_titled(chart, several.then_some(place)),
+            svg: chart.draw(),
+            note: None,
         }
     };
-    cells.iter().map(figure).collect()
+    let mut figures: Vec<Figure> = cells.iter().map(figure).collect();
+    if let Some(last) = figures.last_mut() {
+        let note = |cut| {
+            format!(
+                "{}: {cut}. {}.csv has all; `only` and `where` choose.",
+                plot.title, plot.name
+            )
+        };
+        last.note = cut.map(note);
+    }
+    figures
 }
 
 /// The recorded series of the runs, each with its own color and label.
@@ -160,6 +182,11 @@ fn time_chart(
     if !log {
         x.set_range((plot.from.0, end));
     }
-    let title = plot.title.clone();
-    Chart { title, x, y, lines }
+    Chart {
+        title: plot.title.clone(),
+        subtitle: String::new(),
+        x,
+        y,
+        lines,
+    }
 }
