@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit release figures bench bench-parts fuzz fuzz-short
+.PHONY: help demo build test check unit release figures gallery bench bench-parts fuzz fuzz-short
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,11 +33,14 @@ release: ## Simulations give the same bytes in release as in the test profile
 figures: build ## The papers' figures, whole, into results/ (some minutes)
 	@target/release/manyflow figure --all
 
+gallery: build ## The plots of docs/figures, from whole runs
+	@scripts/gallery
+
 bench: build ## The simulator's speed, beside ns-2 where it is installed
 	@target/release/manyflow bench sim
 
 bench-parts: ## The parts' speed: links, protocols, codecs, the engine (half a minute)
-	cargo bench --locked --workspace --bench parts
+	cargo bench --locked -p manyflow-core -p manyflow-netsim -p manyflow-object --bench parts
 
 fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

@@ -69,7 +69,6 @@ fn check(session: &str, cases: &[Case<'_>]) {
     let mut wrong = Vec::new();
     for (link, own, measure, low, high) in cases {
         let value = measured(link, &format!("{session}\n{own}"), measure);
-        println!("{link}; {own}; {measure}: {value}");
         if !(*low..=*high).contains(&value) {
             wrong.push(format!(
                 "{link}\n{own}\n{measure}: {value}, not {low} to {high}"

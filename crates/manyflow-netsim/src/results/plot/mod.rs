@@ -69,6 +69,7 @@ fn y_axis(
 fn with_unit(label: &str, unit: &str) -> String {
     match unit {
         "" => label.to_owned(),
+        unit if label.split(' ').any(|word| word == unit) => label.to_owned(),
         unit => format!("{label} ({unit})"),
     }
 }

@@ -236,18 +236,23 @@ fn curve_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> V
         let mut own: Vec<Vec<Point>> = rows.iter().map(|row| points(&row.cells)).collect();
         own.dedup();
         let common = own.len() == 1;
-        for (number, points) in own.into_iter().enumerate() {
-            let label = if number == 0 {
-                curve.label.clone()
-            } else {
-                String::new()
-            };
+        let mut add = |label: &str, color, points| {
             lines.push(Line {
-                label,
-                color: if common { GREY } else { number },
+                label: label.to_owned(),
+                color,
                 style: LineStyle::Dashed,
                 points,
             });
+        };
+        if !common {
+            // What all of them are, in a colour that is none of theirs.
+            add(&curve.label, GREY, Vec::new());
+        }
+        for (number, points) in own.into_iter().enumerate() {
+            match common {
+                true => add(&curve.label, GREY, points),
+                false => add("", number, points),
+            }
         }
     }
     lines

@@ -109,7 +109,7 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
 fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
     let name = given.unwrap_or(series.what.label());
     match (place, series.channel) {
-        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them"),
+        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them in repeating colours"),
         _ if count > NAMED_MAX => String::new(),
         (_, Some(channel)) => format!("{} {channel}", given.unwrap_or("channel")),
         (_, None) if given.is_none() || count > 1 => format!("{name}, {}", series.of),
@@ -129,7 +129,19 @@ fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
     let points: Vec<Point> = points
         .filter(|point| point.x >= plot.from.0 && point.x <= to)
         .collect();
-    thinned(points)
+    thinned(without_runs(&points))
+}
+
+/// The same line without the points inside runs of equal values.
+fn without_runs(points: &[Point]) -> Vec<Point> {
+    let is_inside = |place: usize| {
+        let around = place
+            .checked_sub(1)
+            .and_then(|from| points.get(from..=place + 1));
+        around.is_some_and(|three| three.iter().all(|point| point.y == three[1].y))
+    };
+    let kept = (0..points.len()).filter(|place| !is_inside(*place));
+    kept.map(|place| points[place]).collect()
 }
 
 /// The lowest and the highest point of each piece, so that no peak is lost.
@@ -188,5 +200,30 @@ fn time_chart(
         x,
         y,
         lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_equal_values_are_drawn_by_their_ends() {
+        let kept = |values: &[f64]| -> Vec<f64> {
+            let point = |(x, y): (usize, &f64)| Point {
+                x: x as f64,
+                y: *y,
+                error: 0.0,
+            };
+            let points: Vec<Point> = values.iter().enumerate().map(point).collect();
+            without_runs(&points).iter().map(|point| point.x).collect()
+        };
+        assert_eq!(
+            kept(&[0.0, 0.0, 0.0, 0.0, 5.0, 5.0, 0.0]),
+            [0.0, 3.0, 4.0, 5.0, 6.0]
+        );
+        let hole = f64::NAN;
+        assert_eq!(kept(&[1.0, hole, hole, hole, 1.0]).len(), 5);
+        assert!(kept(&[]).is_empty());
     }
 }
