@@ -36,6 +36,12 @@ impl Target {
 pub(super) struct Groups(Vec<(u64, Targets)>);
 
 impl Groups {
+    /// How many channels pass through.
+    #[cfg(test)]
+    pub(super) fn channels(&self) -> usize {
+        self.0.len()
+    }
+
     #[inline]
     fn find(&self, key: u64) -> Option<&Targets> {
         // Most nodes have few channels: a scan of adjacent keys beats a search.

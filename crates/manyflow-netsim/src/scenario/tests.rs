@@ -378,6 +378,11 @@ fn generators_make_what_they_say() {
             (20, 80),
         ),
         (
+            "dumbbells.D = { left = 3, right = 4 }",
+            "[[links]]\nall-of = \"D\"",
+            (9, 16),
+        ),
+        (
             "names = [\"l\", \"r\"]\ngroups = { A = 3, B = 3 }",
             "[[links]]\nbetween = [\"A\", \"l\"]\n[[links]]\nbetween = [\"l\", \"r\"]\n[[links]]\nbetween = [\"r\", \"B\"]",
             (8, 14),
@@ -394,6 +399,18 @@ fn generators_make_what_they_say() {
         (
             "random.G = { nodes = 20, links = 18 }",
             "20 nodes are joined by 19 to 190",
+        ),
+        (
+            "dumbbells.D = { left = 0, right = 1 }",
+            "`nodes.dumbbells.D.left`: 0 nodes: from 1 to 5000000",
+        ),
+        (
+            "dumbbells.D = { left = 1 }",
+            "`nodes.dumbbells.D`: the key `right` is missing",
+        ),
+        (
+            "trees.D = { depth = 1, children = 2 }\ndumbbells.D = { left = 1, right = 1 }",
+            "`nodes.dumbbells.D`: there is a node called `D`",
         ),
         ("names = [\"A\", \"A\"]", "two nodes called `A`"),
     ] {
@@ -458,6 +475,35 @@ fn links_that_are_made_alike_share_what_they_are_like() {
     assert!(Arc::ptr_eq(config("T-0-T-2"), config("T-3-T-12")));
     assert_eq!(config("T-1-T-0").delay.as_millis(), 7);
     assert_eq!(config("T-0-T-1").delay.as_millis(), 5);
+}
+
+#[test]
+fn a_dumbbells_hosts_meet_at_two_routers() {
+    let links = "[[links]]\nall-of = \"D\"\nrate = \"100 Mbit/s\"\ndelay = \"1 ms\"\n\
+                 [[links]]\nname = \"bottleneck\"\nbetween = [\"D-router-0\", \"D-router-1\"]\nrate = \"3 Mbit/s\"";
+    let made = topology("dumbbells.D = { left = 2, right = 1 }", links).unwrap();
+    let named =
+        |links: &[u32]| -> Vec<String> { links.iter().map(|link| made.link_name(*link)).collect() };
+    assert_eq!(
+        named(&(0..made.links.len() as u32).collect::<Vec<_>>()),
+        [
+            "D-router-0-D-router-1",
+            "D-router-1-D-router-0",
+            "D-router-0-D-left-0",
+            "D-left-0-D-router-0",
+            "D-router-0-D-left-1",
+            "D-left-1-D-router-0",
+            "D-router-1-D-right-0",
+            "D-right-0-D-router-1",
+        ]
+    );
+    let bottleneck = made.both_directions("bottleneck").unwrap();
+    assert_eq!(bottleneck, [0, 1]);
+    for (number, link) in made.links.iter().enumerate() {
+        let rate = if number < 2 { 3_000_000 } else { 100_000_000 };
+        assert_eq!(link.config.rate.unwrap().bits_per_s(), rate);
+        assert_eq!(link.config.delay.as_millis(), 1);
+    }
 }
 
 #[test]

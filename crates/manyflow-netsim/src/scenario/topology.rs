@@ -1,16 +1,16 @@
 //! `[nodes]` and `[[links]]` written out: every node, and every direction of every link.
 
+mod generators;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use manyflow_core::link::LinkConfig;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 use super::error::{Fault, Problem};
 use super::links::LinkTable;
-use super::schema::{NodesTable, RandomTable, Schema, TreeTable};
+use super::schema::{NodesTable, Schema};
 use crate::Names;
 
 /// The most nodes, and the most links, of a scenario: some gigabytes of memory.
@@ -185,6 +185,10 @@ impl Topology {
             self.add_tree(name, tree)
                 .map_err(|fault| fault.within(name).within("trees"))?;
         }
+        for (name, dumbbell) in &table.dumbbells {
+            self.add_dumbbell(name, dumbbell)
+                .map_err(|fault| fault.within(name).within("dumbbells"))?;
+        }
         for (name, random) in &table.random {
             self.add_random(name, random)
                 .map_err(|fault| fault.within(name).within("random"))?;
@@ -231,69 +235,19 @@ impl Topology {
         for index in 0..count {
             self.add_numbered(&format!("{name}-{index}"))?;
         }
-        if self.find_nodes(name).is_some() {
-            return Err(Fault::value(format!("there is a node called `{name}`")));
-        }
         let group = Group {
             nodes: first..first + count as u32,
             is_numbered: true,
         };
-        self.groups.insert(name.to_owned(), group);
+        self.name_group(name, group)?;
         Ok(first)
     }
 
-    /// Node 0 is the root; the children of node i of a binary tree are 2i+1 and 2i+2.
-    fn add_tree(&mut self, name: &str, tree: &TreeTable) -> Result<(), Fault> {
-        let children = u64::from(tree.children.get());
-        let mut rows = vec![1u64];
-        for _ in 0..tree.depth.get().min(64) {
-            rows.push(rows[rows.len() - 1].saturating_mul(children));
+    fn name_group(&mut self, name: &str, group: Group) -> Result<(), Fault> {
+        if self.find_nodes(name).is_some() {
+            return Err(Fault::value(format!("there is a node called `{name}`")));
         }
-        let count = rows.iter().fold(0u64, |sum, row| sum.saturating_add(*row));
-        let first = self.add_group(name, count)?;
-        let end = first + count as u32;
-        let leaves = Group {
-            nodes: end - rows[rows.len() - 1] as u32..end,
-            is_numbered: false,
-        };
-        self.groups.insert(format!("{name}-leaves"), leaves);
-        let pair = |child: u64| {
-            (
-                first + ((child - 1) / children) as u32,
-                first + child as u32,
-            )
-        };
-        let pairs = (1..count).map(pair).collect();
-        self.generated.insert(name.to_owned(), pairs);
-        Ok(())
-    }
-
-    /// A random spanning tree, and further links between pairs that have none.
-    fn add_random(&mut self, name: &str, table: &RandomTable) -> Result<(), Fault> {
-        let (nodes, links) = (u64::from(table.nodes.get()), u64::from(table.links.get()));
-        let most = nodes.saturating_mul(nodes.saturating_sub(1)) / 2;
-        if links + 1 < nodes || links > most.min(SIZE_MAX) {
-            return Err(Fault::value(format!(
-                "{links} links: {nodes} nodes are joined by {} to {most}",
-                nodes.saturating_sub(1)
-            )));
-        }
-        let first = self.add_group(name, nodes)?;
-        let mut random = Pcg64Mcg::seed_from_u64(u64::from(table.seed.get()));
-        let mut pairs: BTreeSet<(u32, u32)> = (1..nodes as u32)
-            .map(|node| (first + random.random_range(0..node), first + node))
-            .collect();
-        while (pairs.len() as u64) < links {
-            let (a, b) = (
-                random.random_range(0..nodes as u32),
-                random.random_range(0..nodes as u32),
-            );
-            if a != b {
-                pairs.insert((first + a.min(b), first + a.max(b)));
-            }
-        }
-        self.generated
-            .insert(name.to_owned(), pairs.into_iter().collect());
+        self.groups.insert(name.to_owned(), group);
         Ok(())
     }
 
@@ -358,7 +312,7 @@ impl Topology {
             }
             (None, None, Some(name)) => {
                 let known = || self.generated.keys().map(String::as_str);
-                let unknown = || Problem::unknown("tree or random graph", name, known());
+                let unknown = || Problem::unknown("tree, dumbbell or random graph", name, known());
                 let found = self.generated.get(name);
                 found
                     .cloned()
