@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit figures bench fuzz fuzz-short
+.PHONY: help demo build test check unit release figures gallery bench bench-parts fuzz fuzz-short
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-test: check unit fuzz-short ## All checks and tests: what has to pass before a change lands
+test: check unit release fuzz-short ## All checks and tests: what has to pass before a change lands
 
 check: ## Format and lints, warnings denied
 	@scripts/setup tests
@@ -27,11 +27,20 @@ unit: ## Unit, property, integration and documentation tests
 	@scripts/setup tests
 	cargo test --locked --workspace
 
+release: ## Simulations give the same bytes in release as in the test profile
+	cargo test --locked --release -p manyflow-netsim --test determinism
+
 figures: build ## The papers' figures, whole, into results/ (some minutes)
 	@target/release/manyflow figure --all
 
+gallery: build ## The plots of docs/figures, from whole runs
+	@scripts/gallery
+
 bench: build ## The simulator's speed, beside ns-2 where it is installed
 	@target/release/manyflow bench sim
+
+bench-parts: ## The parts' speed: links, protocols, codecs, the engine (half a minute)
+	cargo bench --locked -p manyflow-core -p manyflow-netsim -p manyflow-object --bench parts
 
 fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

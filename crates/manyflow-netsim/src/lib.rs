@@ -8,8 +8,12 @@
 //! is an index into a vector; timers are cancelled lazily; multicast state exists only where a channel is joined.
 #![forbid(unsafe_code)]
 
+mod capture;
 pub mod engine;
+mod names;
 pub mod results;
 pub mod scenario;
+mod trace;
 
-pub use engine::{Change, LinkId, Network, NodeId, Observer, Received};
+pub use engine::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
+pub use names::Names;

@@ -101,14 +101,19 @@ impl<'a> Header<'a> {
 
 /// What the sender writes: one form, with a 32-bit TSI and a 32-bit TOI or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fields<'a> {
-    pub(crate) cci: &'a [u8],
-    pub(crate) tsi: u32,
-    pub(crate) toi: Option<u32>,
-    pub(crate) close_session: bool,
-    pub(crate) codepoint: u8,
+pub struct Fields<'a> {
+    /// Congestion control information: 4, 8, 12 or 16 bytes.
+    pub cci: &'a [u8],
+    /// Transport session identifier.
+    pub tsi: u32,
+    /// Transport object identifier.
+    pub toi: Option<u32>,
+    /// Flag A: the sender is about to stop sending to this session.
+    pub close_session: bool,
+    /// The codepoint: the FEC Encoding ID.
+    pub codepoint: u8,
     /// Whole extensions, each a multiple of four bytes.
-    pub(crate) extensions: &'a [u8],
+    pub extensions: &'a [u8],
 }
 
 impl Fields<'_> {
@@ -116,7 +121,7 @@ impl Fields<'_> {
     ///
     /// # Panics
     /// If the CCI is not 4, 8, 12 or 16 bytes long.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(
             matches!(self.cci.len(), 4 | 8 | 12 | 16),
             "a CCI has 4, 8, 12 or 16 bytes"

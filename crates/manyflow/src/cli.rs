@@ -56,6 +56,8 @@ pub(crate) enum Command {
 pub(crate) enum BenchCommand {
     /// The simulator, beside ns-2 where that is installed; fails where a ratio is below its bound
     Sim,
+    /// What simulating WEBRC takes with 1 to 1,000,000 receivers: time, and memory for each of them (some minutes, 2 GB)
+    Scale,
 }
 
 const SEND_EXAMPLES: &str = "\
@@ -179,7 +181,17 @@ pub(crate) struct DemoArgs {
 const SIM_EXAMPLES: &str = "\
 Examples:
   manyflow sim scenarios/webrc-4.toml
-  manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3";
+  manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
+
+  # What crossed the bottleneck in the first run, for Wireshark
+  manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
+  tshark -r webrc-9.pcap -d udp.port==5445,alc
+
+  # Every packet that a link dropped in the run with seed 3
+  manyflow sim scenarios/webrc-8.toml --seed 3 --trace webrc-8.jsonl
+  jq -c 'select(.event == \"drop\")' webrc-8.jsonl
+
+--pcap and --trace look into one run: the first that --cell and --seed leave.";
 
 const FIGURE_EXAMPLES: &str = "\
 Examples:
@@ -199,7 +211,24 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
+    pub(crate) inspect: InspectArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+/// What is written of one run.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Write the packets that cross a link to this capture file, in pcap format; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// The link to capture: A-B for one direction, a name from the scenario for both; can be repeated [default: the only
+    /// link with a limited rate]
+    #[arg(long, value_name = "LINK", requires = "pcap")]
+    pub(crate) pcap_link: Vec<String>,
+    /// Write the events of protocols and links to this file, one JSON object a line; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// Arguments of `figure`.

@@ -14,6 +14,8 @@ use tracing_subscriber::fmt::MakeWriter;
 #[derive(Clone, Debug)]
 pub(crate) struct Display {
     json: bool,
+    /// Lines for people go to standard error.
+    aside: bool,
     bars: MultiProgress,
 }
 
@@ -23,7 +25,19 @@ impl Display {
         if json {
             bars.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Display { json, bars }
+        Display {
+            json,
+            aside: false,
+            bars,
+        }
+    }
+
+    /// The same, with all lines on standard error.
+    pub(crate) fn aside(&self) -> Display {
+        Display {
+            aside: true,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -43,7 +57,9 @@ impl Display {
 
     /// One line for people; nothing with `--json`.
     pub(crate) fn say(&self, line: &str) {
-        if !self.json {
+        if self.aside {
+            self.note(line);
+        } else if !self.json {
             self.bars.suspend(|| println!("{line}"));
         }
     }

@@ -8,8 +8,10 @@
 
 mod bench;
 mod cli;
+mod cost;
 mod demo;
 mod display;
+mod inspect;
 mod parameters;
 mod recv;
 mod send;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
+            Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
     // A thread that reads standard input would hold the runtime up.

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Scenario};
+use manyflow_netsim::scenario::{Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
+use crate::cost::Cost;
 use crate::display::Display;
+use crate::inspect::{self, Outputs};
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
-    let scenario = read(&args.file, args.run.fast)?;
+    let scenario = read(&args.file, args.run.fast, args.cell)?;
     let mut jobs = scenario.jobs()?;
     jobs.retain(|job| {
         args.cell.is_none_or(|cell| job.cell == cell)
@@ -22,7 +24,9 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     if jobs.is_empty() {
         return Err(usage("the scenario has no such cell and seed"));
     }
-    match run(&scenario, &jobs, &args.run, display)? {
+    let display = &inspect::display_beside(&args.inspect, display)?;
+    let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
+    match run(&scenario, &jobs, outputs, &args.run, display)? {
         true => Ok(()),
         false => bail!("{}: not all expectations are met", scenario.id()),
     }
@@ -32,7 +36,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let all = list(&args.scenarios)?;
     if args.list {
         for path in &all {
-            let scenario = read(path, false)?;
+            let scenario = read(path, false, None)?;
             let title = scenario.cell(0)?.schema.title;
             display.say(&format!("{:<12} {title}", scenario.id()));
             display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}));
@@ -54,8 +58,9 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     }
     let mut missed = Vec::new();
     for path in wanted {
-        let scenario = read(path, args.run.fast)?;
-        if !run(&scenario, &scenario.jobs()?, &args.run, display)? {
+        let scenario = read(path, args.run.fast, None)?;
+        let jobs = scenario.jobs()?;
+        if !run(&scenario, &jobs, Outputs::default(), &args.run, display)? {
             missed.push(scenario.id().to_owned());
         }
     }
@@ -67,18 +72,17 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
 }
 
 /// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
-fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> Result<bool> {
+fn run(
+    scenario: &Scenario,
+    jobs: &[Job],
+    outputs: Outputs,
+    args: &RunArgs,
+    display: &Display,
+) -> Result<bool> {
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let bar = runs_bar(display, scenario.id(), jobs.len());
-    let outcomes = scenario.run(jobs, threads, &mut |outcome, _left| {
-        bar.inc(1);
-        if let Err(failed) = outcome {
-            tracing::error!("{failed}");
-        }
-    });
-    bar.finish_and_clear();
+    let outcomes = simulate(scenario, jobs, outputs, threads, display)?;
     let provenance = Provenance {
         commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
         toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
@@ -93,15 +97,48 @@ fn run(scenario: &Scenario, jobs: &[Job], args: &RunArgs, display: &Display) -> 
     for checked in results.expectations() {
         tell(display, scenario.id(), checked);
     }
+    let cost = Cost::of(&outcomes)?;
+    display.say(&format!("  {cost}"));
     display.say(&format!("  -> {}\n", folder.join("index.html").display()));
     display.tell(&json!({
         "event": "done",
         "id": scenario.id(),
+        "receivers": cost.receivers,
+        "transmissions": cost.transmissions,
+        "cpu_seconds": cost.cpu.as_secs_f64(),
+        "memory_bytes": cost.memory.0,
         "passed": results.passed(),
         "failed_runs": results.failures().len(),
         "folder": folder.display().to_string(),
     }));
     Ok(results.passed())
+}
+
+/// Makes the runs, the first of them by itself where something is to be written of it; fails where that one does.
+fn simulate(
+    scenario: &Scenario,
+    jobs: &[Job],
+    mut outputs: Outputs,
+    threads: usize,
+    display: &Display,
+) -> Result<Vec<Outcome>> {
+    let bar = runs_bar(display, scenario.id(), jobs.len());
+    let progress = |outcome: &Outcome| {
+        bar.inc(1);
+        if let Err(failed) = outcome {
+            tracing::error!("{failed}");
+        }
+    };
+    let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    for job in inspected {
+        let outcome = Ok(scenario.run_inspected(*job, outputs.inspection())?);
+        progress(&outcome);
+        outcomes.push(outcome);
+    }
+    outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
+    bar.finish_and_clear();
+    Ok(outcomes)
 }
 
 fn tell(display: &Display, id: &str, checked: &Checked) {
@@ -144,11 +181,16 @@ fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
     bar
 }
 
-fn read(path: &Path, fast: bool) -> Result<Scenario> {
+/// Reads a scenario file; a cell that is to run alone is checked alone.
+fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
-    Scenario::parse(&name, &text, fast).map_err(|error| usage(error.to_string()))
+    let scenario = match cell {
+        Some(cell) => Scenario::parse_cell(&name, &text, fast, cell),
+        None => Scenario::parse(&name, &text, fast),
+    };
+    scenario.map_err(|error| usage(error.to_string()))
 }
 
 /// The scenario files of a folder, in the order of their names' numbers.

@@ -10,19 +10,20 @@
 
 mod config;
 mod faults;
+mod rare;
 mod red;
 #[cfg(test)]
 mod tests;
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+use rand::RngExt;
 
 pub use config::{LinkConfig, LossModel, QueueLimit, RedConfig};
-use faults::Losses;
-use red::{Red, Verdict};
+use rare::Rare;
+use red::Verdict;
 
 use crate::packet::{Ecn, Packet};
 use crate::time::Time;
@@ -67,28 +68,34 @@ pub struct Counters {
     pub duplicated: u64,
 }
 
-/// The queue was full, or the link is cut; the packet is gone.
+/// Why a link did not take a packet, which is gone.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Dropped;
+pub enum Dropped {
+    /// The queue was full.
+    Full,
+    /// Random early detection chose the packet.
+    Early,
+    /// The link is cut.
+    Cut,
+}
 
-/// One direction of a link.
+/// One direction of a link. It takes two cache lines and what it carries: a large network has millions.
 #[derive(Debug)]
 pub struct Link<T> {
-    config: LinkConfig,
-    random: Pcg64Mcg,
-    losses: Losses,
-    red: Option<Red>,
-    cut: bool,
+    config: Arc<LinkConfig>,
+    seed: u64,
     /// When the transmitter has sent everything that was accepted.
     free_at: Time,
     /// What is left of the last transmission time below a nanosecond, in units of 1 ns / rate: so that rates do not drift.
     carry: u64,
-    /// Packets that wait for the transmitter: when each begins, and its bytes.
-    waiting: VecDeque<(Time, u32)>,
-    waiting_bytes: u64,
     /// Packets that will arrive, in that order.
     wire: VecDeque<InTransit<T>>,
-    counters: Counters,
+    pushed: u64,
+    delivered: u64,
+    delivered_bytes: u64,
+    /// Made when it is first needed.
+    rare: Option<Box<Rare>>,
+    cut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -99,20 +106,19 @@ struct InTransit<T> {
 }
 
 impl<T: Carried> Link<T> {
-    /// A link whose random choices are drawn from `seed`.
-    pub fn new(config: LinkConfig, seed: u64) -> Link<T> {
+    /// A link whose random choices are drawn from `seed`. Links that are alike can share what they are like.
+    pub fn new(config: impl Into<Arc<LinkConfig>>, seed: u64) -> Link<T> {
         Link {
-            losses: Losses::default(),
-            red: config.red.map(Red::new),
-            config,
-            random: Pcg64Mcg::seed_from_u64(seed),
-            cut: false,
+            config: config.into(),
+            seed,
             free_at: Time::ZERO,
             carry: 0,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
             wire: VecDeque::new(),
-            counters: Counters::default(),
+            pushed: 0,
+            delivered: 0,
+            delivered_bytes: 0,
+            rare: None,
+            cut: false,
         }
     }
 
@@ -123,7 +129,16 @@ impl<T: Carried> Link<T> {
 
     /// What became of the packets so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let rare = self.rare.as_deref();
+        Counters {
+            pushed: self.pushed,
+            delivered: self.delivered,
+            delivered_bytes: self.delivered_bytes,
+            dropped: rare.map_or(0, |rare| rare.dropped),
+            marked: rare.map_or(0, |rare| rare.marked),
+            lost: rare.map_or(0, |rare| rare.lost),
+            duplicated: rare.map_or(0, |rare| rare.duplicated),
+        }
     }
 
     /// Packets in the queue, in transmission and on the wire, those left out that the wire is going to lose.
@@ -134,7 +149,7 @@ impl<T: Carried> Link<T> {
     /// Packets that wait for the transmitter at `now`.
     pub fn queue_packets(&mut self, now: Time) -> usize {
         self.retire(now);
-        self.waiting.len()
+        self.queued().0
     }
 
     /// Hands over a packet of `bytes`.
@@ -142,21 +157,20 @@ impl<T: Carried> Link<T> {
     /// # Errors
     /// Where the queue drops it or the link is cut; the packet is counted and gone.
     pub fn push(&mut self, now: Time, mut item: T, bytes: u32) -> Result<(), Dropped> {
-        self.counters.pushed += 1;
+        self.pushed += 1;
         if self.cut {
-            self.counters.lost += 1;
-            return Err(Dropped);
+            self.rare().lost += 1;
+            return Err(Dropped::Cut);
         }
         self.retire(now);
-        if !self.admits(now, &mut item, bytes) {
-            self.counters.dropped += 1;
-            return Err(Dropped);
+        if let Err(why) = self.admit(now, &mut item, bytes) {
+            self.rare().dropped += 1;
+            return Err(why);
         }
         let begins = now.max(self.free_at);
         self.free_at = begins + self.transmission_time(bytes);
         if begins > now {
-            self.waiting.push_back((begins, bytes));
-            self.waiting_bytes += u64::from(bytes);
+            self.rare().wait(begins, bytes);
         }
         self.put_on_wire(self.free_at, item, bytes);
         Ok(())
@@ -169,8 +183,8 @@ impl<T: Carried> Link<T> {
             return None;
         }
         let arrived = self.wire.pop_front()?;
-        self.counters.delivered += 1;
-        self.counters.delivered_bytes += u64::from(arrived.bytes);
+        self.delivered += 1;
+        self.delivered_bytes += u64::from(arrived.bytes);
         Some(arrived.item)
     }
 
@@ -182,23 +196,22 @@ impl<T: Carried> Link<T> {
 
     /// Changes what the link is like. What is in transmission or on the wire goes on as it began; what waits is sent
     /// with the new rate and delay.
-    pub fn reconfigure(&mut self, now: Time, config: LinkConfig) {
+    pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
         self.retire(now);
-        let Some(&(begins, _)) = self.waiting.front() else {
-            self.adopt(config);
+        let waiting = self.rare.as_mut().map(|rare| rare.take_waiting());
+        let Some((begins, packets)) = waiting.unwrap_or_default() else {
+            self.adopt(config.into());
             return;
         };
         // With jitter the wire is not in the order of departure; then the last to arrive are taken for those that wait.
-        let kept = self.wire.len().saturating_sub(self.waiting.len());
+        let kept = self.wire.len().saturating_sub(packets);
         let waiting = self.wire.split_off(kept);
-        self.waiting.clear();
-        (self.waiting_bytes, self.free_at) = (0, begins);
-        self.adopt(config);
+        self.free_at = begins;
+        self.adopt(config.into());
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
             self.free_at = begins + self.transmission_time(bytes);
-            self.waiting.push_back((begins, bytes));
-            self.waiting_bytes += u64::from(bytes);
+            self.rare().wait(begins, bytes);
             self.deliver_later(self.free_at, item, bytes);
         }
     }
@@ -207,59 +220,69 @@ impl<T: Carried> Link<T> {
     pub fn set_cut(&mut self, now: Time, cut: bool) {
         self.cut = cut;
         if cut {
-            self.counters.lost += self.carried();
+            self.rare().lost += self.wire.len() as u64;
+            self.rare().take_waiting();
             self.wire.clear();
-            self.waiting.clear();
-            (self.waiting_bytes, self.free_at) = (0, now);
+            self.free_at = now;
         }
     }
 
-    fn adopt(&mut self, config: LinkConfig) {
-        if config.red != self.config.red {
-            self.red = config.red.map(Red::new);
+    fn adopt(&mut self, config: Arc<LinkConfig>) {
+        if let Some(rare) = &mut self.rare
+            && config.red != self.config.red
+        {
+            rare.set_red(&config);
         }
         (self.config, self.carry) = (config, 0);
+    }
+
+    #[inline]
+    fn rare(&mut self) -> &mut Rare {
+        rare(&mut self.rare, &self.config, self.seed)
     }
 
     /// Forgets the waiting packets whose transmission has begun.
     #[inline]
     fn retire(&mut self, now: Time) {
-        while let Some(&(begins, bytes)) = self.waiting.front() {
-            if begins > now {
-                break;
-            }
-            self.waiting.pop_front();
-            self.waiting_bytes -= u64::from(bytes);
+        if let Some(rare) = &mut self.rare {
+            rare.retire(now);
         }
     }
 
-    /// Whether the queue takes the packet; RED may mark it.
-    fn admits(&mut self, now: Time, item: &mut T, bytes: u32) -> bool {
+    /// Packets that wait, and their bytes.
+    fn queued(&self) -> (usize, u64) {
+        self.rare.as_ref().map_or((0, 0), |rare| rare.queued())
+    }
+
+    /// Lets the packet into the queue or not; RED may mark it.
+    fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         if is_busy && !self.has_room(bytes) {
-            return false;
+            return Err(Dropped::Full);
         }
-        let Some(red) = &mut self.red else {
-            return true;
-        };
-        let queued = self.waiting.len() + usize::from(is_busy);
+        if self.config.red.is_none() {
+            return Ok(());
+        }
         let idle = (!is_busy).then(|| now - self.free_at);
-        match red.judge(queued, idle, self.config.rate, &mut self.random) {
-            Verdict::Accept => true,
-            Verdict::Congested if red.marks() && item.is_ecn_capable() => {
+        let rate = self.config.rate;
+        let rare = self.rare();
+        match rare.judge(is_busy, idle, rate) {
+            Verdict::Accept => Ok(()),
+            Verdict::Congested if rare.red_marks() && item.is_ecn_capable() => {
                 item.mark();
-                self.counters.marked += 1;
-                true
+                rare.marked += 1;
+                Ok(())
             }
-            Verdict::Congested | Verdict::Drop => false,
+            Verdict::Congested | Verdict::Drop => Err(Dropped::Early),
         }
     }
 
     fn has_room(&self, bytes: u32) -> bool {
+        let (packets, waiting_bytes) = self.queued();
         match self.config.queue {
             QueueLimit::Unlimited => true,
-            QueueLimit::Packets(limit) => self.waiting.len() < limit as usize,
-            QueueLimit::Bytes(limit) => self.waiting_bytes + u64::from(bytes) <= limit,
+            QueueLimit::Packets(limit) => packets < limit as usize,
+            QueueLimit::Bytes(limit) => waiting_bytes + u64::from(bytes) <= limit,
         }
     }
 
@@ -281,14 +304,17 @@ impl<T: Carried> Link<T> {
         Duration::from_nanos(whole)
     }
 
+    #[inline]
     fn put_on_wire(&mut self, sent: Time, item: T, bytes: u32) {
-        if self.losses.loses_next(&self.config.loss, &mut self.random) {
-            self.counters.lost += 1;
-            return;
-        }
-        if self.config.duplication > 0.0 && self.random.random::<f64>() < self.config.duplication {
-            self.counters.duplicated += 1;
-            self.deliver_later(sent, item.clone(), bytes);
+        let config = &*self.config;
+        if config.loss != LossModel::None || config.duplication > 0.0 {
+            let rare = rare(&mut self.rare, config, self.seed);
+            if rare.loses_next(&config.loss) {
+                return;
+            }
+            if rare.duplicates_next(config.duplication) {
+                self.deliver_later(sent, item.clone(), bytes);
+            }
         }
         self.deliver_later(sent, item, bytes);
     }
@@ -296,8 +322,10 @@ impl<T: Carried> Link<T> {
     fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
-            arrives += self.config.jitter.mul_f64(self.random.random());
+            let share = self.rare().random.random();
+            arrives += self.config.jitter.mul_f64(share);
         }
+        make_room(&mut self.wire);
         let last = self.wire.back().map_or(Time::ZERO, |last| last.arrives);
         let packet = InTransit {
             arrives,
@@ -316,5 +344,18 @@ impl<T: Carried> Link<T> {
                 ..packet
             });
         }
+    }
+}
+
+fn rare<'a>(rare: &'a mut Option<Box<Rare>>, config: &LinkConfig, seed: u64) -> &'a mut Rare {
+    rare.get_or_insert_with(|| Box::new(Rare::new(config, seed)))
+}
+
+/// Makes room for one more, by doubling from one: the standard library begins with four, and most links of a large
+/// network never carry two packets at once.
+#[inline]
+fn make_room<T>(queue: &mut VecDeque<T>) {
+    if queue.len() == queue.capacity() {
+        queue.reserve_exact(queue.len().max(1));
     }
 }

@@ -57,10 +57,8 @@ fn a_full_queue_drops_the_newcomer() {
             ..link.config().clone()
         },
     );
-    let pushed: Vec<bool> = (0..3)
-        .map(|i| link.push(ms(1000), i, 100).is_ok())
-        .collect();
-    assert_eq!(pushed, [true, true, false]);
+    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), i, 100)).collect();
+    assert_eq!(pushed, [Ok(()), Ok(()), Err(Dropped::Full)]);
 }
 
 #[test]
@@ -80,6 +78,30 @@ fn a_million_packets_do_not_drift() {
 }
 
 #[test]
+fn ten_million_packets_at_an_odd_rate_do_not_drift() {
+    // 8320 bits at 9.7 Gbit/s take 857.73... ns: without the carry the last would be 7 ms early.
+    let rate = Some(Rate::from_bits_per_s(9_700_000_000));
+    let mut link = Link::new(
+        LinkConfig {
+            rate,
+            ..LinkConfig::default()
+        },
+        1,
+    );
+    let mut now = Time::ZERO;
+    link.push(now, 0, 1040).unwrap();
+    for i in 1..10_000_000 {
+        link.push(now, i, 1040).unwrap();
+        now = link.next_time().unwrap();
+        link.pop_ready(now).unwrap();
+    }
+    assert_eq!(
+        link.next_time().unwrap().as_nanos(),
+        10_000_000 * 83_200 / 97
+    );
+}
+
+#[test]
 fn a_cut_link_loses_what_it_carries_and_what_comes() {
     let rate = Some(Rate::from_bits_per_s(8_000));
     let mut link = Link::new(
@@ -91,7 +113,7 @@ fn a_cut_link_loses_what_it_carries_and_what_comes() {
     );
     (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
     link.set_cut(ms(150), true);
-    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped));
+    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped::Cut));
     link.set_cut(ms(170), false);
     link.push(ms(180), 5, 100).unwrap();
     assert_eq!(drain(&mut link), [(ms(280), 5)]);
@@ -162,6 +184,46 @@ fn jitter_without_reordering_keeps_the_order() {
 }
 
 #[test]
+fn jitter_with_reordering_delivers_each_packet_at_a_time_of_its_own() {
+    let config = LinkConfig {
+        delay: Duration::from_millis(5),
+        jitter: Duration::from_millis(10),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 1);
+    (0..1000).for_each(|i| link.push(ms(u64::from(i)), i, 100).unwrap());
+    let arrived = drain(&mut link);
+    let late = |&(time, item): &(Time, u32)| (time - ms(u64::from(item))).as_secs_f64();
+    assert!(arrived.iter().all(|a| (0.005..0.015).contains(&late(a))));
+    let mean_s = arrived.iter().map(late).sum::<f64>() / 1000.0;
+    assert!((mean_s - 0.01).abs() < 0.0005, "{mean_s}");
+    assert!(arrived.is_sorted_by_key(|(time, _)| *time));
+    let overtaken = arrived.windows(2).filter(|w| w[0].1 > w[1].1).count();
+    assert!(overtaken > 100, "{overtaken}");
+    let mut items: Vec<u32> = arrived.iter().map(|(_, item)| *item).collect();
+    items.sort_unstable();
+    assert!(items.into_iter().eq(0..1000));
+}
+
+#[test]
+fn bernoulli_loses_its_share() {
+    for share in [0.001, 0.02, 0.3] {
+        let mut link = Link::new(
+            LinkConfig {
+                loss: LossModel::Bernoulli(share),
+                ..LinkConfig::default()
+            },
+            2,
+        );
+        (0..1_000_000).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+        let lost = link.counters().lost as f64;
+        // Four standard deviations of a binomial distribution.
+        let deviation = (1e6 * share * (1.0 - share)).sqrt();
+        assert!((lost - 1e6 * share).abs() < 4.0 * deviation, "{lost}");
+    }
+}
+
+#[test]
 fn gilbert_elliott_losses_come_in_bursts() {
     let bursts = LossModel::GilbertElliott {
         to_bad: 0.01,
@@ -193,37 +255,58 @@ fn gilbert_elliott_losses_come_in_bursts() {
     assert!(lost as f64 / gaps as f64 > 1.2 * alone as f64 / separate as f64);
 }
 
-#[test]
-fn red_marks_early_and_keeps_the_queue_between_its_thresholds() {
-    #[derive(Clone)]
-    struct Ect(bool);
-    impl Carried for Ect {
-        fn is_ecn_capable(&self) -> bool {
-            true
-        }
-        fn mark(&mut self) {
-            self.0 = true;
-        }
+/// A packet that knows ECN, and whether it is marked.
+#[derive(Clone)]
+struct Ect(bool);
+
+impl Carried for Ect {
+    fn is_ecn_capable(&self) -> bool {
+        true
     }
+
+    fn mark(&mut self) {
+        self.0 = true;
+    }
+}
+
+/// What a link with RED makes of a source that keeps ten packets queued: the average settles between the thresholds.
+fn counters_of_ten_queued<T: Carried>(red: RedConfig, packet: T) -> Counters {
     let config = LinkConfig {
         rate: Some(Rate::from_bits_per_s(8_000_000)),
         queue: QueueLimit::Packets(100),
-        red: Some(RedConfig::default()),
+        red: Some(red),
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 3);
-    let mut sent = 0;
-    // A source that keeps ten packets queued: the average settles between the thresholds.
     for i in 0..20_000_u64 {
         let now = Time::from_nanos(i * 1_000_000);
         while link.queue_packets(now) < 10 {
-            link.push(now, Ect(false), 1000).unwrap();
-            sent += 1;
+            let _ = link.push(now, packet.clone(), 1000);
         }
         while link.pop_ready(now).is_some() {}
     }
-    let marked = link.counters().marked as f64 / f64::from(sent);
+    link.counters()
+}
+
+#[test]
+fn red_marks_what_knows_ecn_and_drops_the_rest() {
+    let marking = RedConfig::default();
+    let dropping = RedConfig {
+        ecn: false,
+        ..marking
+    };
+    let share = |count: u64, of: Counters| count as f64 / of.pushed as f64;
     // max_p halfway is 0.05; spreading hits evenly makes it about twice as likely.
-    assert!((0.03..0.15).contains(&marked), "{marked}");
-    assert_eq!(link.counters().dropped, 0);
+    let expected = 0.03..0.15;
+    let marked = counters_of_ten_queued(marking, Ect(false));
+    assert!(expected.contains(&share(marked.marked, marked)));
+    assert_eq!(marked.dropped, 0);
+    for dropped in [
+        counters_of_ten_queued(marking, 0_u32),
+        counters_of_ten_queued(dropping, 0_u32),
+        counters_of_ten_queued(dropping, Ect(false)),
+    ] {
+        assert!(expected.contains(&share(dropped.dropped, dropped)));
+        assert_eq!(dropped.marked, 0);
+    }
 }

@@ -11,8 +11,8 @@ const WINDOW: u64 = 64;
 pub(super) struct Sequence {
     /// How many sequence numbers there are.
     modulus: u64,
-    /// The number after the highest seen; `None` before the first packet.
-    expected: Option<u64>,
+    /// The number after the highest seen; `None` before the first packet. A format has 2^32 numbers at most.
+    expected: Option<u32>,
     /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
     missing: u64,
 }
@@ -48,12 +48,13 @@ impl Sequence {
     /// Takes a packet's number; it must be below the modulus.
     pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
         let Some(expected) = self.expected else {
-            self.expected = Some((psn + 1) % self.modulus);
+            self.expect_after(psn);
             return Arrival::First;
         };
+        let expected = u64::from(expected);
         let ahead = (psn + self.modulus - expected) % self.modulus;
         if ahead < self.modulus / 2 {
-            self.expected = Some((psn + 1) % self.modulus);
+            self.expect_after(psn);
             let lost = self.advance(ahead) + self.shift(1);
             let in_order = ahead == 0 && lost == 0;
             return if in_order {
@@ -77,13 +78,17 @@ impl Sequence {
         match self.expected.replace(0) {
             // The number after the last packet of a wave is 0.
             None | Some(0) => 0,
-            Some(expected) => self.advance(self.modulus - expected),
+            Some(expected) => self.advance(self.modulus - u64::from(expected)),
         }
     }
 
     /// Gives the pending numbers up; returns how many they were.
     pub(super) fn give_up(&mut self) -> u64 {
         u64::from(core::mem::take(&mut self.missing).count_ones())
+    }
+
+    fn expect_after(&mut self, psn: u64) {
+        self.expected = Some(((psn + 1) % self.modulus) as u32);
     }
 
     /// Moves on by `gap` missing numbers; returns how many do not fit the window.
@@ -157,7 +162,7 @@ mod tests {
                 }
             }
             lost += sequence.give_up();
-            let span = sequence.expected.map_or(0, |expected| (expected + modulus - start) % modulus);
+            let span = sequence.expected.map_or(0, |expected| (u64::from(expected) + modulus - start) % modulus);
             prop_assert_eq!(received + lost, span);
         }
     }

@@ -1,6 +1,6 @@
 //! Nothing is lost unseen.
 
-use super::Network;
+use super::{LinkId, Network};
 
 /// A link's counters do not add up: a bug of the simulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,14 +17,14 @@ impl Network {
     /// # Errors
     /// Names the first link that does not.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
-        for wire in &self.links {
+        for (index, wire) in self.links.iter().enumerate() {
             let counters = wire.link.counters();
             let sent = counters.pushed + counters.duplicated;
             let accounted =
                 counters.delivered + counters.dropped + counters.lost + wire.link.carried();
             if sent != accounted {
                 return Err(AccountingError {
-                    link: wire.name.clone(),
+                    link: self.link_name(LinkId(index as u32)),
                     sent,
                     accounted,
                 });

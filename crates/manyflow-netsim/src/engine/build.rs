@@ -2,13 +2,14 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Time};
 
 use super::events::{Due, Events};
-use super::multicast::Groups;
 use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
+use crate::names::Names;
 
 impl Network {
     /// A network without nodes, whose random choices come from `seed`.
@@ -17,6 +18,7 @@ impl Network {
             now: Time::ZERO,
             seed,
             events: Events::default(),
+            names: Names::default(),
             nodes: Vec::new(),
             links: Vec::new(),
             endpoints: Vec::new(),
@@ -27,25 +29,35 @@ impl Network {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
-            linger_count: 0,
             unroutable: 0,
+            traced: false,
         }
+    }
+
+    /// Makes room for a large network at once: growing by doubling would take up to twice the memory.
+    pub fn reserve(&mut self, nodes: usize, links: usize, endpoints: usize) {
+        self.nodes.reserve_exact(nodes);
+        self.routes.reserve_exact(nodes);
+        self.links.reserve_exact(links);
+        self.endpoints.reserve_exact(endpoints);
     }
 
     /// Adds a host or router.
     pub fn add_node(&mut self, name: &str) -> NodeId {
-        self.nodes.push(Node {
-            name: name.to_owned(),
-            links: Vec::new(),
-            groups: Groups::default(),
-        });
+        self.names.push(name);
+        self.nodes.push(Node::default());
         self.routes.push(Vec::new());
         NodeId(self.nodes.len() as u32 - 1)
     }
 
     /// Adds one direction of a link. Its random stream depends on the seed and the names of its ends alone, so that adding
     /// other links changes no draw of it.
-    pub fn add_link(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
+    pub fn add_link(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        config: impl Into<Arc<LinkConfig>>,
+    ) -> LinkId {
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
         let parallel = self.links_between(from, to).count() as u64;
@@ -63,14 +75,19 @@ impl Network {
             reverse,
             pending: Time::MAX,
             tapped: false,
-            name,
         });
         self.nodes[from.0 as usize].links.push(id);
         id
     }
 
     /// Adds both directions of a link; returns them as (`a` to `b`, `b` to `a`).
-    pub fn add_duplex(&mut self, a: NodeId, b: NodeId, config: LinkConfig) -> (LinkId, LinkId) {
+    pub fn add_duplex(
+        &mut self,
+        a: NodeId,
+        b: NodeId,
+        config: impl Into<Arc<LinkConfig>>,
+    ) -> (LinkId, LinkId) {
+        let config = config.into();
         (
             self.add_link(a, b, config.clone()),
             self.add_link(b, a, config),
@@ -121,6 +138,11 @@ impl Network {
         self.links[link.0 as usize].tapped = true;
     }
 
+    /// Tells the observer of every [incident](super::Incident).
+    pub fn trace(&mut self) {
+        self.traced = true;
+    }
+
     /// A seed for the random stream of `name`: the same whatever else is in the network.
     pub fn stream(&self, name: &str) -> u64 {
         // FNV-1a, with the finish of SplitMix64 so that similar names get unrelated streams.
@@ -136,12 +158,13 @@ impl Network {
 
     /// A node's name.
     pub fn name(&self, node: NodeId) -> &str {
-        &self.nodes[node.0 as usize].name
+        self.names.get(node.0)
     }
 
     /// A link's name: its ends, with a dash.
-    pub fn link_name(&self, link: LinkId) -> &str {
-        &self.wire(link).name
+    pub fn link_name(&self, link: LinkId) -> String {
+        let wire = self.wire(link);
+        format!("{}-{}", self.name(wire.from), self.name(wire.to))
     }
 
     /// The links that lead from one node to another.

@@ -20,12 +20,15 @@ mod tests;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use accounting::AccountingError;
 use events::Events;
-use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Endpoint, EndpointId, Event, Packet, Time};
+use manyflow_core::link::{Dropped, Link, LinkConfig};
+use manyflow_core::{Channel, Endpoint, EndpointId, Event, Packet, Time};
 use multicast::{Groups, Message};
+
+use crate::names::Names;
 
 /// A host or router, by its number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,9 +42,26 @@ pub struct LinkId(pub u32);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The link is like this from now on.
-    Configure(LinkId, LinkConfig),
+    Configure(LinkId, Arc<LinkConfig>),
     /// The link is cut, or restored.
     Cut(LinkId, bool),
+}
+
+/// What happens inside the network, for traces.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Incident<'a> {
+    /// The link did not take a packet.
+    Dropped(LinkId, Dropped, &'a Packet),
+    /// The link took a packet and is going to lose it on the wire.
+    Lost(LinkId, &'a Packet),
+    /// The link's queue marked a packet: congestion experienced.
+    Marked(LinkId, &'a Packet),
+    /// A join arrived: the channel's packets go onto this link from now on.
+    Grafted(LinkId, Channel),
+    /// A leave took effect: they no longer do.
+    Pruned(LinkId, Channel),
+    /// A change was made.
+    Changed(&'a Change),
 }
 
 /// Whoever watches a run.
@@ -51,6 +71,9 @@ pub trait Observer {
 
     /// A link that is tapped delivers a packet.
     fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet);
+
+    /// Something happened inside a network that is [traced](Network::trace).
+    fn on_incident(&mut self, _now: Time, _incident: &Incident) {}
 }
 
 /// Nobody watches.
@@ -74,6 +97,7 @@ pub struct Network {
     now: Time,
     seed: u64,
     events: Events,
+    names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire>,
     endpoints: Vec<Host>,
@@ -86,16 +110,18 @@ pub struct Network {
     messages: Vec<Message>,
     free_messages: Vec<u32>,
     leave_latency: Duration,
-    /// Branches that a router keeps until the leave latency is over, unless they are joined again.
-    lingering: BTreeMap<(NodeId, u64, u32), u64>,
-    linger_count: u64,
+    /// Branches that a router keeps until the leave latency is over, unless they are joined again: the message that will
+    /// say so.
+    lingering: BTreeMap<(NodeId, u64, u32), u32>,
     /// Packets that no route led on.
     unroutable: u64,
+    /// Whether the observer hears of incidents.
+    traced: bool,
 }
 
 /// A host or router.
+#[derive(Default)]
 struct Node {
-    name: String,
     links: Vec<LinkId>,
     groups: Groups,
 }
@@ -110,7 +136,6 @@ struct Wire {
     /// When its pending event is; `Time::MAX` where there is none.
     pending: Time,
     tapped: bool,
-    name: String,
 }
 
 /// An endpoint, and where it lives.

@@ -8,7 +8,7 @@
 use manyflow_core::{Channel, Packet, Time};
 
 use super::events::Due;
-use super::{LinkId, Network, NodeId, Observer};
+use super::{Incident, LinkId, Network, NodeId, Observer};
 
 /// Where a node sends the packets of a channel: to links and to endpoints of its own.
 #[derive(Clone, Debug)]
@@ -36,6 +36,12 @@ impl Target {
 pub(super) struct Groups(Vec<(u64, Targets)>);
 
 impl Groups {
+    /// How many channels pass through.
+    #[cfg(test)]
+    pub(super) fn channels(&self) -> usize {
+        self.0.len()
+    }
+
     #[inline]
     fn find(&self, key: u64) -> Option<&Targets> {
         // Most nodes have few channels: a scan of adjacent keys beats a search.
@@ -104,7 +110,7 @@ enum Kind {
     /// From a router.
     LeaveRouter,
     /// The leave latency is over.
-    Expire(u64),
+    Expire,
 }
 
 fn key(channel: Channel) -> u64 {
@@ -156,11 +162,11 @@ impl Network {
         if target.0 & 1 == 1 {
             self.hand_over(index, packet, observer);
         } else {
-            self.transmit(LinkId(index), packet);
+            self.transmit(LinkId(index), packet, observer);
         }
     }
 
-    pub(super) fn on_message(&mut self, index: u32) {
+    pub(super) fn on_message(&mut self, index: u32, observer: &mut dyn Observer) {
         let Message {
             kind,
             node,
@@ -168,18 +174,24 @@ impl Network {
             target,
         } = self.messages[index as usize];
         self.free_messages.push(index);
+        let link = LinkId(target.0 >> 1);
         match kind {
             Kind::Join => {
                 self.lingering.remove(&(node, key(channel), target.0));
                 self.add_branch(node, channel, target);
+                self.tell(&Incident::Grafted(link, channel), observer);
             }
-            Kind::LeaveRouter => self.remove_branch(node, channel, target, Kind::LeaveRouter),
+            Kind::LeaveRouter => {
+                self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                self.tell(&Incident::Pruned(link, channel), observer);
+            }
             Kind::LeaveHost => self.linger(node, channel, target),
-            Kind::Expire(number) => {
+            Kind::Expire => {
                 let place = (node, key(channel), target.0);
-                if self.lingering.get(&place) == Some(&number) {
+                if self.lingering.get(&place) == Some(&index) {
                     self.lingering.remove(&place);
                     self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                    self.tell(&Incident::Pruned(link, channel), observer);
                 }
             }
         }
@@ -225,19 +237,18 @@ impl Network {
     }
 
     fn linger(&mut self, node: NodeId, channel: Channel, target: Target) {
-        self.linger_count += 1;
-        self.lingering
-            .insert((node, key(channel), target.0), self.linger_count);
         let message = Message {
-            kind: Kind::Expire(self.linger_count),
+            kind: Kind::Expire,
             node,
             channel,
             target,
         };
-        self.send_message(self.now + self.leave_latency, message);
+        let index = self.send_message(self.now + self.leave_latency, message);
+        self.lingering.insert((node, key(channel), target.0), index);
     }
 
-    fn send_message(&mut self, time: Time, message: Message) {
+    /// Returns the message's number, which is not given to another before this one has arrived.
+    fn send_message(&mut self, time: Time, message: Message) -> u32 {
         let index = match self.free_messages.pop() {
             Some(index) => {
                 self.messages[index as usize] = message;
@@ -249,5 +260,6 @@ impl Network {
             }
         };
         self.events.push(time, Due::Message(index));
+        index
     }
 }

@@ -26,10 +26,7 @@ impl Network {
 
     /// Dijkstra's algorithm from the destination, against the direction of the links.
     fn routes_to(&self, to: NodeId) -> Vec<u32> {
-        let mut inbound = vec![Vec::new(); self.nodes.len()];
-        for (index, wire) in self.links.iter().enumerate() {
-            inbound[wire.to.0 as usize].push(index as u32);
-        }
+        let inbound = self.inbound();
         let mut next = vec![NONE; self.nodes.len()];
         let mut best = vec![(u64::MAX, u32::MAX); self.nodes.len()];
         let mut open = BinaryHeap::from([Reverse(((0, 0), to.0))]);
@@ -38,7 +35,9 @@ impl Network {
             if cost > best[node as usize] {
                 continue;
             }
-            for &link in &inbound[node as usize] {
+            let first = inbound.partition_point(|&(to, _)| to < node);
+            let towards = inbound[first..].iter().take_while(|(to, _)| *to == node);
+            for &(_, link) in towards {
                 let wire = &self.links[link as usize];
                 let delay = wire.link.config().delay.as_nanos() as u64;
                 let through = (cost.0 + delay, cost.1 + 1);
@@ -51,5 +50,15 @@ impl Network {
             }
         }
         next
+    }
+
+    /// Where each link ends, and the link, in order: all that lead to a node are adjacent.
+    fn inbound(&self) -> Vec<(u32, u32)> {
+        let ends = self.links.iter().enumerate();
+        let mut inbound: Vec<_> = ends
+            .map(|(index, wire)| (wire.to.0, index as u32))
+            .collect();
+        inbound.sort_unstable();
+        inbound
     }
 }

@@ -4,7 +4,7 @@ use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
 
 use super::events::Due;
-use super::{Change, LinkId, Network, NodeId, Observer, Received};
+use super::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
 
 impl Network {
     /// Runs until nothing is left to do by `end`, which is then the present.
@@ -14,8 +14,8 @@ impl Network {
             match due {
                 Due::Link(link) => self.on_link(link, observer),
                 Due::Timer(endpoint) => self.on_timer(endpoint, observer),
-                Due::Message(message) => self.on_message(message),
-                Due::Change(change) => self.on_change(change),
+                Due::Message(message) => self.on_message(message, observer),
+                Due::Change(change) => self.on_change(change, observer),
             }
         }
         self.now = end;
@@ -89,7 +89,7 @@ impl Network {
                 if to == node {
                     self.hand_over(id.0, packet, observer);
                 } else if let Some(link) = self.next_hop(node, to) {
-                    self.transmit(link, packet);
+                    self.transmit(link, packet, observer);
                 } else {
                     self.unroutable += 1;
                 }
@@ -99,14 +99,47 @@ impl Network {
     }
 
     #[inline]
-    pub(super) fn transmit(&mut self, link: LinkId, packet: &Packet) {
+    pub(super) fn transmit(&mut self, link: LinkId, packet: &Packet, observer: &mut dyn Observer) {
+        if self.traced {
+            self.push_traced(link, packet, observer);
+        } else {
+            // What the link drops it also counts.
+            let _ = self.links[link.0 as usize]
+                .link
+                .push(self.now, *packet, packet.wire_bytes());
+        }
         let wire = &mut self.links[link.0 as usize];
-        // What the link drops it also counts.
-        let _ = wire.link.push(self.now, *packet, packet.wire_bytes());
         let next = wire.link.next_time().unwrap_or(Time::MAX);
         if next < wire.pending {
             wire.pending = next;
             self.events.push(next, Due::Link(link.0));
+        }
+    }
+
+    /// Tells an observer of an incident, if it is to hear of any.
+    #[inline]
+    pub(super) fn tell(&self, incident: &Incident, observer: &mut dyn Observer) {
+        if self.traced {
+            observer.on_incident(self.now, incident);
+        }
+    }
+
+    /// Pushes a packet and tells what became of it, which the link's counters know.
+    #[cold]
+    fn push_traced(&mut self, link: LinkId, packet: &Packet, observer: &mut dyn Observer) {
+        let carrier = &mut self.links[link.0 as usize].link;
+        let before = carrier.counters();
+        let pushed = carrier.push(self.now, *packet, packet.wire_bytes());
+        let after = carrier.counters();
+        if after.marked > before.marked {
+            observer.on_incident(self.now, &Incident::Marked(link, packet));
+        }
+        match pushed {
+            Err(why) => observer.on_incident(self.now, &Incident::Dropped(link, why, packet)),
+            Ok(()) if after.lost > before.lost => {
+                observer.on_incident(self.now, &Incident::Lost(link, packet));
+            }
+            Ok(()) => {}
         }
     }
 
@@ -171,8 +204,10 @@ impl Network {
         }
     }
 
-    fn on_change(&mut self, index: u32) {
-        let link = match self.changes[index as usize].clone() {
+    fn on_change(&mut self, index: u32, observer: &mut dyn Observer) {
+        let change = self.changes[index as usize].clone();
+        self.tell(&Incident::Changed(&change), observer);
+        let link = match change {
             Change::Configure(link, config) => {
                 self.links[link.0 as usize]
                     .link

@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::time::seconds;
 use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
-use manyflow_core::{EndpointId, Event, Packet, Time};
+use manyflow_core::{Channel, Destination, EndpointId, Event, Packet, Time};
 
 use super::{Change, LinkId, Network, NodeId, Observer};
 
@@ -161,6 +162,81 @@ fn packets_flow_only_where_a_channel_is_joined() {
     assert_eq!(network.link_counters(to_b).pushed, 0);
 }
 
+/// A chain S - a - b - h with hosts g at b and x at a, every link with a delay of its own, and a source of 1000 packets/s.
+fn grafting() -> (Network, [NodeId; 6], Channel) {
+    let mut network = Network::new(1);
+    let nodes = ["S", "a", "b", "h", "g", "x"].map(|name| network.add_node(name));
+    let [s, a, b, h, g, x] = nodes;
+    for (from, to, delay_s) in [
+        (s, a, 0.01),
+        (a, b, 0.02),
+        (b, h, 0.03),
+        (b, g, 0.04),
+        (a, x, 0.05),
+    ] {
+        network.add_duplex(from, to, wire(delay_s));
+    }
+    let channel = Channel {
+        session: network.open_session(s),
+        number: 0,
+    };
+    let config = SourceConfig {
+        destination: Destination::Channel(channel),
+        rate: "8 Mbit/s".parse().unwrap(),
+        packet_bytes: 1000,
+        pattern: Pattern::Constant,
+        start: Time::ZERO,
+        stop: None,
+    };
+    network.add_endpoint(s, Box::new(Source::new(config, 1).unwrap()));
+    (network, nodes, channel)
+}
+
+fn add_sink(
+    network: &mut Network,
+    node: NodeId,
+    channel: Channel,
+    times_s: [f64; 2],
+) -> EndpointId {
+    let [start, stop] = times_s.map(Time::from_secs_f64);
+    network.add_endpoint(node, Box::new(Sink::new(Some(channel), start, Some(stop))))
+}
+
+#[test]
+fn a_join_travels_hop_by_hop_and_is_grafted_where_the_channel_flows() {
+    let (mut network, [_, _, _, h, g, _], channel) = grafting();
+    let to_h = add_sink(&mut network, h, channel, [1.0, 9.0]);
+    let to_g = add_sink(&mut network, g, channel, [2.0, 9.0]);
+    // h's join goes all the way to S and its packets all the way back, 60 ms each; g's only to b, 40 ms each.
+    for (endpoint, first_s) in [(to_h, 1.0 + 2.0 * 0.06), (to_g, 2.0 + 2.0 * 0.04)] {
+        network.run_until(Time::from_secs_f64(first_s - 0.0005), &mut ());
+        assert_eq!(network.received(endpoint).packets, 0);
+        network.run_until(Time::from_secs_f64(first_s + 0.0015), &mut ());
+        assert!((1..=2).contains(&network.received(endpoint).packets));
+    }
+}
+
+#[test]
+fn only_nodes_on_the_way_of_a_channel_know_of_it() {
+    let (mut network, nodes, channel) = grafting();
+    add_sink(&mut network, nodes[3], channel, [1.0, 3.0]);
+    add_sink(&mut network, nodes[4], channel, [2.0, 4.0]);
+    network.set_leave_latency(seconds(0.5));
+    let mut knowing = |time_s: f64| {
+        network.run_until(Time::from_secs_f64(time_s), &mut ());
+        nodes.map(|node| network.nodes[node.0 as usize].groups.channels())
+    };
+    // S, a, b, h, g, x.
+    assert_eq!(knowing(0.9), [0, 0, 0, 0, 0, 0]);
+    assert_eq!(knowing(1.04), [0, 0, 1, 1, 0, 0]);
+    assert_eq!(knowing(1.9), [1, 1, 1, 1, 0, 0]);
+    assert_eq!(knowing(2.9), [1, 1, 1, 1, 1, 0]);
+    assert_eq!(knowing(3.9), [1, 1, 1, 0, 1, 0]);
+    assert_eq!(knowing(4.4), [1, 1, 1, 0, 0, 0]);
+    assert_eq!(knowing(4.55), [1, 1, 0, 0, 0, 0]);
+    assert_eq!(knowing(4.9), [0, 0, 0, 0, 0, 0]);
+}
+
 #[test]
 fn a_leave_takes_the_configured_latency() {
     let after_silence = |latency_s: f64| {
@@ -204,7 +280,10 @@ fn changes_happen_at_their_time() {
         rate: Some("2 Mbit/s".parse().unwrap()),
         ..limited
     };
-    network.at(Time::from_secs_f64(200.0), Change::Configure(down, doubled));
+    network.at(
+        Time::from_secs_f64(200.0),
+        Change::Configure(down, doubled.into()),
+    );
     let mut delivered = |from_s: f64, to_s: f64| {
         network.run_until(Time::from_secs_f64(from_s), &mut ());
         let before = network.link_counters(down).delivered_bytes;

@@ -13,6 +13,7 @@ const WIDTH: u32 = 800;
 /// Without title and legend.
 const HEIGHT: u32 = 400;
 const TITLE_HEIGHT: u32 = 40;
+const SUBTITLE_HEIGHT: u32 = 18;
 const LEGEND_ROW: u32 = 20;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -36,6 +37,8 @@ type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
 /// What is drawn.
 pub(super) struct Chart {
     pub(super) title: String,
+    /// Which of several pictures of the same title it is; empty where there is one.
+    pub(super) subtitle: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
@@ -82,14 +85,13 @@ impl Chart {
     fn draw_into<'a>(&self, svg: &'a mut String) -> Result<(), Box<dyn std::error::Error + 'a>> {
         let legend = self.legend();
         let rows = legend.last().map_or(0, |entry| entry.row + 1);
-        let top = TITLE_HEIGHT + rows * LEGEND_ROW;
+        let top = self.legend_top() + rows * LEGEND_ROW;
         let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT + top)).into_drawing_area();
         root.fill(&WHITE)?;
-        let title = (FONT, 18)
-            .into_font()
-            .color(&INK)
-            .pos(Pos::new(HPos::Left, VPos::Top));
-        root.draw_text(&self.title, &title, (16, 12))?;
+        let top_left = Pos::new(HPos::Left, VPos::Top);
+        let text = |size: u32| (FONT, size).into_font().color(&INK).pos(top_left);
+        root.draw_text(&self.title, &text(18), (16, 12))?;
+        root.draw_text(&self.subtitle, &text(13), (16, 36))?;
         for entry in &legend {
             self.draw_legend_entry(&root, entry)?;
         }
@@ -193,6 +195,14 @@ impl Chart {
             .collect()
     }
 
+    /// Where the first row of the legend begins.
+    fn legend_top(&self) -> u32 {
+        match self.subtitle.as_str() {
+            "" => TITLE_HEIGHT,
+            _ => TITLE_HEIGHT + SUBTITLE_HEIGHT,
+        }
+    }
+
     /// The legend in rows above the chart, where it hides nothing.
     fn legend(&self) -> Vec<LegendEntry> {
         let labelled = self.lines.iter().filter(|line| !line.label.is_empty());
@@ -232,7 +242,7 @@ impl Chart {
     ) -> Result<(), Box<dyn std::error::Error + 'a>> {
         let (x, y) = (
             entry.x as i32,
-            (TITLE_HEIGHT + entry.row * LEGEND_ROW + 8) as i32,
+            (self.legend_top() + entry.row * LEGEND_ROW + 8) as i32,
         );
         let stroke = color(entry.color).stroke_width(2);
         let dashes: &[(i32, i32)] = match entry.style {

@@ -52,7 +52,15 @@ impl Results<'_> {
         self.write_expectations(page)?;
         self.write_failures(page)?;
         for figure in &self.figures {
-            writeln!(page, "<figure>\n{}</figure>", figure.svg)?;
+            write!(page, "<figure>\n{}", figure.svg)?;
+            if let Some(note) = &figure.note {
+                write!(
+                    page,
+                    "<figcaption class=\"quiet\">{}</figcaption>",
+                    escape(note)
+                )?;
+            }
+            writeln!(page, "</figure>")?;
         }
         self.write_cells(page)?;
         self.write_origin(page)

@@ -62,6 +62,8 @@ pub struct Figure {
     pub title: String,
     /// The picture.
     pub svg: String,
+    /// What stands below it on the page: that others were left out.
+    pub note: Option<String>,
 }
 
 impl<'a> Results<'a> {

@@ -122,6 +122,38 @@ fn one_thread_and_two_give_the_same_bytes() {
 }
 
 #[test]
+fn a_plot_of_many_cells_says_how_many_it_shows() {
+    let losses: Vec<String> = (1..=14).map(|loss| format!("\"{loss} %\"")).collect();
+    let many = SMALL
+        .replace("[\"1 %\", \"5 %\"]", &format!("[{}]", losses.join(", ")))
+        .replace("seeds = 3", "seeds = 1")
+        .replace("duration = \"20 s\"", "duration = \"2 s\"");
+    let scenario = Scenario::parse("small.toml", &many, false).unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let of = |name: &str| {
+        let named = results
+            .figures()
+            .iter()
+            .filter(|f| f.name.starts_with(name));
+        named.collect::<Vec<_>>()
+    };
+    let over_time = of("over-time");
+    assert_eq!(over_time.len(), 12);
+    let says = "12 of 14 cells shown";
+    assert!(over_time.iter().all(|figure| figure.svg.contains(says)));
+    assert!(over_time[11].note.as_ref().unwrap().contains(says));
+    assert_eq!(results.html().matches("<figcaption").count(), 1);
+    assert!(of("over-loss").iter().all(|figure| figure.note.is_none()));
+    let rows = &results.series_csv().unwrap()[0].1;
+    assert!(
+        rows.lines().any(|row| row.starts_with("14 %")),
+        "the table has all"
+    );
+}
+
+#[test]
 fn expectations_are_met_or_missed_or_have_no_value() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();

@@ -17,7 +17,7 @@ use super::protocols::Protocol;
 use super::schema::{SessionTable, Start};
 use super::sessions::{Receiver, Session, Sessions};
 use super::topology::Topology;
-use crate::{Change, LinkId, Network, NodeId};
+use crate::{Change, LinkId, Names, Network, NodeId};
 
 /// A network with its sessions, and which endpoints stand for which receiver.
 pub(crate) struct World {
@@ -28,13 +28,34 @@ pub(crate) struct World {
     pub(crate) members: Vec<Vec<Member>>,
 }
 
-/// The endpoints of a receiver.
-#[derive(Clone, Debug, Default)]
+/// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a unicast protocol two, the
+/// first of which sends.
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Member {
-    /// One for each of its stays.
-    pub(crate) receiving: Vec<EndpointId>,
-    /// Of a unicast protocol: the other ends, which know round-trip time and window.
-    pub(crate) sending: Vec<EndpointId>,
+    first: EndpointId,
+    stays: u32,
+    is_unicast: bool,
+}
+
+impl Member {
+    /// Those that receive.
+    pub(crate) fn receiving(self) -> impl Iterator<Item = EndpointId> {
+        let (step, offset) = if self.is_unicast { (2, 1) } else { (1, 0) };
+        let first = self.first.0 + offset;
+        (0..self.stays).map(move |stay| EndpointId(first + step * stay))
+    }
+
+    /// Those that send, of a unicast protocol.
+    pub(crate) fn sending(self) -> impl Iterator<Item = EndpointId> {
+        let stays = if self.is_unicast { self.stays } else { 0 };
+        (0..stays).map(move |stay| EndpointId(self.first.0 + 2 * stay))
+    }
+
+    /// All of them: of a unicast protocol it is the sending end that knows round-trip time and window.
+    pub(crate) fn all(self) -> impl Iterator<Item = EndpointId> {
+        let count = self.stays * if self.is_unicast { 2 } else { 1 };
+        (0..count).map(move |index| EndpointId(self.first.0 + index))
+    }
 }
 
 impl World {
@@ -47,11 +68,18 @@ impl World {
         let sessions = Sessions::new(&cell.schema, &topology)?;
         let mut network = Network::new(seed);
         network.set_leave_latency(cell.schema.run.leave_latency.duration());
-        for name in &topology.nodes {
+        let endpoints = sessions.0.iter().map(|session| {
+            let protocol = cell.schema.sessions[session.table].protocol;
+            session.endpoints(protocol)
+        });
+        let endpoints = endpoints.sum();
+        network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
+        for name in topology.nodes.iter() {
             network.add_node(name);
         }
         for link in &topology.links {
-            network.add_link(NodeId(link.from), NodeId(link.to), link.config.clone());
+            let config = Arc::clone(&link.config);
+            network.add_link(NodeId(link.from), NodeId(link.to), config);
         }
         let mut members = Vec::with_capacity(sessions.0.len());
         for session in &sessions.0 {
@@ -72,6 +100,11 @@ impl World {
             members,
         })
     }
+
+    /// The endpoints of a receiver.
+    pub(crate) fn member(&self, session: u32, receiver: u32) -> Member {
+        self.members[session as usize][receiver as usize]
+    }
 }
 
 /// Adds one session to the network.
@@ -79,7 +112,7 @@ struct Builder<'a> {
     network: &'a mut Network,
     session: &'a Session,
     table: &'a SessionTable,
-    nodes: &'a [String],
+    nodes: &'a Names,
 }
 
 impl Builder<'_> {
@@ -106,7 +139,7 @@ impl Builder<'_> {
 
     /// A name for a stay of a receiver.
     fn stay(&self, receiver: &Receiver, index: usize) -> String {
-        let node = &self.nodes[receiver.node as usize];
+        let node = self.nodes.get(receiver.node);
         format!("stay {index} at {node}")
     }
 
@@ -126,29 +159,27 @@ impl Builder<'_> {
             Some(stop) => self.add_endpoint(source, Until::new(sender, stop.time(), |_| {})),
             None => self.add_endpoint(source, sender),
         };
-        let mut members = Vec::new();
+        let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
-            let mut member = Member::default();
+            members.push(self.member(receiver, false));
             let node = NodeId(receiver.node);
             for (index, stay) in receiver.stays.iter().enumerate() {
                 let start = self.draw(stay.start, &self.stay(receiver, index));
-                let endpoint = if receiver.whole_session {
+                if receiver.whole_session {
                     let channels = session.wave_channels() + 1;
-                    self.add_endpoint(node, Listener::new(id, channels, start))
-                } else {
-                    let made = WebrcReceiver::new(session.clone(), config.clone(), id, start);
-                    let made = made.map_err(Fault::value)?;
-                    match stay.stop {
-                        Some(stop) => {
-                            let until = Until::new(made, stop.time(), WebrcReceiver::leave);
-                            self.add_endpoint(node, until)
-                        }
-                        None => self.add_endpoint(node, made),
+                    self.add_endpoint(node, Listener::new(id, channels, start));
+                    continue;
+                }
+                let made = WebrcReceiver::new(session.clone(), config.clone(), id, start);
+                let made = made.map_err(Fault::value)?;
+                match stay.stop {
+                    Some(stop) => {
+                        let until = Until::new(made, stop.time(), WebrcReceiver::leave);
+                        self.add_endpoint(node, until)
                     }
+                    None => self.add_endpoint(node, made),
                 };
-                member.receiving.push(endpoint);
             }
-            members.push(member);
         }
         Ok(members)
     }
@@ -157,14 +188,23 @@ impl Builder<'_> {
         self.network.add_endpoint(node, Box::new(endpoint))
     }
 
+    /// A receiver whose endpoints are going to be the next.
+    fn member(&self, receiver: &Receiver, is_unicast: bool) -> Member {
+        Member {
+            first: self.network.next_endpoint(),
+            stays: receiver.stays.len() as u32,
+            is_unicast,
+        }
+    }
+
     /// A unicast protocol: a pair of endpoints for each stay of each receiver.
     fn for_each_stay(
         &mut self,
         add: fn(&mut Self, &Pair) -> Result<(), Fault>,
     ) -> Result<Vec<Member>, Fault> {
-        let mut members = Vec::new();
+        let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
-            let mut member = Member::default();
+            members.push(self.member(receiver, true));
             for (index, stay) in receiver.stays.iter().enumerate() {
                 let name = self.stay(receiver, index);
                 let sending = self.network.next_endpoint();
@@ -183,10 +223,7 @@ impl Builder<'_> {
                         .min(),
                 };
                 add(self, &pair)?;
-                member.receiving.push(pair.receiving);
-                member.sending.push(pair.sending);
             }
-            members.push(member);
         }
         Ok(members)
     }
@@ -262,7 +299,7 @@ fn schedule(cell: &Cell, topology: &Topology, network: &mut Network) -> Result<(
     let mut configs: Vec<_> = topology
         .links
         .iter()
-        .map(|link| link.config.clone())
+        .map(|link| Arc::clone(&link.config))
         .collect();
     for change in planned {
         for &link in change.links {
@@ -271,8 +308,9 @@ fn schedule(cell: &Cell, topology: &Topology, network: &mut Network) -> Result<(
             }
             if *change.set != LinkProperties::default() {
                 let config = &mut configs[link as usize];
-                change.set.apply(config);
-                network.at(change.time, Change::Configure(LinkId(link), config.clone()));
+                change.set.apply(Arc::make_mut(config));
+                let changed = Change::Configure(LinkId(link), Arc::clone(config));
+                network.at(change.time, changed);
             }
         }
     }

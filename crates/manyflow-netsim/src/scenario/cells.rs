@@ -60,6 +60,31 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with file, line and key.
     pub fn parse(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
+        let scenario = Scenario::read(file, text, fast)?;
+        (0..scenario.cells()).try_for_each(|cell| scenario.check(cell))?;
+        Ok(scenario)
+    }
+
+    /// The same, but checks the networks of no cell but `cell`: those of the others may be much larger.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with file, line and key.
+    pub fn parse_cell(
+        file: &str,
+        text: &str,
+        fast: bool,
+        cell: usize,
+    ) -> Result<Scenario, ScenarioError> {
+        let scenario = Scenario::read(file, text, fast)?;
+        scenario.check(cell)?;
+        Ok(scenario)
+    }
+
+    fn check(&self, cell: usize) -> Result<(), ScenarioError> {
+        check::check(&self.cell(cell)?, &self.axes).map_err(|fault| self.place(fault))
+    }
+
+    fn read(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario {
             id: id_of(file),
             file: file.to_owned(),
@@ -73,10 +98,6 @@ impl Scenario {
         };
         let prepared = scenario.prepare(text);
         prepared.map_err(|fault| scenario.place(fault))?;
-        for index in 0..scenario.cells() {
-            check::check(&scenario.cell(index)?, &scenario.axes)
-                .map_err(|fault| scenario.place(fault))?;
-        }
         Ok(scenario)
     }
 

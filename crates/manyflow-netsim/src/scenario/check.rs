@@ -79,7 +79,7 @@ fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
         let reached = reach.both_ways(session.sender);
         let alone = |receiver: &&super::sessions::Receiver| !reached[receiver.node as usize];
         if let Some(receiver) = session.receivers.iter().find(alone) {
-            let [from, to] = [session.sender, receiver.node].map(|n| &topology.nodes[n as usize]);
+            let [from, to] = [session.sender, receiver.node].map(|node| topology.nodes.get(node));
             let message = format!("no links lead from `{from}` to `{to}` and back");
             return Err(session.fault("receivers", Problem::Value(message)));
         }

@@ -39,7 +39,7 @@ link_tables! {
         pub between: Option<[String; 2]>,
         /// Nodes, each joined to the next; a group stands for its nodes in their order.
         pub chain: Option<Vec<String>>,
-        /// All links of this tree or random graph.
+        /// All links of this tree, dumbbell or random graph.
         pub all_of: Option<String>,
         /// No link back.
         #[serde(default)]

@@ -13,6 +13,7 @@
 //! | `topology.rs`, `sessions.rs` | generators: nodes, links and receivers written out |
 //! | `build.rs`, `devices.rs` | a cell made into a network |
 //! | `observe.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
+//! | `inspect.rs` | captures and traces of one run |
 //! | `run.rs` | all runs, on several threads |
 //! | `check.rs` | what can only be checked on the whole: names, paths, units |
 
@@ -24,6 +25,7 @@ mod devices;
 mod entries;
 mod error;
 mod expression;
+mod inspect;
 pub mod links;
 mod observables;
 mod observe;
@@ -39,6 +41,8 @@ mod tree;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_inspect;
+#[cfg(test)]
 mod tests_manual;
 
 pub use cells::{Axis, Cell, Scenario};
@@ -46,6 +50,7 @@ pub(crate) use error::Fault;
 pub use error::{Problem, ScenarioError};
 pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
 pub(crate) use expression::{mean, quantile, spread};
+pub use inspect::Inspection;
 pub use observables::{Combination, Observable, Statistic, Subject};
 pub use observe::Series;
 pub use quantity::{Dimension, Quantity, short};

@@ -125,6 +125,12 @@ impl Observable {
         )
     }
 
+    /// Whether it is told by the events of endpoints; the network itself counts the rest.
+    pub(crate) fn is_told(self) -> bool {
+        let counted = matches!(self, Observable::ReceivedRate | Observable::ReceivedPackets);
+        self.subject() == Subject::Endpoint && !counted
+    }
+
     /// What it is called on an axis.
     pub fn label(self) -> &'static str {
         match self {

@@ -1,14 +1,16 @@
 //! Watching a run: which series the measures and plots need, and how they are recorded.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use manyflow_core::link::Counters;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
 
-use super::build::{Member, World};
+use super::build::World;
 use super::cells::Cell;
 use super::error::Fault;
+use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
 use crate::{LinkId, Network, Observer};
 
@@ -27,33 +29,18 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Which series: the same for all measures and plots that need it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    bin_ns: u64,
-    what: Observable,
-    subject: Place,
-}
-
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// Session and receiver.
-    Receiver(usize, usize),
+    Receiver(u32, u32),
     Link(u32),
 }
 
-impl Key {
-    /// Values at the times of events have no intervals.
-    fn new(what: Observable, subject: Place, bin_s: f64) -> Key {
-        let bin_ns = match what.is_event() {
-            true => 0,
-            false => seconds(bin_s).as_nanos() as u64,
-        };
-        Key {
-            bin_ns,
-            what,
-            subject,
-        }
+/// The length of an observable's intervals; values at the times of events have none.
+fn interval_ns(what: Observable, bin_s: f64) -> u64 {
+    match what.is_event() {
+        true => 0,
+        false => seconds(bin_s).as_nanos() as u64,
     }
 }
 
@@ -61,17 +48,21 @@ impl Key {
 #[derive(Default)]
 pub(crate) struct Recorder {
     probes: Vec<Probe>,
-    index: BTreeMap<Key, usize>,
+    /// The probes of an observable, by interval and by the name of what is observed.
+    watched: BTreeMap<(u64, Observable, String), Range<usize>>,
     /// For each endpoint the probes that its events concern.
     by_endpoint: Vec<Vec<u32>>,
     by_link: BTreeMap<LinkId, Vec<u32>>,
 }
 
+/// One series while it grows. There may be one for each of a million receivers.
 struct Probe {
-    key: Key,
-    of: String,
-    member: Member,
-    points: Vec<(f64, f64)>,
+    bin_ns: u64,
+    what: Observable,
+    subject: Place,
+    values: Vec<f64>,
+    /// When each value was told; empty where values stand at the ends of intervals.
+    times: Vec<f64>,
     /// A count of events, or what is joined.
     count: f64,
     /// The count at the end of the last interval.
@@ -105,18 +96,23 @@ impl Recorder {
         of: &str,
         bin_s: f64,
     ) -> Result<(), Fault> {
-        for (of, subject) in places(world, what, of)? {
-            let key = Key::new(what, subject, bin_s);
-            if self.index.contains_key(&key) {
-                continue;
-            }
-            self.index.insert(key, self.probes.len());
-            let member = self.attach(world, key);
+        let bin_ns = interval_ns(what, bin_s);
+        let key = (bin_ns, what, of.to_owned());
+        if self.watched.contains_key(&key) {
+            return Ok(());
+        }
+        let places = places(world, what, of)?;
+        let first = self.probes.len();
+        self.watched.insert(key, first..first + places.len());
+        self.probes.reserve_exact(places.len());
+        for subject in places {
+            self.attach(world, what, subject);
             self.probes.push(Probe {
-                key,
-                of,
-                member,
-                points: Vec::new(),
+                bin_ns,
+                what,
+                subject,
+                values: Vec::new(),
+                times: Vec::new(),
                 count: 0.0,
                 last: 0.0,
                 channels: BTreeMap::new(),
@@ -126,36 +122,32 @@ impl Recorder {
     }
 
     /// Leads events and packets to the probe that is going to be the next.
-    fn attach(&mut self, world: &mut World, key: Key) -> Member {
+    fn attach(&mut self, world: &mut World, what: Observable, subject: Place) {
         let number = self.probes.len() as u32;
-        match key.subject {
-            Place::Receiver(session, receiver) => {
-                let member = world.members[session][receiver].clone();
-                for endpoint in member.receiving.iter().chain(&member.sending) {
+        match subject {
+            Place::Receiver(session, receiver) if what.is_told() => {
+                for endpoint in world.member(session, receiver).all() {
                     let index = endpoint.0 as usize;
                     if self.by_endpoint.len() <= index {
                         self.by_endpoint.resize_with(index + 1, Vec::new);
                     }
                     self.by_endpoint[index].push(number);
                 }
-                member
             }
-            Place::Link(link) => {
-                if key.what == Observable::ChannelRate {
-                    world.network.tap(LinkId(link));
-                    self.by_link.entry(LinkId(link)).or_default().push(number);
-                }
-                Member::default()
+            Place::Link(link) if what == Observable::ChannelRate => {
+                world.network.tap(LinkId(link));
+                self.by_link.entry(LinkId(link)).or_default().push(number);
             }
+            _ => {}
         }
     }
 
     /// Runs the network to its end and records.
-    pub(crate) fn run(&mut self, network: &mut Network, end: Time) {
+    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
-            if probe.key.bin_ns > 0 {
-                bins.entry(probe.key.bin_ns).or_default().push(index);
+            if probe.bin_ns > 0 {
+                bins.entry(probe.bin_ns).or_default().push(index);
             }
         }
         let next = |bin: u64, now: Time| Time::from_nanos((now.as_nanos() / bin + 1) * bin);
@@ -167,91 +159,106 @@ impl Recorder {
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            network.run_until(now, self);
+            let mut watchers = Watchers {
+                recorder: self,
+                inspector,
+            };
+            world.network.run_until(now, &mut watchers);
             for (bin, probes) in &bins {
                 if now.as_nanos().is_multiple_of(*bin) {
                     probes
                         .iter()
-                        .for_each(|&index| self.probes[index].sample(network, now));
+                        .for_each(|&index| self.probes[index].sample(world, now));
                 }
             }
         }
     }
 
-    /// The series of an observable, of one `of`; a channel's where one is given.
+    /// The series of an observable, of one `of`; each is made when it is asked for.
     pub(crate) fn series(
         &self,
         world: &World,
         what: Observable,
         of: &str,
         bin_s: f64,
-    ) -> Vec<Series> {
-        let places = places(world, what, of).unwrap_or_default();
-        let keys = places
-            .into_iter()
-            .map(|(_, subject)| Key::new(what, subject, bin_s));
-        keys.filter_map(|key| self.index.get(&key))
-            .flat_map(|&index| self.probes[index].series())
-            .collect()
+    ) -> impl Iterator<Item = Series> {
+        let key = (interval_ns(what, bin_s), what, of.to_owned());
+        let probes = self.watched.get(&key).cloned().unwrap_or_default();
+        self.probes[probes]
+            .iter()
+            .flat_map(|probe| probe.series(world))
     }
 }
 
-/// What a name stands for, each with its own name.
-fn places(world: &World, what: Observable, of: &str) -> Result<Vec<(String, Place)>, Fault> {
+/// What a name stands for.
+fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
     if what.subject() == Subject::Link {
         let links = world.topology.links_named(of).map_err(refuse)?;
-        let named = |&link: &u32| (world.topology.link_name(link), Place::Link(link));
-        return Ok(links.iter().map(named).collect());
+        return Ok(links.into_iter().map(Place::Link).collect());
     }
     let receivers = world.sessions.receivers_named(of, &world.topology);
-    let named = |(session, receiver): (usize, usize)| {
-        let session_name = &world.sessions.0[session].name;
-        let node = world.sessions.0[session].receivers[receiver].node;
-        let name = format!("{session_name}/{}", world.topology.nodes[node as usize]);
-        (name, Place::Receiver(session, receiver))
-    };
-    Ok(receivers.map_err(refuse)?.into_iter().map(named).collect())
+    let place = |(session, receiver)| Place::Receiver(session as u32, receiver as u32);
+    Ok(receivers.map_err(refuse)?.into_iter().map(place).collect())
+}
+
+impl Place {
+    /// The session and the receiver's node, or the link.
+    fn name(self, world: &World) -> String {
+        match self {
+            Place::Link(link) => world.topology.link_name(link),
+            Place::Receiver(session, receiver) => {
+                let session = &world.sessions.0[session as usize];
+                let node = session.receivers[receiver as usize].node;
+                format!("{}/{}", session.name, world.topology.nodes.get(node))
+            }
+        }
+    }
 }
 
 impl Probe {
     /// Ends an interval.
-    fn sample(&mut self, network: &mut Network, now: Time) {
+    fn sample(&mut self, world: &mut World, now: Time) {
         let time_s = now.as_secs_f64();
-        let bin_s = self.key.bin_ns as f64 / 1e9;
-        if self.key.what == Observable::ChannelRate {
+        let bin_s = self.bin_ns as f64 / 1e9;
+        if self.what == Observable::ChannelRate {
             for (bits, points) in self.channels.values_mut() {
                 points.push((time_s, std::mem::take(bits) / bin_s));
             }
             return;
         }
-        let total = self.total(network);
-        let value = match self.key.what {
+        let total = self.total(world);
+        let value = match self.what {
             Observable::Queue => total,
             Observable::ReceivedRate | Observable::LinkRate => (total - self.last) / bin_s,
-            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(network),
+            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
             _ => total - self.last,
         };
         self.last = total;
-        self.points.push((time_s, value));
+        self.values.push(value);
     }
 
     /// What has been counted so far.
-    fn total(&self, network: &mut Network) -> f64 {
-        let received = |network: &Network| {
-            let all = self.member.receiving.iter().map(|&id| network.received(id));
-            all.fold((0, 0), |sum, one| (sum.0 + one.packets, sum.1 + one.bytes))
+    fn total(&self, world: &mut World) -> f64 {
+        let link = match self.subject {
+            Place::Link(link) => LinkId(link),
+            Place::Receiver(session, receiver) => {
+                let ends = world.member(session, receiver).receiving();
+                let received = ends.map(|id| world.network.received(id));
+                return match self.what {
+                    Observable::ReceivedRate => {
+                        received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0
+                    }
+                    Observable::ReceivedPackets => {
+                        received.map(|all| all.packets).sum::<u64>() as f64
+                    }
+                    _ => self.count,
+                };
+            }
         };
-        let Place::Link(link) = self.key.subject else {
-            return match self.key.what {
-                Observable::ReceivedRate => received(network).1 as f64 * 8.0,
-                Observable::ReceivedPackets => received(network).0 as f64,
-                _ => self.count,
-            };
-        };
-        let counters: Counters = network.link_counters(LinkId(link));
-        match self.key.what {
-            Observable::Queue => network.queue_packets(LinkId(link)) as f64,
+        let counters: Counters = world.network.link_counters(link);
+        match self.what {
+            Observable::Queue => world.network.queue_packets(link) as f64,
             Observable::DeliveredPackets => counters.delivered as f64,
             Observable::Drops => counters.dropped as f64,
             Observable::Losses => counters.lost as f64,
@@ -262,7 +269,7 @@ impl Probe {
 
     /// The rate of the link; NaN, no number, where it has no limit.
     fn capacity(&self, network: &Network) -> f64 {
-        let rate = match self.key.subject {
+        let rate = match self.subject {
             Place::Link(link) => network.link_config(LinkId(link)).rate,
             Place::Receiver(..) => None,
         };
@@ -270,7 +277,7 @@ impl Probe {
     }
 
     fn on_event(&mut self, now: Time, event: &Event) {
-        let value = match (self.key.what, event) {
+        let value = match (self.what, event) {
             (Observable::Rtt, Event::Rtt { average_s, .. }) => *average_s,
             (Observable::RttSample, Event::Rtt { sample_s, .. }) => *sample_s,
             (Observable::TargetRate, Event::Rates { target, .. }) => target.bits_per_s() as f64,
@@ -294,7 +301,8 @@ impl Probe {
             }
             _ => return,
         };
-        self.points.push((now.as_secs_f64(), value));
+        self.times.push(now.as_secs_f64());
+        self.values.push(value);
     }
 
     fn counted(&mut self, step: f64) -> f64 {
@@ -302,22 +310,32 @@ impl Probe {
         self.count
     }
 
-    fn series(&self) -> Vec<Series> {
-        let bin_s = (self.key.bin_ns > 0).then_some(self.key.bin_ns as f64 / 1e9);
-        let series = |channel, points: &Vec<(f64, f64)>| Series {
-            what: self.key.what,
-            of: self.of.clone(),
+    /// Times and values.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let values = self.values.iter().copied();
+        if self.bin_ns == 0 {
+            return self.times.iter().copied().zip(values).collect();
+        }
+        let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
+        ends.zip(values).collect()
+    }
+
+    fn series(&self, world: &World) -> Vec<Series> {
+        let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
+        let series = |channel, points| Series {
+            what: self.what,
+            of: self.subject.name(world),
             channel,
             bin_s,
-            points: points.clone(),
+            points,
         };
-        match self.key.what {
+        match self.what {
             Observable::ChannelRate => self
                 .channels
                 .iter()
-                .map(|(&channel, (_, points))| series(Some(channel), points))
+                .map(|(&channel, (_, points))| series(Some(channel), points.clone()))
                 .collect(),
-            _ => vec![series(None, &self.points)],
+            _ => vec![series(None, self.points())],
         }
     }
 }
@@ -336,10 +354,10 @@ impl Observer for Recorder {
         };
         for &probe in self.by_link.get(&link).into_iter().flatten() {
             let probe = &mut self.probes[probe as usize];
-            let bin_s = probe.key.bin_ns as f64 / 1e9;
+            let bin_s = probe.bin_ns as f64 / 1e9;
             let entry = probe.channels.entry(channel.number).or_insert_with(|| {
                 // Nothing came in the intervals before.
-                let earlier = (now.as_nanos() / probe.key.bin_ns) as u32;
+                let earlier = (now.as_nanos() / probe.bin_ns) as u32;
                 let zeros = (1..=earlier).map(|bin| (f64::from(bin) * bin_s, 0.0));
                 (0.0, zeros.collect())
             });

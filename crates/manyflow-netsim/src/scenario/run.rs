@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, ScenarioError};
+use super::inspect::{Inspection, Inspector};
 use super::observe::{Recorder, Series};
 use super::scalars::scalar;
 
@@ -24,6 +25,8 @@ pub struct Run {
     pub series: Vec<Vec<Vec<Series>>>,
     /// Packets that all links delivered: the work of the run.
     pub transmissions: u64,
+    /// Receivers of all sessions.
+    pub receivers: u64,
 }
 
 /// A run that failed, alone.
@@ -106,10 +109,16 @@ impl Scenario {
 
     /// Makes one run; a panic or an imbalance of packets fails it alone.
     pub fn run_one(&self, job: Job) -> Outcome {
+        self.run_inspected(job, Inspection::default())
+    }
+
+    /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it goes on; it fails where
+    /// that cannot be written.
+    pub fn run_inspected(&self, job: Job, inspection: Inspection) -> Outcome {
         let failed = |message| FailedRun::new(self, job, message);
         guarded(|| {
             let cell = self.cell(job.cell).map_err(|error| error.to_string())?;
-            simulate(&cell, job).map_err(|fault| fault.to_string())
+            simulate(&cell, job, inspection).map_err(|fault| fault.to_string())
         })
         .map_err(failed)
     }
@@ -150,10 +159,13 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
+fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault> {
     let mut world = World::new(cell, job.seed)?;
     let mut recorder = Recorder::new(cell, &mut world)?;
-    recorder.run(&mut world.network, cell.schema.run.duration.time());
+    let mut inspector = Inspector::new(inspection, cell, &mut world)?;
+    let end = cell.schema.run.duration.time();
+    recorder.run(&mut world, end, &mut inspector);
+    inspector.finish()?;
     world.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
     let measures = measures.map(|measure| scalar(measure, cell, &world, &recorder));
@@ -162,7 +174,8 @@ fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
     for plot in &cell.schema.plots {
         let lines = plot.series.iter().filter(|_| job.place < plot.seeds.get());
         let recorded = lines
-            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0));
+            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0))
+            .map(Iterator::collect);
         series.push(recorded.collect());
     }
     Ok(Run {
@@ -171,6 +184,7 @@ fn simulate(cell: &Cell, job: Job) -> Result<Run, Fault> {
         measures: measures.collect::<Result<_, _>>()?,
         series,
         transmissions: world.network.transmissions(),
+        receivers: world.sessions.receivers(),
     })
 }
 

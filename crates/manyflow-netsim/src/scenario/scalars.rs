@@ -45,10 +45,8 @@ pub(crate) fn scalar(
     let mut numbers = Vec::new();
     for of in &measure.of.0 {
         let series = recorder.series(world, what, of, bin_s);
-        let chosen = series
-            .iter()
-            .filter(|s| channel.is_none() || s.channel == channel);
-        numbers.extend(chosen.map(|series| reduction.apply(series)));
+        let chosen = series.filter(|s| channel.is_none() || s.channel == channel);
+        numbers.extend(chosen.map(|series| reduction.apply(&series)));
     }
     Ok(measure.combine.apply(&numbers))
 }

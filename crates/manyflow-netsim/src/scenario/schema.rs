@@ -108,6 +108,9 @@ pub struct NodesTable {
     /// Balanced trees: a tree `T` has the nodes T-0 (its root), T-1 and so on, row by row.
     #[serde(default)]
     pub trees: BTreeMap<String, TreeTable>,
+    /// Two routers with hosts at each: a dumbbell `D` has the hosts D-left-0, D-right-0 and so on.
+    #[serde(default)]
+    pub dumbbells: BTreeMap<String, DumbbellTable>,
     /// Connected random graphs.
     #[serde(default)]
     pub random: BTreeMap<String, RandomTable>,
@@ -121,6 +124,16 @@ pub struct TreeTable {
     pub depth: Count,
     /// Children of each node.
     pub children: Count,
+}
+
+/// `[nodes.dumbbells]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DumbbellTable {
+    /// Hosts on the left.
+    pub left: Count,
+    /// Hosts on the right.
+    pub right: Count,
 }
 
 /// `[nodes.random]`

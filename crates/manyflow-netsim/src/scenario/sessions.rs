@@ -1,5 +1,7 @@
 //! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
 
+use std::sync::Arc;
+
 use super::check::REPETITIONS_MAX;
 use super::error::{Fault, Problem};
 use super::protocols::Protocol;
@@ -26,7 +28,8 @@ pub(crate) struct Session {
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
     pub(crate) node: u32,
-    pub(crate) stays: Vec<Stay>,
+    /// The same for all receivers of an entry.
+    pub(crate) stays: Arc<[Stay]>,
     pub(crate) whole_session: bool,
 }
 
@@ -61,6 +64,12 @@ impl Sessions {
         Ok(Sessions(sessions))
     }
 
+    /// How many receivers there are.
+    pub(crate) fn receivers(&self) -> u64 {
+        let receivers = self.0.iter().map(|session| session.receivers.len() as u64);
+        receivers.sum()
+    }
+
     /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
     pub(crate) fn receivers_named(
         &self,
@@ -75,7 +84,7 @@ impl Sessions {
         let found = self.0.iter().position(|s| s.name == session);
         let index = found.ok_or_else(|| Problem::unknown("session", session, known))?;
         let nodes = node.map(|node| topology.nodes_named(node)).transpose()?;
-        let wanted = |node: &u32| nodes.is_none_or(|nodes| nodes.contains(node));
+        let wanted = |node: &u32| nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
         let receivers = self.0[index].receivers.iter().enumerate();
         let chosen: Vec<_> = receivers
             .filter(|(_, receiver)| wanted(&receiver.node))
@@ -89,6 +98,15 @@ impl Sessions {
 }
 
 impl Session {
+    /// How many endpoints it takes.
+    pub(crate) fn endpoints(&self, protocol: Protocol) -> usize {
+        let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
+        match protocol {
+            Protocol::Webrc => 1 + stays.sum::<usize>(),
+            Protocol::Tcp | Protocol::Cbr => 2 * stays.sum::<usize>(),
+        }
+    }
+
     fn new(
         schema: &Schema,
         table_index: usize,
@@ -104,19 +122,19 @@ impl Session {
             receivers: Vec::new(),
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
-        match sender.map_err(|problem| session.fault("sender", problem))? {
-            [node] => session.sender = *node,
-            _ => {
-                let message = format!("`{}` is a group: a session has one sender", table.sender);
-                return Err(session.fault("sender", Problem::Value(message)));
-            }
+        let sender = sender.map_err(|problem| session.fault("sender", problem))?;
+        if sender.len() != 1 {
+            let message = format!("`{}` is a group: a session has one sender", table.sender);
+            return Err(session.fault("sender", Problem::Value(message)));
         }
+        session.sender = sender.start;
         for entry in &table.receivers {
             let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
             let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
             let stays = stays(&entry.0, schema.run.duration)
                 .map_err(|message| session.fault("receivers", Problem::Value(message)))?;
-            let receivers = nodes.iter().map(|&node| Receiver {
+            let stays: Arc<[Stay]> = stays.into();
+            let receivers = nodes.map(|node| Receiver {
                 node,
                 stays: stays.clone(),
                 whole_session: entry.0.whole_session,

@@ -77,6 +77,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("run", known::<schema::RunTable>()),
         ("nodes", known::<schema::NodesTable>()),
         ("nodes.trees", known::<schema::TreeTable>()),
+        ("nodes.dumbbells", known::<schema::DumbbellTable>()),
         ("nodes.random", known::<schema::RandomTable>()),
         ("links.properties", known::<links::LinkProperties>()),
         ("links.bursts", known::<links::BurstTable>()),
@@ -98,6 +99,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("Statistics", known::<Statistic>()),
         ("Combinations", known::<Combination>()),
         ("Across cells", known::<schema::Across>()),
+        ("Events", super::tests_inspect::EVENTS.into()),
         (
             "Functions",
             FUNCTIONS.iter().map(|function| function.name).collect(),

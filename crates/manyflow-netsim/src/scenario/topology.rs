@@ -1,30 +1,36 @@
 //! `[nodes]` and `[[links]]` written out: every node, and every direction of every link.
 
+mod generators;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 use manyflow_core::link::LinkConfig;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 use super::error::{Fault, Problem};
 use super::links::LinkTable;
-use super::schema::{NodesTable, RandomTable, Schema, TreeTable};
+use super::schema::{NodesTable, Schema};
+use crate::Names;
 
 /// The most nodes, and the most links, of a scenario: some gigabytes of memory.
 const SIZE_MAX: u64 = 5_000_000;
 
-/// A network, before anything runs on it.
+/// A network, before anything runs on it. What generators make is found by calculation, not stored by name: there may
+/// be millions of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// The nodes' names.
-    pub nodes: Vec<String>,
-    /// Nodes by name, and groups of nodes.
-    groups: BTreeMap<String, Vec<u32>>,
+    pub nodes: Names,
+    /// Single nodes and groups, by name.
+    groups: BTreeMap<String, Group>,
     /// Every direction of every link.
     pub links: Vec<Direction>,
-    /// Links by the name of their entry (the first number) and by their ends, `A-B`.
+    /// Links by the name of their entry.
     names: BTreeMap<String, Named>,
     by_ends: BTreeMap<(u32, u32), u32>,
+    /// What a link is like of which nothing is said: one for all of them.
+    plain: Arc<LinkConfig>,
     /// The pairs that the generators have made: the links that `all-of` configures.
     generated: BTreeMap<String, Vec<(u32, u32)>>,
 }
@@ -36,8 +42,16 @@ pub struct Direction {
     pub from: u32,
     /// Where it ends.
     pub to: u32,
-    /// What it is like.
-    pub config: LinkConfig,
+    /// What it is like; links that were made alike share it.
+    pub config: Arc<LinkConfig>,
+}
+
+/// Nodes with successive numbers.
+#[derive(Clone, Debug)]
+struct Group {
+    nodes: Range<u32>,
+    /// Whether its nodes are called `NAME-0`, `NAME-1` and so on.
+    is_numbered: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,37 +77,100 @@ impl Topology {
     }
 
     /// The nodes of a name: one, or those of a group.
-    pub(crate) fn nodes_named(&self, name: &str) -> Result<&[u32], Problem> {
-        let known = || self.groups.keys().map(String::as_str);
-        let found = self.groups.get(name);
-        found
-            .map(Vec::as_slice)
-            .ok_or_else(|| Problem::unknown("node", name, known()))
+    pub(crate) fn nodes_named(&self, name: &str) -> Result<Range<u32>, Problem> {
+        self.find_nodes(name).ok_or_else(|| {
+            let groups = self.groups.keys().map(String::as_str);
+            let known: BTreeSet<&str> = groups.chain(self.nodes.iter()).collect();
+            Problem::unknown("node", name, known)
+        })
+    }
+
+    fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
+        if let Some(group) = self.groups.get(name) {
+            return Some(group.nodes.clone());
+        }
+        let (group, digits) = name.rsplit_once('-')?;
+        let group = self.groups.get(group).filter(|group| group.is_numbered)?;
+        let node = group.nodes.start.checked_add(digits.parse().ok()?)?;
+        // There are other ways to write a number, which name nothing.
+        let is_called_so = group.nodes.contains(&node) && self.nodes.get(node) == name;
+        is_called_so.then_some(node..node + 1)
     }
 
     /// The links of a name, in the direction in which it names them.
-    pub(crate) fn links_named(&self, name: &str) -> Result<&[u32], Problem> {
-        self.named(name).map(|named| named.forward.as_slice())
+    pub(crate) fn links_named(&self, name: &str) -> Result<Vec<u32>, Problem> {
+        self.named(name).map(|named| named.forward)
     }
 
     /// The links of a name in both directions; a name such as `A-B` names one.
     pub(crate) fn both_directions(&self, name: &str) -> Result<Vec<u32>, Problem> {
         let named = self.named(name)?;
-        Ok(named.forward.iter().chain(&named.back).copied().collect())
+        Ok(named.forward.into_iter().chain(named.back).collect())
+    }
+
+    /// Both directions of the only link that is limited in its rate, or of the only link.
+    pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
+        let is_limited = |link: &&Direction| link.config.rate.is_some();
+        let any_limited = self.links.iter().any(|link| is_limited(&link));
+        let candidates = self.links.iter();
+        let candidates = candidates.filter(|link| !any_limited || is_limited(link));
+        let pairs: BTreeSet<_> = candidates
+            .map(|link| (link.from.min(link.to), link.from.max(link.to)))
+            .collect();
+        if pairs.len() != 1 {
+            return Err(Problem::Value(self.unclear_link()));
+        }
+        let directions = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+        let links = directions.filter_map(|ends| self.by_ends.get(&ends).copied());
+        Ok(links.collect())
+    }
+
+    fn unclear_link(&self) -> String {
+        const SHOWN: usize = 32;
+        let names = self.link_names();
+        let quoted = names.iter().map(|name| format!("`{name}`"));
+        let shown = quoted.take(SHOWN).collect::<Vec<_>>().join(", ");
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("which link is meant is not clear: name one of {shown}{more}")
     }
 
     /// A link's ends, with a dash.
     pub(crate) fn link_name(&self, link: u32) -> String {
-        let Direction { from, to, .. } = &self.links[link as usize];
-        let [from, to] = [from, to].map(|&node| &self.nodes[node as usize]);
-        format!("{from}-{to}")
+        let Direction { from, to, .. } = self.links[link as usize];
+        format!("{}-{}", self.nodes.get(from), self.nodes.get(to))
     }
 
-    fn named(&self, name: &str) -> Result<&Named, Problem> {
-        let known = || self.names.keys().map(String::as_str);
-        self.names
-            .get(name)
-            .ok_or_else(|| Problem::unknown("link", name, known()))
+    fn named(&self, name: &str) -> Result<Named, Problem> {
+        self.find_links(name).ok_or_else(|| {
+            let known = self.link_names();
+            Problem::unknown("link", name, known.iter().map(String::as_str))
+        })
+    }
+
+    /// All that links are called.
+    fn link_names(&self) -> BTreeSet<String> {
+        let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
+        by_ends.chain(self.names.keys().cloned()).collect()
+    }
+
+    /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes themselves.
+    fn find_links(&self, name: &str) -> Option<Named> {
+        let node = |name: &str| self.find_nodes(name).filter(|nodes| nodes.len() == 1);
+        let between = |(dash, _): (usize, &str)| {
+            let ends = (node(&name[..dash])?.start, node(&name[dash + 1..])?.start);
+            self.by_ends.get(&ends)
+        };
+        let by_ends = name
+            .match_indices('-')
+            .find_map(between)
+            .map(|&link| Named {
+                forward: vec![link],
+                back: Vec::new(),
+            });
+        by_ends.or_else(|| self.names.get(name).cloned())
     }
 
     fn add_nodes(&mut self, table: &NodesTable) -> Result<(), Fault> {
@@ -108,6 +185,10 @@ impl Topology {
             self.add_tree(name, tree)
                 .map_err(|fault| fault.within(name).within("trees"))?;
         }
+        for (name, dumbbell) in &table.dumbbells {
+            self.add_dumbbell(name, dumbbell)
+                .map_err(|fault| fault.within(name).within("dumbbells"))?;
+        }
         for (name, random) in &table.random {
             self.add_random(name, random)
                 .map_err(|fault| fault.within(name).within("random"))?;
@@ -116,7 +197,17 @@ impl Topology {
     }
 
     fn add_node(&mut self, name: &str) -> Result<u32, Fault> {
-        let number = self.nodes.len() as u32;
+        let number = self.add_numbered(name)?;
+        let single = Group {
+            nodes: number..number + 1,
+            is_numbered: false,
+        };
+        self.groups.insert(name.to_owned(), single);
+        Ok(number)
+    }
+
+    /// A node that is found by the name of its group and its number in it.
+    fn add_numbered(&mut self, name: &str) -> Result<u32, Fault> {
         if name.is_empty()
             || !name
                 .chars()
@@ -126,11 +217,11 @@ impl Topology {
                 "`{name}` is no name: take letters, digits, `-`, `_` and `.`"
             )));
         }
-        if self.groups.insert(name.to_owned(), vec![number]).is_some() {
+        if self.find_nodes(name).is_some() {
             return Err(Fault::value(format!("there are two nodes called `{name}`")));
         }
-        self.nodes.push(name.to_owned());
-        Ok(number)
+        self.nodes.push(name);
+        Ok(self.nodes.len() as u32 - 1)
     }
 
     /// A group of nodes `NAME-0`, `NAME-1` and so on; returns the first.
@@ -141,65 +232,22 @@ impl Topology {
             )));
         }
         let first = self.nodes.len() as u32;
-        let members = (0..count)
-            .map(|index| self.add_node(&format!("{name}-{index}")))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        if self.groups.insert(name.to_owned(), members).is_some() {
-            return Err(Fault::value(format!("there is a node called `{name}`")));
+        for index in 0..count {
+            self.add_numbered(&format!("{name}-{index}"))?;
         }
+        let group = Group {
+            nodes: first..first + count as u32,
+            is_numbered: true,
+        };
+        self.name_group(name, group)?;
         Ok(first)
     }
 
-    /// Node 0 is the root; the children of node i of a binary tree are 2i+1 and 2i+2.
-    fn add_tree(&mut self, name: &str, tree: &TreeTable) -> Result<(), Fault> {
-        let children = u64::from(tree.children.get());
-        let mut rows = vec![1u64];
-        for _ in 0..tree.depth.get().min(64) {
-            rows.push(rows[rows.len() - 1].saturating_mul(children));
+    fn name_group(&mut self, name: &str, group: Group) -> Result<(), Fault> {
+        if self.find_nodes(name).is_some() {
+            return Err(Fault::value(format!("there is a node called `{name}`")));
         }
-        let count = rows.iter().fold(0u64, |sum, row| sum.saturating_add(*row));
-        let first = self.add_group(name, count)?;
-        let leaves = count - rows[rows.len() - 1];
-        let members = &self.groups[name];
-        let leaves = members[leaves as usize..].to_vec();
-        self.groups.insert(format!("{name}-leaves"), leaves);
-        let pair = |child: u64| {
-            (
-                first + ((child - 1) / children) as u32,
-                first + child as u32,
-            )
-        };
-        let pairs = (1..count).map(pair).collect();
-        self.generated.insert(name.to_owned(), pairs);
-        Ok(())
-    }
-
-    /// A random spanning tree, and further links between pairs that have none.
-    fn add_random(&mut self, name: &str, table: &RandomTable) -> Result<(), Fault> {
-        let (nodes, links) = (u64::from(table.nodes.get()), u64::from(table.links.get()));
-        let most = nodes.saturating_mul(nodes.saturating_sub(1)) / 2;
-        if links + 1 < nodes || links > most.min(SIZE_MAX) {
-            return Err(Fault::value(format!(
-                "{links} links: {nodes} nodes are joined by {} to {most}",
-                nodes.saturating_sub(1)
-            )));
-        }
-        let first = self.add_group(name, nodes)?;
-        let mut random = Pcg64Mcg::seed_from_u64(u64::from(table.seed.get()));
-        let mut pairs: BTreeSet<(u32, u32)> = (1..nodes as u32)
-            .map(|node| (first + random.random_range(0..node), first + node))
-            .collect();
-        while (pairs.len() as u64) < links {
-            let (a, b) = (
-                random.random_range(0..nodes as u32),
-                random.random_range(0..nodes as u32),
-            );
-            if a != b {
-                pairs.insert((first + a.min(b), first + a.max(b)));
-            }
-        }
-        self.generated
-            .insert(name.to_owned(), pairs.into_iter().collect());
+        self.groups.insert(name.to_owned(), group);
         Ok(())
     }
 
@@ -208,30 +256,35 @@ impl Topology {
         if (self.links.len() + 2 * pairs.len()) as u64 > 2 * SIZE_MAX {
             return Err(Fault::value(format!("more than {SIZE_MAX} links")));
         }
+        let (mut there, mut back) = (Amendment::default(), Amendment::default());
         let mut named = Named::default();
         for (from, to) in pairs {
             if from == to {
-                let name = &self.nodes[from as usize];
+                let name = self.nodes.get(from);
                 return Err(Fault::value(format!("a link from `{name}` to itself")));
             }
             let forward = self.direction(from, to);
-            table
-                .properties()
-                .apply(&mut self.links[forward as usize].config);
+            let config = &mut self.links[forward as usize].config;
+            there.apply(config, |config| table.properties().apply(config));
             named.forward.push(forward);
             if !table.one_way {
-                let back = self.direction(to, from);
-                let config = &mut self.links[back as usize].config;
-                table.properties().apply(config);
-                table.back.apply(config);
-                named.back.push(back);
+                let reverse = self.direction(to, from);
+                back.apply(&mut self.links[reverse as usize].config, |config| {
+                    table.properties().apply(config);
+                    table.back.apply(config);
+                });
+                named.back.push(reverse);
             }
         }
         match &table.name {
-            Some(name) if self.names.insert(name.clone(), named).is_some() => {
+            Some(name) if self.find_links(name).is_some() => {
                 Err(Fault::value(format!("there are two links called `{name}`")))
             }
-            _ => Ok(()),
+            Some(name) => {
+                self.names.insert(name.clone(), named);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -247,19 +300,19 @@ impl Topology {
                 if a.len() as u64 * b.len() as u64 > SIZE_MAX {
                     return Err(Fault::value(format!("more than {SIZE_MAX} links")));
                 }
-                let from = |&a: &u32| b.iter().map(move |&b| (a, b));
-                Ok(a.iter().flat_map(from).collect())
+                let from = |a: u32| b.clone().map(move |b| (a, b));
+                Ok(a.flat_map(from).collect())
             }
             (None, Some(names), None) => {
                 let mut chain = Vec::new();
                 for name in names {
-                    chain.extend_from_slice(nodes("chain", name)?);
+                    chain.extend(nodes("chain", name)?);
                 }
                 Ok(chain.windows(2).map(|pair| (pair[0], pair[1])).collect())
             }
             (None, None, Some(name)) => {
                 let known = || self.generated.keys().map(String::as_str);
-                let unknown = || Problem::unknown("tree or random graph", name, known());
+                let unknown = || Problem::unknown("tree, dumbbell or random graph", name, known());
                 let found = self.generated.get(name);
                 found
                     .cloned()
@@ -277,15 +330,29 @@ impl Topology {
             return found;
         }
         let number = self.links.len() as u32;
-        let config = LinkConfig::default();
+        let config = Arc::clone(&self.plain);
         self.links.push(Direction { from, to, config });
         self.by_ends.insert((from, to), number);
-        let [a, b] = [from, to].map(|node| &self.nodes[node as usize]);
-        let forward = vec![number];
-        let back = Vec::new();
-        self.names
-            .insert(format!("{a}-{b}"), Named { forward, back });
         number
+    }
+}
+
+/// What an entry makes of a link: of links that shared what they were like, they share this as well.
+#[derive(Default)]
+struct Amendment(Option<(Arc<LinkConfig>, Arc<LinkConfig>)>);
+
+impl Amendment {
+    fn apply(&mut self, config: &mut Arc<LinkConfig>, change: impl FnOnce(&mut LinkConfig)) {
+        if let Some((before, after)) = &self.0
+            && Arc::ptr_eq(before, config)
+        {
+            *config = Arc::clone(after);
+            return;
+        }
+        let mut changed = LinkConfig::clone(config);
+        change(&mut changed);
+        let before = std::mem::replace(config, Arc::new(changed));
+        self.0 = Some((before, Arc::clone(config)));
     }
 }
 

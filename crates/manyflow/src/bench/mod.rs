@@ -5,6 +5,7 @@
 //! the tuning was measured once, as the factor that each case names.
 
 mod cases;
+pub(crate) mod scale;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -528,7 +528,7 @@ impl Endpoint for Receiver {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        self.actions.pop_front()
+        take_first(&mut self.actions)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -549,6 +549,16 @@ impl Endpoint for Receiver {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        take_first(&mut self.events)
     }
+}
+
+/// Takes the first; a queue that is drained gives its memory back, since a simulation has very many receivers.
+#[inline]
+fn take_first<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let first = queue.pop_front();
+    if first.is_none() && queue.capacity() > 0 {
+        *queue = VecDeque::new();
+    }
+    first
 }

@@ -4,7 +4,7 @@ mod over_parameter;
 mod over_time;
 
 use super::axis::{Axis, unit_for};
-use super::chart::{Chart, Line};
+use super::chart::Line;
 use super::{CellResult, Figure, Results};
 use crate::scenario::schema::{LogAxes, PlotTable};
 use crate::scenario::{Dimension, Environment, Expression};
@@ -28,14 +28,6 @@ pub(super) fn figures(results: &Results<'_>) -> Vec<Figure> {
 /// Whether a plot shows a cell.
 fn chosen(results: &Results<'_>, plot: &PlotTable, cell: &CellResult) -> bool {
     cell.is_chosen(results.scenario, &plot.only, plot.condition.as_ref())
-}
-
-/// The picture, with what it is of among several.
-fn chart_titled(mut chart: Chart, place: Option<String>) -> String {
-    if let Some(place) = place {
-        chart.title = format!("{} ({place})", chart.title);
-    }
-    chart.draw()
 }
 
 /// The vertical axis, with the lines brought to its unit.
@@ -77,6 +69,7 @@ fn y_axis(
 fn with_unit(label: &str, unit: &str) -> String {
     match unit {
         "" => label.to_owned(),
+        unit if label.split(' ').any(|word| word == unit) => label.to_owned(),
         unit => format!("{label} ({unit})"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{GREY, chart_titled, chosen, with_unit, y_axis};
+use super::{GREY, chosen, with_unit, y_axis};
 use crate::results::axis::{Axis, unit_for};
 use crate::results::chart::{Chart, Line, LineStyle, Point};
 use crate::results::{CellResult, Figure, Results};
@@ -35,10 +35,16 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, x: &str) -> Vec<F
             false => plot.name.clone(),
         },
         title: plot.title.clone(),
-        svg: chart_titled(
-            chart(plot, x, column, &panel.rows),
-            several.then(|| panel.name.clone()),
-        ),
+        svg: Chart {
+            subtitle: if several {
+                panel.name.clone()
+            } else {
+                String::new()
+            },
+            ..chart(plot, x, column, &panel.rows)
+        }
+        .draw(),
+        note: None,
     };
     panels.iter().enumerate().map(figure).collect()
 }
@@ -101,6 +107,7 @@ fn chart(plot: &PlotTable, x: &str, column: usize, rows: &[Row<'_>]) -> Chart {
     let what = plot.points.first().map_or("", String::as_str);
     Chart {
         title: plot.title.clone(),
+        subtitle: String::new(),
         x: horizontal.axis,
         y: y_axis(plot, &mut lines, dimension, what, &environment),
         lines,
@@ -229,18 +236,23 @@ fn curve_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> V
         let mut own: Vec<Vec<Point>> = rows.iter().map(|row| points(&row.cells)).collect();
         own.dedup();
         let common = own.len() == 1;
-        for (number, points) in own.into_iter().enumerate() {
-            let label = if number == 0 {
-                curve.label.clone()
-            } else {
-                String::new()
-            };
+        let mut add = |label: &str, color, points| {
             lines.push(Line {
-                label,
-                color: if common { GREY } else { number },
+                label: label.to_owned(),
+                color,
                 style: LineStyle::Dashed,
                 points,
             });
+        };
+        if !common {
+            // What all of them are, in a colour that is none of theirs.
+            add(&curve.label, GREY, Vec::new());
+        }
+        for (number, points) in own.into_iter().enumerate() {
+            match common {
+                true => add(&curve.label, GREY, points),
+                false => add("", number, points),
+            }
         }
     }
     lines

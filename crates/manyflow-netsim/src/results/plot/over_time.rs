@@ -1,6 +1,6 @@
 //! Series against time: a figure for each cell.
 
-use super::{GREY, chart_titled, chosen, y_axis};
+use super::{GREY, chosen, y_axis};
 use crate::results::axis::Axis;
 use crate::results::chart::{Chart, Line, LineStyle, Point};
 use crate::results::{CellResult, Figure, Results};
@@ -13,16 +13,19 @@ const POINTS_MAX: usize = 1500;
 /// Series of the same kind that are named one by one.
 const NAMED_MAX: usize = 8;
 
-/// Figures that are drawn of a plot: more than can be looked at are a mistake in `where`.
+/// Figures that are drawn of a plot; the last of them says how many there would be.
 const FIGURES_MAX: usize = 12;
 
-/// A figure for each cell.
+/// A figure for each cell, up to the most that are drawn.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
     let cells = results
         .cells
         .iter()
         .filter(|cell| chosen(results, plot, cell));
-    let cells: Vec<&CellResult> = cells.take(FIGURES_MAX).collect();
+    let mut cells: Vec<&CellResult> = cells.collect();
+    let count = cells.len();
+    cells.truncate(FIGURES_MAX);
+    let cut = (count > FIGURES_MAX).then(|| format!("{FIGURES_MAX} of {count} cells shown"));
     let figure = |cell: &&CellResult| {
         let runs = results
             .runs
@@ -38,9 +41,17 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
             .next()
             .unwrap_or_default();
         let end = plot.to.unwrap_or(cell.cell.schema.run.duration).0;
-        let chart = time_chart(plot, cell, lines, dimension, end);
         let several = cells.len() > 1;
         let place = cell.describe(results.scenario);
+        let subtitle = match (&cut, several) {
+            (Some(cut), _) => format!("{place} ({cut})"),
+            (None, true) => place.clone(),
+            (None, false) => String::new(),
+        };
+        let chart = Chart {
+            subtitle,
+            ..time_chart(plot, cell, lines, dimension, end)
+        };
         Figure {
             name: match several {
                 true => format!("{}-{}", plot.name, cell.cell.index),
@@ -50,10 +61,21 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
                 true => format!("{}: {place}", plot.title),
                 false => plot.title.clone(),
             },
-            svg: chart_titled(chart, several.then_some(place)),
+            svg: chart.draw(),
+            note: None,
         }
     };
-    cells.iter().map(figure).collect()
+    let mut figures: Vec<Figure> = cells.iter().map(figure).collect();
+    if let Some(last) = figures.last_mut() {
+        let note = |cut| {
+            format!(
+                "{}: {cut}. {}.csv has all; `only` and `where` choose.",
+                plot.title, plot.name
+            )
+        };
+        last.note = cut.map(note);
+    }
+    figures
 }
 
 /// The recorded series of the runs, each with its own color and label.
@@ -87,7 +109,7 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
 fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
     let name = given.unwrap_or(series.what.label());
     match (place, series.channel) {
-        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them"),
+        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them in repeating colours"),
         _ if count > NAMED_MAX => String::new(),
         (_, Some(channel)) => format!("{} {channel}", given.unwrap_or("channel")),
         (_, None) if given.is_none() || count > 1 => format!("{name}, {}", series.of),
@@ -107,7 +129,19 @@ fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
     let points: Vec<Point> = points
         .filter(|point| point.x >= plot.from.0 && point.x <= to)
         .collect();
-    thinned(points)
+    thinned(without_runs(&points))
+}
+
+/// The same line without the points inside runs of equal values.
+fn without_runs(points: &[Point]) -> Vec<Point> {
+    let is_inside = |place: usize| {
+        let around = place
+            .checked_sub(1)
+            .and_then(|from| points.get(from..=place + 1));
+        around.is_some_and(|three| three.iter().all(|point| point.y == three[1].y))
+    };
+    let kept = (0..points.len()).filter(|place| !is_inside(*place));
+    kept.map(|place| points[place]).collect()
 }
 
 /// The lowest and the highest point of each piece, so that no peak is lost.
@@ -160,6 +194,36 @@ fn time_chart(
     if !log {
         x.set_range((plot.from.0, end));
     }
-    let title = plot.title.clone();
-    Chart { title, x, y, lines }
+    Chart {
+        title: plot.title.clone(),
+        subtitle: String::new(),
+        x,
+        y,
+        lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_equal_values_are_drawn_by_their_ends() {
+        let kept = |values: &[f64]| -> Vec<f64> {
+            let point = |(x, y): (usize, &f64)| Point {
+                x: x as f64,
+                y: *y,
+                error: 0.0,
+            };
+            let points: Vec<Point> = values.iter().enumerate().map(point).collect();
+            without_runs(&points).iter().map(|point| point.x).collect()
+        };
+        assert_eq!(
+            kept(&[0.0, 0.0, 0.0, 0.0, 5.0, 5.0, 0.0]),
+            [0.0, 3.0, 4.0, 5.0, 6.0]
+        );
+        let hole = f64::NAN;
+        assert_eq!(kept(&[1.0, hole, hole, hole, 1.0]).len(), 5);
+        assert!(kept(&[]).is_empty());
+    }
 }

@@ -1,0 +1,111 @@
+//! What most links of a large network never need: packets that wait, chance, and what came of both.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::faults::Losses;
+use super::red::{Red, Verdict};
+use super::{LinkConfig, LossModel, make_room};
+use crate::time::Time;
+use crate::units::Rate;
+
+#[derive(Debug)]
+pub(super) struct Rare {
+    pub(super) random: Pcg64Mcg,
+    losses: Losses,
+    red: Option<Red>,
+    /// Packets that wait for the transmitter: when each begins, and its bytes.
+    waiting: VecDeque<(Time, u32)>,
+    waiting_bytes: u64,
+    pub(super) dropped: u64,
+    pub(super) marked: u64,
+    pub(super) lost: u64,
+    pub(super) duplicated: u64,
+}
+
+impl Rare {
+    pub(super) fn new(config: &LinkConfig, seed: u64) -> Rare {
+        Rare {
+            random: Pcg64Mcg::seed_from_u64(seed),
+            losses: Losses::default(),
+            red: config.red.map(Red::new),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            dropped: 0,
+            marked: 0,
+            lost: 0,
+            duplicated: 0,
+        }
+    }
+
+    pub(super) fn set_red(&mut self, config: &LinkConfig) {
+        self.red = config.red.map(Red::new);
+    }
+
+    #[inline]
+    pub(super) fn wait(&mut self, begins: Time, bytes: u32) {
+        make_room(&mut self.waiting);
+        self.waiting.push_back((begins, bytes));
+        self.waiting_bytes += u64::from(bytes);
+    }
+
+    /// Forgets the waiting packets whose transmission has begun.
+    #[inline]
+    pub(super) fn retire(&mut self, now: Time) {
+        while let Some(&(begins, bytes)) = self.waiting.front() {
+            if begins > now {
+                break;
+            }
+            self.waiting.pop_front();
+            self.waiting_bytes -= u64::from(bytes);
+        }
+    }
+
+    /// Packets that wait, and their bytes.
+    pub(super) fn queued(&self) -> (usize, u64) {
+        (self.waiting.len(), self.waiting_bytes)
+    }
+
+    /// Forgets all packets that wait: when the first was to begin, and how many they were.
+    pub(super) fn take_waiting(&mut self) -> Option<(Time, usize)> {
+        let &(begins, _) = self.waiting.front()?;
+        let packets = self.waiting.len();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        Some((begins, packets))
+    }
+
+    /// What RED says of a packet; all are welcome where there is none.
+    pub(super) fn judge(
+        &mut self,
+        is_busy: bool,
+        idle: Option<Duration>,
+        rate: Option<Rate>,
+    ) -> Verdict {
+        let queued = self.waiting.len() + usize::from(is_busy);
+        self.red.as_mut().map_or(Verdict::Accept, |red| {
+            red.judge(queued, idle, rate, &mut self.random)
+        })
+    }
+
+    pub(super) fn red_marks(&self) -> bool {
+        self.red.as_ref().is_some_and(Red::marks)
+    }
+
+    #[inline]
+    pub(super) fn loses_next(&mut self, model: &LossModel) -> bool {
+        let is_lost = self.losses.loses_next(model, &mut self.random);
+        self.lost += u64::from(is_lost);
+        is_lost
+    }
+
+    #[inline]
+    pub(super) fn duplicates_next(&mut self, probability: f64) -> bool {
+        let is_doubled = probability > 0.0 && self.random.random::<f64>() < probability;
+        self.duplicated += u64::from(is_doubled);
+        is_doubled
+    }
+}

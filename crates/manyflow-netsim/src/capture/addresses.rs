@@ -1,0 +1,174 @@
+//! Who has which address: node `i` is 10.0.0.0 + `i` + 1, its endpoints have dynamic ports, and channels are groups of
+//! source-specific multicast.
+//!
+//! Every flow has an address of its own, so that a capture can be read back to the packets that were sent.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use manyflow_core::{Channel, Destination, EndpointId};
+
+use crate::NodeId;
+
+/// The first dynamic port (RFC 6335 section 6): none of them is registered, so no tool takes zeros for some protocol.
+const FIRST_PORT: u16 = 49_152;
+/// The port of channels: that of `manyflow send`.
+const CHANNEL_PORT: u16 = 5445;
+/// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
+const SESSIONS_PER_PORT: u32 = 255;
+
+/// A unicast connection between two endpoints: as the scenario numbers them.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Connection {
+    /// The two endpoints, each with its node.
+    pub(crate) ends: [(EndpointId, NodeId); 2],
+    /// TCP: data of a segment.
+    pub(crate) segment_bytes: u32,
+}
+
+/// A node has more ends of connections than a host has dynamic ports.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} has more connections than the 16,384 ports of a host: a capture cannot tell them apart; spread them over more nodes", node_address(*.0))]
+pub(crate) struct PortsExhausted(pub(crate) NodeId);
+
+/// What a packet's headers say of its way.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) source: SocketAddrV4,
+    pub(super) destination: SocketAddrV4,
+    /// TCP: data of a segment.
+    pub(super) segment_bytes: u32,
+    /// The multicast session; 0 of unicast packets.
+    pub(super) session: u32,
+}
+
+/// The addresses of a network.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    /// The packets to each endpoint; `None` where it hears no unicast.
+    unicast: Vec<Option<Flow>>,
+    /// The source of each multicast session.
+    sources: Vec<Ipv4Addr>,
+}
+
+impl Addresses {
+    /// Gives out the ports, in the order of `connections`.
+    ///
+    /// # Errors
+    /// Where a node has more ends of connections than ports.
+    pub(crate) fn new(
+        nodes: usize,
+        connections: &[Connection],
+        sources: &[NodeId],
+    ) -> Result<Addresses, PortsExhausted> {
+        let mut taken = vec![0; nodes];
+        let mut unicast = Vec::new();
+        for Connection {
+            ends,
+            segment_bytes,
+        } in connections
+        {
+            let [a, b] = ends.map(|(_, node)| next_socket(node, &mut taken));
+            let (a, b) = (a?, b?);
+            for ((endpoint, _), source, destination) in [(ends[0], b, a), (ends[1], a, b)] {
+                let index = endpoint.0 as usize;
+                if unicast.len() <= index {
+                    unicast.resize(index + 1, None);
+                }
+                unicast[index] = Some(Flow {
+                    source,
+                    destination,
+                    segment_bytes: *segment_bytes,
+                    session: 0,
+                });
+            }
+        }
+        let sources = sources.iter().map(|&node| node_address(node)).collect();
+        Ok(Addresses { unicast, sources })
+    }
+
+    /// The way of the packets that go there.
+    pub(super) fn flow(&self, destination: Destination) -> Flow {
+        match destination {
+            Destination::Endpoint(id) => self.unicast[id.0 as usize]
+                .expect("only ends of connections are sent unicast packets"),
+            Destination::Channel(channel) => {
+                let destination = channel_socket(channel);
+                let source = self.sources[channel.session as usize];
+                Flow {
+                    source: SocketAddrV4::new(source, destination.port()),
+                    destination,
+                    segment_bytes: 0,
+                    session: channel.session,
+                }
+            }
+        }
+    }
+}
+
+fn node_address(node: NodeId) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from_be_bytes([10, 0, 0, 0]) + node.0 + 1)
+}
+
+fn next_socket(node: NodeId, taken: &mut [u16]) -> Result<SocketAddrV4, PortsExhausted> {
+    let taken = &mut taken[node.0 as usize];
+    let port = FIRST_PORT.checked_add(*taken).ok_or(PortsExhausted(node))?;
+    *taken += 1;
+    Ok(SocketAddrV4::new(node_address(node), port))
+}
+
+fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
+    let [high, low] = number.to_be_bytes();
+    let group = (session % SESSIONS_PER_PORT) as u8 + 1;
+    let port = CHANNEL_PORT.wrapping_add((session / SESSIONS_PER_PORT) as u16);
+    SocketAddrV4::new(Ipv4Addr::new(232, group, high, low), port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(endpoint: u32, from: u32, to: u32) -> Connection {
+        Connection {
+            ends: [
+                (EndpointId(endpoint), NodeId(from)),
+                (EndpointId(endpoint + 1), NodeId(to)),
+            ],
+            segment_bytes: 1000,
+        }
+    }
+
+    #[test]
+    fn both_directions_of_a_connection_have_the_same_two_sockets() {
+        let connections = [connection(0, 0, 300), connection(2, 0, 1)];
+        let addresses = Addresses::new(301, &connections, &[]).unwrap();
+        let [there, back] = [1, 0].map(|id| addresses.flow(Destination::Endpoint(EndpointId(id))));
+        assert_eq!(there.source, "10.0.0.1:49152".parse().unwrap());
+        assert_eq!(there.destination, "10.0.1.45:49152".parse().unwrap());
+        assert_eq!(
+            (back.source, back.destination),
+            (there.destination, there.source)
+        );
+        let second = addresses.flow(Destination::Endpoint(EndpointId(3)));
+        assert_eq!(second.source, "10.0.0.1:49153".parse().unwrap());
+    }
+
+    #[test]
+    fn channels_are_groups_outside_the_reserved_range() {
+        let addresses = Addresses::new(1, &[], &[NodeId(0); 300]).unwrap();
+        let group = |session, number| {
+            let channel = Channel { session, number };
+            addresses.flow(Destination::Channel(channel)).destination
+        };
+        assert_eq!(group(0, 0), "232.1.0.0:5445".parse().unwrap());
+        assert_eq!(group(254, 300), "232.255.1.44:5445".parse().unwrap());
+        assert_eq!(group(255, 7), "232.1.0.7:5446".parse().unwrap());
+    }
+
+    #[test]
+    fn more_connections_than_ports_are_refused() {
+        let many: Vec<_> = (0..16_385).map(|i| connection(2 * i, i % 2, 2)).collect();
+        let error = Addresses::new(3, &many, &[]).unwrap_err();
+        assert_eq!(error, PortsExhausted(NodeId(2)));
+        assert!(Addresses::new(3, &many[..16_384], &[]).is_ok());
+    }
+}

@@ -1,0 +1,70 @@
+//! Captures: what crosses a link, in wire format, as other tools read it.
+//!
+//! ```text
+//!   WEBRC:  IPv4 | UDP | LCT with the CCI | FEC Payload ID | zeros        TCP:  IPv4 | TCP with SACK | zeros
+//!   CBR:    IPv4 | UDP | sequence number  | zeros
+//! ```
+//!
+//! A frame has the length that links charge for the packet. TCP and CBR count their headers apart from the payload; of
+//! WEBRC's packet length they are a part (LENP of RFC 3738 is what links charge here), so IP, UDP and LCT take their bytes
+//! from the payload.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `addresses.rs` | nodes, endpoints and channels as addresses and ports |
+//! | `frame.rs` | a packet as bytes |
+//! | `pcap.rs` | the file's format |
+
+mod addresses;
+mod frame;
+mod pcap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+pub(crate) use addresses::{Addresses, Connection};
+use manyflow_core::{Packet, Time};
+use pcap::PcapWriter;
+
+use crate::LinkId;
+
+/// Writes the packets that some links deliver.
+pub(crate) struct Capture<'a> {
+    links: BTreeSet<LinkId>,
+    addresses: Addresses,
+    writer: PcapWriter<&'a mut dyn Write>,
+    /// The present frame; kept so that no packet needs memory of its own.
+    frame: Vec<u8>,
+}
+
+impl<'a> Capture<'a> {
+    pub(crate) fn new(
+        links: BTreeSet<LinkId>,
+        addresses: Addresses,
+        out: &'a mut dyn Write,
+    ) -> io::Result<Capture<'a>> {
+        Ok(Capture {
+            links,
+            addresses,
+            writer: PcapWriter::new(out)?,
+            frame: Vec::new(),
+        })
+    }
+
+    /// Writes a packet that `link` delivers, unless the link is tapped for others.
+    pub(crate) fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet) -> io::Result<()> {
+        if !self.links.contains(&link) {
+            return Ok(());
+        }
+        let flow = self.addresses.flow(packet.destination);
+        frame::encode(packet, &flow, &mut self.frame);
+        self.writer.write(now, &self.frame)
+    }
+
+    /// Writes what is left in buffers.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}

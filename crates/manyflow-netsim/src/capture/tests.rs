@@ -1,0 +1,196 @@
+//! Frames are read back with `etherparse` and the decoders that ship.
+
+use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
+use manyflow_core::cbr::Datagram;
+use manyflow_core::tcp::Segment;
+use manyflow_core::webrc::{Cci, CciFormat};
+use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use manyflow_object::alc;
+use proptest::prelude::*;
+
+use super::addresses::{Addresses, Connection};
+use super::frame::{TOI, encode};
+use crate::NodeId;
+
+const SEGMENT_BYTES: u32 = 1000;
+const SESSIONS: u32 = 600;
+
+/// Two connections between two nodes, and many multicast sessions.
+fn addresses() -> Addresses {
+    let [a, b] = [NodeId(0), NodeId(70_000)];
+    let connections = [0, 2].map(|first| Connection {
+        ends: [(EndpointId(first), a), (EndpointId(first + 1), b)],
+        segment_bytes: SEGMENT_BYTES,
+    });
+    Addresses::new(70_001, &connections, &[a; SESSIONS as usize]).unwrap()
+}
+
+/// Reads a frame; panics where a length or checksum is wrong.
+fn decode(frame: &[u8], known: &Addresses, destinations: &[Destination]) -> Packet {
+    let ip = Ipv4Slice::from_slice(frame).unwrap();
+    let ip_header = ip.header().to_header();
+    assert_eq!(usize::from(ip_header.total_len), frame.len());
+    assert_eq!(ip_header.header_checksum, ip_header.calc_header_checksum());
+    let body = ip.payload().payload;
+    let (ports, header, payload_bytes) = match ip_header.protocol {
+        IpNumber::TCP => decode_tcp(&ip_header, body),
+        _ => decode_udp(&ip_header, body),
+    };
+    let found = destinations.iter().copied().find(|&destination| {
+        let flow = known.flow(destination);
+        let addresses = [flow.source, flow.destination].map(|end| end.ip().octets());
+        addresses == [ip_header.source, ip_header.destination]
+            && ports == [flow.source, flow.destination].map(|end| end.port())
+    });
+    Packet {
+        destination: found.expect("the addresses are those of a flow"),
+        ecn: match ip_header.ecn {
+            IpEcn::NotEct => Ecn::NotCapable,
+            IpEcn::CongestionExperienced => Ecn::Marked,
+            _ => Ecn::Capable,
+        },
+        header,
+        payload_bytes,
+    }
+}
+
+fn decode_tcp(ip: &Ipv4Header, body: &[u8]) -> ([u16; 2], Header, u32) {
+    let tcp = TcpSlice::from_slice(body).unwrap();
+    let checksum = tcp.calc_checksum_ipv4(ip.source, ip.destination).unwrap();
+    assert_eq!(tcp.checksum(), checksum);
+    let (source, destination, segment) =
+        Segment::decode(tcp.header_slice(), SEGMENT_BYTES).unwrap();
+    let payload_bytes = tcp.payload().len() as u32;
+    ([source, destination], Header::Tcp(segment), payload_bytes)
+}
+
+fn decode_udp(ip: &Ipv4Header, body: &[u8]) -> ([u16; 2], Header, u32) {
+    let udp = UdpSlice::from_slice(body).unwrap();
+    let checksum = udp.to_header().calc_checksum_ipv4(ip, udp.payload());
+    assert_eq!(udp.checksum(), checksum.unwrap());
+    let ports = [udp.source_port(), udp.destination_port()];
+    if ip.destination[0] != 232 {
+        let number = udp.payload().first_chunk().expect("the sequence number");
+        let sequence = u32::from_be_bytes(*number);
+        let payload_bytes = udp.payload().len() as u32;
+        return (ports, Header::Cbr(Datagram { sequence }), payload_bytes);
+    }
+    let packet = alc::Packet::decode(udp.payload()).unwrap();
+    let symbol = packet.symbol.unwrap();
+    assert_eq!(
+        (symbol.toi, symbol.payload_id),
+        (u128::from(TOI), [0; alc::PAYLOAD_ID_BYTES])
+    );
+    let cci = Cci::decode(packet.cci()).unwrap();
+    let whole = u32::from(ip.total_len) - cci.wire_bytes();
+    (ports, Header::Webrc(cci), whole)
+}
+
+fn any_ecn() -> impl Strategy<Value = Ecn> {
+    prop_oneof![Just(Ecn::NotCapable), Just(Ecn::Capable), Just(Ecn::Marked)]
+}
+
+fn any_tcp() -> impl Strategy<Value = Packet> {
+    let number = 0..u32::MAX / SEGMENT_BYTES / 2;
+    let block = (number.clone(), 1..1000u32).prop_map(|(from, length)| (from, from + length));
+    let blocks = prop::collection::vec(block, 0..=3);
+    let flags = (any::<bool>(), any::<bool>());
+    let segment = (number.clone(), number, blocks, flags).prop_map(
+        |(sequence, acknowledgement, blocks, (ecn_echo, window_reduced))| {
+            let mut sack = [(0, 0); 3];
+            sack[..blocks.len()].copy_from_slice(&blocks);
+            Segment {
+                sequence,
+                acknowledgement,
+                sack,
+                ecn_echo,
+                window_reduced,
+            }
+        },
+    );
+    (
+        segment,
+        any_ecn(),
+        0..4u32,
+        prop_oneof![Just(0), 1..65_468u32],
+    )
+        .prop_map(|(segment, ecn, endpoint, payload_bytes)| Packet {
+            destination: Destination::Endpoint(EndpointId(endpoint)),
+            ecn,
+            header: Header::Tcp(segment),
+            payload_bytes,
+        })
+}
+
+fn any_webrc() -> impl Strategy<Value = Packet> {
+    let format = prop_oneof![Just(CciFormat::Short), Just(CciFormat::Long)];
+    let numbers = (any::<u16>(), any::<u16>(), any::<u32>());
+    let rest = (0..SESSIONS, 64..=65_535u32, any_ecn());
+    (format, numbers, rest).prop_map(|(format, (ctsi, channel, psn), (session, bytes, ecn))| {
+        let (channels, numbers) = match format {
+            CciFormat::Short => (0xff, 0xffff),
+            CciFormat::Long => (u16::MAX, u32::MAX),
+        };
+        let cci = Cci {
+            ctsi: ctsi & channels,
+            channel: channel & channels,
+            psn: psn & numbers,
+            format,
+        };
+        Packet {
+            destination: Destination::Channel(Channel {
+                session,
+                number: cci.channel,
+            }),
+            ecn,
+            header: Header::Webrc(cci),
+            payload_bytes: bytes - cci.wire_bytes(),
+        }
+    })
+}
+
+fn any_cbr() -> impl Strategy<Value = Packet> {
+    (any::<u32>(), any_ecn(), 0..4u32, 4..=65_507u32).prop_map(
+        |(sequence, ecn, endpoint, payload_bytes)| Packet {
+            destination: Destination::Endpoint(EndpointId(endpoint)),
+            ecn,
+            header: Header::Cbr(Datagram { sequence }),
+            payload_bytes,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
+        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr()], others in prop::collection::vec(0..SESSIONS, 3),
+    ) {
+        let addresses = addresses();
+        let mut frame = vec![0xff; 100];
+        encode(&packet, &addresses.flow(packet.destination), &mut frame);
+        prop_assert_eq!(frame.len() as u32, packet.wire_bytes());
+        let mut destinations: Vec<_> = (0..4).map(|id| Destination::Endpoint(EndpointId(id))).collect();
+        for session in others {
+            if let Destination::Channel(channel) = packet.destination {
+                destinations.push(Destination::Channel(Channel { session, ..channel }));
+                destinations.push(Destination::Channel(Channel { number: channel.number ^ 1, ..channel }));
+            }
+        }
+        destinations.push(packet.destination);
+        prop_assert_eq!(decode(&frame, &addresses, &destinations), packet);
+    }
+}
+
+#[test]
+fn a_payload_too_short_for_its_number_is_zeros() {
+    let addresses = addresses();
+    let packet = Packet {
+        destination: Destination::Endpoint(EndpointId(0)),
+        ecn: Ecn::NotCapable,
+        header: Header::Cbr(Datagram { sequence: 7 }),
+        payload_bytes: 3,
+    };
+    let mut frame = Vec::new();
+    encode(&packet, &addresses.flow(packet.destination), &mut frame);
+    assert_eq!((frame.len(), &frame[28..]), (31, &[0; 3][..]));
+}

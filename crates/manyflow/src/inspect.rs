@@ -1,0 +1,83 @@
+//! `--pcap` and `--trace`: where what one run of a scenario shows is written.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use manyflow_netsim::LinkId;
+use manyflow_netsim::scenario::{Inspection, Job, Scenario};
+
+use crate::cli::InspectArgs;
+use crate::display::Display;
+use crate::usage;
+
+/// Stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
+
+/// The open files; empty where nothing is asked for.
+#[derive(Default)]
+pub(crate) struct Outputs {
+    capture: Option<(BTreeSet<LinkId>, Box<dyn Write>)>,
+    trace: Option<Box<dyn Write>>,
+}
+
+impl Outputs {
+    /// Opens the files for a run; an unknown link leaves them as they were.
+    pub(crate) fn open(args: &InspectArgs, scenario: &Scenario, job: Job) -> Result<Outputs> {
+        let mut outputs = Outputs::default();
+        if args.pcap.is_some() && args.pcap == args.trace {
+            return Err(usage("--pcap and --trace go to different files: name two"));
+        }
+        if let Some(path) = &args.pcap {
+            let links = scenario.links_to_capture(job.cell, &args.pcap_link);
+            let links = links.map_err(|problem| usage(format!("--pcap-link: {problem}")))?;
+            outputs.capture = Some((links, create(path)?));
+        }
+        if let Some(path) = &args.trace {
+            outputs.trace = Some(create(path)?);
+        }
+        Ok(outputs)
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.capture.is_none() && self.trace.is_none()
+    }
+
+    pub(crate) fn inspection(&mut self) -> Inspection<'_> {
+        let capture = self.capture.as_mut();
+        Inspection {
+            capture: capture.map(|(links, out)| (links.clone(), out as &mut dyn Write)),
+            trace: self.trace.as_mut().map(|out| out as &mut dyn Write),
+        }
+    }
+}
+
+/// A display that leaves standard output to a file that goes there.
+pub(crate) fn display_beside(args: &InspectArgs, display: &Display) -> Result<Display> {
+    let taken = [&args.pcap, &args.trace]
+        .into_iter()
+        .flatten()
+        .any(|path| is_standard_output(path));
+    match (taken, display.is_json()) {
+        (true, true) => Err(usage(
+            "--json needs standard output: name a file instead of `-`",
+        )),
+        (true, false) => Ok(display.aside()),
+        (false, _) => Ok(display.clone()),
+    }
+}
+
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new(STANDARD_OUTPUT)
+}
+
+fn create(path: &Path) -> Result<Box<dyn Write>> {
+    if is_standard_output(path) {
+        return Ok(Box::new(BufWriter::new(io::stdout())));
+    }
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(BufWriter::new(file)))
+}
