@@ -147,17 +147,23 @@ fn tell(display: &Display, id: &str, checked: &Checked) {
         .as_ref()
         .map(|paper| format!("; paper: {paper}"))
         .unwrap_or_default();
-    let verdict = if checked.verdict == Verdict::Met {
-        "met   "
-    } else {
-        "MISSED"
+    let line = match checked.verdict {
+        Verdict::Met => format!(
+            "met    {}: {} ({}{paper})",
+            checked.what,
+            checked.shown(),
+            checked.bounds()
+        ),
+        Verdict::Missed => format!(
+            "MISSED {}: {} ({}{paper})",
+            checked.what,
+            checked.shown(),
+            checked.bounds()
+        ),
+        Verdict::NoValue => format!("MISSED {}: no value; {}", checked.what, checked.note),
+        Verdict::NotJudged => format!("not judged {}: {}", checked.what, checked.note),
     };
-    display.say(&format!(
-        "  {verdict} {}: {} ({}{paper})",
-        checked.what,
-        checked.shown(),
-        checked.bounds()
-    ));
+    display.say(&format!("  {line}"));
     display.tell(&json!({
         "event": "expectation",
         "id": id,

@@ -96,3 +96,21 @@ fn the_same_scenario_gives_the_same_bytes_on_any_number_of_threads() {
     };
     assert_eq!(run("1"), run("2"));
 }
+
+#[test]
+fn one_cell_alone_is_not_held_to_what_is_expected_of_the_sweep() {
+    let results = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_manyflow"))
+        .arg("sim")
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scenarios/webrc-9.toml"
+        ))
+        .args(["--fast", "--cell", "0", "--seed", "1", "--json", "--out"])
+        .arg(results.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert!(lines.contains("not judged") && !lines.contains("missed"));
+}

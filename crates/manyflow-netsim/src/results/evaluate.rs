@@ -1,11 +1,11 @@
 //! Runs to cells, cells to expectations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scenario::schema::{Across, ExpectTable, Label};
 use crate::scenario::{
-    Cell, Environment, Expression, Fault, Quantity, Run, Samples, Scenario, ScenarioError, mean,
-    quantile,
+    Cell, Environment, Expression, Fault, Job, Quantity, Run, Samples, Scenario, ScenarioError,
+    mean, quantile,
 };
 
 /// A cell of the sweep with what its runs gave.
@@ -51,6 +51,8 @@ pub enum Verdict {
     Missed,
     /// There is no value.
     NoValue,
+    /// Cells that it is about were not to be run.
+    NotJudged,
 }
 
 impl Verdict {
@@ -60,6 +62,7 @@ impl Verdict {
             Verdict::Met => "met",
             Verdict::Missed => "missed",
             Verdict::NoValue => "no value",
+            Verdict::NotJudged => "not judged",
         }
     }
 }
@@ -132,18 +135,27 @@ fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
     environment
 }
 
-/// Every expectation with its verdict.
+/// Every expectation with its verdict; one about cells of which no run is among `jobs` is not judged.
 pub(super) fn expectations(
     scenario: &Scenario,
     cells: &[CellResult],
+    jobs: &[Job],
 ) -> Result<Vec<Checked>, ScenarioError> {
     let schema = scenario.cell(0)?.schema;
+    let wanted: BTreeSet<usize> = jobs.iter().map(|job| job.cell).collect();
     let checked = |expect: &ExpectTable| {
         let bounds = Bounds::of(expect, scenario.is_fast());
         let chosen = cells
             .iter()
-            .filter(|cell| cell.is_chosen(scenario, &expect.only, expect.condition.as_ref()));
-        let chosen: Vec<&CellResult> = chosen.collect();
+            .enumerate()
+            .filter(|(_, cell)| cell.is_chosen(scenario, &expect.only, expect.condition.as_ref()));
+        let (places, chosen): (Vec<usize>, Vec<&CellResult>) = chosen.unzip();
+        if places.iter().any(|place| !wanted.contains(place)) {
+            return Checked {
+                verdict: Verdict::NotJudged,
+                ..without_value(expect, "it is about cells that were not run".to_owned())
+            };
+        }
         let outcome = judge(expect, &bounds, &chosen, scenario);
         outcome.unwrap_or_else(|fault| without_value(expect, fault.to_string()))
     };

@@ -160,7 +160,7 @@ fn write_expectation(page: &mut String, checked: &Checked) -> std::fmt::Result {
     let class = match checked.verdict {
         Verdict::Met => "met",
         Verdict::Missed => "missed",
-        Verdict::NoValue => "none",
+        Verdict::NoValue | Verdict::NotJudged => "none",
     };
     let note = match checked.note.as_str() {
         "" => String::new(),
