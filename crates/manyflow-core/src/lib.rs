@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`endpoint`] | the contract between a protocol and its world |
 //! | [`webrc`] | one source, many receivers, each at its own rate (RFC 3738) |
+//! | [`layered`] | one source, groups that each receiver takes as many of as it can (SIM, and RLM beside it) |
 //! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`estimate`] | what several protocols estimate: the TCP equation |
@@ -15,6 +16,7 @@
 pub mod cbr;
 pub mod endpoint;
 pub mod estimate;
+pub mod layered;
 pub mod link;
 pub mod packet;
 pub mod tcp;

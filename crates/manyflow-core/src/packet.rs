@@ -2,7 +2,7 @@
 //!
 //! What the bytes are is the object layer's matter; what they look like on a wire is that of each protocol's `wire.rs`.
 
-use crate::{cbr, tcp, webrc};
+use crate::{cbr, layered, tcp, webrc};
 
 /// One multicast channel of a session: what a receiver joins and leaves (RFC 3738 section 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +58,7 @@ impl Packet {
             Header::Webrc(cci) => cci.wire_bytes(),
             Header::Tcp(segment) => segment.wire_bytes(),
             Header::Cbr(_) => cbr::HEADER_BYTES,
+            Header::Layered(message) => message.wire_bytes(),
         };
         header + self.payload_bytes
     }
@@ -72,6 +73,8 @@ pub enum Header {
     Tcp(tcp::Segment),
     /// A datagram of a source without congestion control.
     Cbr(cbr::Datagram),
+    /// Layered multicast: data, feedback, announcements.
+    Layered(layered::Message),
 }
 
 const _: () = assert!(size_of::<Packet>() <= 64, "packets are passed by value");

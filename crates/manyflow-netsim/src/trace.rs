@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use manyflow_core::layered::Message;
 use manyflow_core::link::{Dropped, LinkConfig};
 use manyflow_core::{
     Channel, Destination, EndReason, EndpointId, Event, Header, Packet, SlowStartEnd, Time,
@@ -124,6 +125,17 @@ impl Names {
             }
             Header::Tcp(segment) => line.serialize_entry("sequence", &segment.sequence),
             Header::Cbr(datagram) => line.serialize_entry("sequence", &datagram.sequence),
+            Header::Layered(Message::Data(data)) => {
+                line.serialize_entry("group", &data.group)?;
+                line.serialize_entry("sequence", &data.sequence)
+            }
+            Header::Layered(Message::Feedback(feedback)) => {
+                line.serialize_entry("group", &feedback.group)?;
+                line.serialize_entry("request", &feedback.request)
+            }
+            Header::Layered(Message::Experiment(experiment)) => {
+                line.serialize_entry("group", &experiment.group)
+            }
         }
     }
 }
