@@ -67,10 +67,6 @@ impl Aggregator {
             self.pass_on(now);
         }
         self.round.begin(request, Some(now));
-        if self.round.is_childless() {
-            self.set_joined(false);
-            return;
-        }
         // Two of the longest round-trip times to its receivers; until one is known, those of the session.
         let rtt = match self.round.longest_rtt() {
             Duration::ZERO => session_rtt,
@@ -95,9 +91,12 @@ impl Aggregator {
         }
     }
 
-    /// Sends a summary for each group that was reported on.
+    /// Sends a summary for each group that was reported on; where nobody is left who reports, it need not hear requests.
     fn pass_on(&mut self, now: Time) {
         self.deadline = None;
+        if self.round.is_childless() {
+            self.set_joined(false);
+        }
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
         let hold_us = self.round.opened().map_or(0, |opened| micros(now - opened));
         let rtt_us = micros(self.round.longest_rtt());

@@ -51,6 +51,22 @@ pub struct ReceiverConfig {
     pub selection_rtts: u32,
     /// The weight of a round's received rate in its average, 0 to 1.
     pub rate_weight: f64,
+    /// Whether its reports are true.
+    pub conduct: Conduct,
+}
+
+/// What a receiver reports. All but the first are for scenarios that show what a liar can do.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub enum Conduct {
+    /// What it sees.
+    #[default]
+    Honest,
+    /// Congestion, in each round.
+    AlwaysCongested,
+    /// No congestion, whatever is marked; it does not drop a group for it either.
+    NeverCongested,
+    /// Its received rate, times this.
+    RateTimes(f64),
 }
 
 impl Default for ReceiverConfig {
@@ -58,6 +74,7 @@ impl Default for ReceiverConfig {
         ReceiverConfig {
             selection_rtts: 20,
             rate_weight: 0.25,
+            conduct: Conduct::Honest,
         }
     }
 }

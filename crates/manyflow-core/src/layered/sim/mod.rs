@@ -41,6 +41,6 @@ mod round;
 mod sender;
 
 pub use aggregator::Aggregator;
-pub use config::{ConfigError, ReceiverConfig, SenderConfig};
+pub use config::{Conduct, ConfigError, ReceiverConfig, SenderConfig};
 pub use receiver::Receiver;
 pub use sender::Sender;

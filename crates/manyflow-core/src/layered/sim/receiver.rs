@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::config::{ConfigError, ReceiverConfig};
+use super::config::{Conduct, ConfigError, ReceiverConfig};
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::layered::{Data, Feedback, GROUPS_MAX, Message};
 use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
@@ -151,7 +151,12 @@ impl Receiver {
     fn on_request(&mut self, now: Time, data: &Data) {
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
-        let is_congested = core::mem::take(&mut self.is_marked);
+        let is_marked = core::mem::take(&mut self.is_marked);
+        let is_congested = match self.config.conduct {
+            Conduct::AlwaysCongested => true,
+            Conduct::NeverCongested => false,
+            Conduct::Honest | Conduct::RateTimes(_) => is_marked,
+        };
         let Some((_, since)) = before.filter(|(_, since)| now > *since) else {
             // Nothing has been measured over a whole round yet.
             return;
@@ -161,9 +166,17 @@ impl Receiver {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
-        self.report(data.request, is_congested, rate as u32);
+        let told = match self.config.conduct {
+            Conduct::RateTimes(factor) => rate * factor,
+            _ => rate,
+        };
+        self.report(data.request, is_congested, told as u32);
         self.interval.rounds += 1;
-        self.interval.congested += u32::from(is_congested);
+        self.interval.congested += u32::from(match self.config.conduct {
+            // It lies to the others, not to itself.
+            Conduct::AlwaysCongested => is_marked,
+            _ => is_congested,
+        });
         self.select(now, Duration::from_micros(data.rtt_us.into()));
     }
 
