@@ -152,11 +152,6 @@ impl Receiver {
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
         let is_marked = core::mem::take(&mut self.is_marked);
-        let is_congested = match self.config.conduct {
-            Conduct::AlwaysCongested => true,
-            Conduct::NeverCongested => false,
-            Conduct::Honest | Conduct::RateTimes(_) => is_marked,
-        };
         let Some((_, since)) = before.filter(|(_, since)| now > *since) else {
             // Nothing has been measured over a whole round yet.
             return;
@@ -166,21 +161,22 @@ impl Receiver {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
-        let told = match self.config.conduct {
-            Conduct::RateTimes(factor) => rate * factor,
-            _ => rate,
-        };
-        self.report(data.request, is_congested, told as u32);
+        self.report(data.request, is_marked, rate);
         self.interval.rounds += 1;
-        self.interval.congested += u32::from(match self.config.conduct {
-            // It lies to the others, not to itself.
-            Conduct::AlwaysCongested => is_marked,
-            _ => is_congested,
-        });
+        let is_congested = is_marked && self.config.conduct != Conduct::NeverCongested;
+        self.interval.congested += u32::from(is_congested);
         self.select(now, Duration::from_micros(data.rtt_us.into()));
     }
 
-    fn report(&mut self, request: u16, is_congested: bool, rate: u32) {
+    /// Reports what it saw in the round, or what it says that it saw.
+    fn report(&mut self, request: u16, is_marked: bool, rate: f64) {
+        let (is_congested, rate) = match self.config.conduct {
+            Conduct::Honest => (is_marked, rate),
+            Conduct::AlwaysCongested => (true, rate),
+            Conduct::NeverCongested => (false, rate),
+            Conduct::RateTimes(factor) => (is_marked, rate * factor),
+        };
+        let rate = rate as u32;
         let feedback = Feedback {
             source: self.id,
             session: self.session,
