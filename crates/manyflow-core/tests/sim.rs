@@ -199,7 +199,8 @@ struct Watched {
 impl Watched {
     fn new() -> Watched {
         let config = ReceiverConfig::default();
-        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).unwrap();
+        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None)
+            .expect("the defaults are valid");
         receiver.handle_timeout(at(0));
         Watched { receiver, round: 0 }
     }
@@ -223,7 +224,8 @@ impl Watched {
 #[test]
 fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
     let config = ReceiverConfig::default();
-    let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).unwrap();
+    let mut receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).expect("the defaults are valid");
     receiver.handle_timeout(at(0));
     let base = Channel {
         session: SESSION,
@@ -273,7 +275,8 @@ fn a_receiver_drops_its_top_group_where_it_stays_congested_and_the_rate_rises() 
 fn a_receiver_leaves_all_groups_when_it_stops() {
     let config = ReceiverConfig::default();
     let stop = Some(at(5000));
-    let receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).unwrap();
+    let receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).expect("the defaults are valid");
     let mut watched = Watched { receiver, round: 0 };
     watched.receiver.handle_timeout(at(0));
     watched.rounds([100, 90], Ecn::Capable);
