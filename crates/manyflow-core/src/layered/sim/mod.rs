@@ -22,9 +22,9 @@
 //! - **What is adjusted.** Each C_g, the rate of group g and all below it, by itself: it is what a bottleneck sees of receivers whose top
 //!   group is g, so that the control of one group does not disturb the next. A group's own rate is what C_g adds to C_(g-1), and never
 //!   below a minimum.
-//! - **The steps.** Up by 0.2 packets per round-trip time in each round-trip time, down to 15/16. DECbit's 7/8, which the authors cite, gives the same
-//!   picture with a lower efficiency, since a queue of a few packets bridges less of a deeper fall. After a decrease, one round is not acted on:
-//!   it was reported before the decrease took effect (DECbit does the same).
+//! - **The steps.** Up by TCP's one packet per round-trip time in each round-trip time, down to 15/16. DECbit's 7/8, which the authors cite, gives the
+//!   same picture with a lower efficiency, since a queue of a few packets bridges less of a deeper fall. After a decrease, one round is not acted
+//!   on: it was reported before the decrease took effect (DECbit does the same).
 //! - **After a change of subscription** a receiver is silent for two rounds: what it sees then is still the old subscription's doing, and a
 //!   receiver that has just left a group for a lower one would otherwise pull that one down while its queue drains.
 //! - **Late reports** stand for the present round's: behind a long queue all reports are late, and without them the rate that fills the queue would
