@@ -240,16 +240,44 @@ impl Driven {
     }
 }
 
-#[test]
-fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_ones_own() {
-    // T_J is at least 30 s, so that nothing of it happens within T_D.
-    let config = ReceiverConfig {
+/// T_J is at least 30 s, so that nothing of it happens within T_D, 9 s.
+fn slow_to_join() -> ReceiverConfig {
+    ReceiverConfig {
         join_timer_min: secs(60),
         ..ReceiverConfig::default()
-    };
+    }
+}
+
+#[test]
+fn the_first_loss_within_the_detection_time_ends_an_experiment() {
+    for (seconds, expected) in [(8, 1), (10, 2)] {
+        let mut driven = Driven::at_level(2, slow_to_join(), 1, 0);
+        driven.run(seconds);
+        driven.sequence += 1;
+        driven.step();
+        let level = driven.receiver.level();
+        assert_eq!(level, expected, "a loss {seconds} s after the join");
+    }
+}
+
+#[test]
+fn a_burst_of_losses_passes_without_a_leave() {
+    let mut driven = Driven::at_level(2, slow_to_join(), 1, 0);
+    driven.run(10);
+    for _ in 0..10 {
+        // Half of the packets, for less than T_D.
+        driven.sequence += 1;
+        driven.step();
+    }
+    driven.run(19);
+    assert_eq!(driven.receiver.level(), 2);
+}
+
+#[test]
+fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_ones_own() {
     let mean_wait_s = |experiment: bool| {
         let wait_s = |seed| {
-            let mut driven = Driven::at_level(2, config.clone(), seed, 0);
+            let mut driven = Driven::at_level(2, slow_to_join(), seed, 0);
             driven.run(10);
             if experiment {
                 driven.hear_of_experiment(2);
