@@ -109,7 +109,12 @@ pub struct Session {
     quiescent_slots: u32,
     base_packets_per_slot: u32,
     cci_format: CciFormat,
+    /// P to each whole power from `-POWERS` to `POWERS`: a receiver asks for some at each epoch.
+    powers: Vec<f64>,
 }
+
+/// The whole powers of P that a session knows by heart.
+const POWERS: i32 = 64;
 
 impl Session {
     /// Checks the parameters and derives N, Q, T and L.
@@ -123,6 +128,9 @@ impl Session {
             quiescent_slots: ceil_div(config.quiescence, config.time_slot),
             base_packets_per_slot: base_packets_per_slot(&config),
             cci_format: CciFormat::Short,
+            powers: (-POWERS..=POWERS)
+                .map(|exponent| libm::pow(config.decrease, exponent.into()))
+                .collect(),
             config,
         };
         session.active_slots = session.choose_active_slots()?;
@@ -208,8 +216,13 @@ impl Session {
     }
 
     /// P to the power of `exponent`.
+    #[inline]
     pub fn power(&self, exponent: f64) -> f64 {
-        libm::pow(self.decrease(), exponent)
+        let whole = exponent as i32;
+        match f64::from(whole) == exponent && (-POWERS..=POWERS).contains(&whole) {
+            true => self.powers[(whole + POWERS) as usize],
+            false => libm::pow(self.decrease(), exponent),
+        }
     }
 
     /// N of Eq. (3): the fewest waves that reach the session rate at the end of a time slot; or, where the aggregate
