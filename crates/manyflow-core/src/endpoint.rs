@@ -81,6 +81,13 @@ pub enum Event {
     },
     /// TCP's retransmission timer ran out (RFC 6298 section 5).
     RetransmissionTimeout,
+    /// A sender of groups set the rate of one and of all below it.
+    GroupRate {
+        /// The group's rank.
+        group: u8,
+        /// The cumulative rate.
+        rate: Rate,
+    },
     /// All that was to be sent has arrived and was acknowledged.
     Finished,
 }

@@ -38,6 +38,8 @@ pub struct Feedback {
     pub session: u32,
     /// The rank of the top subscribed group of those that it is about.
     pub group: u8,
+    /// Whether its source has more to say in answer to this request, about other groups.
+    pub more: bool,
     /// The request that it answers.
     pub request: u16,
     /// The count of feedback reports.

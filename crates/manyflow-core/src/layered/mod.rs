@@ -9,7 +9,7 @@
 //!
 //! | module | protocol |
 //! |---|---|
-//! | `sim` | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (`sim.txt`) |
+//! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (`sim.txt`) |
 //! | `rlm` | RLM: groups of fixed rates, receivers try and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
 //! | `message.rs`, `wire.rs` | the packets of both, and their bytes |
 //!
@@ -17,6 +17,7 @@
 //! a router keeps one small number for each session and link, the top rank that is subscribed there.
 
 mod message;
+pub mod sim;
 mod wire;
 
 pub use message::{Data, Experiment, Feedback, Message};

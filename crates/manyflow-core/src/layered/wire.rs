@@ -3,16 +3,20 @@
 //! ```text
 //!            0        1        2        3        4 ...
 //!   data        | 1      | group  | request         | sequence | rate | rtt_us | reserved
-//!   feedback    | 2      | group  | request         | source | session | reports | congested | minimum | maximum
+//!   feedback    | 2      | m group| request         | source | session | reports | congested | minimum | maximum
 //!                                                   | population | hold_us | rtt_us
 //!   experiment  | 3      | group  | reserved        | session
 //! ```
+//!
+//! `m` is the highest bit of its byte: more feedback of this source and request follows.
 
 use super::{Data, Experiment, Feedback, GROUPS_MAX, Message};
 
 const DATA: u8 = 1;
 const FEEDBACK: u8 = 2;
 const EXPERIMENT: u8 = 3;
+/// In the byte of the group: more feedback follows.
+const MORE: u8 = 0x80;
 
 /// The bytes of the longest encoded header.
 pub const HEADER_BYTES_MAX: usize = 40;
@@ -83,7 +87,7 @@ impl Message {
             }
             Message::Feedback(feedback) => Encoded::of(
                 FEEDBACK,
-                feedback.group,
+                feedback.group | if feedback.more { MORE } else { 0 },
                 feedback.request,
                 [
                     feedback.source,
@@ -114,6 +118,8 @@ impl Message {
                 want: 2,
             });
         };
+        let more = kind == FEEDBACK && group & MORE != 0;
+        let group = if more { group & !MORE } else { group };
         if group >= GROUPS_MAX {
             return Err(WireError::Group(group));
         }
@@ -128,7 +134,7 @@ impl Message {
                     rtt_us,
                 }))
             }
-            FEEDBACK => feedback(group, bytes).map(Message::Feedback),
+            FEEDBACK => feedback(group, more, bytes).map(Message::Feedback),
             EXPERIMENT => {
                 let (_, [session]) = words(bytes)?;
                 Ok(Message::Experiment(Experiment { session, group }))
@@ -138,7 +144,7 @@ impl Message {
     }
 }
 
-fn feedback(group: u8, bytes: &[u8]) -> Result<Feedback, WireError> {
+fn feedback(group: u8, more: bool, bytes: &[u8]) -> Result<Feedback, WireError> {
     let (request, words) = words(bytes)?;
     let [
         source,
@@ -165,6 +171,7 @@ fn feedback(group: u8, bytes: &[u8]) -> Result<Feedback, WireError> {
         source,
         session,
         group,
+        more,
         request,
         reports,
         congested,

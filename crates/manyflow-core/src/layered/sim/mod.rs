@@ -1,0 +1,46 @@
+//! SIM: selective participation, intra-group transmission adjustment, menu adaptation (Gorinsky, Ramakrishnan and Vin).
+//!
+//! ```text
+//!   sender      C_0 .. C_(n_g-1), the cumulative rates          <--- one summary a group and round ---+
+//!     |  data: request r, rate C_g, longest RTT                                                       |
+//!     v                                                                                               |
+//!   router      marks packets of each session's top group on a link whose queue grows (link/)         |
+//!     |                                                                                           aggregator
+//!     v                                                                                               ^
+//!   receiver    congested in this round? received rate?         --- one report a round (Table I) -----+
+//! ```
+//!
+//! | mechanism | who, how often | section | file |
+//! |---|---|---|---|
+//! | intra-group transmission adjustment | the sender, each two longest round-trip times (a round) | III-B | `rates.rs`, `sender.rs` |
+//! | selective participation | each receiver, each 20 round-trip times | III-C | `receiver.rs` |
+//! | menu adaptation | the sender, each 50 round-trip times | III-D | `menu.rs` |
+//! | feedback aggregation | routers | III-A4 | `aggregator.rs`, `round.rs` |
+//!
+//! What the paper leaves open, and what was chosen (`docs/fidelity.md` has figures):
+//!
+//! - **What is adjusted.** Each C_g, the rate of group g and all below it, by itself: it is what a bottleneck sees of receivers whose top
+//!   group is g, so that the control of one group does not disturb the next. A group's own rate is what C_g adds to C_(g-1), and never
+//!   below a minimum.
+//! - **The steps.** AIMD with the decrease of DECbit, 7/8, which the authors cite, and the increase that makes it as fast as TCP on average:
+//!   3 (1 - 7/8) / (1 + 7/8) = 0.2 packets per round-trip time in each round-trip time.
+//! - **"Congested over the last selection interval"** is: in at least nine rounds of ten. AIMD alone marks all of its receivers now and
+//!   then. "Not congested" is: in none.
+//! - **A group at its menu's bound** falls back by one step. It would otherwise stand still there, and its receivers would never see a rate that
+//!   decreases, which is their sign that there is more above.
+//! - **A group without reports** keeps its rate; a session without any falls by the decrease each round, from the fifth such round on.
+//! - **Who reports to whom** is set up by the world: each receiver and aggregator is given the endpoint of its parent. An aggregator knows its
+//!   children by their reports, and forgets one that has missed four rounds.
+
+mod aggregator;
+mod config;
+mod menu;
+mod rates;
+mod receiver;
+mod round;
+mod sender;
+
+pub use aggregator::Aggregator;
+pub use config::{Conduct, ConfigError, ReceiverConfig, SenderConfig};
+pub use receiver::Receiver;
+pub use sender::Sender;
