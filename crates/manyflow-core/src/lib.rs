@@ -16,6 +16,7 @@
 pub mod cbr;
 pub mod endpoint;
 pub mod estimate;
+mod interval;
 pub mod layered;
 pub mod link;
 pub mod packet;

@@ -7,6 +7,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{Datagram, HEADER_BYTES};
 use crate::endpoint::{Action, Endpoint, Event};
+use crate::interval::Interval;
 use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
@@ -76,35 +77,6 @@ pub struct Source {
     /// What is left of the on period then.
     on_left: Duration,
     sequence: u32,
-}
-
-/// The time between packets, exact in the long run: bits / rate, with the remainder below a nanosecond carried on.
-#[derive(Debug)]
-struct Interval {
-    whole: Duration,
-    remainder: u64,
-    rate: u64,
-    carry: u64,
-}
-
-impl Interval {
-    fn new(packet_bytes: u32, rate: Rate) -> Interval {
-        let scaled_bits = u64::from(packet_bytes) * 8 * 1_000_000_000;
-        let rate = rate.bits_per_s();
-        Interval {
-            whole: Duration::from_nanos(scaled_bits / rate),
-            remainder: scaled_bits % rate,
-            rate,
-            carry: 0,
-        }
-    }
-
-    fn next(&mut self) -> Duration {
-        self.carry += self.remainder;
-        let extra = self.carry / self.rate;
-        self.carry %= self.rate;
-        self.whole + Duration::from_nanos(extra)
-    }
 }
 
 impl SourceConfig {

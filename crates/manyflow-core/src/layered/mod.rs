@@ -10,13 +10,14 @@
 //! | module | protocol |
 //! |---|---|
 //! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (`sim.txt`) |
-//! | `rlm` | RLM: groups of fixed rates, receivers try and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
+//! | [`rlm`] | RLM: groups of fixed rates, receivers try and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
 //! | `message.rs`, `wire.rs` | the packets of both, and their bytes |
 //!
 //! Groups follow SIM's naming convention (section III-A2): a group is a [`Channel`](crate::Channel) whose number is its rank, so that
 //! a router keeps one small number for each session and link, the top rank that is subscribed there.
 
 mod message;
+pub mod rlm;
 pub mod sim;
 mod wire;
 

@@ -198,3 +198,191 @@ fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), WireEr
     };
     Ok((request, core::array::from_fn(word)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Channel, Destination, Ecn, Header, Packet};
+    use proptest::prelude::*;
+
+    const FEEDBACK_MESSAGE: Feedback = Feedback {
+        source: 0x0102_0304,
+        session: 0x1112_1314,
+        group: 31,
+        request: 0x2122,
+        reports: 0x3132_3334,
+        congested: 0x3132_3333,
+        minimum: 0x4142_4344,
+        maximum: 0x5152_5354,
+        population: 0x6162_6364,
+        hold_us: 0x7172_7374,
+        rtt_us: 0x8182_8384,
+    };
+
+    #[rustfmt::skip]
+    const FEEDBACK_BYTES: [u8; 40] = [
+        2, 31, 0x21, 0x22,
+        0x01, 0x02, 0x03, 0x04,
+        0x11, 0x12, 0x13, 0x14,
+        0x31, 0x32, 0x33, 0x34,
+        0x31, 0x32, 0x33, 0x33,
+        0x41, 0x42, 0x43, 0x44,
+        0x51, 0x52, 0x53, 0x54,
+        0x61, 0x62, 0x63, 0x64,
+        0x71, 0x72, 0x73, 0x74,
+        0x81, 0x82, 0x83, 0x84,
+    ];
+
+    #[test]
+    fn the_bytes_of_each_kind_are_those_of_the_table() {
+        let data = Message::Data(Data {
+            group: 4,
+            sequence: 0x0102_0304,
+            request: 0x0506,
+            rate: 125_000,
+            rtt_us: 100_000,
+        });
+        #[rustfmt::skip]
+        let data_bytes = [
+            1, 4, 5, 6, 1, 2, 3, 4, 0, 0x01, 0xe8, 0x48, 0, 0x01, 0x86, 0xa0, 0, 0, 0, 0,
+        ];
+        assert_eq!(data.encode().as_bytes(), data_bytes);
+        let feedback = Message::Feedback(FEEDBACK_MESSAGE);
+        assert_eq!(feedback.encode().as_bytes(), FEEDBACK_BYTES);
+        let experiment = Message::Experiment(Experiment {
+            session: 0x0a0b_0c0d,
+            group: 2,
+        });
+        let experiment_bytes = [3, 2, 0, 0, 0x0a, 0x0b, 0x0c, 0x0d];
+        assert_eq!(experiment.encode().as_bytes(), experiment_bytes);
+    }
+
+    #[test]
+    fn fewer_bytes_than_a_header_are_refused() {
+        for (kind, whole) in [(1, 20), (2, 40), (3, 8)] {
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            bytes[0] = kind;
+            for have in 0..whole {
+                let want = if have < 2 { 2 } else { whole };
+                let short = WireError::Short { have, want };
+                assert_eq!(Message::decode(&bytes[..have]), Err(short));
+            }
+            assert!(Message::decode(&bytes[..whole]).is_ok());
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_and_ranks_are_refused() {
+        for kind in [0, 4, 255] {
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            bytes[0] = kind;
+            assert_eq!(Message::decode(&bytes), Err(WireError::Kind(kind)));
+        }
+        for kind in [1, 2, 3] {
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            (bytes[0], bytes[1]) = (kind, GROUPS_MAX);
+            assert_eq!(Message::decode(&bytes), Err(WireError::Group(32)));
+        }
+        let message = WireError::Group(32).to_string();
+        assert_eq!(message, "group 32 is above the last, 31");
+    }
+
+    #[test]
+    fn feedback_that_contradicts_itself_is_refused() {
+        let with = |place: usize, byte| {
+            let mut bytes = FEEDBACK_BYTES;
+            bytes[place] = byte;
+            Message::decode(&bytes)
+        };
+        assert_eq!(with(0, 2), Ok(Message::Feedback(FEEDBACK_MESSAGE)));
+        // The last byte of the congested reports, and the first of the lowest rate.
+        assert!(with(19, 0x34).is_ok() && with(20, 0x51).is_ok());
+        for (place, byte) in [(19, 0x35), (20, 0x52)] {
+            let refused = with(place, byte);
+            assert!(
+                matches!(refused, Err(WireError::Contradiction(_))),
+                "{refused:?}"
+            );
+        }
+    }
+
+    fn any_data() -> impl Strategy<Value = Message> {
+        let numbers = (any::<u32>(), any::<u16>(), any::<u32>(), any::<u32>());
+        (0..GROUPS_MAX, numbers).prop_map(|(group, (sequence, request, rate, rtt_us))| {
+            Message::Data(Data {
+                group,
+                sequence,
+                request,
+                rate,
+                rtt_us,
+            })
+        })
+    }
+
+    fn any_feedback() -> impl Strategy<Value = Message> {
+        let pair = || (any::<u32>(), any::<u32>()).prop_map(|(a, b)| (a.min(b), a.max(b)));
+        let names = (any::<u32>(), any::<u32>(), 0..GROUPS_MAX, any::<u16>());
+        let rest = (any::<u32>(), any::<u32>(), any::<u32>());
+        (names, pair(), pair(), rest).prop_map(|(names, reports, rates, rest)| {
+            let (source, session, group, request) = names;
+            let (population, hold_us, rtt_us) = rest;
+            Message::Feedback(Feedback {
+                source,
+                session,
+                group,
+                request,
+                reports: reports.1,
+                congested: reports.0,
+                minimum: rates.0,
+                maximum: rates.1,
+                population,
+                hold_us,
+                rtt_us,
+            })
+        })
+    }
+
+    fn any_message() -> impl Strategy<Value = Message> {
+        let experiment = (any::<u32>(), 0..GROUPS_MAX)
+            .prop_map(|(session, group)| Message::Experiment(Experiment { session, group }));
+        prop_oneof![any_data(), any_feedback(), experiment]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself_with_or_without_a_payload(
+            message in any_message(), payload in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let mut bytes = message.encode().as_bytes().to_vec();
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+            bytes.extend(payload);
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn the_length_is_what_links_charge(message in any_message(), payload_bytes in 0..60_000u32) {
+            let encoded = message.encode().as_bytes().len() as u32;
+            prop_assert_eq!(encoded + 28, message.wire_bytes());
+            let packet = Packet {
+                destination: Destination::Channel(Channel { session: 0, number: 0 }),
+                ecn: Ecn::Capable,
+                header: Header::Layered(message),
+                payload_bytes,
+            };
+            prop_assert_eq!(packet.wire_bytes(), 28 + encoded + payload_bytes);
+        }
+
+        /// The first byte is drawn so that each kind comes up.
+        #[test]
+        fn any_bytes_are_refused_or_are_a_message_that_decodes_to_itself(
+            kind in 0..5u8, group in 0..40u8, rest in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let bytes: Vec<u8> = [kind, group].into_iter().chain(rest).collect();
+            for length in 0..=bytes.len() {
+                if let Ok(message) = Message::decode(&bytes[..length]) {
+                    prop_assert_eq!(Message::decode(message.encode().as_bytes()), Ok(message));
+                }
+            }
+        }
+    }
+}

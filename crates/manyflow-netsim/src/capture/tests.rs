@@ -2,6 +2,7 @@
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_core::cbr::Datagram;
+use manyflow_core::layered::{Data, Experiment, Feedback, Message};
 use manyflow_core::tcp::Segment;
 use manyflow_core::webrc::{Cci, CciFormat};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
@@ -26,7 +27,12 @@ fn addresses() -> Addresses {
 }
 
 /// Reads a frame; panics where a length or checksum is wrong.
-fn decode(frame: &[u8], known: &Addresses, destinations: &[Destination]) -> Packet {
+fn decode(
+    frame: &[u8],
+    decode_udp: DecodeUdp,
+    known: &Addresses,
+    destinations: &[Destination],
+) -> Packet {
     let ip = Ipv4Slice::from_slice(frame).unwrap();
     let ip_header = ip.header().to_header();
     assert_eq!(usize::from(ip_header.total_len), frame.len());
@@ -34,7 +40,11 @@ fn decode(frame: &[u8], known: &Addresses, destinations: &[Destination]) -> Pack
     let body = ip.payload().payload;
     let (ports, header, payload_bytes) = match ip_header.protocol {
         IpNumber::TCP => decode_tcp(&ip_header, body),
-        _ => decode_udp(&ip_header, body),
+        _ => {
+            let (ports, payload) = open_udp(&ip_header, body);
+            let (header, payload_bytes) = decode_udp(payload);
+            (ports, header, payload_bytes)
+        }
     };
     let found = destinations.iter().copied().find(|&destination| {
         let flow = known.flow(destination);
@@ -64,26 +74,40 @@ fn decode_tcp(ip: &Ipv4Header, body: &[u8]) -> ([u16; 2], Header, u32) {
     ([source, destination], Header::Tcp(segment), payload_bytes)
 }
 
-fn decode_udp(ip: &Ipv4Header, body: &[u8]) -> ([u16; 2], Header, u32) {
+/// The ports of a datagram, and what is in it.
+fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     let udp = UdpSlice::from_slice(body).unwrap();
     let checksum = udp.to_header().calc_checksum_ipv4(ip, udp.payload());
     assert_eq!(udp.checksum(), checksum.unwrap());
-    let ports = [udp.source_port(), udp.destination_port()];
-    if ip.destination[0] != 232 {
-        let number = udp.payload().first_chunk().expect("the sequence number");
-        let sequence = u32::from_be_bytes(*number);
-        let payload_bytes = udp.payload().len() as u32;
-        return (ports, Header::Cbr(Datagram { sequence }), payload_bytes);
-    }
-    let packet = alc::Packet::decode(udp.payload()).unwrap();
+    ([udp.source_port(), udp.destination_port()], udp.payload())
+}
+
+/// Reads what is in a datagram: a protocol's header, and the bytes behind it. As on any network, only the receiving end
+/// knows which protocol it is.
+type DecodeUdp = fn(&[u8]) -> (Header, u32);
+
+fn decode_cbr(datagram: &[u8]) -> (Header, u32) {
+    let number = datagram.first_chunk().expect("the sequence number");
+    let sequence = u32::from_be_bytes(*number);
+    (Header::Cbr(Datagram { sequence }), datagram.len() as u32)
+}
+
+fn decode_layered(datagram: &[u8]) -> (Header, u32) {
+    let message = Message::decode(datagram).unwrap();
+    let whole = 28 + datagram.len() as u32;
+    (Header::Layered(message), whole - message.wire_bytes())
+}
+
+fn decode_webrc(datagram: &[u8]) -> (Header, u32) {
+    let packet = alc::Packet::decode(datagram).unwrap();
     let symbol = packet.symbol.unwrap();
     assert_eq!(
         (symbol.toi, symbol.payload_id),
         (u128::from(TOI), [0; alc::PAYLOAD_ID_BYTES])
     );
     let cci = Cci::decode(packet.cci()).unwrap();
-    let whole = u32::from(ip.total_len) - cci.wire_bytes();
-    (ports, Header::Webrc(cci), whole)
+    let whole = 28 + datagram.len() as u32;
+    (Header::Webrc(cci), whole - cci.wire_bytes())
 }
 
 fn any_ecn() -> impl Strategy<Value = Ecn> {
@@ -160,10 +184,61 @@ fn any_cbr() -> impl Strategy<Value = Packet> {
     )
 }
 
+/// Any message, on a channel or to an endpoint.
+fn any_layered() -> impl Strategy<Value = Packet> {
+    let to_channel = (0..32u8, 0..SESSIONS).prop_map(|(group, session)| {
+        let number = group.into();
+        Destination::Channel(Channel { session, number })
+    });
+    let to_endpoint = (0..4u32).prop_map(|id| Destination::Endpoint(EndpointId(id)));
+    let data = (0..32u8, any::<[u32; 3]>(), any::<u16>()).prop_map(
+        |(group, [sequence, rate, rtt_us], request)| {
+            Message::Data(Data {
+                group,
+                sequence,
+                request,
+                rate,
+                rtt_us,
+            })
+        },
+    );
+    let feedback = (0..32u8, any::<[u32; 9]>(), any::<u16>()).prop_map(
+        |(group, [source, session, a, b, c, d, population, hold_us, rtt_us], request)| {
+            Message::Feedback(Feedback {
+                source,
+                session,
+                group,
+                request,
+                reports: a.max(b),
+                congested: a.min(b),
+                minimum: c.min(d),
+                maximum: c.max(d),
+                population,
+                hold_us,
+                rtt_us,
+            })
+        },
+    );
+    let experiment = (any::<u32>(), 0..32u8)
+        .prop_map(|(session, group)| Message::Experiment(Experiment { session, group }));
+    (
+        prop_oneof![data, feedback, experiment],
+        prop_oneof![to_channel, to_endpoint],
+        any_ecn(),
+        0..=65_467u32,
+    )
+        .prop_map(|(message, destination, ecn, payload_bytes)| Packet {
+            destination,
+            ecn,
+            header: Header::Layered(message),
+            payload_bytes,
+        })
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
-        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr()], others in prop::collection::vec(0..SESSIONS, 3),
+        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered()], others in prop::collection::vec(0..SESSIONS, 3),
     ) {
         let addresses = addresses();
         let mut frame = vec![0xff; 100];
@@ -177,7 +252,12 @@ proptest! {
             }
         }
         destinations.push(packet.destination);
-        prop_assert_eq!(decode(&frame, &addresses, &destinations), packet);
+        let decode_udp = match packet.header {
+            Header::Webrc(_) => decode_webrc,
+            Header::Layered(_) => decode_layered,
+            Header::Cbr(_) | Header::Tcp(_) => decode_cbr,
+        };
+        prop_assert_eq!(decode(&frame, decode_udp, &addresses, &destinations), packet);
     }
 }
 

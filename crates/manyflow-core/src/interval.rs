@@ -1,0 +1,36 @@
+//! The time between the packets of a constant rate.
+
+use core::time::Duration;
+
+use crate::units::Rate;
+
+/// The time between packets, exact in the long run: bits / rate, with the remainder below a nanosecond carried on.
+#[derive(Debug)]
+pub(crate) struct Interval {
+    whole: Duration,
+    remainder: u64,
+    rate: u64,
+    carry: u64,
+}
+
+impl Interval {
+    /// Between packets of `packet_bytes` each, sent at `rate`, which is not zero.
+    pub(crate) fn new(packet_bytes: u32, rate: Rate) -> Interval {
+        let scaled_bits = u64::from(packet_bytes) * 8 * 1_000_000_000;
+        let rate = rate.bits_per_s();
+        Interval {
+            whole: Duration::from_nanos(scaled_bits / rate),
+            remainder: scaled_bits % rate,
+            rate,
+            carry: 0,
+        }
+    }
+
+    /// From one packet to the next.
+    pub(crate) fn next(&mut self) -> Duration {
+        self.carry += self.remainder;
+        let extra = self.carry / self.rate;
+        self.carry %= self.rate;
+        self.whole + Duration::from_nanos(extra)
+    }
+}
