@@ -1,16 +1,16 @@
 //! RLM end to end: one sender, receivers behind links of their own or a shared one, in simulated time.
 
-mod layered_world;
+mod world;
 
 use std::time::Duration;
 
-use layered_world::{Member, World};
 use manyflow_core::layered::rlm::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_core::layered::{Data, Experiment, Message};
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{
     Action, Channel, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Rate, Time,
 };
+use world::{Member, World};
 
 const SESSION: u32 = 3;
 const GROUPS: u8 = 5;
@@ -49,6 +49,18 @@ fn configured(config: ReceiverConfig, groups: u8, seed: u64, stop: Option<Time>)
     Receiver::new(config, groups, SESSION, SENDER, seed, start, stop).expect("a valid receiver")
 }
 
+/// When a receiver joined the group of this rank.
+fn joins(member: &Member<Receiver>, rank: u16) -> Vec<Time> {
+    let joins = member
+        .events
+        .iter()
+        .filter_map(|(time, event)| match event {
+            Event::Joined(channel) if channel.number == rank => Some(*time),
+            _ => None,
+        });
+    joins.collect()
+}
+
 /// The share of the time between `from` and `to` that a receiver spent at each level.
 fn shares(member: &Member<Receiver>, from: Time, to: Time) -> [f64; GROUPS as usize + 1] {
     let (mut level, mut since) = (0, Time::ZERO);
@@ -82,7 +94,7 @@ fn each_receiver_settles_at_the_highest_level_that_its_path_carries() {
     for seed in 1..5 {
         let mut world = world(GROUPS);
         for (i, (speed, _)) in (0..).zip(speeds) {
-            world.branch(link(speed), [receiver(GROUPS, 10 * seed + i, None)]);
+            world.branch(link(speed), seed, [receiver(GROUPS, 10 * seed + i, None)]);
         }
         world.run_until(secs(600));
         for (branch, (speed, expected)) in world.branches.iter().zip(speeds) {
@@ -98,9 +110,9 @@ fn each_receiver_settles_at_the_highest_level_that_its_path_carries() {
 fn experiments_that_fail_become_rarer_up_to_the_limit() {
     for seed in 0..5 {
         let mut world = world(GROUPS);
-        world.branch(link("1.5 Mbit/s"), [receiver(GROUPS, seed, None)]);
+        world.branch(link("1.5 Mbit/s"), 1, [receiver(GROUPS, seed, None)]);
         world.run_until(secs(7200));
-        let joins = world.branches[0].members[0].joins(1);
+        let joins = joins(&world.branches[0].members[0], 1);
         // T_J is drawn between 0.5 and 4.5 intervals.
         let intervals = (1..).map(|failures| f64::from(5 << failures.min(20)).min(600.0));
         for (pair, interval_s) in joins.windows(2).zip(intervals) {
@@ -115,7 +127,7 @@ fn experiments_that_fail_become_rarer_up_to_the_limit() {
 /// A receiver at the top level, 3, whose link then changes; its level a minute later.
 fn level_after(speed: &str) -> u8 {
     let mut world = world(3);
-    world.branch(link("4 Mbit/s"), [receiver(3, 1, None)]);
+    world.branch(link("4 Mbit/s"), 1, [receiver(3, 1, None)]);
     world.run_until(secs(300));
     assert_eq!(world.branches[0].members[0].receiver.level(), 3);
     let now = world.now;
@@ -141,10 +153,10 @@ fn receivers_behind_one_bottleneck_learn_from_each_others_experiments() {
         let of_seed = |seed: u64| {
             let mut world = world(GROUPS);
             let members = (0..receivers).map(|i| receiver(GROUPS, 100 * seed + i, None));
-            world.branch(link("2.5 Mbit/s"), members);
+            world.branch(link("2.5 Mbit/s"), 1, members);
             world.run_until(secs(900));
             let members = &world.branches[0].members;
-            members.iter().map(|m| m.joins(2).len()).sum::<usize>()
+            members.iter().map(|m| joins(m, 2).len()).sum::<usize>()
         };
         (0..4).map(of_seed).sum()
     };
@@ -240,16 +252,44 @@ impl Driven {
     }
 }
 
-#[test]
-fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_ones_own() {
-    // T_J is at least 30 s, so that nothing of it happens within T_D.
-    let config = ReceiverConfig {
+/// T_J is at least 30 s, so that nothing of it happens within T_D, 9 s.
+fn slow_to_join() -> ReceiverConfig {
+    ReceiverConfig {
         join_timer_min: secs(60),
         ..ReceiverConfig::default()
-    };
+    }
+}
+
+#[test]
+fn the_first_loss_within_the_detection_time_ends_an_experiment() {
+    for (seconds, expected) in [(8, 1), (10, 2)] {
+        let mut driven = Driven::at_level(2, slow_to_join(), 1, 0);
+        driven.run(seconds);
+        driven.sequence += 1;
+        driven.step();
+        let level = driven.receiver.level();
+        assert_eq!(level, expected, "a loss {seconds} s after the join");
+    }
+}
+
+#[test]
+fn a_burst_of_losses_passes_without_a_leave() {
+    let mut driven = Driven::at_level(2, slow_to_join(), 1, 0);
+    driven.run(10);
+    for _ in 0..10 {
+        // Half of the packets, for less than T_D.
+        driven.sequence += 1;
+        driven.step();
+    }
+    driven.run(19);
+    assert_eq!(driven.receiver.level(), 2);
+}
+
+#[test]
+fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_ones_own() {
     let mean_wait_s = |experiment: bool| {
         let wait_s = |seed| {
-            let mut driven = Driven::at_level(2, config.clone(), seed, 0);
+            let mut driven = Driven::at_level(2, slow_to_join(), seed, 0);
             driven.run(10);
             if experiment {
                 driven.hear_of_experiment(2);
@@ -300,6 +340,7 @@ fn the_same_seeds_give_the_same_joins_and_others_give_others() {
         let mut world = world(GROUPS);
         world.branch(
             link("2.5 Mbit/s"),
+            1,
             [0, 1].map(|i| receiver(GROUPS, seed + i, None)),
         );
         world.run_until(secs(200));
@@ -314,7 +355,7 @@ fn the_same_seeds_give_the_same_joins_and_others_give_others() {
 fn at_the_stop_all_groups_are_left() {
     let stop = Time::from_secs_f64(100.0);
     let mut world = world(GROUPS);
-    world.branch(link("3.5 Mbit/s"), [receiver(GROUPS, 1, Some(stop))]);
+    world.branch(link("3.5 Mbit/s"), 1, [receiver(GROUPS, 1, Some(stop))]);
     world.run_until(secs(99));
     assert!(world.branches[0].members[0].receiver.level() >= 2);
     world.run_until(secs(130));

@@ -199,14 +199,15 @@ struct Watched {
 impl Watched {
     fn new() -> Watched {
         let config = ReceiverConfig::default();
-        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).unwrap();
+        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None)
+            .expect("the defaults are valid");
         receiver.handle_timeout(at(0));
         Watched { receiver, round: 0 }
     }
 
-    /// As many rounds as a selection interval and a half have; the rate of the top group goes through `rates`.
+    /// As many rounds as settling and one selection interval have; the rate of the top group goes through `rates`.
     fn rounds(&mut self, rates: [u32; 2], ecn: Ecn) -> u8 {
-        for _ in 0..15 {
+        for _ in 0..16 {
             self.round += 1;
             let now = at(80 * u64::from(self.round));
             let rate = rates[usize::from(self.round % 2)];
@@ -221,32 +222,35 @@ impl Watched {
 }
 
 #[test]
-fn a_receiver_reports_once_for_each_request_and_measures_a_whole_round_first() {
+fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
     let config = ReceiverConfig::default();
-    let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).unwrap();
+    let mut receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).expect("the defaults are valid");
     receiver.handle_timeout(at(0));
-    assert_eq!(
-        receiver.poll_action(at(0)),
-        Some(Action::Join(Channel {
-            session: SESSION,
-            number: 0
-        }))
-    );
+    let base = Channel {
+        session: SESSION,
+        number: 0,
+    };
+    assert_eq!(receiver.poll_action(at(0)), Some(Action::Join(base)));
     let mut sent = Vec::new();
-    for (now, request) in [(80, 1), (100, 1), (120, 1), (160, 2), (170, 2), (240, 3)] {
-        let ecn = if now == 120 {
+    // A packet each 20 ms; the one at 300 ms is marked.
+    for now in (0..480).step_by(20) {
+        let ecn = if now == 300 {
             Ecn::Marked
         } else {
             Ecn::Capable
         };
+        let request = 1 + (now / 80) as u16;
         receiver.handle_packet(at(now), &data(0, request, 1, ecn));
         sent.extend(feedback(&mut receiver, at(now)));
     }
     let seen: Vec<_> = sent.iter().map(|f| (f.request, f.congested)).collect();
-    assert_eq!(seen, [(2, 1), (3, 0)]);
-    // Three packets of 1000 bytes in 80 ms, then two, averaged.
-    assert_eq!(sent[0].minimum, 37_500);
-    assert_eq!(sent[1].maximum, 34_375);
+    assert_eq!(seen, [(4, 0), (5, 1), (6, 0)]);
+    // 1000 bytes each 20 ms.
+    assert!(
+        sent.iter()
+            .all(|f| f.minimum == 50_000 && f.maximum == 50_000)
+    );
 }
 
 #[test]
@@ -261,6 +265,7 @@ fn a_receiver_adds_a_group_where_it_is_not_congested_and_the_rate_falls() {
 fn a_receiver_drops_its_top_group_where_it_stays_congested_and_the_rate_rises() {
     let mut watched = Watched::new();
     assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
+    assert_eq!(watched.rounds([100, 100], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 100], Ecn::Marked), 2, "nothing rose");
     assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1);
     assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1, "one is left");
@@ -270,7 +275,8 @@ fn a_receiver_drops_its_top_group_where_it_stays_congested_and_the_rate_rises() 
 fn a_receiver_leaves_all_groups_when_it_stops() {
     let config = ReceiverConfig::default();
     let stop = Some(at(5000));
-    let receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).unwrap();
+    let receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).expect("the defaults are valid");
     let mut watched = Watched { receiver, round: 0 };
     watched.receiver.handle_timeout(at(0));
     watched.rounds([100, 90], Ecn::Capable);

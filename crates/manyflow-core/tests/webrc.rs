@@ -9,14 +9,16 @@ use std::time::Duration;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::time::seconds;
 use manyflow_core::webrc::{
-    Cci, CciFormat, Receiver, ReceiverConfig, Session, SessionConfig, TargetRule,
+    Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig, TargetRule,
 };
 use manyflow_core::{
     Action, Channel, Destination, Ecn, EndReason, Endpoint, Event, Header, Packet, Rate,
     SlowStartEnd, Time,
 };
 use proptest::prelude::*;
-use world::World;
+use world::Member;
+
+type World = world::World<Sender, Receiver>;
 
 fn rate(text: &str) -> Rate {
     text.parse().expect("a rate")
@@ -26,27 +28,56 @@ fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
+/// A session with one receiver behind one link.
+fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
+    let session = Session::new(session).expect("a valid session");
+    // The receiver comes at a point of the slot that the seed decides.
+    let phase = (seed * 37 % 100) as f64 / 100.0;
+    let start = Time::ZERO + session.config().time_slot.mul_f64(phase);
+    let mut world = World::new(Sender::new(session.clone(), 1, Time::ZERO));
+    let receiver = Receiver::new(Arc::new(session), Arc::new(config), 1, start);
+    world.branch(link, seed, [receiver.expect("a valid receiver")]);
+    world
+}
+
+/// The receiver, and what happened to it.
+fn only(world: &World) -> &Member<Receiver> {
+    &world.branches[0].members[0]
+}
+
+/// Of the sessions that `lan` makes.
+fn base_channel() -> u16 {
+    let session = Session::new(SessionConfig::lan(rate("100 Mbit/s"))).expect("a valid session");
+    session.wave_channels() as u16
+}
+
 /// Receives from `from` to `to`; returns the mean rate in bits per second between them.
 fn mean_rate(world: &mut World, from: Duration, to: Duration) -> f64 {
     world.run_until(from);
-    let before = world.received_bytes;
+    let before = only(world).received_bytes;
     world.run_until(to);
-    (world.received_bytes - before) as f64 * 8.0 / (to - from).as_secs_f64()
+    (only(world).received_bytes - before) as f64 * 8.0 / (to - from).as_secs_f64()
 }
 
 fn last_rtt(world: &World) -> f64 {
-    let mut rtts = world.events.iter().filter_map(|(_, event)| match event {
-        Event::Rtt { average_s, .. } => Some(*average_s),
-        _ => None,
-    });
+    let mut rtts = only(world)
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Rtt { average_s, .. } => Some(*average_s),
+            _ => None,
+        });
     rtts.next_back().expect("a round-trip time")
 }
 
 fn start_up_end(world: &World) -> Option<SlowStartEnd> {
-    world.events.iter().find_map(|(_, event)| match event {
-        Event::SlowStartEnded(why) => Some(*why),
-        _ => None,
-    })
+    only(world)
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::SlowStartEnded(why) => Some(*why),
+            _ => None,
+        })
 }
 
 fn bottleneck(speed: &str, queue: u32, one_way_ms: u64) -> LinkConfig {
@@ -68,7 +99,7 @@ fn with_one_percent_loss_the_rate_is_the_papers() {
     };
     let (mut sum, trials) = (0.0, 16);
     for seed in 0..trials {
-        let mut world = World::new(
+        let mut world = world_of(
             SessionConfig::wan(rate("20 Mbit/s")),
             ReceiverConfig::default(),
             link.clone(),
@@ -93,7 +124,7 @@ fn a_small_buffer_is_used_well() {
         SessionConfig::wan(rate("20 Mbit/s")),
         ReceiverConfig::default(),
     );
-    let mut world = World::new(config.0, config.1, bottleneck("320 kbit/s", 4, 50), 3);
+    let mut world = world_of(config.0, config.1, bottleneck("320 kbit/s", 4, 50), 3);
     let used = mean_rate(&mut world, secs(250), secs(500)) / 320e3;
     println!("used {used:.3}");
     assert!(used > 0.9, "{used}");
@@ -105,7 +136,7 @@ fn a_large_buffer_is_used_almost_wholly() {
     let mut used: Vec<f64> = Vec::new();
     for seed in 0..9 {
         let session = SessionConfig::wan(rate("20 Mbit/s"));
-        let mut world = World::new(
+        let mut world = world_of(
             session,
             ReceiverConfig::default(),
             bottleneck("3.2 Mbit/s", 160, 50),
@@ -126,9 +157,9 @@ fn with_the_capacity_check_a_large_buffer_does_not_overflow_again() {
             ..ReceiverConfig::default()
         };
         let session = SessionConfig::wan(rate("20 Mbit/s"));
-        let mut world = World::new(session, config, bottleneck("3.2 Mbit/s", 160, 50), seed);
+        let mut world = world_of(session, config, bottleneck("3.2 Mbit/s", 160, 50), seed);
         let used = mean_rate(&mut world, secs(250), secs(500)) / 3.2e6;
-        let losses = world.events.iter().filter(|(time, event)| {
+        let losses = only(&world).events.iter().filter(|(time, event)| {
             *time > Time::ZERO + secs(100) && matches!(event, Event::LossEvent)
         });
         assert_eq!(losses.count(), 0, "seed {seed}");
@@ -157,7 +188,7 @@ fn the_lan_profile_fills_bottlenecks_of_all_sizes() {
 }
 
 fn lan(config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
-    World::new(SessionConfig::lan(rate("100 Mbit/s")), config, link, seed)
+    world_of(SessionConfig::lan(rate("100 Mbit/s")), config, link, seed)
 }
 
 /// How long a receiver on a path of 2 ms takes to receive at `wanted`, over a second, in a session half as fast again.
@@ -170,7 +201,7 @@ fn seconds_to_reach(profile: fn(Rate) -> SessionConfig, wanted: u64) -> u64 {
         packet_bytes: 1400,
         ..profile(Rate::from_bits_per_s(wanted * 3 / 2))
     };
-    let mut world = World::new(config, ReceiverConfig::default(), link, 0);
+    let mut world = world_of(config, ReceiverConfig::default(), link, 0);
     let reached = |s: &u64| mean_rate(&mut world, secs(s - 1), secs(*s)) >= wanted as f64;
     (1..100).find(reached).expect("it is reached")
 }
@@ -255,9 +286,9 @@ fn the_papers_target_rule_fills_a_bottleneck_too() {
 fn every_wave_is_left_when_it_is_quiescent() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
     world.run_until(secs(60));
-    let base = world.base_channel();
+    let base = base_channel();
     let (mut joined, mut left) = (Vec::new(), Vec::new());
-    for (_, event) in &world.events {
+    for (_, event) in &only(&world).events {
         match event {
             Event::Joined(channel) if channel.number != base => joined.push(channel.number),
             Event::Left(channel) => left.push(channel.number),
@@ -284,7 +315,7 @@ fn simple_reordering_is_not_taken_for_loss() {
     let loss_events = |config| {
         let mut world = lan(config, link.clone(), 1);
         world.run_until(secs(30));
-        world
+        only(&world)
             .events
             .iter()
             .filter(|(_, event)| *event == Event::LossEvent)
@@ -299,15 +330,16 @@ fn simple_reordering_is_not_taken_for_loss() {
 fn a_join_that_brings_nothing_is_withdrawn() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
     world.run_until(secs(20));
-    world.lose_wave_joins = true;
+    let base = base_channel();
+    world.branches[0].loses_join = Box::new(move |channel| channel.number != base);
     world.run_until(secs(40));
-    let timeouts = world
+    let timeouts = only(&world)
         .events
         .iter()
         .filter(|(_, event)| matches!(event, Event::JoinTimedOut(_)));
     assert!(timeouts.count() > 5);
-    assert!(world.receiver.status().unwrap().waves <= 1);
-    world.lose_wave_joins = false;
+    assert!(only(&world).receiver.status().unwrap().waves <= 1);
+    world.branches[0].loses_join = Box::new(|_| false);
     let used = mean_rate(&mut world, secs(60), secs(80)) / 2e6;
     assert!(used > 0.8, "joins work again: {used}");
 }
@@ -316,23 +348,27 @@ fn a_join_that_brings_nothing_is_withdrawn() {
 fn silence_ends_the_session_after_ten_seconds() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
     world.run_until(secs(20));
-    world.link.set_cut(world.now, true);
+    world.branches[0].link.set_cut(world.now, true);
     world.run_until(secs(40));
-    let (at, event) = *world.events.last().unwrap();
+    let (at, event) = *only(&world).events.last().unwrap();
     assert_eq!(event, Event::Ended(EndReason::NoPackets(secs(10))));
     assert!((29.9..30.1).contains(&at.as_secs_f64()), "{at}");
-    assert_eq!(world.joined_channels(), 0);
-    assert_eq!(world.receiver.status(), None);
+    assert_eq!(only(&world).joined.len(), 0);
+    assert_eq!(only(&world).receiver.status(), None);
 }
 
 #[test]
 fn a_standing_time_slot_ends_the_session() {
     let mut world = lan(ReceiverConfig::default(), LinkConfig::default(), 1);
-    world.hold_time_slot = true;
+    world.branches[0].tamper = |packet| {
+        if let Header::Webrc(cci) = &mut packet.header {
+            cci.ctsi = 0;
+        }
+    };
     world.run_until(secs(40));
     let reason = EndReason::NoTimeSlotChange(secs(20));
     assert!(
-        world
+        only(&world)
             .events
             .iter()
             .any(|(_, event)| *event == Event::Ended(reason))
@@ -349,7 +385,7 @@ fn a_base_channel_that_is_mostly_lost_ends_the_session() {
     let mut world = lan(ReceiverConfig::default(), link, 1);
     world.run_until(secs(120));
     assert!(
-        world
+        only(&world)
             .events
             .iter()
             .any(|(_, event)| *event == Event::Ended(EndReason::BaseChannelLoss))
@@ -359,16 +395,16 @@ fn a_base_channel_that_is_mostly_lost_ends_the_session() {
 #[test]
 fn an_outage_of_five_seconds_is_survived() {
     for profile in [SessionConfig::lan, SessionConfig::wan] {
-        let mut world = World::new(
+        let mut world = world_of(
             profile(rate("50 Mbit/s")),
             ReceiverConfig::default(),
             bottleneck("2 Mbit/s", 25, 10),
             1,
         );
         world.run_until(secs(100));
-        world.link.set_cut(world.now, true);
+        world.branches[0].link.set_cut(world.now, true);
         world.run_until(secs(105));
-        world.link.set_cut(world.now, false);
+        world.branches[0].link.set_cut(world.now, false);
         let used = mean_rate(&mut world, secs(150), secs(300)) / 2e6;
         assert!(used > 0.8, "{used}");
     }
@@ -384,7 +420,8 @@ fn the_same_seed_gives_the_same_events() {
         };
         let mut world = lan(ReceiverConfig::default(), link, seed);
         world.run_until(secs(30));
-        (world.events, world.received_bytes)
+        let member = world.branches.remove(0).members.remove(0);
+        (member.events, member.received_bytes)
     };
     assert_eq!(run(5), run(5));
     assert_ne!(run(5).1, run(6).1);

@@ -209,6 +209,7 @@ mod tests {
         source: 0x0102_0304,
         session: 0x1112_1314,
         group: 31,
+        more: true,
         request: 0x2122,
         reports: 0x3132_3334,
         congested: 0x3132_3333,
@@ -221,7 +222,7 @@ mod tests {
 
     #[rustfmt::skip]
     const FEEDBACK_BYTES: [u8; 40] = [
-        2, 31, 0x21, 0x22,
+        2, 0x80 | 31, 0x21, 0x22,
         0x01, 0x02, 0x03, 0x04,
         0x11, 0x12, 0x13, 0x14,
         0x31, 0x32, 0x33, 0x34,
@@ -321,15 +322,22 @@ mod tests {
 
     fn any_feedback() -> impl Strategy<Value = Message> {
         let pair = || (any::<u32>(), any::<u32>()).prop_map(|(a, b)| (a.min(b), a.max(b)));
-        let names = (any::<u32>(), any::<u32>(), 0..GROUPS_MAX, any::<u16>());
+        let names = (
+            any::<u32>(),
+            any::<u32>(),
+            0..GROUPS_MAX,
+            any::<bool>(),
+            any::<u16>(),
+        );
         let rest = (any::<u32>(), any::<u32>(), any::<u32>());
         (names, pair(), pair(), rest).prop_map(|(names, reports, rates, rest)| {
-            let (source, session, group, request) = names;
+            let (source, session, group, more, request) = names;
             let (population, hold_us, rtt_us) = rest;
             Message::Feedback(Feedback {
                 source,
                 session,
                 group,
+                more,
                 request,
                 reports: reports.1,
                 congested: reports.0,

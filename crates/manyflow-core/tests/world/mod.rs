@@ -1,69 +1,72 @@
-//! A world of one sender and one receiver: joins travel up with the link's delay, packets of joined channels come down
-//! through a [`Link`]. Small enough to read at a glance; the simulator is for everything larger.
+//! A world of one sender, and branches with receivers. What receivers join, leave and send travels up with their branch's delay;
+//! packets of joined channels come down through its [`Link`]. Small enough to read at a glance; the simulator is for everything
+//! larger.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
-use manyflow_core::{Action, Destination, Endpoint, Event, Header, Packet, Time};
+use manyflow_core::{Action, Channel, Destination, Endpoint, Event, Packet, Time};
 
-pub(crate) struct World {
+pub(crate) struct World<S, R> {
     pub(crate) now: Time,
-    sender: Sender,
-    pub(crate) receiver: Receiver,
-    pub(crate) link: Link<Packet>,
-    joined: BTreeSet<u16>,
-    /// Joins and leaves on their way up, with the time at which they take effect.
-    upstream: VecDeque<(Time, Action)>,
-    pub(crate) events: Vec<(Time, Event)>,
-    /// Payload bytes that arrived, header included.
-    pub(crate) received_bytes: u64,
-    /// Joins of waves get lost on their way.
-    pub(crate) lose_wave_joins: bool,
-    /// All packets claim the first time slot.
-    pub(crate) hold_time_slot: bool,
+    sender: S,
+    pub(crate) branches: Vec<Branch<R>>,
 }
 
-impl World {
-    pub(crate) fn new(
-        session: SessionConfig,
-        config: ReceiverConfig,
-        link: LinkConfig,
-        seed: u64,
-    ) -> World {
-        let session = Session::new(session).expect("a valid session");
-        // The receiver comes at a point of the slot that the seed decides.
-        let start = Time::ZERO
-            + session
-                .config()
-                .time_slot
-                .mul_f64((seed * 37 % 100) as f64 / 100.0);
+/// A link and those behind it.
+pub(crate) struct Branch<R> {
+    pub(crate) link: Link<Packet>,
+    pub(crate) members: Vec<Member<R>>,
+    /// Joins that get lost on their way.
+    pub(crate) loses_join: Box<dyn Fn(Channel) -> bool>,
+    /// Sees each packet as it arrives.
+    pub(crate) tamper: fn(&mut Packet),
+}
+
+/// A receiver, and what happened to it.
+pub(crate) struct Member<R> {
+    pub(crate) receiver: R,
+    pub(crate) joined: BTreeSet<Channel>,
+    /// What is on its way up, with the time at which it takes effect.
+    upstream: VecDeque<(Time, Action)>,
+    pub(crate) events: Vec<(Time, Event)>,
+    /// Bytes of the packets that arrived, headers included.
+    pub(crate) received_bytes: u64,
+}
+
+impl<S: Endpoint, R: Endpoint> World<S, R> {
+    pub(crate) fn new(sender: S) -> World<S, R> {
         World {
             now: Time::ZERO,
-            sender: Sender::new(session.clone(), 1, Time::ZERO),
-            receiver: Receiver::new(Arc::new(session), Arc::new(config), 1, start)
-                .expect("a valid receiver"),
-            link: Link::new(link, seed),
+            sender,
+            branches: Vec::new(),
+        }
+    }
+
+    /// Adds a link, whose random choices come from `seed`, with receivers behind it.
+    pub(crate) fn branch(
+        &mut self,
+        link: LinkConfig,
+        seed: u64,
+        receivers: impl IntoIterator<Item = R>,
+    ) {
+        let member = |receiver| Member {
+            receiver,
             joined: BTreeSet::new(),
             upstream: VecDeque::new(),
             events: Vec::new(),
             received_bytes: 0,
-            lose_wave_joins: false,
-            hold_time_slot: false,
-        }
+        };
+        self.branches.push(Branch {
+            link: Link::new(link, seed),
+            members: receivers.into_iter().map(member).collect(),
+            loses_join: Box::new(|_| false),
+            tamper: |_| {},
+        });
     }
 
-    pub(crate) fn base_channel(&self) -> u16 {
-        self.sender.session().wave_channels() as u16
-    }
-
-    pub(crate) fn joined_channels(&self) -> usize {
-        self.joined.len()
-    }
-
-    /// Runs until `end`.
+    /// Runs until `end`, a time after the start.
     pub(crate) fn run_until(&mut self, end: Duration) {
         let end = Time::ZERO + end;
         while let Some(next) = self.next_time().filter(|next| *next <= end) {
@@ -74,58 +77,95 @@ impl World {
     }
 
     fn next_time(&self) -> Option<Time> {
-        let upstream = self.upstream.front().map(|(time, _)| *time);
-        let ends = [
-            self.sender.poll_timeout(),
-            self.receiver.poll_timeout(),
-            self.link.next_time(),
-            upstream,
-        ];
-        ends.into_iter().flatten().min()
+        let branches = self.branches.iter().filter_map(Branch::next_time).min();
+        [self.sender.poll_timeout(), branches]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn step(&mut self) {
         let now = self.now;
-        while self.upstream.front().is_some_and(|(time, _)| *time <= now) {
-            match self.upstream.pop_front().expect("there is a front").1 {
-                Action::Join(channel)
-                    if self.lose_wave_joins && channel.number != self.base_channel() =>
-                {
-                    false
-                }
-                Action::Join(channel) => self.joined.insert(channel.number),
-                Action::Leave(channel) => self.joined.remove(&channel.number),
-                Action::Send(_) => unreachable!("receivers send no packets"),
-            };
+        for branch in &mut self.branches {
+            for member in &mut branch.members {
+                member.arrive_upstream(now, &branch.loses_join, &mut self.sender);
+            }
         }
         self.sender.handle_timeout(now);
         while let Some(Action::Send(packet)) = self.sender.poll_action(now) {
-            if matches!(packet.destination, Destination::Channel(channel) if self.joined.contains(&channel.number))
-            {
-                let _ = self.link.push(now, packet, packet.wire_bytes());
+            for branch in &mut self.branches {
+                if branch.members.iter().any(|member| member.wants(&packet)) {
+                    let _ = branch.link.push(now, packet, packet.wire_bytes());
+                }
             }
         }
-        while let Some(mut packet) = self.link.pop_ready(now) {
-            if let Header::Webrc(cci) = &mut packet.header
-                && self.hold_time_slot
-            {
-                cci.ctsi = 0;
-            }
-            self.received_bytes += u64::from(packet.wire_bytes());
-            self.receiver.handle_packet(now, &packet);
-            self.drain_receiver();
+        for branch in &mut self.branches {
+            branch.step(now);
         }
-        self.receiver.handle_timeout(now);
-        self.drain_receiver();
+    }
+}
+
+impl<R: Endpoint> Branch<R> {
+    fn next_time(&self) -> Option<Time> {
+        let of_member = |member: &Member<R>| {
+            let upstream = member.upstream.front().map(|(time, _)| *time);
+            upstream
+                .into_iter()
+                .chain(member.receiver.poll_timeout())
+                .min()
+        };
+        let members = self.members.iter().filter_map(of_member).min();
+        members.into_iter().chain(self.link.next_time()).min()
     }
 
-    fn drain_receiver(&mut self) {
+    fn step(&mut self, now: Time) {
         let delay = self.link.config().delay;
-        while let Some(action) = self.receiver.poll_action(self.now) {
-            self.upstream.push_back((self.now + delay, action));
+        while let Some(mut packet) = self.link.pop_ready(now) {
+            (self.tamper)(&mut packet);
+            for member in self.members.iter_mut().filter(|m| m.wants(&packet)) {
+                member.received_bytes += u64::from(packet.wire_bytes());
+                member.receiver.handle_packet(now, &packet);
+                member.drain(now, delay);
+            }
+        }
+        for member in &mut self.members {
+            member.receiver.handle_timeout(now);
+            member.drain(now, delay);
+        }
+    }
+}
+
+impl<R: Endpoint> Member<R> {
+    fn wants(&self, packet: &Packet) -> bool {
+        matches!(packet.destination, Destination::Channel(channel) if self.joined.contains(&channel))
+    }
+
+    fn arrive_upstream(
+        &mut self,
+        now: Time,
+        loses_join: &dyn Fn(Channel) -> bool,
+        sender: &mut impl Endpoint,
+    ) {
+        while self.upstream.front().is_some_and(|(time, _)| *time <= now) {
+            match self.upstream.pop_front().expect("there is a front").1 {
+                Action::Join(channel) if loses_join(channel) => {}
+                Action::Join(channel) => {
+                    self.joined.insert(channel);
+                }
+                Action::Leave(channel) => {
+                    self.joined.remove(&channel);
+                }
+                Action::Send(packet) => sender.handle_packet(now, &packet),
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Time, delay: Duration) {
+        while let Some(action) = self.receiver.poll_action(now) {
+            self.upstream.push_back((now + delay, action));
         }
         while let Some(event) = self.receiver.poll_event() {
-            self.events.push((self.now, event));
+            self.events.push((now, event));
         }
     }
 }

@@ -202,12 +202,13 @@ fn any_layered() -> impl Strategy<Value = Packet> {
             })
         },
     );
-    let feedback = (0..32u8, any::<[u32; 9]>(), any::<u16>()).prop_map(
-        |(group, [source, session, a, b, c, d, population, hold_us, rtt_us], request)| {
+    let feedback = (0..32u8, any::<[u32; 9]>(), any::<u16>(), any::<bool>()).prop_map(
+        |(group, [source, session, a, b, c, d, population, hold_us, rtt_us], request, more)| {
             Message::Feedback(Feedback {
                 source,
                 session,
                 group,
+                more,
                 request,
                 reports: a.max(b),
                 congested: a.min(b),

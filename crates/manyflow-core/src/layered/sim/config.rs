@@ -36,8 +36,8 @@ impl Default for SenderConfig {
             initial_rate: Rate::from_bits_per_s(100_000),
             minimum_rate: Rate::from_bits_per_s(32_000),
             maximum_rate: Rate::from_bits_per_s(10_000_000_000),
-            increase: 0.2,
-            decrease: 0.875,
+            increase: 1.0,
+            decrease: 0.9375,
             initial_rtt: Duration::from_millis(100),
             menu_rtts: 50,
         }

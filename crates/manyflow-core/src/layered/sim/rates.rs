@@ -15,6 +15,8 @@ pub(super) struct Reports {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
+    /// Groups that were decreased in the last round: what is reported now was seen before that took effect.
+    held: Vec<bool>,
     minimum: f64,
     maximum: f64,
     decrease: f64,
@@ -29,6 +31,7 @@ impl Rates {
             cumulative: (1..=config.groups)
                 .map(|groups| f64::from(groups) * initial)
                 .collect(),
+            held: vec![false; config.groups.into()],
             minimum: bytes_per_s(config.minimum_rate),
             maximum: bytes_per_s(config.maximum_rate),
             decrease: config.decrease,
@@ -53,10 +56,13 @@ impl Rates {
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
-            self.cumulative[group] = match reports.all {
-                0 => rate,
-                _ if self.is_congested(group, *reports) => rate * self.decrease,
-                _ => self.within_menu(group, rate + step, step),
+            if core::mem::take(&mut self.held[group]) || reports.all == 0 {
+                continue;
+            }
+            self.held[group] = self.is_congested(group, *reports);
+            self.cumulative[group] = match self.held[group] {
+                true => rate * self.decrease,
+                false => self.within_menu(group, rate + step, step),
             };
         }
         let top = self.cumulative.len() - 1;

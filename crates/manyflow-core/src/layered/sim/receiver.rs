@@ -9,6 +9,12 @@ use crate::layered::{Data, Feedback, GROUPS_MAX, Message};
 use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 
+/// Rounds after a change of the subscription in which a receiver does not report: what it sees is still the old one's doing.
+const SETTLING_ROUNDS: u32 = 2;
+
+/// Rounds in which a decrease that a receiver has asked for comes: a later one was asked for by others.
+const OWN_DECREASE_ROUNDS: u32 = 3;
+
 /// A receiver is congested over an interval where it is in this share of the rounds.
 const PERSISTENT: f64 = 0.9;
 
@@ -29,6 +35,8 @@ pub struct Receiver {
     asked: Option<(u16, Time)>,
     received_bytes: u64,
     is_marked: bool,
+    /// Rounds since it last reported congestion.
+    calm_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
     rate: Option<f64>,
     interval: Interval,
@@ -39,20 +47,31 @@ pub struct Receiver {
 /// What was seen in a selection interval.
 #[derive(Clone, Debug, Default)]
 struct Interval {
+    /// Rounds that are still to pass before it begins.
+    settling: u32,
     since: Option<Time>,
     rounds: u32,
     congested: u32,
     /// The last rate of the top subscribed group.
     top_rate: Option<u32>,
     rose: bool,
+    /// The rate fell, and not on this receiver's account.
     fell: bool,
 }
 
 impl Interval {
-    fn on_top_rate(&mut self, rate: u32) {
+    /// After a change of the subscription.
+    fn settling() -> Interval {
+        Interval {
+            settling: SETTLING_ROUNDS,
+            ..Interval::default()
+        }
+    }
+
+    fn on_top_rate(&mut self, rate: u32, is_own_doing: bool) {
         if let Some(last) = self.top_rate {
             self.rose |= rate > last;
-            self.fell |= rate < last;
+            self.fell |= rate < last && !is_own_doing;
         }
         self.top_rate = Some(rate);
     }
@@ -90,6 +109,7 @@ impl Receiver {
             asked: None,
             received_bytes: 0,
             is_marked: false,
+            calm_rounds: 0,
             rate: None,
             interval: Interval::default(),
             actions: VecDeque::new(),
@@ -112,7 +132,7 @@ impl Receiver {
     fn add_group(&mut self) {
         let channel = self.channel(self.subscribed);
         self.subscribed += 1;
-        self.interval = Interval::default();
+        self.interval = Interval::settling();
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
     }
@@ -120,7 +140,7 @@ impl Receiver {
     fn drop_group(&mut self) {
         self.subscribed -= 1;
         let channel = self.channel(self.subscribed);
-        self.interval = Interval::default();
+        self.interval = Interval::settling();
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
     }
@@ -136,7 +156,8 @@ impl Receiver {
         self.received_bytes += u64::from(bytes);
         self.is_marked |= is_marked;
         if data.group + 1 == self.subscribed {
-            self.interval.on_top_rate(data.rate);
+            let is_own_doing = self.calm_rounds < OWN_DECREASE_ROUNDS;
+            self.interval.on_top_rate(data.rate, is_own_doing);
         }
         let is_new = match self.asked {
             None => data.request != 0,
@@ -161,10 +182,19 @@ impl Receiver {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
+        if self.interval.settling > 0 {
+            self.interval.settling -= 1;
+            return;
+        }
         self.report(data.request, is_marked, rate);
         self.interval.rounds += 1;
         let is_congested = is_marked && self.config.conduct != Conduct::NeverCongested;
         self.interval.congested += u32::from(is_congested);
+        self.calm_rounds = if is_congested {
+            0
+        } else {
+            self.calm_rounds.saturating_add(1)
+        };
         self.select(now, Duration::from_micros(data.rtt_us.into()));
     }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::layered::{Feedback, GROUPS_MAX};
 use crate::time::Time;
 
-/// Rounds that a child may miss before it is forgotten.
+/// Rounds that a child may miss before it is forgotten, and that an answer may be late.
 const PATIENCE_ROUNDS: u16 = 4;
 
 /// What reports of one group add up to.
@@ -54,8 +54,8 @@ struct Child {
 #[derive(Debug)]
 pub(super) struct Round {
     request: u16,
-    /// When the request passed here; `None` where only answers have come.
-    opened: Option<Time>,
+    /// When this request and those before it passed here, the newest first; `None` where only answers have come.
+    opened: [Option<Time>; PATIENCE_ROUNDS as usize],
     summaries: [Summary; GROUPS_MAX as usize],
     children: Vec<Child>,
 }
@@ -64,7 +64,7 @@ impl Round {
     pub(super) fn new() -> Round {
         Round {
             request: 0,
-            opened: None,
+            opened: [None; PATIENCE_ROUNDS as usize],
             summaries: [Summary::NONE; GROUPS_MAX as usize],
             children: Vec::new(),
         }
@@ -82,51 +82,60 @@ impl Round {
 
     /// Begins the round of `request`, which passed here at `opened`; forgets children that have been silent for long.
     pub(super) fn begin(&mut self, request: u16, opened: Option<Time>) {
+        let ahead = request.wrapping_sub(self.request).min(PATIENCE_ROUNDS);
+        self.opened.rotate_right(ahead.into());
+        self.opened[..usize::from(ahead)].fill(None);
+        self.opened[0] = opened;
         self.request = request;
-        self.opened = opened;
         self.summaries = [Summary::NONE; GROUPS_MAX as usize];
         self.children
             .retain(|child| request.wrapping_sub(child.heard) <= PATIENCE_ROUNDS);
     }
 
-    /// Adds a report that came at `now`; one about another round is not counted, but shows that its source is there.
+    /// Adds a report that came at `now`. A late one, about an earlier request, stands for this round's where that has not come: what a
+    /// receiver behind a long queue has to say is never on time.
     pub(super) fn add(&mut self, now: Time, feedback: &Feedback) {
-        let rtt = self.measure(now, feedback);
-        let source = feedback.source;
-        let place = match self
-            .children
-            .iter()
-            .position(|child| child.source == source)
-        {
-            Some(place) => place,
-            None => {
-                let heard = feedback.request;
-                self.children.push(Child {
-                    source,
-                    answered: 0,
-                    heard,
-                    rtt: Duration::ZERO,
-                });
-                self.children.len() - 1
-            }
-        };
-        let child = &mut self.children[place];
-        if feedback.request != self.request || child.answered == self.request {
+        let age = self.request.wrapping_sub(feedback.request);
+        if age >= PATIENCE_ROUNDS {
             return;
         }
-        child.heard = self.request;
+        let rtt = self.measure(now, age, feedback);
+        let present = self.request;
+        let child = self.child(feedback.source);
+        child.heard = present;
         child.rtt = rtt.unwrap_or(child.rtt);
+        if child.answered == present {
+            return;
+        }
         if !feedback.more {
-            child.answered = self.request;
+            child.answered = present;
         }
         if let Some(summary) = self.summaries.get_mut(usize::from(feedback.group)) {
             summary.add(feedback);
         }
     }
 
+    fn child(&mut self, source: u32) -> &mut Child {
+        let known = self
+            .children
+            .iter()
+            .position(|child| child.source == source);
+        let place = known.unwrap_or_else(|| {
+            let (answered, heard, rtt) = (0, self.request, Duration::ZERO);
+            self.children.push(Child {
+                source,
+                answered,
+                heard,
+                rtt,
+            });
+            self.children.len() - 1
+        });
+        &mut self.children[place]
+    }
+
     /// From the request's passing here to the answer, less the time for which the child held it, and what the child has below.
-    fn measure(&self, now: Time, feedback: &Feedback) -> Option<Duration> {
-        let span = now - self.opened.filter(|_| feedback.request == self.request)?;
+    fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
+        let span = now - self.opened[usize::from(age)]?;
         let held = Duration::from_micros(feedback.hold_us.into());
         let below = Duration::from_micros(feedback.rtt_us.into());
         Some(span.saturating_sub(held) + below)
@@ -134,7 +143,7 @@ impl Round {
 
     /// The request leaves here now, if it has not done so before.
     pub(super) fn open(&mut self, now: Time) {
-        self.opened.get_or_insert(now);
+        self.opened[0].get_or_insert(now);
     }
 
     /// Whether anybody has reported in this round.
@@ -162,7 +171,7 @@ impl Round {
 
     /// When the request passed here.
     pub(super) fn opened(&self) -> Option<Time> {
-        self.opened
+        self.opened[0]
     }
 
     /// The groups that were reported on, with what the reports add up to.
