@@ -142,6 +142,12 @@ impl Network {
         self.events.push(time.max(self.now), Due::Change(index));
     }
 
+    /// Changes in memory, those made already among them.
+    #[cfg(test)]
+    pub(crate) fn changes_kept(&self) -> usize {
+        self.changes.len()
+    }
+
     /// Shows the packets that this link delivers to the observer.
     pub fn tap(&mut self, link: LinkId) {
         self.links[link.0 as usize].tapped = true;

@@ -404,7 +404,9 @@ fn a_link_that_begins_to_mark_by_group_knows_the_groups_that_are_joined() {
         ..wire(0.01)
     };
     let (mut network, link, host, groups) = two_groups(plain.clone());
-    groups.map(|group| add_sink(&mut network, host, group, [1.0, 9.0]));
+    for group in groups {
+        add_sink(&mut network, host, group, [1.0, 9.0]);
+    }
     let marking = LinkConfig {
         red: Some(marks_by_group()),
         ..plain
