@@ -152,6 +152,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Ended(_) => "end",
         Event::CongestionWindow { .. } => "window",
         Event::RetransmissionTimeout => "retransmission-timeout",
+        Event::GroupRate { .. } => "group-rate",
         Event::Finished => "finished",
     }
 }
@@ -180,6 +181,10 @@ fn event_values(event: &Event, line: &mut Line) -> serde_json::Result<()> {
         Event::SlowStartEnded(why) => line.serialize_entry("why", start_up_end(*why)),
         Event::Ended(reason) => end_values(*reason, line),
         Event::CongestionWindow { packets } => line.serialize_entry("packets", packets),
+        Event::GroupRate { group, rate } => {
+            line.serialize_entry("group", group)?;
+            line.serialize_entry("rate", &rate.bits_per_s())
+        }
         Event::LossEvent | Event::RetransmissionTimeout | Event::Finished => Ok(()),
     }
 }

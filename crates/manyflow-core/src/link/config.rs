@@ -25,6 +25,13 @@ pub struct LinkConfig {
     pub reorder: bool,
 }
 
+impl LinkConfig {
+    /// Whether marks depend on who has subscribed to what.
+    pub fn marks_by_group(&self) -> bool {
+        self.red.is_some_and(|red| red.marking == Marking::TopGroup)
+    }
+}
+
 impl Default for LinkConfig {
     /// A wire without limits, delay or faults, which reorders if it is given jitter.
     fn default() -> LinkConfig {
@@ -88,10 +95,35 @@ pub struct RedConfig {
     pub ecn: bool,
     /// A typical packet's length: an idle queue's average decays by one step for each that could have been sent.
     pub mean_packet_bytes: u32,
+    /// Which packets it marks, of those that know ECN.
+    pub marking: Marking,
+    /// What it does to packets that know ECN while the average is above the maximum.
+    pub overload: Overload,
+}
+
+/// Which of the packets that know ECN are marked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Marking {
+    /// All.
+    #[default]
+    All,
+    /// Of a layered session those of its top group that is subscribed over this link: SIM's priority marking (section III-A1
+    /// of its paper). Receivers with fewer groups hear nothing of a congestion that the top group causes.
+    TopGroup,
+}
+
+/// What happens while the average is above the maximum to packets that would be marked below it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Overload {
+    /// They are dropped, on the gentle slope (RFC 3168 section 7).
+    #[default]
+    Drop,
+    /// Each is marked; what is too much is left to the full queue.
+    Mark,
 }
 
 impl Default for RedConfig {
-    /// 5 and 15 packets, 0.1, 0.002, marking, 1000 bytes: the recommendations of RED's authors.
+    /// 5 and 15 packets, 0.1, 0.002, marking up to the maximum, 1000 bytes: the recommendations of RED's authors.
     fn default() -> RedConfig {
         RedConfig {
             minimum_packets: 5.0,
@@ -100,6 +132,8 @@ impl Default for RedConfig {
             weight: 0.002,
             ecn: true,
             mean_packet_bytes: 1000,
+            marking: Marking::All,
+            overload: Overload::Drop,
         }
     }
 }

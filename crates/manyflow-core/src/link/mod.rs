@@ -21,11 +21,12 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-pub use config::{LinkConfig, LossModel, QueueLimit, RedConfig};
+pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use rare::Rare;
 use red::Verdict;
 
-use crate::packet::{Ecn, Packet};
+use crate::layered::Message;
+use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
 
 /// What a link can carry.
@@ -37,6 +38,11 @@ pub trait Carried: Clone {
 
     /// Marks it: congestion experienced.
     fn mark(&mut self) {}
+
+    /// Of data of a layered session: the session, and the rank of the group.
+    fn group(&self) -> Option<(u32, u8)> {
+        None
+    }
 }
 
 impl Carried for Packet {
@@ -46,6 +52,15 @@ impl Carried for Packet {
 
     fn mark(&mut self) {
         self.ecn = Ecn::Marked;
+    }
+
+    fn group(&self) -> Option<(u32, u8)> {
+        match (self.destination, self.header) {
+            (Destination::Channel(channel), Header::Layered(Message::Data(data))) => {
+                Some((channel.session, data.group))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -227,6 +242,20 @@ impl<T: Carried> Link<T> {
         }
     }
 
+    /// A group of a layered session goes onto this link from now on. Heard only where RED marks by groups.
+    pub fn subscribe(&mut self, session: u32, rank: u8) {
+        if self.config.marks_by_group() {
+            self.rare().tops.subscribe(session, rank);
+        }
+    }
+
+    /// A group of a layered session, and so any above it, no longer goes onto this link.
+    pub fn unsubscribe(&mut self, session: u32, rank: u8) {
+        if self.config.marks_by_group() {
+            self.rare().tops.unsubscribe(session, rank);
+        }
+    }
+
     fn adopt(&mut self, config: Arc<LinkConfig>) {
         if let Some(rare) = &mut self.rare
             && config.red != self.config.red
@@ -266,14 +295,14 @@ impl<T: Carried> Link<T> {
         let idle = (!is_busy).then(|| now - self.free_at);
         let rate = self.config.rate;
         let rare = self.rare();
-        match rare.judge(is_busy, idle, rate) {
+        match rare.judge(item, is_busy, idle, rate) {
             Verdict::Accept => Ok(()),
-            Verdict::Congested if rare.red_marks() && item.is_ecn_capable() => {
+            Verdict::Mark => {
                 item.mark();
                 rare.marked += 1;
                 Ok(())
             }
-            Verdict::Congested | Verdict::Drop => Err(Dropped::Early),
+            Verdict::Drop => Err(Dropped::Early),
         }
     }
 

@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::faults::Losses;
-use super::red::{Red, Verdict};
-use super::{LinkConfig, LossModel, make_room};
+use super::red::{Red, TopGroups, Verdict};
+use super::{Carried, LinkConfig, LossModel, make_room};
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -17,6 +17,8 @@ pub(super) struct Rare {
     pub(super) random: Pcg64Mcg,
     losses: Losses,
     red: Option<Red>,
+    /// Kept only where RED marks by them.
+    pub(super) tops: TopGroups,
     /// Packets that wait for the transmitter: when each begins, and its bytes.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
@@ -32,6 +34,7 @@ impl Rare {
             random: Pcg64Mcg::seed_from_u64(seed),
             losses: Losses::default(),
             red: config.red.map(Red::new),
+            tops: TopGroups::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             dropped: 0,
@@ -43,6 +46,9 @@ impl Rare {
 
     pub(super) fn set_red(&mut self, config: &LinkConfig) {
         self.red = config.red.map(Red::new);
+        if !config.marks_by_group() {
+            self.tops = TopGroups::default();
+        }
     }
 
     #[inline]
@@ -81,18 +87,16 @@ impl Rare {
     /// What RED says of a packet; all are welcome where there is none.
     pub(super) fn judge(
         &mut self,
+        item: &impl Carried,
         is_busy: bool,
         idle: Option<Duration>,
         rate: Option<Rate>,
     ) -> Verdict {
         let queued = self.waiting.len() + usize::from(is_busy);
         self.red.as_mut().map_or(Verdict::Accept, |red| {
-            red.judge(queued, idle, rate, &mut self.random)
+            let notice = red.notice(item, &self.tops);
+            red.judge(queued, idle, rate, notice, &mut self.random)
         })
-    }
-
-    pub(super) fn red_marks(&self) -> bool {
-        self.red.as_ref().is_some_and(Red::marks)
     }
 
     #[inline]

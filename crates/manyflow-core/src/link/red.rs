@@ -6,7 +6,7 @@ use core::time::Duration;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::RedConfig;
+use super::{Carried, Marking, Overload, RedConfig};
 use crate::units::Rate;
 
 /// The state of a RED queue.
@@ -23,10 +23,61 @@ pub(super) struct Red {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Accept,
-    /// Mark it if it can be marked, or drop it.
-    Congested,
-    /// Drop it, whatever it says.
+    Mark,
     Drop,
+}
+
+/// How a packet is told of congestion.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// It does not know ECN, or RED does not mark.
+    Drop,
+    Mark,
+    /// Not at all: another group of its session is.
+    Spare,
+}
+
+/// The top subscribed rank of each session, in the order of the sessions.
+///
+/// A rank for each is enough, as groups are cumulative: whoever has one has all below it (section III-A2 of SIM's paper).
+#[derive(Clone, Debug, Default)]
+pub(super) struct TopGroups(Vec<(u32, u8)>);
+
+impl TopGroups {
+    pub(super) fn subscribe(&mut self, session: u32, rank: u8) {
+        match self
+            .0
+            .binary_search_by_key(&session, |(session, _)| *session)
+        {
+            Ok(place) => self.0[place].1 = self.0[place].1.max(rank),
+            Err(place) => self.0.insert(place, (session, rank)),
+        }
+    }
+
+    /// The groups above the one that is left are of no more use: they are on their way out as well.
+    pub(super) fn unsubscribe(&mut self, session: u32, rank: u8) {
+        let Ok(place) = self
+            .0
+            .binary_search_by_key(&session, |(session, _)| *session)
+        else {
+            return;
+        };
+        match rank.checked_sub(1) {
+            Some(below) => self.0[place].1 = self.0[place].1.min(below),
+            None => {
+                self.0.remove(place);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn is_top(&self, session: u32, rank: u8) -> bool {
+        self.0.binary_search(&(session, rank)).is_ok()
+    }
 }
 
 impl Red {
@@ -38,8 +89,19 @@ impl Red {
         }
     }
 
-    pub(super) fn marks(&self) -> bool {
-        self.config.ecn
+    /// How a packet is told of congestion.
+    pub(super) fn notice(&self, item: &impl Carried, tops: &TopGroups) -> Notice {
+        if !self.config.ecn || !item.is_ecn_capable() {
+            return Notice::Drop;
+        }
+        let group = match self.config.marking {
+            Marking::All => None,
+            Marking::TopGroup => item.group(),
+        };
+        match group {
+            Some((session, rank)) if !tops.is_top(session, rank) => Notice::Spare,
+            _ => Notice::Mark,
+        }
     }
 
     /// Judges a packet that finds `queued` packets before it; `idle` is for how long the queue has been empty.
@@ -48,6 +110,7 @@ impl Red {
         queued: usize,
         idle: Option<Duration>,
         rate: Option<Rate>,
+        notice: Notice,
         random: &mut Pcg64Mcg,
     ) -> Verdict {
         self.update(queued, idle, rate);
@@ -61,12 +124,21 @@ impl Red {
             self.since_last = None;
             return Verdict::Accept;
         }
-        if self.average >= 2.0 * high {
+        let is_over = self.average >= high;
+        let only_marks = self.config.overload == Overload::Mark && notice != Notice::Drop;
+        if notice == Notice::Spare && (only_marks || !is_over) {
+            return Verdict::Accept;
+        }
+        if is_over && (only_marks || self.average >= 2.0 * high) {
             self.since_last = Some(0);
-            return Verdict::Drop;
+            return if only_marks {
+                Verdict::Mark
+            } else {
+                Verdict::Drop
+            };
         }
         let count = self.since_last.map_or(0, |count| count + 1);
-        let base = if self.average < high {
+        let base = if !is_over {
             most * (self.average - low) / (high - low)
         } else {
             most + (1.0 - most) * (self.average - high) / high
@@ -76,7 +148,7 @@ impl Red {
         let is_hit = random.random::<f64>() < probability;
         self.since_last = Some(if is_hit { 0 } else { count });
         match is_hit {
-            true if self.average < high => Verdict::Congested,
+            true if notice == Notice::Mark && !is_over => Verdict::Mark,
             true => Verdict::Drop,
             false => Verdict::Accept,
         }

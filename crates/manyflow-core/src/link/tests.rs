@@ -310,3 +310,146 @@ fn red_marks_what_knows_ecn_and_drops_the_rest() {
         assert_eq!(dropped.marked, 0);
     }
 }
+
+/// Data of a layered session that knows ECN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Layer {
+    rank: u8,
+    is_marked: bool,
+}
+
+impl Carried for Layer {
+    fn is_ecn_capable(&self) -> bool {
+        true
+    }
+
+    fn mark(&mut self) {
+        self.is_marked = true;
+    }
+
+    fn group(&self) -> Option<(u32, u8)> {
+        Some((7, self.rank))
+    }
+}
+
+/// Marks of groups 0, 1 and 2 while `queued` packets of them are kept waiting on a link that follows its queue at once.
+fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -> [usize; 3] {
+    let config = LinkConfig {
+        rate: Some(Rate::from_bits_per_s(8_000_000)),
+        red: Some(RedConfig { weight: 1.0, ..red }),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 3);
+    prepare(&mut link);
+    let mut marks = [0; 3];
+    for i in 0..3000_u64 {
+        let now = ms(i);
+        while let Some(layer) = link.pop_ready(now) {
+            marks[usize::from(layer.rank)] += usize::from(layer.is_marked);
+        }
+        while link.queue_packets(now) < queued {
+            let layer = Layer {
+                rank: (i % 3) as u8,
+                is_marked: false,
+            };
+            // A packet that RED drops makes room for nothing: the next millisecond brings another.
+            if link.push(now, layer, 1000).is_err() {
+                break;
+            }
+        }
+    }
+    marks
+}
+
+const BY_GROUP: RedConfig = RedConfig {
+    minimum_packets: 5.0,
+    maximum_packets: 15.0,
+    maximum_probability: 0.5,
+    weight: 1.0,
+    ecn: true,
+    mean_packet_bytes: 1000,
+    marking: Marking::TopGroup,
+    overload: Overload::Mark,
+};
+
+#[test]
+fn only_the_top_subscribed_group_is_marked() {
+    let two = |link: &mut Link<Layer>| (0..2).for_each(|rank| link.subscribe(7, rank));
+    let [none, some, above] = marks_by_rank(BY_GROUP, 10, two);
+    assert_eq!((none, above), (0, 0));
+    assert!((200..700).contains(&some), "{some}");
+    let all = RedConfig {
+        marking: Marking::All,
+        ..BY_GROUP
+    };
+    assert!(
+        marks_by_rank(all, 10, two)
+            .into_iter()
+            .all(|marks| marks > 200)
+    );
+    let of_another = |link: &mut Link<Layer>| link.subscribe(8, 0);
+    assert_eq!(marks_by_rank(BY_GROUP, 10, of_another), [0, 0, 0]);
+}
+
+#[test]
+fn the_top_group_falls_with_each_that_is_left_and_the_last_ends_the_session() {
+    let marked = |prepare| marks_by_rank(BY_GROUP, 10, prepare).map(|marks| marks > 0);
+    fn three(link: &mut Link<Layer>) {
+        (0..3).for_each(|rank| link.subscribe(7, rank));
+    }
+    assert_eq!(marked(three), [false, false, true]);
+    assert_eq!(
+        marked(|link| {
+            three(link);
+            link.unsubscribe(7, 2);
+        }),
+        [false, true, false]
+    );
+    // In whatever order all are left, nothing stays behind that would hide a later subscription.
+    for leave in [
+        |link: &mut Link<Layer>| (0..3).for_each(|rank| link.unsubscribe(7, rank)),
+        |link: &mut Link<Layer>| (0..3).rev().for_each(|rank| link.unsubscribe(7, rank)),
+    ] {
+        let mut link = Link::new(
+            LinkConfig {
+                red: Some(BY_GROUP),
+                ..LinkConfig::default()
+            },
+            1,
+        );
+        three(&mut link);
+        leave(&mut link);
+        assert!(link.rare.is_some_and(|rare| rare.tops.is_empty()));
+    }
+}
+
+#[test]
+fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
+    let one = |link: &mut Link<Layer>| link.subscribe(7, 0);
+    let [marked, spared, _] = marks_by_rank(BY_GROUP, 40, one);
+    // A packet leaves each millisecond, every third of rank 0; of the forty that fill the queue the first are not marked.
+    assert!((990..=1040).contains(&marked), "{marked}");
+    assert_eq!(spared, 0);
+    let dropping = RedConfig {
+        overload: Overload::Drop,
+        ..BY_GROUP
+    };
+    // At twice the maximum all are dropped: the queue never gets beyond, and one is in transmission.
+    let mut link = Link::new(
+        LinkConfig {
+            rate: Some(Rate::from_bits_per_s(8_000)),
+            red: Some(dropping),
+            ..LinkConfig::default()
+        },
+        3,
+    );
+    let pushed = (0..1000).map(|_| link.push(Time::ZERO, Ect(false), 1000));
+    assert!(pushed.filter(Result::is_ok).count() <= 31);
+}
+
+#[test]
+fn a_link_that_does_not_mark_by_group_keeps_no_groups() {
+    let mut link: Link<Layer> = Link::new(LinkConfig::default(), 1);
+    link.subscribe(7, 0);
+    assert!(link.rare.is_none());
+}

@@ -51,13 +51,15 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Gives out the ports, in the order of `connections`.
+    /// Gives out the ports, in the order of `connections` and then of `staff`: endpoints to which those of a multicast session
+    /// report. Whose report it is stands in the packet, if anywhere; its source address is 0.0.0.0.
     ///
     /// # Errors
     /// Where a node has more ends of connections than ports.
     pub(crate) fn new(
         nodes: usize,
         connections: &[Connection],
+        staff: &[(EndpointId, NodeId)],
         sources: &[NodeId],
     ) -> Result<Addresses, PortsExhausted> {
         let mut taken = vec![0; nodes];
@@ -70,17 +72,24 @@ impl Addresses {
             let [a, b] = ends.map(|(_, node)| next_socket(node, &mut taken));
             let (a, b) = (a?, b?);
             for ((endpoint, _), source, destination) in [(ends[0], b, a), (ends[1], a, b)] {
-                let index = endpoint.0 as usize;
-                if unicast.len() <= index {
-                    unicast.resize(index + 1, None);
-                }
-                unicast[index] = Some(Flow {
+                let flow = Flow {
                     source,
                     destination,
                     segment_bytes: *segment_bytes,
                     session: 0,
-                });
+                };
+                put(&mut unicast, endpoint, flow);
             }
+        }
+        for &(endpoint, node) in staff {
+            let destination = next_socket(node, &mut taken)?;
+            let flow = Flow {
+                source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, destination.port()),
+                destination,
+                segment_bytes: 0,
+                session: 0,
+            };
+            put(&mut unicast, endpoint, flow);
         }
         let sources = sources.iter().map(|&node| node_address(node)).collect();
         Ok(Addresses { unicast, sources })
@@ -103,6 +112,14 @@ impl Addresses {
             }
         }
     }
+}
+
+fn put(unicast: &mut Vec<Option<Flow>>, endpoint: EndpointId, flow: Flow) {
+    let index = endpoint.0 as usize;
+    if unicast.len() <= index {
+        unicast.resize(index + 1, None);
+    }
+    unicast[index] = Some(flow);
 }
 
 fn node_address(node: NodeId) -> Ipv4Addr {
@@ -140,7 +157,7 @@ mod tests {
     #[test]
     fn both_directions_of_a_connection_have_the_same_two_sockets() {
         let connections = [connection(0, 0, 300), connection(2, 0, 1)];
-        let addresses = Addresses::new(301, &connections, &[]).unwrap();
+        let addresses = Addresses::new(301, &connections, &[], &[]).unwrap();
         let [there, back] = [1, 0].map(|id| addresses.flow(Destination::Endpoint(EndpointId(id))));
         assert_eq!(there.source, "10.0.0.1:49152".parse().unwrap());
         assert_eq!(there.destination, "10.0.1.45:49152".parse().unwrap());
@@ -154,7 +171,7 @@ mod tests {
 
     #[test]
     fn channels_are_groups_outside_the_reserved_range() {
-        let addresses = Addresses::new(1, &[], &[NodeId(0); 300]).unwrap();
+        let addresses = Addresses::new(1, &[], &[], &[NodeId(0); 300]).unwrap();
         let group = |session, number| {
             let channel = Channel { session, number };
             addresses.flow(Destination::Channel(channel)).destination
@@ -167,8 +184,8 @@ mod tests {
     #[test]
     fn more_connections_than_ports_are_refused() {
         let many: Vec<_> = (0..16_385).map(|i| connection(2 * i, i % 2, 2)).collect();
-        let error = Addresses::new(3, &many, &[]).unwrap_err();
+        let error = Addresses::new(3, &many, &[], &[]).unwrap_err();
         assert_eq!(error, PortsExhausted(NodeId(2)));
-        assert!(Addresses::new(3, &many[..16_384], &[]).is_ok());
+        assert!(Addresses::new(3, &many[..16_384], &[], &[]).is_ok());
     }
 }

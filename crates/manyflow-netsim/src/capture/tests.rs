@@ -23,7 +23,7 @@ fn addresses() -> Addresses {
         ends: [(EndpointId(first), a), (EndpointId(first + 1), b)],
         segment_bytes: SEGMENT_BYTES,
     });
-    Addresses::new(70_001, &connections, &[a; SESSIONS as usize]).unwrap()
+    Addresses::new(70_001, &connections, &[], &[a; SESSIONS as usize]).unwrap()
 }
 
 /// Reads a frame; panics where a length or checksum is wrong.

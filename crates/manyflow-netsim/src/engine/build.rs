@@ -25,6 +25,7 @@ impl Network {
             sources: Vec::new(),
             routes: Vec::new(),
             changes: Vec::new(),
+            free_changes: Vec::new(),
             messages: Vec::new(),
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
@@ -126,11 +127,25 @@ impl Network {
         self.leave_latency = latency;
     }
 
-    /// Makes a change when its time comes.
+    /// Makes a change when its time comes, before all else that is due then.
     pub fn at(&mut self, time: Time, change: Change) {
-        self.events
-            .push(time.max(self.now), Due::Change(self.changes.len() as u32));
-        self.changes.push(change);
+        let index = match self.free_changes.pop() {
+            Some(index) => {
+                self.changes[index as usize] = change;
+                index
+            }
+            None => {
+                self.changes.push(change);
+                self.changes.len() as u32 - 1
+            }
+        };
+        self.events.push(time.max(self.now), Due::Change(index));
+    }
+
+    /// Changes in memory, those made already among them.
+    #[cfg(test)]
+    pub(crate) fn changes_kept(&self) -> usize {
+        self.changes.len()
     }
 
     /// Shows the packets that this link delivers to the observer.

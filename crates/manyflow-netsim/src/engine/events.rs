@@ -19,12 +19,15 @@ pub(super) enum Due {
 }
 
 const KINDS: u64 = 4;
+/// The bit that puts an event behind the changes of its time.
+const LATER: u32 = 1 << 31;
 
-/// Events in the order of their times, and of their making where times are equal.
+/// Events in the order of their times. Where times are equal, changes come first, and the rest in the order of its making:
+/// so it makes no difference how long before their time changes are known.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// Time in the upper 64 bits; below it 32 bits of sequence and 32 of index and kind. A sequence that wraps can only
-    /// reorder events of one nanosecond that are four thousand million events apart.
+    /// Time in the upper 64 bits; below it a bit that is 0 for changes, 31 bits of sequence, and 32 of index and kind. A
+    /// sequence that wraps can only reorder events of one nanosecond that are two thousand million events apart.
     heap: BinaryHeap<Reverse<u128>>,
     sequence: u32,
 }
@@ -38,8 +41,10 @@ impl Events {
             Due::Message(index) => (index, 2),
             Due::Change(index) => (index, 3),
         };
-        self.sequence = self.sequence.wrapping_add(1);
-        let low = u64::from(self.sequence) << 32 | (u64::from(index) * KINDS + kind);
+        let is_change = matches!(due, Due::Change(_));
+        self.sequence = self.sequence.wrapping_add(1) & (LATER - 1);
+        let order = if is_change { 0 } else { LATER } | self.sequence;
+        let low = u64::from(order) << 32 | (u64::from(index) * KINDS + kind);
         self.heap
             .push(Reverse(u128::from(time.as_nanos()) << 64 | u128::from(low)));
     }
@@ -70,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_by_age() {
+    fn events_come_by_time_changes_first_and_then_by_age() {
         let mut events = Events::default();
         let (early, late) = (Time::from_nanos(5), Time::from_nanos(9));
         events.push(late, Due::Link(7));
@@ -82,7 +87,7 @@ mod tests {
             .collect();
         assert_eq!(
             order,
-            [Due::Timer(1), Due::Change(1_000_000_000), Due::Message(0)]
+            [Due::Change(1_000_000_000), Due::Timer(1), Due::Message(0)]
         );
         assert_eq!(events.pop_until(late), Some((late, Due::Link(7))));
     }

@@ -105,7 +105,9 @@ pub struct Network {
     sources: Vec<NodeId>,
     /// For a destination node: at each node, the link towards it. Empty until a packet goes there.
     routes: Vec<Vec<u32>>,
+    /// Changes that wait for their time.
     changes: Vec<Change>,
+    free_changes: Vec<u32>,
     /// Joins and leaves on their way.
     messages: Vec<Message>,
     free_messages: Vec<u32>,

@@ -52,6 +52,16 @@ impl Groups {
         Some(&self.0[place].1)
     }
 
+    /// The channels whose packets go there.
+    fn towards(&self, target: Target) -> Vec<Channel> {
+        let is_towards = |targets: &Targets| match targets {
+            Targets::One(one) => *one == target,
+            Targets::Many(many) => many.contains(&target),
+        };
+        let channels = self.0.iter().filter(|(_, targets)| is_towards(targets));
+        channels.map(|(key, _)| channel(*key)).collect()
+    }
+
     /// Adds a target; returns whether the channel is new here.
     fn add(&mut self, key: u64, target: Target) -> bool {
         match self.0.binary_search_by_key(&key, |(key, _)| *key) {
@@ -117,6 +127,13 @@ fn key(channel: Channel) -> u64 {
     u64::from(channel.session) << 16 | u64::from(channel.number)
 }
 
+fn channel(key: u64) -> Channel {
+    Channel {
+        session: (key >> 16) as u32,
+        number: key as u16,
+    }
+}
+
 impl Network {
     /// An endpoint joins a channel.
     pub(super) fn join(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
@@ -179,10 +196,12 @@ impl Network {
             Kind::Join => {
                 self.lingering.remove(&(node, key(channel), target.0));
                 self.add_branch(node, channel, target);
+                self.subscribe(link, channel);
                 self.tell(&Incident::Grafted(link, channel), observer);
             }
             Kind::LeaveRouter => {
                 self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                self.unsubscribe(link, channel);
                 self.tell(&Incident::Pruned(link, channel), observer);
             }
             Kind::LeaveHost => self.linger(node, channel, target),
@@ -191,10 +210,54 @@ impl Network {
                 if self.lingering.get(&place) == Some(&index) {
                     self.lingering.remove(&place);
                     self.remove_branch(node, channel, target, Kind::LeaveRouter);
+                    self.unsubscribe(link, channel);
                     self.tell(&Incident::Pruned(link, channel), observer);
                 }
             }
         }
+    }
+
+    /// Tells a link which group goes onto it. Channels with larger numbers are no groups of a layered session.
+    fn subscribe(&mut self, link: LinkId, channel: Channel) {
+        if let Ok(rank) = u8::try_from(channel.number) {
+            self.links[link.0 as usize]
+                .link
+                .subscribe(channel.session, rank);
+        }
+    }
+
+    fn unsubscribe(&mut self, link: LinkId, channel: Channel) {
+        if let Ok(rank) = u8::try_from(channel.number) {
+            self.links[link.0 as usize]
+                .link
+                .unsubscribe(channel.session, rank);
+        }
+    }
+
+    /// Tells a link that has begun to mark by groups of all that go onto it already.
+    pub(super) fn subscribe_to_all(&mut self, link: LinkId) {
+        let from = self.wire(link).from;
+        let channels = self.nodes[from.0 as usize]
+            .groups
+            .towards(Target::link(link));
+        for channel in channels {
+            self.subscribe(link, channel);
+        }
+    }
+
+    /// The links over which a source's multicast packets come to a node, the last one first; none where no way leads there.
+    pub fn branch(&mut self, source: NodeId, node: NodeId) -> Vec<LinkId> {
+        let mut links = Vec::new();
+        let mut here = node;
+        while here != source {
+            let Some(up) = self.next_hop(here, source) else {
+                return Vec::new();
+            };
+            let wire = self.wire(up);
+            here = wire.to;
+            links.extend(wire.reverse);
+        }
+        links
     }
 
     /// Adds a branch; the first one at a node makes the node join itself.

@@ -206,12 +206,16 @@ impl Network {
 
     fn on_change(&mut self, index: u32, observer: &mut dyn Observer) {
         let change = self.changes[index as usize].clone();
+        self.free_changes.push(index);
         self.tell(&Incident::Changed(&change), observer);
         let link = match change {
             Change::Configure(link, config) => {
-                self.links[link.0 as usize]
-                    .link
-                    .reconfigure(self.now, config);
+                let carrier = &mut self.links[link.0 as usize].link;
+                let knows_groups = carrier.config().marks_by_group();
+                carrier.reconfigure(self.now, config);
+                if !knows_groups && carrier.config().marks_by_group() {
+                    self.subscribe_to_all(link);
+                }
                 link
             }
             Change::Cut(link, cut) => {

@@ -4,10 +4,13 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::layered::{Data, Message};
+use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use manyflow_core::time::seconds;
 use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
-use manyflow_core::{Channel, Destination, EndpointId, Event, Packet, Time};
+use manyflow_core::{
+    Action, Channel, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Time,
+};
 
 use super::{Change, LinkId, Network, NodeId, Observer};
 
@@ -296,4 +299,131 @@ fn changes_happen_at_their_time() {
     let after = delivered(300.0, 400.0);
     assert!((1.7e6..2.01e6).contains(&after), "{after}");
     network.check_accounting().unwrap();
+}
+
+/// Marks whatever is of the top subscribed group.
+fn marks_by_group() -> RedConfig {
+    RedConfig {
+        minimum_packets: 0.0,
+        maximum_packets: 0.0,
+        marking: Marking::TopGroup,
+        overload: Overload::Mark,
+        ..RedConfig::default()
+    }
+}
+
+/// A sender of groups 0 and 1 behind a router, and what the link between them marks.
+fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
+    let mut network = Network::new(1);
+    let [sender, router, host] = ["S", "r", "h"].map(|name| network.add_node(name));
+    let (link, _) = network.add_duplex(sender, router, config);
+    network.add_duplex(router, host, wire(0.01));
+    let session = network.open_session(sender);
+    let groups = [0, 1].map(|number| Channel { session, number });
+    for group in groups {
+        network.add_endpoint(
+            sender,
+            Box::new(Layer {
+                group,
+                due: Time::ZERO,
+                is_due: false,
+            }),
+        );
+    }
+    (network, link, host, groups)
+}
+
+/// A packet of a group every 10 ms.
+struct Layer {
+    group: Channel,
+    due: Time,
+    is_due: bool,
+}
+
+impl Endpoint for Layer {
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+
+    fn handle_timeout(&mut self, _now: Time) {
+        self.due += Duration::from_millis(10);
+        self.is_due = true;
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+        let packet = Packet {
+            destination: Destination::Channel(self.group),
+            ecn: Ecn::Capable,
+            header: Header::Layered(Message::Data(Data {
+                group: self.group.number as u8,
+                sequence: 0,
+                request: 0,
+                rate: 0,
+                rtt_us: 0,
+            })),
+            payload_bytes: 100,
+        };
+        std::mem::take(&mut self.is_due).then_some(Action::Send(packet))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        Some(self.due)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}
+
+#[test]
+fn a_link_marks_the_top_group_that_is_joined_behind_it() {
+    let config = LinkConfig {
+        rate: Some("10 Mbit/s".parse().unwrap()),
+        red: Some(marks_by_group()),
+        ..wire(0.01)
+    };
+    let (mut network, link, host, [low, high]) = two_groups(config);
+    add_sink(&mut network, host, low, [1.0, 9.0]);
+    add_sink(&mut network, host, high, [3.0, 6.0]);
+    let mut marked = |from_s: f64, to_s: f64| {
+        network.run_until(Time::from_secs_f64(from_s), &mut ());
+        let before = network.link_counters(link);
+        network.run_until(Time::from_secs_f64(to_s), &mut ());
+        let after = network.link_counters(link);
+        (after.pushed - before.pushed, after.marked - before.marked)
+    };
+    // One group, marked; two, of which the upper one is; one again; none.
+    assert_eq!(marked(1.5, 2.5), (100, 100));
+    assert_eq!(marked(3.5, 4.5), (200, 100));
+    assert_eq!(marked(6.5, 7.5), (100, 100));
+    assert_eq!(marked(9.5, 10.5), (0, 0));
+}
+
+#[test]
+fn a_link_that_begins_to_mark_by_group_knows_the_groups_that_are_joined() {
+    let plain = LinkConfig {
+        rate: Some("10 Mbit/s".parse().unwrap()),
+        ..wire(0.01)
+    };
+    let (mut network, link, host, groups) = two_groups(plain.clone());
+    for group in groups {
+        add_sink(&mut network, host, group, [1.0, 9.0]);
+    }
+    let marking = LinkConfig {
+        red: Some(marks_by_group()),
+        ..plain
+    };
+    network.at(
+        Time::from_secs_f64(2.005),
+        Change::Configure(link, marking.into()),
+    );
+    network.run_until(Time::from_secs_f64(3.005), &mut ());
+    assert_eq!(network.link_counters(link).marked, 100);
+}
+
+#[test]
+fn a_branch_leads_from_the_source_to_the_node() {
+    let (mut network, [s, _, _, h, _, _], _) = grafting();
+    let links = network.branch(s, h).into_iter();
+    let names: Vec<_> = links.map(|link| network.link_name(link)).collect();
+    assert_eq!(names, ["b-h", "a-b", "S-a"]);
+    assert_eq!(network.branch(s, s), []);
 }

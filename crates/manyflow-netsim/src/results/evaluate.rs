@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scenario::schema::{Across, ExpectTable, Label};
 use crate::scenario::{
-    Cell, Environment, Expression, Fault, Job, Quantity, Run, Samples, Scenario, ScenarioError,
-    mean, quantile,
+    Cell, Dimension, Environment, Expression, Fault, Job, Quantity, Run, Samples, Scenario,
+    ScenarioError, mean, quantile,
 };
 
 /// A cell of the sweep with what its runs gave.
@@ -207,7 +207,8 @@ fn judge(
     if expect.across != Across::Every {
         let numbers: Vec<f64> = values.iter().map(|value| value.value).collect();
         let value = across(expect, &numbers);
-        let value = Quantity { value, ..values[0] };
+        let dimension = expect.across.dimension(values[0].dimension);
+        let value = Quantity { value, dimension };
         let note = match cells.len() {
             1 => String::new(),
             count => format!("{} of {count} cells", expect.across.word()),
@@ -236,6 +237,7 @@ fn across(expect: &ExpectTable, values: &[f64]) -> f64 {
         Across::Quantile => quantile(values, expect.quantile.map_or(0.5, |q| q.0)),
         Across::Min => extreme(f64::min),
         Across::Max => extreme(f64::max),
+        Across::Ratio => extreme(f64::max) / extreme(f64::min),
         Across::SmallestStep => {
             let steps = values.windows(2).map(|pair| pair[1] - pair[0]);
             steps.reduce(f64::min).unwrap_or(f64::NAN)
@@ -326,6 +328,14 @@ impl Checked {
 }
 
 impl Across {
+    /// The unit of the result.
+    pub(crate) fn dimension(self, of: Dimension) -> Dimension {
+        match self {
+            Across::Ratio => Dimension::NUMBER,
+            _ => of,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Across::Every => "worst",
@@ -335,6 +345,7 @@ impl Across {
             Across::Min => "smallest",
             Across::Max => "largest",
             Across::SmallestStep => "smallest step",
+            Across::Ratio => "largest over smallest",
         }
     }
 }

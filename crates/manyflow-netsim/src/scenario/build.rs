@@ -1,5 +1,7 @@
 //! A cell of a scenario, made into a network that runs.
 
+mod layered;
+
 use std::sync::Arc;
 
 use manyflow_core::cbr::{Sink, Source};
@@ -12,12 +14,12 @@ use rand_pcg::Pcg64Mcg;
 use super::cells::Cell;
 use super::devices::{Listener, Until};
 use super::error::Fault;
-use super::links::LinkProperties;
 use super::protocols::Protocol;
+use super::schedule::Schedule;
 use super::schema::{SessionTable, Start};
-use super::sessions::{Receiver, Session, Sessions};
+use super::sessions::{Receiver, Session, Sessions, Stay};
 use super::topology::Topology;
-use crate::{Change, LinkId, Names, Network, NodeId};
+use crate::{Names, Network, NodeId};
 
 /// A network with its sessions, and which endpoints stand for which receiver.
 pub(crate) struct World {
@@ -26,6 +28,9 @@ pub(crate) struct World {
     pub(crate) sessions: Sessions,
     /// For each session and receiver.
     pub(crate) members: Vec<Vec<Member>>,
+    /// For each session, where it is multicast, its sender and then its aggregators, with their nodes.
+    pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
+    pub(crate) schedule: Schedule,
 }
 
 /// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a unicast protocol two, the
@@ -82,23 +87,40 @@ impl World {
             network.add_link(NodeId(link.from), NodeId(link.to), config);
         }
         let mut members = Vec::with_capacity(sessions.0.len());
+        let mut staff = Vec::with_capacity(sessions.0.len());
         for session in &sessions.0 {
             let table = &cell.schema.sessions[session.table];
             let mut builder = Builder {
                 network: &mut network,
                 session,
                 table,
-                nodes: &topology.nodes,
+                topology: &topology,
+                staff: Vec::new(),
             };
             members.push(builder.add()?);
+            staff.push(builder.staff);
         }
-        schedule(cell, &topology, &mut network).map_err(|fault| fault.within("at"))?;
+        let schedule = Schedule::new(&cell.schema, &topology)?;
         Ok(World {
             network,
             topology,
             sessions,
             members,
+            staff,
+            schedule,
         })
+    }
+
+    /// The times for which a receiver is there, each with its end.
+    pub(crate) fn stays(&self, session: u32, receiver: u32) -> Vec<(Time, Time)> {
+        let session = &self.sessions.0[session as usize];
+        let receiver = &session.receivers[receiver as usize];
+        let times = |(index, known): (usize, &Stay)| {
+            let name = stay(&self.topology.nodes, receiver, index);
+            let start = draw(&self.network, session, known.start, &name);
+            (start, known.stop.map_or(Time::MAX, |stop| stop.time()))
+        };
+        receiver.stays.iter().enumerate().map(times).collect()
     }
 
     /// The endpoints of a receiver.
@@ -107,18 +129,39 @@ impl World {
     }
 }
 
+/// A seed for something of a session: the same whatever else the scenario has.
+fn seed(network: &Network, session: &Session, of: &str) -> u64 {
+    network.stream(&format!("{}: {of}", session.name))
+}
+
+/// A time from a range, from a random stream of its own.
+fn draw(network: &Network, session: &Session, start: Start, of: &str) -> Time {
+    let mut random = Pcg64Mcg::seed_from_u64(seed(network, session, of));
+    let share: f64 = random.random();
+    Time::from_secs_f64(start.from.0 + (start.to.0 - start.from.0) * share)
+}
+
+/// A name for a stay of a receiver.
+fn stay(nodes: &Names, receiver: &Receiver, index: usize) -> String {
+    let node = nodes.get(receiver.node);
+    format!("stay {index} at {node}")
+}
+
 /// Adds one session to the network.
 struct Builder<'a> {
     network: &'a mut Network,
     session: &'a Session,
     table: &'a SessionTable,
-    nodes: &'a Names,
+    topology: &'a Topology,
+    staff: Vec<(EndpointId, NodeId)>,
 }
 
 impl Builder<'_> {
     fn add(&mut self) -> Result<Vec<Member>, Fault> {
         match self.table.protocol {
             Protocol::Webrc => self.add_webrc(),
+            Protocol::Sim => self.add_sim(),
+            Protocol::Rlm => self.add_rlm(),
             Protocol::Tcp => self.for_each_stay(Self::add_connection),
             Protocol::Cbr => self.for_each_stay(Self::add_constant),
         }
@@ -126,21 +169,25 @@ impl Builder<'_> {
 
     /// A seed for something of this session: the same whatever else the scenario has.
     fn seed(&self, of: &str) -> u64 {
-        let name = format!("{}: {of}", self.session.name);
-        self.network.stream(&name)
+        seed(self.network, self.session, of)
     }
 
     /// A time from a range, from a random stream of its own.
     fn draw(&self, start: Start, of: &str) -> Time {
-        let mut random = Pcg64Mcg::seed_from_u64(self.seed(of));
-        let share: f64 = random.random();
-        Time::from_secs_f64(start.from.0 + (start.to.0 - start.from.0) * share)
+        draw(self.network, self.session, start, of)
     }
 
     /// A name for a stay of a receiver.
     fn stay(&self, receiver: &Receiver, index: usize) -> String {
-        let node = self.nodes.get(receiver.node);
-        format!("stay {index} at {node}")
+        stay(&self.topology.nodes, receiver, index)
+    }
+
+    /// A multicast session's sender.
+    fn add_sender(&mut self, sender: impl Endpoint + 'static) -> EndpointId {
+        let node = NodeId(self.session.sender);
+        let id = self.add_endpoint(node, sender);
+        self.staff.push((id, node));
+        id
     }
 
     fn add_webrc(&mut self) -> Result<Vec<Member>, Fault> {
@@ -156,8 +203,8 @@ impl Builder<'_> {
             self.draw(self.table.start, "sender"),
         );
         match self.table.stop {
-            Some(stop) => self.add_endpoint(source, Until::new(sender, stop.time(), |_| {})),
-            None => self.add_endpoint(source, sender),
+            Some(stop) => self.add_sender(Until::new(sender, stop.time(), |_| {})),
+            None => self.add_sender(sender),
         };
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
@@ -261,58 +308,4 @@ struct Pair {
     start: Time,
     stop: Option<Time>,
     seed: u64,
-}
-
-/// One change of `[[at]]`, once.
-struct Planned<'a> {
-    time: Time,
-    links: &'a [u32],
-    cut: Option<bool>,
-    set: &'a LinkProperties,
-}
-
-/// Writes out the changes of `[[at]]` in the order of their times, each building on those before it.
-fn schedule(cell: &Cell, topology: &Topology, network: &mut Network) -> Result<(), Fault> {
-    let mut links = Vec::new();
-    for change in &cell.schema.at {
-        let named = topology.both_directions(&change.link);
-        links.push(named.map_err(|problem| Fault::at(&["link"], problem))?);
-    }
-    let mut planned = Vec::new();
-    for (change, links) in cell.schema.at.iter().zip(&links) {
-        let end = change.until.unwrap_or(cell.schema.run.duration).time();
-        let mut time = change.time.time();
-        while time <= end {
-            planned.push(Planned {
-                time,
-                links,
-                cut: change.cut,
-                set: &change.set,
-            });
-            match change.every {
-                Some(every) => time += every.duration(),
-                None => break,
-            }
-        }
-    }
-    planned.sort_by_key(|change| change.time);
-    let mut configs: Vec<_> = topology
-        .links
-        .iter()
-        .map(|link| Arc::clone(&link.config))
-        .collect();
-    for change in planned {
-        for &link in change.links {
-            if let Some(cut) = change.cut {
-                network.at(change.time, Change::Cut(LinkId(link), cut));
-            }
-            if *change.set != LinkProperties::default() {
-                let config = &mut configs[link as usize];
-                change.set.apply(Arc::make_mut(config));
-                let changed = Change::Configure(LinkId(link), Arc::clone(config));
-                network.at(change.time, changed);
-            }
-        }
-    }
-    Ok(())
 }

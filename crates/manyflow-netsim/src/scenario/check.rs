@@ -97,6 +97,10 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
             let message = "this is after the end of the run".to_owned();
             return Err(fault("time", Problem::Value(message)));
         }
+        if change.then.is_some() && change.every.is_none() {
+            let message = "`then` takes an `every`: the two take turns".to_owned();
+            return Err(fault("then", Problem::Value(message)));
+        }
         let end = change.until.unwrap_or(schema.run.duration);
         let often = change.every.map(|every| (end.0 - change.time.0) / every.0);
         if often.is_some_and(|often| often.is_nan() || often > f64::from(REPETITIONS_MAX)) {
@@ -117,7 +121,10 @@ impl Names<'_> {
     fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
         let found = match what.subject() {
             Subject::Link => self.topology.links_named(of).map(|_| ()),
-            Subject::Endpoint => self.sessions.receivers_named(of, self.topology).map(|_| ()),
+            Subject::Sender => self.sessions.named(of).map(|_| ()),
+            Subject::Endpoint | Subject::Audience => {
+                self.sessions.receivers_named(of, self.topology).map(|_| ())
+            }
         };
         found.map_err(|problem| Fault::at(&["of"], problem))
     }
@@ -243,7 +250,9 @@ fn expectation(
     environment: &Environment,
 ) -> Result<(), Fault> {
     only(&expect.only, axes)?;
-    let wanted = dimension(&expect.value, environment, "value")?;
+    let wanted = expect
+        .across
+        .dimension(dimension(&expect.value, environment, "value")?);
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
     }

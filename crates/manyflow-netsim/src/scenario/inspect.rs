@@ -9,7 +9,6 @@ use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, Problem};
 use super::observe::Recorder;
-use super::protocols::Protocol;
 use super::sessions::Session;
 use super::topology::Topology;
 use crate::capture::{Addresses, Capture, Connection};
@@ -161,7 +160,8 @@ fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
     let multicast = multicast_sessions(cell, world);
     let sources: Vec<_> = multicast.map(|session| NodeId(session.sender)).collect();
     let nodes = world.topology.nodes.len();
-    Addresses::new(nodes, &connections, &sources).map_err(Fault::value)
+    let staff: Vec<_> = world.staff.iter().flatten().copied().collect();
+    Addresses::new(nodes, &connections, &staff, &sources).map_err(Fault::value)
 }
 
 fn names(cell: &Cell, world: &World) -> Names {
@@ -179,6 +179,12 @@ fn names(cell: &Cell, world: &World) -> Names {
             }
         }
     }
+    for (session, staff) in world.sessions.0.iter().zip(&world.staff) {
+        for (id, node) in staff {
+            let node = world.topology.nodes.get(node.0);
+            endpoints[id.0 as usize] = (node.to_owned(), session.name.clone());
+        }
+    }
     let links = 0..world.topology.links.len() as u32;
     Names {
         endpoints,
@@ -193,5 +199,5 @@ fn names(cell: &Cell, world: &World) -> Names {
 fn multicast_sessions<'w>(cell: &'w Cell, world: &'w World) -> impl Iterator<Item = &'w Session> {
     let protocol = |session: &Session| cell.schema.sessions[session.table].protocol;
     let sessions = world.sessions.0.iter();
-    sessions.filter(move |session| protocol(session) == Protocol::Webrc)
+    sessions.filter(move |session| protocol(session).is_multicast())
 }

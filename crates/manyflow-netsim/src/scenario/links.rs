@@ -1,6 +1,6 @@
 //! `[[links]]`: which nodes are joined, and what the links are like.
 
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, RedConfig};
+use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use serde::Deserialize;
 
 use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
@@ -114,6 +114,34 @@ pub struct RedTable {
     pub ecn: Option<bool>,
     /// A typical packet's size.
     pub packet_size: Option<Bits>,
+    /// Which packets are marked.
+    #[serde(default)]
+    pub marking: MarkingName,
+    /// What happens to packets that know ECN while the average is above the maximum.
+    #[serde(default)]
+    pub above_maximum: AboveMaximum,
+}
+
+/// Which of the packets that know ECN are marked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarkingName {
+    /// All.
+    #[default]
+    All,
+    /// Of a layered session those of its top subscribed group.
+    TopGroup,
+}
+
+/// What happens to packets that know ECN while the average is above the maximum.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AboveMaximum {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They are marked.
+    Mark,
 }
 
 impl TryFrom<Quantity> for QueueSize {
@@ -156,6 +184,14 @@ impl RedTable {
             mean_packet_bytes: self
                 .packet_size
                 .map_or(default.mean_packet_bytes, |size| size.bytes() as u32),
+            marking: match self.marking {
+                MarkingName::All => Marking::All,
+                MarkingName::TopGroup => Marking::TopGroup,
+            },
+            overload: match self.above_maximum {
+                AboveMaximum::Drop => Overload::Drop,
+                AboveMaximum::Mark => Overload::Mark,
+            },
         }
     }
 }

@@ -11,12 +11,14 @@
 //! | `expression/`, `quantity.rs` | formulas over quantities with units |
 //! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
 //! | `topology.rs`, `sessions.rs` | generators: nodes, links and receivers written out |
-//! | `build.rs`, `devices.rs` | a cell made into a network |
-//! | `observe.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
+//! | `build.rs`, `build/layered.rs`, `devices.rs` | a cell made into a network |
+//! | `schedule.rs` | what changes in the course of a run |
+//! | `observe.rs`, `audience.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
 //! | `inspect.rs` | captures and traces of one run |
 //! | `run.rs` | all runs, on several threads |
 //! | `check.rs` | what can only be checked on the whole: names, paths, units |
 
+mod audience;
 mod build;
 mod cells;
 mod check;
@@ -33,6 +35,7 @@ pub mod protocols;
 mod quantity;
 mod run;
 mod scalars;
+mod schedule;
 pub mod schema;
 mod sessions;
 mod topology;

@@ -49,19 +49,30 @@ pub enum Observable {
     Queue,
     /// What a link delivers on each multicast channel.
     ChannelRate,
+    /// The rate at which a sender sends each group and all below it.
+    GroupRate,
+    /// What receivers receive over the lowest rate of a link on the path to each, in the mean over those that are there: E(t) of
+    /// section IV-A of SIM's paper.
+    Efficiency,
+    /// How often a receiver changes its groups in an interval, in the mean over those that are there: I(t) of section IV-A.
+    Instability,
 }
 
-/// Whether an observable belongs to a receiver or to a link.
+/// What an observable belongs to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A session's endpoints.
     Endpoint,
+    /// A session's receivers, all together.
+    Audience,
+    /// A session's sender.
+    Sender,
     /// A link.
     Link,
 }
 
 impl Observable {
-    /// Whether it belongs to a receiver or to a link.
+    /// What it belongs to.
     pub fn subject(self) -> Subject {
         match self {
             Observable::LinkRate
@@ -72,6 +83,8 @@ impl Observable {
             | Observable::Marks
             | Observable::Queue
             | Observable::ChannelRate => Subject::Link,
+            Observable::GroupRate => Subject::Sender,
+            Observable::Efficiency | Observable::Instability => Subject::Audience,
             _ => Subject::Endpoint,
         }
     }
@@ -83,7 +96,8 @@ impl Observable {
             | Observable::TargetRate
             | Observable::ReportedRate
             | Observable::LinkRate
-            | Observable::ChannelRate => Dimension::RATE,
+            | Observable::ChannelRate
+            | Observable::GroupRate => Dimension::RATE,
             Observable::Rtt | Observable::RttSample => Dimension::TIME,
             Observable::ReceivedPackets
             | Observable::DeliveredPackets
@@ -122,6 +136,7 @@ impl Observable {
                 | Observable::LossProbability
                 | Observable::Cwnd
                 | Observable::Channels
+                | Observable::GroupRate
         )
     }
 
@@ -154,6 +169,9 @@ impl Observable {
             Observable::Marks => "packets marked",
             Observable::Queue => "queue",
             Observable::ChannelRate => "rate",
+            Observable::GroupRate => "rate of a group and those below it",
+            Observable::Efficiency => "efficiency",
+            Observable::Instability => "changes of groups",
         }
     }
 }

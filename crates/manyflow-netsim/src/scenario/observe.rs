@@ -7,6 +7,7 @@ use manyflow_core::link::Counters;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
 
+use super::audience::Audience;
 use super::build::World;
 use super::cells::Cell;
 use super::error::Fault;
@@ -34,6 +35,10 @@ enum Place {
     /// Session and receiver.
     Receiver(u32, u32),
     Link(u32),
+    /// The sender of a session.
+    Sender(u32),
+    /// The receivers of an audience.
+    Audience(u32),
 }
 
 /// The length of an observable's intervals; values at the times of events have none.
@@ -53,6 +58,9 @@ pub(crate) struct Recorder {
     /// For each endpoint the probes that its events concern.
     by_endpoint: Vec<Vec<u32>>,
     by_link: BTreeMap<LinkId, Vec<u32>>,
+    audiences: Vec<Audience>,
+    /// For each endpoint the audiences that it is in, and the number of its receiver there.
+    by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
 }
 
 /// One series while it grows. There may be one for each of a million receivers.
@@ -67,7 +75,7 @@ struct Probe {
     count: f64,
     /// The count at the end of the last interval.
     last: f64,
-    /// Bits of each multicast channel: in the present interval, and in each interval that is over.
+    /// Of each multicast channel the bits in the present interval, and times and values.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
 }
 
@@ -101,7 +109,10 @@ impl Recorder {
         if self.watched.contains_key(&key) {
             return Ok(());
         }
-        let places = places(world, what, of)?;
+        let places = match what.subject() {
+            Subject::Audience => vec![self.add_audience(world, of)?],
+            _ => places(world, what, of)?,
+        };
         let first = self.probes.len();
         self.watched.insert(key, first..first + places.len());
         self.probes.reserve_exact(places.len());
@@ -121,18 +132,39 @@ impl Recorder {
         Ok(())
     }
 
+    /// Each observable has an audience of its own, which counts from interval to interval.
+    fn add_audience(&mut self, world: &mut World, of: &str) -> Result<Place, Fault> {
+        let receivers = places(world, Observable::ReceivedRate, of)?;
+        let receivers = receivers.into_iter().filter_map(|place| match place {
+            Place::Receiver(session, receiver) => Some((session, receiver)),
+            _ => None,
+        });
+        let audience = Audience::new(of, &receivers.collect::<Vec<_>>(), world);
+        let number = self.audiences.len() as u32;
+        for (listener, endpoints) in audience.endpoints(world).into_iter().enumerate() {
+            for endpoint in endpoints {
+                let entry = self.by_listener.entry(endpoint).or_default();
+                entry.push((number, listener as u32));
+            }
+        }
+        self.audiences.push(audience);
+        Ok(Place::Audience(number))
+    }
+
     /// Leads events and packets to the probe that is going to be the next.
     fn attach(&mut self, world: &mut World, what: Observable, subject: Place) {
         let number = self.probes.len() as u32;
         match subject {
             Place::Receiver(session, receiver) if what.is_told() => {
                 for endpoint in world.member(session, receiver).all() {
-                    let index = endpoint.0 as usize;
-                    if self.by_endpoint.len() <= index {
-                        self.by_endpoint.resize_with(index + 1, Vec::new);
-                    }
-                    self.by_endpoint[index].push(number);
+                    self.hear(endpoint, number);
                 }
+            }
+            Place::Sender(session) => {
+                let sender = world.staff[session as usize].first();
+                sender
+                    .into_iter()
+                    .for_each(|(id, _)| self.hear(*id, number));
             }
             Place::Link(link) if what == Observable::ChannelRate => {
                 world.network.tap(LinkId(link));
@@ -142,7 +174,16 @@ impl Recorder {
         }
     }
 
-    /// Runs the network to its end and records.
+    /// Leads an endpoint's events to a probe.
+    fn hear(&mut self, endpoint: EndpointId, probe: u32) {
+        let index = endpoint.0 as usize;
+        if self.by_endpoint.len() <= index {
+            self.by_endpoint.resize_with(index + 1, Vec::new);
+        }
+        self.by_endpoint[index].push(probe);
+    }
+
+    /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
     pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
@@ -153,25 +194,37 @@ impl Recorder {
         let next = |bin: u64, now: Time| Time::from_nanos((now.as_nanos() / bin + 1) * bin);
         let mut now = Time::ZERO;
         while now < end {
-            now = bins
-                .keys()
-                .map(|&bin| next(bin, now))
-                .min()
-                .unwrap_or(end)
-                .min(end);
+            let ends = bins.keys().map(|&bin| next(bin, now));
+            let until = ends.chain(world.schedule.next_time()).min();
+            let until = until.unwrap_or(end).min(end);
+            world.schedule.announce(&mut world.network, until);
+            for audience in &mut self.audiences {
+                audience.advance(&world.network, now, until);
+            }
+            now = until;
             let mut watchers = Watchers {
                 recorder: self,
                 inspector,
             };
             world.network.run_until(now, &mut watchers);
-            for (bin, probes) in &bins {
-                if now.as_nanos().is_multiple_of(*bin) {
-                    probes
-                        .iter()
-                        .for_each(|&index| self.probes[index].sample(world, now));
-                }
+            let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
+            for &probe in over.flat_map(|(_, probes)| probes) {
+                self.end_interval(probe, world, now);
             }
         }
+    }
+
+    fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
+        let probe = &mut self.probes[probe];
+        let Place::Audience(number) = probe.subject else {
+            probe.sample(world, now);
+            return;
+        };
+        let audience = &mut self.audiences[number as usize];
+        probe.values.push(match probe.what {
+            Observable::Efficiency => audience.efficiency(world),
+            _ => audience.instability(),
+        });
     }
 
     /// The series of an observable, of one `of`; each is made when it is asked for.
@@ -186,8 +239,27 @@ impl Recorder {
         let probes = self.watched.get(&key).cloned().unwrap_or_default();
         self.probes[probes]
             .iter()
-            .flat_map(|probe| probe.series(world))
+            .flat_map(|probe| probe.series(self.name(world, probe.subject)))
     }
+
+    /// The session and the receiver's node, or the link, or what stands in the scenario.
+    fn name(&self, world: &World, place: Place) -> String {
+        match place {
+            Place::Link(link) => world.topology.link_name(link),
+            Place::Sender(session) => world.sessions.0[session as usize].name.clone(),
+            Place::Audience(number) => self.audiences[number as usize].of.clone(),
+            Place::Receiver(session, receiver) => {
+                let session = &world.sessions.0[session as usize];
+                let node = session.receivers[receiver as usize].node;
+                format!("{}/{}", session.name, world.topology.nodes.get(node))
+            }
+        }
+    }
+}
+
+/// Whether an interval of this length ends now.
+fn is_end(bin_ns: u64, now: Time) -> bool {
+    now > Time::ZERO && now.as_nanos().is_multiple_of(bin_ns)
 }
 
 /// What a name stands for.
@@ -197,23 +269,13 @@ fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault
         let links = world.topology.links_named(of).map_err(refuse)?;
         return Ok(links.into_iter().map(Place::Link).collect());
     }
+    if what.subject() == Subject::Sender {
+        let session = world.sessions.named(of).map_err(refuse)?;
+        return Ok(vec![Place::Sender(session as u32)]);
+    }
     let receivers = world.sessions.receivers_named(of, &world.topology);
     let place = |(session, receiver)| Place::Receiver(session as u32, receiver as u32);
     Ok(receivers.map_err(refuse)?.into_iter().map(place).collect())
-}
-
-impl Place {
-    /// The session and the receiver's node, or the link.
-    fn name(self, world: &World) -> String {
-        match self {
-            Place::Link(link) => world.topology.link_name(link),
-            Place::Receiver(session, receiver) => {
-                let session = &world.sessions.0[session as usize];
-                let node = session.receivers[receiver as usize].node;
-                format!("{}/{}", session.name, world.topology.nodes.get(node))
-            }
-        }
-    }
 }
 
 impl Probe {
@@ -242,6 +304,7 @@ impl Probe {
     fn total(&self, world: &mut World) -> f64 {
         let link = match self.subject {
             Place::Link(link) => LinkId(link),
+            Place::Sender(_) | Place::Audience(_) => return self.count,
             Place::Receiver(session, receiver) => {
                 let ends = world.member(session, receiver).receiving();
                 let received = ends.map(|id| world.network.received(id));
@@ -271,7 +334,7 @@ impl Probe {
     fn capacity(&self, network: &Network) -> f64 {
         let rate = match self.subject {
             Place::Link(link) => network.link_config(LinkId(link)).rate,
-            Place::Receiver(..) => None,
+            _ => None,
         };
         rate.map_or(f64::NAN, |rate| rate.bits_per_s() as f64)
     }
@@ -293,6 +356,11 @@ impl Probe {
             (Observable::Cwnd, Event::CongestionWindow { packets }) => *packets,
             (Observable::Channels, Event::Joined(_)) => self.counted(1.0),
             (Observable::Channels, Event::Left(_) | Event::JoinTimedOut(_)) => self.counted(-1.0),
+            (Observable::GroupRate, Event::GroupRate { group, rate }) => {
+                let (_, points) = self.channels.entry(u16::from(*group)).or_default();
+                points.push((now.as_secs_f64(), rate.bits_per_s() as f64));
+                return;
+            }
             (Observable::Joins, Event::Joined(_))
             | (Observable::LossEvents, Event::LossEvent)
             | (Observable::Timeouts, Event::RetransmissionTimeout) => {
@@ -317,20 +385,25 @@ impl Probe {
             return self.times.iter().copied().zip(values).collect();
         }
         let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
-        ends.zip(values).collect()
+        let points = ends.zip(values);
+        match self.what.subject() {
+            // Where nobody is there, nothing is observed.
+            Subject::Audience => points.filter(|(_, value)| !value.is_nan()).collect(),
+            _ => points.collect(),
+        }
     }
 
-    fn series(&self, world: &World) -> Vec<Series> {
+    fn series(&self, of: String) -> Vec<Series> {
         let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
         let series = |channel, points| Series {
             what: self.what,
-            of: self.subject.name(world),
+            of: of.clone(),
             channel,
             bin_s,
             points,
         };
         match self.what {
-            Observable::ChannelRate => self
+            Observable::ChannelRate | Observable::GroupRate => self
                 .channels
                 .iter()
                 .map(|(&channel, (_, points))| series(Some(channel), points.clone()))
@@ -345,6 +418,9 @@ impl Observer for Recorder {
         let concerned = self.by_endpoint.get(endpoint.0 as usize);
         for &probe in concerned.into_iter().flatten() {
             self.probes[probe as usize].on_event(now, event);
+        }
+        for &(audience, listener) in self.by_listener.get(&endpoint).into_iter().flatten() {
+            self.audiences[audience as usize].on_event(now, listener as usize, event);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The protocols' parameters, with the papers' values as defaults.
 
+mod layered;
+
 use std::sync::Arc;
 
 use manyflow_core::cbr::{Pattern, Periods, Source, SourceConfig};
@@ -12,6 +14,7 @@ use serde::Deserialize;
 
 use super::error::Fault;
 use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
+pub use layered::{RlmTable, SimTable};
 
 /// Which protocol a session speaks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -23,6 +26,20 @@ pub enum Protocol {
     Tcp,
     /// A constant bit rate to each receiver, without congestion control.
     Cbr,
+    /// Layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
+    Sim,
+    /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
+    Rlm,
+}
+
+impl Protocol {
+    /// Whether its packets go to channels that receivers join.
+    pub(crate) fn is_multicast(self) -> bool {
+        match self {
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => true,
+            Protocol::Tcp | Protocol::Cbr => false,
+        }
+    }
 }
 
 /// `sessions.webrc`: RFC 3738's names stand in `docs/scenarios.md`.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::expression::Expression;
-use super::links::LinkTable;
+use super::links::{LinkProperties, LinkTable};
 use super::observables::{Combination, Observable, Statistic};
-use super::protocols::{CbrTable, Protocol, TcpTable, WebrcTable};
+use super::protocols::{CbrTable, Protocol, RlmTable, SimTable, TcpTable, WebrcTable};
 use super::quantity::{Count, Number, Probability, Seconds};
 
 /// A scenario, with the values of one cell of its sweep.
@@ -175,6 +175,11 @@ pub struct SessionTable {
     pub tcp: TcpTable,
     /// The parameters of a source of constant bit rate.
     pub cbr: Option<CbrTable>,
+    /// SIM's parameters.
+    #[serde(default)]
+    pub sim: SimTable,
+    /// RLM's parameters.
+    pub rlm: Option<RlmTable>,
 }
 
 /// A receiver: a node's name, or a table.
@@ -224,7 +229,20 @@ pub struct ChangeTable {
     pub cut: Option<bool>,
     /// What becomes different; the rest stays as it was.
     #[serde(default)]
-    pub set: super::links::LinkProperties,
+    pub set: LinkProperties,
+    /// Every second time this instead.
+    pub then: Option<TurnTable>,
+}
+
+/// `then` of `[[at]]`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TurnTable {
+    /// Cuts the link, or restores it.
+    pub cut: Option<bool>,
+    /// What becomes different; the rest stays as it was.
+    #[serde(default)]
+    pub set: LinkProperties,
 }
 
 /// `[[measure]]`
@@ -424,4 +442,6 @@ pub enum Across {
     Max,
     /// The smallest step from one cell to the next: above 0 where they grow.
     SmallestStep,
+    /// The largest over the smallest: 1 where all are the same.
+    Ratio,
 }

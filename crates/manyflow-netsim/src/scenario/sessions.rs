@@ -22,6 +22,8 @@ pub(crate) struct Session {
     key: String,
     pub(crate) sender: u32,
     pub(crate) receivers: Vec<Receiver>,
+    /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
+    pub(crate) aggregators: Option<Vec<u32>>,
 }
 
 /// A receiver of a session.
@@ -70,6 +72,13 @@ impl Sessions {
         receivers.sum()
     }
 
+    /// A session's number.
+    pub(crate) fn named(&self, name: &str) -> Result<usize, Problem> {
+        let known = self.0.iter().map(|session| session.name.as_str());
+        let found = self.0.iter().position(|session| session.name == name);
+        found.ok_or_else(|| Problem::unknown("session", name, known))
+    }
+
     /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
     pub(crate) fn receivers_named(
         &self,
@@ -80,9 +89,7 @@ impl Sessions {
             Some((session, node)) => (session, Some(node)),
             None => (name, None),
         };
-        let known = self.0.iter().map(|session| session.name.as_str());
-        let found = self.0.iter().position(|s| s.name == session);
-        let index = found.ok_or_else(|| Problem::unknown("session", session, known))?;
+        let index = self.named(session)?;
         let nodes = node.map(|node| topology.nodes_named(node)).transpose()?;
         let wanted = |node: &u32| nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
         let receivers = self.0[index].receivers.iter().enumerate();
@@ -98,11 +105,11 @@ impl Sessions {
 }
 
 impl Session {
-    /// How many endpoints it takes.
+    /// How many endpoints it takes, SIM's aggregators not counted.
     pub(crate) fn endpoints(&self, protocol: Protocol) -> usize {
         let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
         match protocol {
-            Protocol::Webrc => 1 + stays.sum::<usize>(),
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => 1 + stays.sum::<usize>(),
             Protocol::Tcp | Protocol::Cbr => 2 * stays.sum::<usize>(),
         }
     }
@@ -120,6 +127,7 @@ impl Session {
             key: table.name.clone(),
             sender: 0,
             receivers: Vec::new(),
+            aggregators: None,
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
         let sender = sender.map_err(|problem| session.fault("sender", problem))?;
@@ -141,6 +149,10 @@ impl Session {
             });
             session.receivers.extend(receivers);
         }
+        session.aggregators = table
+            .sim
+            .aggregators(topology)
+            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
         Ok(session)
     }
 }
@@ -208,6 +220,11 @@ fn protocol(table: &SessionTable) -> Result<(), Fault> {
             let webrc = table.webrc.as_ref().ok_or_else(|| missing("webrc"))?;
             webrc.check().map_err(|fault| fault.within("webrc"))
         }
+        Protocol::Sim => table.sim.check().map_err(|fault| fault.within("sim")),
+        Protocol::Rlm => match &table.rlm {
+            Some(rlm) => rlm.check().map_err(|fault| fault.within("rlm")),
+            None => Err(missing("rlm")),
+        },
         Protocol::Tcp => table.tcp.check().map_err(|fault| fault.within("tcp")),
         Protocol::Cbr => match &table.cbr {
             Some(cbr) => cbr.check().map_err(|fault| fault.within("cbr")),

@@ -258,6 +258,46 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:28: `at.0.every`: this makes more than 100000 changes",
     ),
     (
+        "set.rate = \"500 kbit/s\"",
+        "then.set.rate = \"500 kbit/s\"",
+        "two.toml:29: `at.0.then`: `then` takes an `every`: the two take turns",
+    ),
+    (
+        "set.rate = \"500 kbit/s\"",
+        "every = \"1 s\"\nthen.rate = \"500 kbit/s\"",
+        "two.toml:30: `at.0.then.rate`: there is no key `rate`",
+    ),
+    (
+        "queue = \"10 packets\"",
+        "red = { marking = \"top\" }",
+        "two.toml:16: `links.bottleneck.red.marking`: there is no choice `top`; known are `all`, `top-group`",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"sim\"\nsim.groups = 33",
+        "two.toml:23: `sessions.webrc.sim`: the groups must be 1 to 32",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"sim\"\nsim.aggregators = [\"r\", \"q\"]",
+        "two.toml:23: `sessions.webrc.sim.aggregators`: there is no node `q`",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"rlm\"",
+        "two.toml:20: `sessions.webrc`: the table `rlm` is missing: its parameters",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"rlm\"\nrlm.rates = []",
+        "two.toml:23: `sessions.webrc.rlm`: ",
+    ),
+    (
+        "what = \"received-rate\"\nof = \"webrc\"",
+        "what = \"group-rate\"\nof = \"webrc/R\"",
+        "two.toml:36: `measure.rate.of`: there is no session `webrc/R`",
+    ),
+    (
         "seeds = 2",
         "seeds = 0",
         "two.toml:4: `run.seeds`: no seeds, no runs: take at least 1",

@@ -10,13 +10,14 @@ use super::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All that a trace can tell; the manual lists them.
-pub(super) const EVENTS: [&str; 19] = [
+pub(super) const EVENTS: [&str; 20] = [
     "change",
     "cut",
     "drop",
     "end",
     "finished",
     "graft",
+    "group-rate",
     "join",
     "join-timeout",
     "leave",
