@@ -181,6 +181,33 @@ fn expectations_are_met_or_missed_or_have_no_value() {
 }
 
 #[test]
+fn the_ratio_across_cells_is_a_bare_number() {
+    let expecting = |bound: &str| {
+        let text = format!(
+            "{SMALL}\n[[expect]]\nwhat = \"alike\"\nvalue = \"mean(rate)\"\nacross = \"ratio\"\n\
+             at-most = {bound}\nsource = \"a test\"\n"
+        );
+        Scenario::parse("small.toml", &text, false)
+    };
+    let scenario = expecting("100").unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let means = results.cells().iter().map(|cell| {
+        let samples = &cell.environment["rate"].values;
+        samples.iter().sum::<f64>() / samples.len() as f64
+    });
+    let means: Vec<f64> = means.collect();
+    let expected = means.iter().copied().fold(0.0, f64::max)
+        / means.iter().copied().fold(f64::INFINITY, f64::min);
+    let found = results.expectations().last().unwrap().value.unwrap();
+    assert!(expected > 1.0 && (found.value / expected - 1.0).abs() < 1e-9);
+    assert_eq!(found.dimension, crate::scenario::Dimension::NUMBER);
+    let error = expecting("\"1 Mbit/s\"").unwrap_err().to_string();
+    assert!(error.contains("where a bare number is expected"), "{error}");
+}
+
+#[test]
 fn a_run_that_fails_fails_alone_and_says_how_to_see_it_again() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();

@@ -207,22 +207,24 @@ impl Recorder {
                 inspector,
             };
             world.network.run_until(now, &mut watchers);
-            for (_, probes) in bins.iter().filter(|(bin, _)| is_end(**bin, now)) {
-                for &index in probes {
-                    let probe = &mut self.probes[index];
-                    match probe.subject {
-                        Place::Audience(number) => {
-                            let audience = &mut self.audiences[number as usize];
-                            probe.values.push(match probe.what {
-                                Observable::Efficiency => audience.efficiency(world),
-                                _ => audience.instability(),
-                            });
-                        }
-                        _ => probe.sample(world, now),
-                    }
-                }
+            let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
+            for &probe in over.flat_map(|(_, probes)| probes) {
+                self.end_interval(probe, world, now);
             }
         }
+    }
+
+    fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
+        let probe = &mut self.probes[probe];
+        let Place::Audience(number) = probe.subject else {
+            probe.sample(world, now);
+            return;
+        };
+        let audience = &mut self.audiences[number as usize];
+        probe.values.push(match probe.what {
+            Observable::Efficiency => audience.efficiency(world),
+            _ => audience.instability(),
+        });
     }
 
     /// The series of an observable, of one `of`; each is made when it is asked for.
