@@ -222,7 +222,10 @@ fn dimension(
 fn unit_fault(key: &str, given: Dimension, wanted: Dimension) -> Fault {
     let (given, wanted) = (given.described(), wanted.described());
     let message = format!("this is {given}, where a quantity {wanted} is expected");
-    Fault::at(&[key], Problem::Value(message.replace("quantity a", "")))
+    Fault::at(
+        &[key],
+        Problem::Value(message.replace("a quantity a ", "a ")),
+    )
 }
 
 /// Whether the axes of `only` and these values of them exist.
