@@ -202,6 +202,24 @@ pub struct ReceiverTable {
     /// It joins all channels at once and keeps them, without rate control: to see what a sender sends.
     #[serde(default)]
     pub whole_session: bool,
+    /// A receiver of SIM that lies.
+    pub lie: Option<Lie>,
+}
+
+/// What a receiver of SIM says in place of the truth.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lie {
+    /// The truth.
+    Honest,
+    /// That it is congested, in each round.
+    AlwaysCongested,
+    /// That it is never congested; it drops no group for it either.
+    NeverCongested,
+    /// That it receives ten times what it does.
+    TenfoldRate,
+    /// That it receives a tenth of what it does.
+    TenthOfRate,
 }
 
 /// A time that may be drawn for each run.

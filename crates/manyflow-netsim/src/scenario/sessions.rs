@@ -6,6 +6,9 @@ use super::check::REPETITIONS_MAX;
 use super::error::{Fault, Problem};
 use super::protocols::Protocol;
 use super::quantity::Seconds;
+use manyflow_core::Time;
+
+use super::schema::Lie;
 use super::schema::{ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;
 
@@ -24,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) receivers: Vec<Receiver>,
     /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
     pub(crate) aggregators: Option<Vec<u32>>,
+    /// An aggregator that crashes: its node, when, and when it starts anew.
+    pub(crate) outage: Option<(u32, Time, Time)>,
 }
 
 /// A receiver of a session.
@@ -33,6 +38,7 @@ pub(crate) struct Receiver {
     /// The same for all receivers of an entry.
     pub(crate) stays: Arc<[Stay]>,
     pub(crate) whole_session: bool,
+    pub(crate) lie: Option<Lie>,
 }
 
 /// A time for which a receiver is there.
@@ -128,6 +134,7 @@ impl Session {
             sender: 0,
             receivers: Vec::new(),
             aggregators: None,
+            outage: None,
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
         let sender = sender.map_err(|problem| session.fault("sender", problem))?;
@@ -146,12 +153,17 @@ impl Session {
                 node,
                 stays: stays.clone(),
                 whole_session: entry.0.whole_session,
+                lie: entry.0.lie,
             });
             session.receivers.extend(receivers);
         }
         session.aggregators = table
             .sim
             .aggregators(topology)
+            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        session.outage = table
+            .sim
+            .outage(topology)
             .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
         Ok(session)
     }

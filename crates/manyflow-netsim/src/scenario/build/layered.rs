@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use manyflow_core::layered::sim::Conduct;
 use manyflow_core::layered::{rlm, sim};
 use manyflow_core::{EndpointId, Time};
 
@@ -10,6 +11,7 @@ use crate::NodeId;
 use crate::scenario::devices::Listener;
 use crate::scenario::error::Fault;
 use crate::scenario::quantity::Seconds;
+use crate::scenario::schema::Lie;
 
 /// A stay of a receiver: its node, its name, and from when to when.
 struct Guest {
@@ -17,6 +19,7 @@ struct Guest {
     name: String,
     start: Time,
     stop: Option<Time>,
+    lie: Option<Lie>,
 }
 
 impl Builder<'_> {
@@ -31,7 +34,10 @@ impl Builder<'_> {
             let id = builder.network.next_endpoint().0;
             let own = builder.way_up(guest.node).into_iter();
             let parent = nearest(own, &aggregators).unwrap_or(sender);
-            let config = builder.table.sim.receiver();
+            let config = sim::ReceiverConfig {
+                conduct: guest.lie.map_or(Conduct::Honest, conduct),
+                ..builder.table.sim.receiver()
+            };
             let (start, stop) = (guest.start, guest.stop);
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
             builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
@@ -78,6 +84,7 @@ impl Builder<'_> {
                     node: NodeId(receiver.node),
                     start: self.draw(stay.start, &name),
                     stop: stay.stop.map(Seconds::time),
+                    lie: receiver.lie,
                     name,
                 };
                 if receiver.whole_session {
@@ -108,6 +115,12 @@ impl Builder<'_> {
             let parent = nearest(way[1..].iter().copied(), &aggregators).unwrap_or(sender);
             let id = self.network.next_endpoint();
             let aggregator = sim::Aggregator::new(session, id.0, parent);
+            let aggregator = match self.session.outage {
+                Some((node, from, until)) if NodeId(node) == way[0] => {
+                    aggregator.with_outage(from, until)
+                }
+                _ => aggregator,
+            };
             self.add_endpoint(way[0], aggregator);
             self.staff.push((id, way[0]));
             aggregators.insert(way[0], id);
@@ -115,14 +128,13 @@ impl Builder<'_> {
         aggregators
     }
 
-    /// The nodes between the sender and the receivers.
+    /// The sender's node, and those between it and the receivers.
     fn inner_nodes(&mut self) -> BTreeSet<NodeId> {
         let mut inner = BTreeSet::new();
         for receiver in &self.session.receivers {
             let way = self.way_up(NodeId(receiver.node));
             inner.extend(way.into_iter().skip(1));
         }
-        inner.remove(&NodeId(self.session.sender));
         inner
     }
 
@@ -133,6 +145,16 @@ impl Builder<'_> {
         std::iter::once(node)
             .chain(branch.into_iter().map(from))
             .collect()
+    }
+}
+
+fn conduct(lie: Lie) -> Conduct {
+    match lie {
+        Lie::Honest => Conduct::Honest,
+        Lie::AlwaysCongested => Conduct::AlwaysCongested,
+        Lie::NeverCongested => Conduct::NeverCongested,
+        Lie::TenfoldRate => Conduct::RateTimes(10.0),
+        Lie::TenthOfRate => Conduct::RateTimes(0.1),
     }
 }
 

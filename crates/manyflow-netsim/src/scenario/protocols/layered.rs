@@ -38,6 +38,20 @@ pub struct SimTable {
     pub rate_weight: Option<Number>,
     /// Nodes that aggregate feedback, or `all`.
     pub aggregators: Option<OneOrMany>,
+    /// An aggregator that crashes.
+    pub outage: Option<OutageTable>,
+}
+
+/// `sessions.sim.outage`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OutageTable {
+    /// The node of the aggregator.
+    pub node: String,
+    /// When it crashes.
+    pub from: Seconds,
+    /// When it starts anew.
+    pub to: Seconds,
 }
 
 /// `sessions.rlm`
@@ -136,6 +150,18 @@ impl SimTable {
             nodes.extend(named.map_err(|problem| Fault::at(&["aggregators"], problem))?);
         }
         Ok(Some(nodes))
+    }
+}
+
+impl SimTable {
+    /// The aggregator that crashes: its node, when, and when it starts anew.
+    pub(crate) fn outage(&self, topology: &Topology) -> Result<Option<(u32, Time, Time)>, Fault> {
+        let Some(table) = &self.outage else {
+            return Ok(None);
+        };
+        let nodes = topology.nodes_named(&table.node);
+        let nodes = nodes.map_err(|problem| Fault::at(&["outage", "node"], problem))?;
+        Ok(Some((nodes.start, table.from.time(), table.to.time())))
     }
 }
 
