@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::error::Fault;
 use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
-pub use layered::{RlmTable, SimTable};
+pub use layered::{OutageTable, RlmTable, SimTable};
 
 /// Which protocol a session speaks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]

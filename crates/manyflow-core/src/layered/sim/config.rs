@@ -20,6 +20,9 @@ pub struct SenderConfig {
     pub maximum_rate: Rate,
     /// The additive increase, in packets per round-trip time for each round-trip time.
     pub increase: f64,
+    /// What a group's rate is multiplied by each round until it is congested for the first time, at least 1; with 1 it only ever
+    /// increases by addition, as in the paper.
+    pub start_factor: f64,
     /// The multiplicative decrease: what is left of a rate, between 0 and 1.
     pub decrease: f64,
     /// The session's longest round-trip time until feedback has told it.
@@ -37,6 +40,7 @@ impl Default for SenderConfig {
             minimum_rate: Rate::from_bits_per_s(32_000),
             maximum_rate: Rate::from_bits_per_s(10_000_000_000),
             increase: 1.0,
+            start_factor: 1.25,
             decrease: 0.9375,
             initial_rtt: Duration::from_millis(100),
             menu_rtts: 50,
@@ -119,6 +123,11 @@ impl SenderConfig {
                     && self.maximum_rate.bits_per_s() <= 34_000_000_000,
             ),
             ("the increase", "above 0", self.increase > 0.0),
+            (
+                "the start factor",
+                "1 to 2",
+                (1.0..=2.0).contains(&self.start_factor),
+            ),
             ("the decrease", "between 0 and 1", fraction(self.decrease)),
             (
                 "the initial RTT",

@@ -17,6 +17,9 @@ pub(super) struct Rates {
     cumulative: Vec<f64>,
     /// Groups that were decreased in the last round: what is reported now was seen before that took effect.
     held: Vec<bool>,
+    /// Groups that have not been congested yet: they grow by a factor.
+    starting: Vec<bool>,
+    start_factor: f64,
     minimum: f64,
     maximum: f64,
     decrease: f64,
@@ -32,6 +35,8 @@ impl Rates {
                 .map(|groups| f64::from(groups) * initial)
                 .collect(),
             held: vec![false; config.groups.into()],
+            starting: vec![true; config.groups.into()],
+            start_factor: config.start_factor,
             minimum: bytes_per_s(config.minimum_rate),
             maximum: bytes_per_s(config.maximum_rate),
             decrease: config.decrease,
@@ -60,9 +65,11 @@ impl Rates {
                 continue;
             }
             self.held[group] = self.is_congested(group, *reports);
+            self.starting[group] &= !self.held[group];
+            let factor = if self.starting[group] { self.start_factor } else { 1.0 };
             self.cumulative[group] = match self.held[group] {
                 true => rate * self.decrease,
-                false => self.within_menu(group, rate + step, step),
+                false => self.within_menu(group, (rate + step).max(rate * factor), step),
             };
         }
         let top = self.cumulative.len() - 1;

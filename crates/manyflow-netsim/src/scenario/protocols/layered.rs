@@ -26,6 +26,8 @@ pub struct SimTable {
     pub maximum_rate: Option<BitsPerSecond>,
     /// The additive increase, in packets per round-trip time for each round-trip time.
     pub increase: Option<Number>,
+    /// What a rate is multiplied by until it is congested for the first time.
+    pub start_factor: Option<Number>,
     /// The multiplicative decrease.
     pub decrease: Option<Number>,
     /// The longest round-trip time until feedback has told it.
@@ -106,6 +108,7 @@ impl SimTable {
             set(rate, given.map(BitsPerSecond::rate));
         }
         set(&mut config.increase, self.increase.map(|x| x.0));
+        set(&mut config.start_factor, self.start_factor.map(|x| x.0));
         set(&mut config.decrease, self.decrease.map(|x| x.0));
         set(
             &mut config.initial_rtt,
