@@ -87,10 +87,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("sessions.webrc", known::<protocols::WebrcTable>()),
         ("sessions.webrc.weights", known::<protocols::WeightsTable>()),
         ("sessions.sim", known::<protocols::SimTable>()),
-        (
-            "sessions.sim.outage",
-            known::<protocols::OutageTable>(),
-        ),
+        ("sessions.sim.outage", known::<protocols::OutageTable>()),
         ("sessions.rlm", known::<protocols::RlmTable>()),
         ("sessions.tcp", known::<protocols::TcpTable>()),
         ("sessions.cbr", known::<protocols::CbrTable>()),

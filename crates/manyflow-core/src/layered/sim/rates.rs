@@ -66,7 +66,11 @@ impl Rates {
             }
             self.held[group] = self.is_congested(group, *reports);
             self.starting[group] &= !self.held[group];
-            let factor = if self.starting[group] { self.start_factor } else { 1.0 };
+            let factor = if self.starting[group] {
+                self.start_factor
+            } else {
+                1.0
+            };
             self.cumulative[group] = match self.held[group] {
                 true => rate * self.decrease,
                 false => self.within_menu(group, (rate + step).max(rate * factor), step),
