@@ -134,6 +134,7 @@ mod tests {
     fn rates(groups: u8) -> Rates {
         Rates::new(&SenderConfig {
             groups,
+            start_factor: 1.0,
             ..SenderConfig::default()
         })
     }
@@ -191,6 +192,28 @@ mod tests {
             assert!(rates.cumulative(1) <= 30e3 + 1.0);
         }
         assert!(fell > 0);
+    }
+
+    #[test]
+    fn a_group_grows_by_a_factor_until_it_is_congested() {
+        let mut rates = Rates::new(&SenderConfig::default());
+        let round = |all, congested| {
+            let mut round = [Reports::default(); 5];
+            round[4] = reports(all, congested);
+            round
+        };
+        let mut grown = |round: [Reports; 5]| {
+            let before = rates.cumulative(4);
+            rates.on_round(&round, 1.0);
+            rates.cumulative(4) / before
+        };
+        assert!((grown(round(1, 0)) - 1.25).abs() < 1e-9);
+        assert!((grown(round(1, 1)) - 0.9375).abs() < 1e-9);
+        assert!(
+            (grown(round(1, 1)) - 1.0).abs() < 1e-9,
+            "it holds for a round"
+        );
+        assert!(grown(round(1, 0)) < 1.001);
     }
 
     #[test]
