@@ -25,6 +25,8 @@
 //! - **The steps.** Up by TCP's one packet per round-trip time in each round-trip time, down to 15/16. DECbit's 7/8, which the authors cite, gives the
 //!   same picture with a lower efficiency, since a queue of a few packets bridges less of a deeper fall. After a decrease, one round is not acted
 //!   on: it was reported before the decrease took effect (DECbit does the same).
+//! - **Until a group is congested for the first time** its rate grows by a factor of 1.25 a round, where the paper has addition only: a fast link would
+//!   otherwise take minutes to be found behind the round-trip times of slow ones. `start_factor = 1` is the paper's.
 //! - **After a change of subscription** a receiver is silent for two rounds: what it sees then is still the old subscription's doing, and a
 //!   receiver that has just left a group for a lower one would otherwise pull that one down while its queue drains.
 //! - **Late reports** stand for the present round's: behind a long queue all reports are late, and without them the rate that fills the queue would
