@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use manyflow_core::{Channel, Destination, EndpointId};
+use manyflow_core::{Channel, Destination, EndpointId, Header, Packet};
 
 use crate::NodeId;
 
@@ -13,6 +13,8 @@ use crate::NodeId;
 const FIRST_PORT: u16 = 49_152;
 /// The port of channels: that of `manyflow send`.
 const CHANNEL_PORT: u16 = 5445;
+/// What is added to it for channels of layered sessions: a tool that takes the other for ALC leaves these alone.
+const LAYERED_PORTS: u16 = 43_000;
 /// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
@@ -95,7 +97,18 @@ impl Addresses {
         Ok(Addresses { unicast, sources })
     }
 
-    /// The way of the packets that go there.
+    /// The way of a packet.
+    pub(super) fn flow_of(&self, packet: &Packet) -> Flow {
+        let mut flow = self.flow(packet.destination);
+        if let (Header::Layered(_), Destination::Channel(_)) = (packet.header, packet.destination) {
+            for socket in [&mut flow.source, &mut flow.destination] {
+                socket.set_port(socket.port().wrapping_add(LAYERED_PORTS));
+            }
+        }
+        flow
+    }
+
+    /// The way of the packets that go there; those of layered sessions take other ports.
     pub(super) fn flow(&self, destination: Destination) -> Flow {
         match destination {
             Destination::Endpoint(id) => self.unicast[id.0 as usize]

@@ -58,7 +58,7 @@ impl<'a> Capture<'a> {
         if !self.links.contains(&link) {
             return Ok(());
         }
-        let flow = self.addresses.flow(packet.destination);
+        let flow = self.addresses.flow_of(packet);
         frame::encode(packet, &flow, &mut self.frame);
         self.writer.write(now, &self.frame)
     }
