@@ -29,6 +29,7 @@ fn main() {
 /// A packet in and the next one out, with ten of them waiting.
 fn links(criterion: &mut Criterion) {
     let packet = Packet {
+        source: EndpointId::UNSET,
         destination: Destination::Endpoint(EndpointId(0)),
         ecn: Default::default(),
         header: Header::Tcp(Segment::default()),

@@ -17,6 +17,11 @@ pub struct Channel {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
+impl EndpointId {
+    /// No endpoint: the source of a packet that has not been sent yet.
+    pub const UNSET: EndpointId = EndpointId(u32::MAX);
+}
+
 /// Where a packet goes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -41,6 +46,8 @@ pub enum Ecn {
 /// A packet on its way: small and `Copy`, so that forwarding it to many costs no allocation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
+    /// Who sent it: written by the world when it takes the packet, as a network's stack writes the source address.
+    pub source: EndpointId,
     /// Where it goes.
     pub destination: Destination,
     /// What routers may do to it, or have done.

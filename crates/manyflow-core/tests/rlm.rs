@@ -223,6 +223,7 @@ impl Driven {
 
     fn hear(&mut self, group: u8, message: Message) {
         let packet = Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(Channel {
                 session: SESSION,
                 number: group.into(),

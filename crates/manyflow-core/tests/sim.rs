@@ -19,6 +19,7 @@ fn at(millis: u64) -> Time {
 
 fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet {
     Packet {
+        source: EndpointId::UNSET,
         destination: Destination::Channel(Channel {
             session: SESSION,
             number: group.into(),
@@ -54,6 +55,7 @@ fn report(source: u32, group: u8, request: u16, congested: bool, rate: u32) -> F
 
 fn packet(feedback: Feedback) -> Packet {
     Packet {
+        source: EndpointId::UNSET,
         destination: Destination::Endpoint(EndpointId(1)),
         ecn: Ecn::NotCapable,
         header: Header::Layered(Message::Feedback(feedback)),

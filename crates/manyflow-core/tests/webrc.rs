@@ -12,8 +12,8 @@ use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig, TargetRule,
 };
 use manyflow_core::{
-    Action, Channel, Destination, Ecn, EndReason, Endpoint, Event, Header, Packet, Rate,
-    SlowStartEnd, Time,
+    Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet,
+    Rate, SlowStartEnd, Time,
 };
 use proptest::prelude::*;
 use world::Member;
@@ -442,6 +442,7 @@ proptest! {
             let header = Header::Webrc(Cci { ctsi, channel, psn, format: CciFormat::Short });
             receiver.handle_timeout(now);
             receiver.handle_packet(now, &Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Channel(Channel { session: 1, number: channel }), ecn: Ecn::NotCapable, header, payload_bytes: 1000,
             });
             while let Some(action) = receiver.poll_action(now) {

@@ -124,7 +124,7 @@ impl Endpoint for Sink {
 mod tests {
     use super::*;
     use crate::cbr::Datagram;
-    use crate::packet::{Destination, Ecn};
+    use crate::packet::{Destination, Ecn, EndpointId};
 
     const CHANNEL: Channel = Channel {
         session: 1,
@@ -138,6 +138,7 @@ mod tests {
     fn take(sink: &mut Sink, now: Time, numbers: impl IntoIterator<Item = u32>) {
         for sequence in numbers {
             let packet = Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Channel(CHANNEL),
                 ecn: Ecn::NotCapable,
                 header: Header::Cbr(Datagram { sequence }),

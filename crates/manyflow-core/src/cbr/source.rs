@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use super::{Datagram, HEADER_BYTES};
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::interval::Interval;
-use crate::packet::{Destination, Ecn, Header, Packet};
+use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
@@ -205,6 +205,7 @@ impl Endpoint for Source {
         let gap = self.gap();
         self.due += gap;
         Some(Action::Send(Packet {
+            source: EndpointId::UNSET,
             destination: self.config.destination,
             ecn: Ecn::NotCapable,
             header: Header::Cbr(Datagram { sequence }),
@@ -224,7 +225,6 @@ impl Endpoint for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::EndpointId;
 
     fn config(pattern: Pattern) -> SourceConfig {
         SourceConfig {

@@ -202,7 +202,7 @@ fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), WireEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Channel, Destination, Ecn, Header, Packet};
+    use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
     use proptest::prelude::*;
 
     const FEEDBACK_MESSAGE: Feedback = Feedback {
@@ -372,6 +372,7 @@ mod tests {
             let encoded = message.encode().as_bytes().len() as u32;
             prop_assert_eq!(encoded + 28, message.wire_bytes());
             let packet = Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Channel(Channel { session: 0, number: 0 }),
                 ecn: Ecn::Capable,
                 header: Header::Layered(message),

@@ -118,6 +118,7 @@ impl Receiver {
             sack.iter_mut().zip(newest).for_each(|(s, b)| *s = *b);
         }
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.peer),
             ecn: Ecn::NotCapable,
             header: Header::Tcp(Segment {
@@ -182,6 +183,7 @@ mod tests {
         let mut last = None;
         for sequence in numbers {
             let packet = Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Endpoint(EndpointId(1)),
                 ecn: Ecn::NotCapable,
                 header: Header::Tcp(Segment {

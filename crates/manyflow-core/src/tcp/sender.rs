@@ -355,6 +355,7 @@ impl Sender {
 
     fn packet(&self, sequence: u32, ecn: Ecn, window_reduced: bool) -> Packet {
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.peer),
             ecn,
             header: Header::Tcp(Segment {

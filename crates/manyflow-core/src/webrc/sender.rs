@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::wave::Wave;
 use super::{Cci, Session};
 use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Channel, Destination, Ecn, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 
 /// Packets later than this are not sent: after a pause (a suspended machine), a sender must not burst.
@@ -152,6 +152,7 @@ impl Sender {
             format,
         };
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(Channel {
                 session: self.id,
                 number: channel as u16,

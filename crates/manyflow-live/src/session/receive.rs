@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, ReceiverConfigError, Session};
 use manyflow_core::{
-    Action, Channel, Destination, Ecn, EndReason, Endpoint, Event, Header, Packet, Time,
+    Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet, Time,
 };
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
@@ -305,6 +305,7 @@ impl Driver {
         self.endpoint.handle_packet(
             self.now,
             &Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Channel(Channel {
                     session: 0,
                     number: cci.channel,

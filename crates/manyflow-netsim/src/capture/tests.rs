@@ -53,6 +53,7 @@ fn decode(
             && ports == [flow.source, flow.destination].map(|end| end.port())
     });
     Packet {
+        source: EndpointId::UNSET,
         destination: found.expect("the addresses are those of a flow"),
         ecn: match ip_header.ecn {
             IpEcn::NotEct => Ecn::NotCapable,
@@ -139,6 +140,7 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
         prop_oneof![Just(0), 1..65_468u32],
     )
         .prop_map(|(segment, ecn, endpoint, payload_bytes)| Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(EndpointId(endpoint)),
             ecn,
             header: Header::Tcp(segment),
@@ -162,6 +164,7 @@ fn any_webrc() -> impl Strategy<Value = Packet> {
             format,
         };
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(Channel {
                 session,
                 number: cci.channel,
@@ -176,6 +179,7 @@ fn any_webrc() -> impl Strategy<Value = Packet> {
 fn any_cbr() -> impl Strategy<Value = Packet> {
     (any::<u32>(), any_ecn(), 0..4u32, 4..=65_507u32).prop_map(
         |(sequence, ecn, endpoint, payload_bytes)| Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(EndpointId(endpoint)),
             ecn,
             header: Header::Cbr(Datagram { sequence }),
@@ -229,6 +233,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         0..=65_467u32,
     )
         .prop_map(|(message, destination, ecn, payload_bytes)| Packet {
+            source: EndpointId::UNSET,
             destination,
             ecn,
             header: Header::Layered(message),
@@ -266,6 +271,7 @@ proptest! {
 fn a_payload_too_short_for_its_number_is_zeros() {
     let addresses = addresses();
     let packet = Packet {
+        source: EndpointId::UNSET,
         destination: Destination::Endpoint(EndpointId(0)),
         ecn: Ecn::NotCapable,
         header: Header::Cbr(Datagram { sequence: 7 }),

@@ -179,7 +179,10 @@ impl Network {
             .poll_action(self.now)
         {
             match action {
-                Action::Send(packet) => self.arrive(node, &packet, observer),
+                Action::Send(mut packet) => {
+                    packet.source = EndpointId(index);
+                    self.arrive(node, &packet, observer);
+                }
                 Action::Join(channel) => self.join(node, index, channel),
                 Action::Leave(channel) => self.leave(node, index, channel),
             }

@@ -350,6 +350,7 @@ impl Endpoint for Layer {
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
         let packet = Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(self.group),
             ecn: Ecn::Capable,
             header: Header::Layered(Message::Data(Data {

@@ -250,6 +250,7 @@ impl Receiver {
             group: self.level as u8,
         };
         self.actions.push_back(Action::Send(Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.sender),
             ecn: Ecn::NotCapable,
             header: Header::Layered(Message::Experiment(experiment)),

@@ -12,7 +12,7 @@ use super::{ConfigError, SenderConfig};
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::interval::Interval;
 use crate::layered::{Data, Experiment, Message};
-use crate::packet::{Channel, Destination, Ecn, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -107,6 +107,7 @@ impl Sender {
 
     fn packet(&self, group: u8, message: Message, payload_bytes: u32) -> Packet {
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(Channel {
                 session: self.session,
                 number: group.into(),
@@ -224,6 +225,7 @@ mod tests {
     fn announcements_of_the_session_go_to_group_0() {
         let mut sender = sender(&[8_000, 8_000], 10.0);
         let announcement = |session, group| Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(crate::EndpointId(0)),
             ecn: Ecn::NotCapable,
             header: Header::Layered(Message::Experiment(Experiment { session, group })),
@@ -238,6 +240,7 @@ mod tests {
                 number: 0,
             };
             let relayed = Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Channel(channel),
                 ..packet
             };

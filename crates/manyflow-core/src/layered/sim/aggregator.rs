@@ -117,6 +117,7 @@ impl Aggregator {
                 rtt_us,
             };
             self.actions.push_back(Action::Send(Packet {
+                source: EndpointId::UNSET,
                 destination: Destination::Endpoint(self.parent),
                 ecn: Ecn::NotCapable,
                 header: Header::Layered(Message::Feedback(feedback)),

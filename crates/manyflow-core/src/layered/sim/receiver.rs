@@ -222,6 +222,7 @@ impl Receiver {
             rtt_us: 0,
         };
         self.actions.push_back(Action::Send(Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.parent),
             ecn: Ecn::NotCapable,
             header: Header::Layered(Message::Feedback(feedback)),

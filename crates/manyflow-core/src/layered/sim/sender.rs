@@ -8,7 +8,7 @@ use super::rates::{Rates, Reports};
 use super::round::Round;
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::layered::{Data, Message};
-use crate::packet::{Channel, Destination, Ecn, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
@@ -195,6 +195,7 @@ impl Sender {
             rtt_us,
         });
         Packet {
+            source: EndpointId::UNSET,
             destination: Destination::Channel(Channel {
                 session: self.session,
                 number: group.into(),
