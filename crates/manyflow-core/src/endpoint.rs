@@ -10,6 +10,7 @@
 
 use core::time::Duration;
 
+use crate::anypoint::{Reason, switch::MemberId};
 use crate::packet::{Channel, Packet};
 use crate::time::Time;
 use crate::units::Rate;
@@ -90,6 +91,17 @@ pub enum Event {
     },
     /// All that was to be sent has arrived and was acknowledged.
     Finished,
+    /// The application took a frame from the receive buffer.
+    Delivered {
+        /// Its length.
+        bytes: u32,
+    },
+    /// A frame arrived for which the receive buffer had no room; it was dropped.
+    Overflow,
+    /// A connection is over before its time.
+    Failed(Reason),
+    /// A member of an ensemble is gone, as it answered nothing for too long.
+    MemberFailed(MemberId),
 }
 
 /// The four ways out of WEBRC's start-up (RFC 3738 section 3.2.2.6).

@@ -8,11 +8,13 @@
 //! | [`endpoint`] | the contract between a protocol and its world |
 //! | [`webrc`] | one source, many receivers, each at its own rate (RFC 3738) |
 //! | [`layered`] | one source, groups that each receiver takes as many of as it can (SIM, and RLM beside it) |
+//! | [`anypoint`] | one connection to an ensemble of servers, steered by XCP's routers |
 //! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`estimate`] | what several protocols estimate: the TCP equation |
 #![forbid(unsafe_code)]
 
+pub mod anypoint;
 pub mod cbr;
 pub mod endpoint;
 pub mod estimate;

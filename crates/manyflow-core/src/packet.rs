@@ -2,7 +2,7 @@
 //!
 //! What the bytes are is the object layer's matter; what they look like on a wire is that of each protocol's `wire.rs`.
 
-use crate::{cbr, layered, tcp, webrc};
+use crate::{anypoint, cbr, layered, tcp, webrc};
 
 /// One multicast channel of a session: what a receiver joins and leaves (RFC 3738 section 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +66,7 @@ impl Packet {
             Header::Tcp(segment) => segment.wire_bytes(),
             Header::Cbr(_) => cbr::HEADER_BYTES,
             Header::Layered(message) => message.wire_bytes(),
+            Header::Anypoint(segment) => segment.wire_bytes(),
         };
         header + self.payload_bytes
     }
@@ -82,6 +83,8 @@ pub enum Header {
     Cbr(cbr::Datagram),
     /// Layered multicast: data, feedback, announcements.
     Layered(layered::Message),
+    /// ACP: a frame, or what goes with frames.
+    Anypoint(anypoint::Segment),
 }
 
 const _: () = assert!(size_of::<Packet>() <= 64, "packets are passed by value");

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use manyflow_core::anypoint::{Body, Reason};
 use manyflow_core::layered::Message;
 use manyflow_core::link::{Dropped, LinkConfig};
 use manyflow_core::{
@@ -136,8 +137,27 @@ impl Names {
             Header::Layered(Message::Experiment(experiment)) => {
                 line.serialize_entry("group", &experiment.group)
             }
+            Header::Anypoint(segment) => segment_values(&segment.body, line),
         }
     }
+}
+
+/// What a segment of ACP is, and its numbers.
+fn segment_values(body: &Body, line: &mut Line) -> serde_json::Result<()> {
+    let kind = match body {
+        Body::Data(data) => return line.serialize_entry("sequence", &data.sequence),
+        Body::Close { sequence } => return line.serialize_entry("close", sequence),
+        Body::Ack(ack) => {
+            line.serialize_entry("acknowledgement", &ack.cumulative)?;
+            return line.serialize_entry("answers", &ack.of);
+        }
+        Body::Open { .. } => "open",
+        Body::Accept { .. } => "accept",
+        Body::Probe => "probe",
+        Body::Alive => "alive",
+        Body::Reset(_) => "reset",
+    };
+    line.serialize_entry("kind", kind)
 }
 
 fn event_name(event: &Event) -> &'static str {
@@ -154,6 +174,10 @@ fn event_name(event: &Event) -> &'static str {
         Event::RetransmissionTimeout => "retransmission-timeout",
         Event::GroupRate { .. } => "group-rate",
         Event::Finished => "finished",
+        Event::Delivered { .. } => "delivered",
+        Event::Overflow => "overflow",
+        Event::Failed(_) => "failed",
+        Event::MemberFailed(_) => "member-failed",
     }
 }
 
@@ -185,7 +209,12 @@ fn event_values(event: &Event, line: &mut Line) -> serde_json::Result<()> {
             line.serialize_entry("group", group)?;
             line.serialize_entry("rate", &rate.bits_per_s())
         }
-        Event::LossEvent | Event::RetransmissionTimeout | Event::Finished => Ok(()),
+        Event::Delivered { bytes } => line.serialize_entry("bytes", bytes),
+        Event::Failed(reason) => line.serialize_entry("why", failure(*reason)),
+        Event::MemberFailed(member) => line.serialize_entry("member", &member.0),
+        Event::LossEvent | Event::RetransmissionTimeout | Event::Finished | Event::Overflow => {
+            Ok(())
+        }
     }
 }
 
@@ -195,6 +224,15 @@ fn start_up_end(why: SlowStartEnd) -> &'static str {
         SlowStartEnd::RttIncrease => "rtt-increase",
         SlowStartEnd::MaximumRate => "maximum-rate",
         SlowStartEnd::RateShortfall => "rate-shortfall",
+    }
+}
+
+fn failure(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unknown => "unknown",
+        Reason::Refused => "refused",
+        Reason::TimedOut => "timed-out",
+        Reason::Aborted => "aborted",
     }
 }
 

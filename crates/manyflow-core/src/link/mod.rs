@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, XcpConfig};
 use rare::Rare;
 use red::Verdict;
 

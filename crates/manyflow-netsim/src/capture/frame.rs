@@ -48,6 +48,11 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
             pad(frame, length);
             seal_udp(&ip, flow, frame);
         }
+        Header::Anypoint(_) => {
+            frame.extend_from_slice(&[0; UdpHeader::LEN]);
+            pad(frame, length);
+            seal_udp(&ip, flow, frame);
+        }
         Header::Cbr(datagram) => {
             frame.extend_from_slice(&[0; UdpHeader::LEN]);
             // A payload below 4 bytes has no room for it.
@@ -63,7 +68,9 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
 fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     let protocol = match packet.header {
         Header::Tcp(_) => IpNumber::TCP,
-        Header::Webrc(_) | Header::Cbr(_) | Header::Layered(_) => IpNumber::UDP,
+        Header::Webrc(_) | Header::Cbr(_) | Header::Layered(_) | Header::Anypoint(_) => {
+            IpNumber::UDP
+        }
     };
     let mut ip = Ipv4Header {
         total_len: u16::try_from(length).expect("no protocol has packets above 65,535 bytes"),

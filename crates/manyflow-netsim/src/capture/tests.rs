@@ -261,7 +261,7 @@ proptest! {
         let decode_udp = match packet.header {
             Header::Webrc(_) => decode_webrc,
             Header::Layered(_) => decode_layered,
-            Header::Cbr(_) | Header::Tcp(_) => decode_cbr,
+            Header::Cbr(_) | Header::Tcp(_) | Header::Anypoint(_) => decode_cbr,
         };
         prop_assert_eq!(decode(&frame, decode_udp, &addresses, &destinations), packet);
     }

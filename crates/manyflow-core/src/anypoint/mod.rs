@@ -1,0 +1,61 @@
+//! Anypoint: one connection to an ensemble of servers, rate-controlled as one (`anypoint-xcp.txt`).
+//!
+//! ```text
+//!                      transit           +--> member 0     inbound:  the peer's frames, split among the members
+//!   peer <---- XCP routers ----> switch <+--> member 1
+//!                                        +--> member 2     outbound: the members' frames, merged into one stream
+//! ```
+//!
+//! All ends speak ACP, a transport of frames: reliable, in order between two ends, with a congestion window that XCP's header
+//! steers. None of them knows that there is a switch: it ends no connection, but rewrites headers, so that to each end the
+//! other side looks like one host (transport equivalence, section II).
+//!
+//! | file | what it holds | source |
+//! |---|---|---|
+//! | `segment.rs`, `wire.rs` | ACP's packets, XCP's header, and their bytes | section IV |
+//! | `config.rs` | the parameters of a connection | section V |
+//! | `connection.rs` | one end: opening, closing, keep-alive, and the two halves below | |
+//! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
+//! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
+//! | `soft.rs` | soft flow control: the receive buffer as an XCP queue | section IV-A |
+//! | `host.rs` | a connection with a modelled application, for scenarios | section VI |
+//! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
+//!
+//! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::link::XcpConfig).
+
+mod config;
+mod host;
+mod segment;
+mod soft;
+pub mod switch;
+mod wire;
+
+pub use config::{AcpConfig, ConfigError, Control, FlowControl, SoftConfig};
+pub use host::{Application, Host, Service, Span};
+pub use segment::{
+    Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
+};
+
+/// What a frame carries, as far as a transport must know: its length, and that it can be kept for a retransmission.
+///
+/// The simulator carries a [`Length`] alone, the network any bytes that are cheap to clone, such as `Bytes`.
+pub trait Payload: Clone {
+    /// Its bytes.
+    fn length(&self) -> u32;
+}
+
+/// A payload without contents.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Length(pub u32);
+
+impl Payload for Length {
+    fn length(&self) -> u32 {
+        self.0
+    }
+}
+
+impl<T: AsRef<[u8]> + Clone> Payload for T {
+    fn length(&self) -> u32 {
+        self.as_ref().len() as u32
+    }
+}
