@@ -10,6 +10,9 @@ use crate::anypoint::{Body, Feedback, Payload, Reason};
 use crate::endpoint::Event;
 use crate::time::Time;
 
+/// An end that has not heard that its Close arrived repeats it; so long it is answered when all is done, as by an end.
+const LINGER: Duration = Duration::from_secs(30);
+
 impl<P: Payload + Default> Connection<P> {
     /// Between two looks at what may be due: the switch does not know its members' round-trip times, and repeats four times
     /// before it gives up.
@@ -215,8 +218,7 @@ impl<P: Payload + Default> Connection<P> {
         }
         self.send_orphans(now);
         self.check_finished(now);
-        // As long as the peer may repeat its Close, it is answered.
-        let lingered = |since| now - since >= self.config.failure_timeout;
+        let lingered = |since| now - since >= LINGER;
         self.over |= self.finished.is_some_and(lingered);
     }
 

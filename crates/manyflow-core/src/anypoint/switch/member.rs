@@ -57,6 +57,8 @@ pub(super) struct Member<P> {
     pub(super) forwarded: Ring<u32>,
     /// Those of them that the peer misses, by the member's numbers.
     pub(super) missing: Missing,
+    /// More of them have reached the peer than it has heard.
+    pub(super) has_news: bool,
     /// The number of its Close.
     pub(super) closed: Option<u32>,
     /// XCP's header of its latest frame.
@@ -84,6 +86,7 @@ impl<P> Member<P> {
             arrivals: Reorder::new(held_frames_max),
             forwarded: Ring::new(),
             missing: Missing::default(),
+            has_news: false,
             closed: None,
             header: Congestion::default(),
             header_at: None,
