@@ -48,26 +48,29 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    pub(super) fn on_accept(&mut self, index: usize, credit: u32) {
+    pub(super) fn on_accept(&mut self, now: Time, index: usize, credit: u32) {
         let member = &mut self.members[index];
         if member.state == State::Opening {
             member.state = State::Open;
             member.credit = credit;
             self.gather_candidates();
-            self.accept();
+            self.accept(now);
             self.advance_inbound();
         }
     }
 
     /// Tells the peer that the connection is open, when no member is awaited any more.
-    fn accept(&mut self) {
+    fn accept(&mut self, now: Time) {
         let awaited = |member: &Member<P>| member.state == State::Opening;
-        if self.accepted || self.candidates.is_empty() || self.members.iter().any(awaited) {
-            return;
+        let complete = !self.candidates.is_empty() && !self.members.iter().any(awaited);
+        if complete && !self.accepted {
+            self.accepted = true;
+            if !self.single {
+                self.on_open();
+            }
         }
-        self.accepted = true;
-        if !self.single {
-            self.on_open();
+        if self.accepted && !self.single {
+            self.forward_early(now);
         }
     }
 
@@ -160,7 +163,7 @@ impl<P: Payload + Default> Connection<P> {
             self.end(refused);
             return;
         }
-        self.accept();
+        self.accept(now);
         self.close_to_peer();
         self.advance_inbound();
         self.check_finished(now);

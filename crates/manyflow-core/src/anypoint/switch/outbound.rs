@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Leg;
 use super::connection::{Connection, missing_numbers};
+use super::member::State;
 use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
@@ -55,7 +56,15 @@ impl<P: Payload + Default> Connection<P> {
         if member.closed.is_some_and(|close| before(close, sequence)) {
             return;
         }
-        match member.arrivals.classify(sequence) {
+        let arrival = member.arrivals.classify(sequence);
+        if !self.accepted || member.state == State::Opening {
+            // It has accepted, but others have not, or its Accept is yet to come: it waits, without an answer.
+            if matches!(arrival, Arrival::Next | Arrival::Beyond) {
+                member.arrivals.hold(sequence, item);
+            }
+            return;
+        }
+        match arrival {
             Arrival::Known => self.repeat_to_peer(now, index, sequence, item),
             _ if self.sent.is_full() => {}
             Arrival::Next => self.forward_all(now, index, item),
@@ -64,6 +73,18 @@ impl<P: Payload + Default> Connection<P> {
                 self.acknowledge_to_member(index, sequence, Feedback::default());
             }
             Arrival::TooFar => {}
+        }
+    }
+
+    /// Sends on what members have sent before the connection was open.
+    pub(super) fn forward_early(&mut self, now: Time) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            if member.is_open()
+                && let Some(first) = member.arrivals.take_next()
+            {
+                self.forward_all(now, index, first);
+            }
         }
     }
 
