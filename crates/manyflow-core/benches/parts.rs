@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use manyflow_core::link::{Link, LinkConfig, RedConfig};
+use manyflow_core::anypoint::{self, Body, Congestion, Data, Feedback};
+use manyflow_core::link::{Link, LinkConfig, RedConfig, XcpConfig};
 use manyflow_core::tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig,
@@ -28,20 +29,44 @@ fn main() {
 
 /// A packet in and the next one out, with ten of them waiting.
 fn links(criterion: &mut Criterion) {
-    let packet = Packet {
-        source: EndpointId::UNSET,
-        destination: Destination::Endpoint(EndpointId(0)),
-        ecn: Default::default(),
-        header: Header::Tcp(Segment::default()),
-        payload_bytes: 960,
-    };
+    let tcp = Header::Tcp(Segment::default());
+    let xcp = Header::Anypoint(anypoint::Segment {
+        connection: 1,
+        body: Body::Data(Data {
+            sequence: 0,
+            key: 0,
+            congestion: Congestion {
+                cwnd: 100_000,
+                rtt_us: 50_000,
+                feedback: Feedback::MAX,
+            },
+        }),
+    });
     let mut group = criterion.benchmark_group("link, packets");
     group.throughput(Throughput::Elements(1));
-    for (name, red) in [("drop-tail", None), ("RED", Some(RedConfig::default()))] {
+    let like = LinkConfig {
+        rate: Some("100 Mbit/s".parse().expect("a rate")),
+        ..LinkConfig::default()
+    };
+    let red = Some(RedConfig::default());
+    let router = Some(XcpConfig::default());
+    for (name, header, red, xcp) in [
+        ("drop-tail", tcp, None, None),
+        ("RED", tcp, red, None),
+        ("ACP, drop-tail", xcp, None, None),
+        ("ACP, XCP", xcp, None, router),
+    ] {
+        let packet = Packet {
+            source: EndpointId::UNSET,
+            destination: Destination::Endpoint(EndpointId(0)),
+            ecn: Default::default(),
+            header,
+            payload_bytes: 960,
+        };
         let config = LinkConfig {
-            rate: Some("100 Mbit/s".parse().expect("a rate")),
             red,
-            ..LinkConfig::default()
+            xcp,
+            ..like.clone()
         };
         let mut link = Link::new(config, 1);
         let mut now = Time::ZERO;

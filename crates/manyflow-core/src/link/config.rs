@@ -71,7 +71,7 @@ pub struct XcpConfig {
     pub beta: f64,
     /// gamma: the share of the traffic that is moved between the flows in an interval.
     pub gamma: f64,
-    /// The control interval before any packet has told a round-trip time.
+    /// The control interval before any packet has told a round-trip time, 1 ms to 1 s.
     pub initial_interval: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! One direction of a link: a queue, a transmitter with a rate, and a wire with a delay and its faults.
 //!
 //! ```text
-//!   push -> [ queue: drop-tail or RED ] -> transmitter (rate) -> wire (delay, loss, duplication, jitter) -> pop_ready
+//!   push -> [ queue: drop-tail, RED or XCP ] -> transmitter (rate) -> wire (delay, loss, duplication, jitter) -> pop_ready
 //! ```
 //!
 //! It is generic over what it carries, has no clock, and is the same in the simulator and under real sockets. When a
@@ -14,6 +14,9 @@ mod rare;
 mod red;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_xcp;
+mod xcp;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,7 +27,9 @@ use rand::RngExt;
 pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, XcpConfig};
 use rare::Rare;
 use red::Verdict;
+pub(crate) use xcp::Controller;
 
+use crate::anypoint::{Body, Congestion};
 use crate::layered::Message;
 use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
@@ -43,6 +48,11 @@ pub trait Carried: Clone {
     fn group(&self) -> Option<(u32, u8)> {
         None
     }
+
+    /// XCP's header, which a router may change.
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        None
+    }
 }
 
 impl Carried for Packet {
@@ -59,6 +69,16 @@ impl Carried for Packet {
             (Destination::Channel(channel), Header::Layered(Message::Data(data))) => {
                 Some((channel.session, data.group))
             }
+            _ => None,
+        }
+    }
+
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        match &mut self.header {
+            Header::Anypoint(segment) => match &mut segment.body {
+                Body::Data(data) => Some(&mut data.congestion),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -257,10 +277,13 @@ impl<T: Carried> Link<T> {
     }
 
     fn adopt(&mut self, config: Arc<LinkConfig>) {
-        if let Some(rare) = &mut self.rare
-            && config.red != self.config.red
-        {
-            rare.set_red(&config);
+        if let Some(rare) = &mut self.rare {
+            if config.red != self.config.red {
+                rare.set_red(&config);
+            }
+            if config.xcp != self.config.xcp {
+                rare.set_xcp(&config);
+            }
         }
         (self.config, self.carry) = (config, 0);
     }
@@ -283,10 +306,16 @@ impl<T: Carried> Link<T> {
         self.rare.as_ref().map_or((0, 0), |rare| rare.queued())
     }
 
-    /// Lets the packet into the queue or not; RED may mark it.
+    /// Lets the packet into the queue or not; RED may mark it, XCP's router lower its feedback.
     fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
-        if is_busy && !self.has_room(bytes) {
+        let has_room = !is_busy || self.has_room(bytes);
+        if self.config.xcp.is_some()
+            && let Some(rate) = self.config.rate
+        {
+            self.rare().steer(now, item, bytes, rate, has_room);
+        }
+        if !has_room {
             return Err(Dropped::Full);
         }
         if self.config.red.is_none() {

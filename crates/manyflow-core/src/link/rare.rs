@@ -8,6 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::faults::Losses;
 use super::red::{Red, TopGroups, Verdict};
+use super::xcp::Controller;
 use super::{Carried, LinkConfig, LossModel, make_room};
 use crate::time::Time;
 use crate::units::Rate;
@@ -17,6 +18,8 @@ pub(super) struct Rare {
     pub(super) random: Pcg64Mcg,
     losses: Losses,
     red: Option<Red>,
+    /// In a box of its own: many links have faults, few are XCP routers.
+    xcp: Option<Box<Controller>>,
     /// Kept only where RED marks by them.
     pub(super) tops: TopGroups,
     /// Packets that wait for the transmitter: when each begins, and its bytes.
@@ -34,6 +37,7 @@ impl Rare {
             random: Pcg64Mcg::seed_from_u64(seed),
             losses: Losses::default(),
             red: config.red.map(Red::new),
+            xcp: router(config),
             tops: TopGroups::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -49,6 +53,10 @@ impl Rare {
         if !config.marks_by_group() {
             self.tops = TopGroups::default();
         }
+    }
+
+    pub(super) fn set_xcp(&mut self, config: &LinkConfig) {
+        self.xcp = router(config);
     }
 
     #[inline]
@@ -99,6 +107,25 @@ impl Rare {
         })
     }
 
+    /// Lets XCP's router count a packet, and tell it what it may have if it is let in.
+    pub(super) fn steer(
+        &mut self,
+        now: Time,
+        item: &mut impl Carried,
+        bytes: u32,
+        rate: Rate,
+        is_let_in: bool,
+    ) {
+        let Some(xcp) = &mut self.xcp else { return };
+        let capacity = rate.bits_per_s().max(1) as f64 / 8.0;
+        let congestion = item.congestion();
+        let queued = self.waiting_bytes as f64;
+        xcp.on_arrival(now, capacity, queued, bytes, congestion.as_deref());
+        if let Some(congestion) = congestion.filter(|_| is_let_in) {
+            xcp.on_departure(bytes, congestion);
+        }
+    }
+
     #[inline]
     pub(super) fn loses_next(&mut self, model: &LossModel) -> bool {
         let is_lost = self.losses.loses_next(model, &mut self.random);
@@ -112,4 +139,8 @@ impl Rare {
         self.duplicated += u64::from(is_doubled);
         is_doubled
     }
+}
+
+fn router(config: &LinkConfig) -> Option<Box<Controller>> {
+    config.xcp.map(|xcp| Box::new(Controller::new(xcp)))
 }

@@ -21,6 +21,7 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     let topology = Topology::new(schema)?;
     let sessions = Sessions::new(schema, &topology)?;
     reachable(&sessions, &topology)?;
+    links(&topology)?;
     changes(schema, &topology)?;
     let names = Names {
         topology: &topology,
@@ -93,12 +94,28 @@ fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
     Ok(())
 }
 
+fn links(topology: &Topology) -> Result<(), Fault> {
+    for link in &topology.links {
+        super::links::check(&link.config).map_err(|why| {
+            let [from, to] = [link.from, link.to].map(|node| topology.nodes.get(node));
+            Fault::at(&["links"], Problem::Value(format!("`{from}-{to}`: {why}")))
+        })?;
+    }
+    Ok(())
+}
+
 fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
     for (index, change) in schema.at.iter().enumerate() {
         let fault = |key: &str, problem| Fault::at(&["at", &index.to_string(), key], problem);
-        topology
+        let changed = topology
             .links_named(&change.link)
             .map_err(|problem| fault("link", problem))?;
+        for link in changed {
+            let mut config = topology.links[link as usize].config.as_ref().clone();
+            change.set.apply(&mut config);
+            super::links::check(&config)
+                .map_err(|why| fault("set", Problem::Value(why.to_owned())))?;
+        }
         if change.time > schema.run.duration {
             let message = "this is after the end of the run".to_owned();
             return Err(fault("time", Problem::Value(message)));

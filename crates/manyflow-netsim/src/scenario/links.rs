@@ -1,6 +1,8 @@
 //! `[[links]]`: which nodes are joined, and what the links are like.
 
-use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, XcpConfig,
+};
 use serde::Deserialize;
 
 use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
@@ -66,6 +68,8 @@ link_tables! {
     reorder: bool,
     /// Random early detection.
     red: RedTable,
+    /// The link is an XCP router's.
+    xcp: XcpTable,
 }
 
 /// The capacity of a queue.
@@ -144,6 +148,20 @@ pub enum AboveMaximum {
     Mark,
 }
 
+/// `xcp`: the constants of an XCP router (Katabi, Handley and Rohrs 2002).
+#[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct XcpTable {
+    /// The share of the spare capacity that is given out in an interval.
+    pub alpha: Option<Probability>,
+    /// The share of the persistent queue that is taken back in an interval.
+    pub beta: Option<Probability>,
+    /// The share of the traffic that is moved between the flows in an interval.
+    pub gamma: Option<Probability>,
+    /// The control interval before any packet has told a round-trip time.
+    pub initial_interval: Option<Seconds>,
+}
+
 impl TryFrom<Quantity> for QueueSize {
     type Error = String;
 
@@ -196,6 +214,21 @@ impl RedTable {
     }
 }
 
+impl XcpTable {
+    fn config(self) -> XcpConfig {
+        let default = XcpConfig::default();
+        let share = |given: Option<Probability>, otherwise| given.map_or(otherwise, |x| x.0);
+        XcpConfig {
+            alpha: share(self.alpha, default.alpha),
+            beta: share(self.beta, default.beta),
+            gamma: share(self.gamma, default.gamma),
+            initial_interval: self
+                .initial_interval
+                .map_or(default.initial_interval, Seconds::duration),
+        }
+    }
+}
+
 impl LinkProperties {
     /// Changes what is given, and leaves the rest.
     pub fn apply(&self, config: &mut LinkConfig) {
@@ -207,6 +240,7 @@ impl LinkProperties {
         config.rate = self.rate.map(BitsPerSecond::rate).or(config.rate);
         config.queue = self.queue.map_or(config.queue, QueueSize::limit);
         config.red = self.red.map(RedTable::config).or(config.red.take());
+        config.xcp = self.xcp.map(XcpTable::config).or(config.xcp.take());
         config.duplication = self.duplication.map_or(config.duplication, |p| p.0);
         config.reorder = self.reorder.unwrap_or(config.reorder);
         match (self.loss, self.bursts) {
@@ -215,6 +249,20 @@ impl LinkProperties {
             (Some(loss), None) => config.loss = LossModel::Bernoulli(loss.0),
             (None, None) => {}
         }
+    }
+}
+
+/// Whether what is given goes together.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn check(config: &LinkConfig) -> Result<(), &'static str> {
+    match config.xcp {
+        Some(_) if config.rate.is_none() => Err("an XCP router shares out a `rate`: give one"),
+        Some(_) if config.red.is_some() => {
+            Err("a link has either `red` or `xcp`: both would steer the same queue")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -273,6 +273,21 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:16: `links.bottleneck.red.marking`: there is no choice `top`; known are `all`, `top-group`",
     ),
     (
+        "queue = \"10 packets\"",
+        "red = {}\nxcp = {}",
+        "`links`: `S-r`: a link has either `red` or `xcp`: both would steer the same queue",
+    ),
+    (
+        "between = [\"r\", \"R\"]",
+        "between = [\"r\", \"R\"]\nxcp = { alpha = 0.3 }",
+        "`links`: `r-R-0`: an XCP router shares out a `rate`: give one",
+    ),
+    (
+        "set.rate = \"500 kbit/s\"",
+        "set.red = {}\nset.xcp = {}",
+        "two.toml:29: `at.0.set`: a link has either `red` or `xcp`: both would steer the same queue",
+    ),
+    (
         "protocol = \"webrc\"",
         "protocol = \"sim\"\nsim.groups = 33",
         "two.toml:23: `sessions.webrc.sim`: the groups must be 1 to 32",

@@ -82,6 +82,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("links.properties", known::<links::LinkProperties>()),
         ("links.bursts", known::<links::BurstTable>()),
         ("links.red", known::<links::RedTable>()),
+        ("links.xcp", known::<links::XcpTable>()),
         ("sessions", known::<schema::SessionTable>()),
         ("sessions.receivers", known::<schema::ReceiverTable>()),
         ("sessions.webrc", known::<protocols::WebrcTable>()),
