@@ -11,7 +11,7 @@
 //! | [`anypoint`] | one connection to an ensemble of servers, steered by XCP's routers |
 //! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
-//! | [`estimate`] | what several protocols estimate: the TCP equation |
+//! | [`estimate`] | what several protocols estimate: the TCP equation, the retransmission time-out |
 #![forbid(unsafe_code)]
 
 pub mod anypoint;

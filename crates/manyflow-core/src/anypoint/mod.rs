@@ -24,13 +24,18 @@
 //! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::link::XcpConfig).
 
 mod config;
+mod connection;
 mod host;
+mod receiver;
 mod segment;
+mod sender;
 mod soft;
 pub mod switch;
+mod window;
 mod wire;
 
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, SoftConfig};
+pub use connection::{Connection, Frame, SendError};
 pub use host::{Application, Host, Service, Span};
 pub use segment::{
     Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,

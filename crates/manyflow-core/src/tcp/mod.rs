@@ -26,7 +26,6 @@
 //! | `sender.rs` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
 //! | `flight.rs` | the scoreboard and the pipe | 6675 section 4 |
 //! | `window.rs`, `cubic.rs` | cwnd and ssthresh | 5681 section 3.1, 9438 section 4 |
-//! | `rtt.rs` | the time-out | 6298 |
 //! | `receiver.rs` | acknowledgements, delayed or not, and SACK blocks | 5681 section 4.2, 2018 |
 //! | `wire.rs` | the header as bytes | 9293 section 3.1, 2018 section 3 |
 //!
@@ -50,7 +49,6 @@ mod config;
 mod cubic;
 mod flight;
 mod receiver;
-mod rtt;
 mod sender;
 mod window;
 mod wire;

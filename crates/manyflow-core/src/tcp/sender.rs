@@ -9,9 +9,10 @@ use rand_pcg::Pcg64Mcg;
 use super::Segment;
 use super::config::{ConfigError, TcpConfig};
 use super::flight::{DUPLICATE_THRESHOLD, Flight};
-use super::rtt::RttEstimator;
+
 use super::window::Window;
 use crate::endpoint::{Action, Endpoint, Event};
+use crate::estimate::rtt::RttEstimator;
 use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 

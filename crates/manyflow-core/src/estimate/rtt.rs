@@ -13,7 +13,7 @@ const MAXIMUM: Duration = Duration::from_secs(60);
 
 /// The round-trip time, averaged, and the time-out that follows from it.
 #[derive(Debug)]
-pub(super) struct RttEstimator {
+pub(crate) struct RttEstimator {
     minimum: Duration,
     /// SRTT and RTTVAR in seconds.
     average: Option<(f64, f64)>,
@@ -23,7 +23,7 @@ pub(super) struct RttEstimator {
 
 impl RttEstimator {
     /// No time-out is shorter than `minimum`.
-    pub(super) fn new(minimum: Duration) -> RttEstimator {
+    pub(crate) fn new(minimum: Duration) -> RttEstimator {
         RttEstimator {
             minimum,
             average: None,
@@ -32,17 +32,17 @@ impl RttEstimator {
     }
 
     /// SRTT in seconds; 0 before the first sample.
-    pub(super) fn average_s(&self) -> f64 {
+    pub(crate) fn average_s(&self) -> f64 {
         self.average.map_or(0.0, |(average_s, _)| average_s)
     }
 
     /// RTO, backed off as it is.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Takes a sample (sections 2.2 and 2.3), which ends the back-off (section 5, last paragraph).
-    pub(super) fn sample(&mut self, sample_s: f64) {
+    pub(crate) fn sample(&mut self, sample_s: f64) {
         let (average_s, variation_s) = match self.average {
             None => (sample_s, sample_s / 2.0),
             Some((average_s, variation_s)) => (
@@ -56,7 +56,7 @@ impl RttEstimator {
     }
 
     /// The timer has run out (section 5.5).
-    pub(super) fn back_off(&mut self) {
+    pub(crate) fn back_off(&mut self) {
         self.timeout = (self.timeout * 2).min(MAXIMUM);
     }
 }

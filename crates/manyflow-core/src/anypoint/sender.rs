@@ -1,0 +1,422 @@
+//! The sending half of a connection: frames until they are acknowledged, what is lost, and when it goes again.
+//!
+//! ```text
+//!   first              next                 end
+//!     | in flight:      | waiting for window |
+//!     | sent, lost or   | or credit          |
+//!     | acknowledged    |                    |
+//! ```
+//!
+//! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the order in which they
+//! come. A report counts if the frame that it answers was first sent after the missing one: so none counts twice.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::Payload;
+use super::config::AcpConfig;
+use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
+use super::segment::{Ack, Body, Congestion, Data, Gap};
+use super::window::Window;
+use crate::endpoint::Event;
+use crate::estimate::rtt::RttEstimator;
+use crate::time::Time;
+
+/// A closed window is probed at most this rarely.
+const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// The sending half.
+#[derive(Debug)]
+pub(super) struct Sender<P> {
+    window: Window,
+    rtt: RttEstimator,
+    frame_bytes_max: u32,
+    send_buffer: u64,
+    /// From the first unacknowledged one on.
+    frames: VecDeque<Outgoing<P>>,
+    first: u32,
+    next: u32,
+    /// Bytes of all frames below `first`.
+    acknowledged: u64,
+    /// Bytes of all frames below `next`.
+    sent: u64,
+    /// Bytes of all frames that the application handed over.
+    accepted: u64,
+    /// Bytes that the receiver has, or has room for.
+    granted: u64,
+    /// Bytes on the wire of frames that are in the network, as far as is known.
+    pipe: u64,
+    /// Frames that are lost and were not sent again, and a number that none of them is below.
+    lost: u32,
+    lost_from: u32,
+    /// What was next at the last loss event: one event per round trip.
+    recover: u32,
+    /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
+    is_window_limited: bool,
+    is_closed: bool,
+    last_sent: Time,
+    /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
+    timer: Option<Time>,
+    /// Time-outs in a row.
+    timeouts: u32,
+    /// Probes of the closed credit in a row.
+    probes: u32,
+}
+
+/// A frame between the application and its acknowledgement.
+#[derive(Debug)]
+struct Outgoing<P> {
+    item: Item<P>,
+    fate: Fate,
+    /// When it was last sent.
+    sent: Time,
+    is_retransmitted: bool,
+    /// The number that was next when it was last sent: an answer to this or a later one is newer than the frame.
+    judged_from: u32,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    Waiting,
+    Sent,
+    Lost,
+    Acknowledged,
+}
+
+/// What a time-out asks for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expired {
+    /// Nothing: there was none.
+    Nothing,
+    /// Frames go again; so many time-outs came in a row.
+    Frames(u32),
+    /// The other end shall say whether it has room.
+    Credit,
+}
+
+impl<P: Payload> Sender<P> {
+    pub(super) fn new(config: &AcpConfig) -> Sender<P> {
+        Sender {
+            window: Window::new(config, Item::<P>::frame_header_bytes()),
+            rtt: RttEstimator::new(config.minimum_rto),
+            frame_bytes_max: config.frame_bytes_max,
+            send_buffer: config.send_buffer.into(),
+            frames: VecDeque::new(),
+            first: 0,
+            next: 0,
+            acknowledged: 0,
+            sent: 0,
+            accepted: 0,
+            granted: 0,
+            pipe: 0,
+            lost: 0,
+            lost_from: 0,
+            recover: 0,
+            is_window_limited: true,
+            is_closed: false,
+            last_sent: Time::ZERO,
+            timer: None,
+            timeouts: 0,
+            probes: 0,
+        }
+    }
+
+    /// RTO, backed off as it is.
+    pub(super) fn timeout(&self) -> Duration {
+        self.rtt.timeout()
+    }
+
+    /// The opening was not answered in time.
+    pub(super) fn back_off(&mut self) {
+        self.rtt.back_off();
+    }
+
+    /// cwnd in frames.
+    pub(super) fn window_frames(&self) -> f64 {
+        self.window.frames()
+    }
+
+    /// Bytes that the send buffer has room for.
+    pub(super) fn room(&self) -> u32 {
+        (self.send_buffer - (self.accepted - self.acknowledged)) as u32
+    }
+
+    /// All frames and the closing are acknowledged.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_closed && self.frames.is_empty()
+    }
+
+    /// When [`handle_timeout`](Sender::handle_timeout) is wanted.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.timer
+    }
+
+    /// The other end has room for this many bytes, to begin with.
+    pub(super) fn grant(&mut self, credit: u32) {
+        self.granted = credit.into();
+    }
+
+    /// Takes a frame into the send buffer.
+    pub(super) fn send(&mut self, frame: Frame<P>) -> Result<(), SendError<P>> {
+        let length = frame.payload.length();
+        // The last number is left for closing; so no number ever wraps.
+        let end = self.first + self.frames.len() as u32;
+        if self.is_closed {
+            return Err(SendError::Closed(frame.payload));
+        }
+        if !(1..=self.frame_bytes_max).contains(&length) {
+            return Err(SendError::Length(frame.payload, self.frame_bytes_max));
+        }
+        if end >= u32::MAX - 1 {
+            return Err(SendError::Exhausted(frame.payload));
+        }
+        if length > self.room() {
+            return Err(SendError::Full(frame.payload));
+        }
+        self.accepted += u64::from(length);
+        self.push(Item::Frame(frame));
+        Ok(())
+    }
+
+    /// No frame follows.
+    pub(super) fn close(&mut self) {
+        if !self.is_closed {
+            self.is_closed = true;
+            self.push(Item::Close);
+        }
+    }
+
+    fn push(&mut self, item: Item<P>) {
+        self.frames.push_back(Outgoing {
+            item,
+            fate: Fate::Waiting,
+            sent: Time::ZERO,
+            is_retransmitted: false,
+            judged_from: 0,
+        });
+    }
+
+    /// A round trip was measured.
+    pub(super) fn sample_rtt(&mut self, sample: Duration, events: &mut VecDeque<Event>) {
+        let sample_s = sample.as_secs_f64();
+        self.rtt.sample(sample_s);
+        let average_s = self.rtt.average_s();
+        events.push_back(Event::Rtt {
+            sample_s,
+            average_s,
+        });
+    }
+
+    /// The next frame to send: what is lost first.
+    pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
+        let Some(number) = self.first_lost().or_else(|| self.next_new(now)) else {
+            self.is_window_limited = false;
+            return None;
+        };
+        self.restart_if_idle(now);
+        let wire_bytes = self.frame(number).item.wire_bytes();
+        if !self.window.has_room(self.pipe, wire_bytes) {
+            self.is_window_limited = true;
+            return None;
+        }
+        Some(self.transmit(now, number))
+    }
+
+    fn frame(&mut self, number: u32) -> &mut Outgoing<P> {
+        &mut self.frames[(number - self.first) as usize]
+    }
+
+    fn first_lost(&mut self) -> Option<u32> {
+        if self.lost == 0 {
+            return None;
+        }
+        self.lost_from = self.lost_from.max(self.first);
+        while self.lost_from < self.next && self.frame(self.lost_from).fate != Fate::Lost {
+            self.lost_from += 1;
+        }
+        Some(self.lost_from)
+    }
+
+    /// The next new frame, if there is one and the receiver has room for it.
+    fn next_new(&mut self, now: Time) -> Option<u32> {
+        let flight = self.next - self.first;
+        let waiting = self.frames.get(flight as usize)?;
+        if self.sent + u64::from(waiting.item.bytes()) > self.granted {
+            self.timer.get_or_insert(now + self.rtt.timeout());
+            return None;
+        }
+        (flight < FLIGHT_FRAMES_MAX).then_some(self.next)
+    }
+
+    fn restart_if_idle(&mut self, now: Time) {
+        if self.first == self.next && now - self.last_sent > self.rtt.timeout() {
+            self.window.restart();
+        }
+    }
+
+    fn transmit(&mut self, now: Time, number: u32) -> (Body, Option<P>) {
+        let is_new = number == self.next;
+        if is_new {
+            self.count_new(now);
+        } else {
+            self.lost -= 1;
+        }
+        let judged_from = self.next;
+        let outgoing = self.frame(number);
+        outgoing.fate = Fate::Sent;
+        outgoing.sent = now;
+        outgoing.is_retransmitted = !is_new;
+        outgoing.judged_from = judged_from;
+        let (bytes, wire_bytes) = (outgoing.item.bytes(), outgoing.item.wire_bytes());
+        self.pipe += u64::from(wire_bytes);
+        self.last_sent = now;
+        self.timer.get_or_insert(now + self.rtt.timeout());
+        if bytes > 0 {
+            self.window.note_frame(bytes, wire_bytes);
+        }
+        let used = self.is_window_limited;
+        let congestion = self.window.header(wire_bytes, self.rtt.average_s(), used);
+        self.frame(number).item.to_body(number, congestion)
+    }
+
+    fn count_new(&mut self, now: Time) {
+        if self.first == self.next {
+            self.timer = Some(now + self.rtt.timeout());
+        }
+        let number = self.next;
+        self.sent += u64::from(self.frame(number).item.bytes());
+        self.next += 1;
+        self.probes = 0;
+    }
+
+    /// Takes an acknowledgement; one of what was never sent is ignored.
+    pub(super) fn on_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+        if ack.cumulative > self.next || ack.of >= self.next {
+            return;
+        }
+        self.on_answered(now, ack, events);
+        self.advance(now, ack.cumulative);
+        // An older acknowledgement than the last says nothing new about the receiver's room.
+        if ack.cumulative == self.first {
+            self.granted = self.acknowledged + u64::from(ack.credit);
+        }
+        let lost_before = self.lost;
+        for gap in &ack.missing {
+            self.on_missing(ack, gap);
+        }
+        if self.lost > lost_before && self.first >= self.recover {
+            self.recover = self.next;
+            self.window.on_loss();
+            events.push_back(Event::LossEvent);
+        }
+    }
+
+    /// The frame that the acknowledgement answers has arrived.
+    fn on_answered(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+        if ack.of < self.first || self.frame(ack.of).fate == Fate::Acknowledged {
+            return;
+        }
+        let outgoing = self.frame(ack.of);
+        let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
+        // Karn: of a frame sent twice nobody knows which one is answered.
+        if !outgoing.is_retransmitted {
+            self.sample_rtt(now - sent, events);
+        }
+        self.settle(ack.of);
+        self.timeouts = 0;
+        if is_frame {
+            let may_grow = self.is_window_limited && self.first >= self.recover;
+            self.window.on_ack(ack.feedback, may_grow);
+        }
+    }
+
+    /// The frame is out of the network, and acknowledged.
+    fn settle(&mut self, number: u32) {
+        let outgoing = self.frame(number);
+        let wire_bytes = u64::from(outgoing.item.wire_bytes());
+        match core::mem::replace(&mut outgoing.fate, Fate::Acknowledged) {
+            Fate::Sent => self.pipe -= wire_bytes,
+            Fate::Lost => self.lost -= 1,
+            Fate::Acknowledged | Fate::Waiting => {}
+        }
+    }
+
+    /// All below `cumulative` have arrived.
+    fn advance(&mut self, now: Time, cumulative: u32) {
+        if cumulative <= self.first {
+            return;
+        }
+        while self.first < cumulative {
+            self.settle(self.first);
+            let bytes = self.frame(self.first).item.bytes();
+            self.acknowledged += u64::from(bytes);
+            self.frames.pop_front();
+            self.first += 1;
+        }
+        self.timeouts = 0;
+        self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
+    }
+
+    fn on_missing(&mut self, ack: &Ack, gap: &Gap) {
+        let from = ack.cumulative.saturating_add(gap.offset.into());
+        let to = from.saturating_add(gap.frames.into()).min(self.next);
+        for number in from.max(self.first)..to {
+            let outgoing = self.frame(number);
+            if outgoing.fate == Fate::Sent && ack.of >= outgoing.judged_from {
+                self.lose(number);
+            }
+        }
+    }
+
+    fn lose(&mut self, number: u32) {
+        let outgoing = self.frame(number);
+        outgoing.fate = Fate::Lost;
+        let wire_bytes = u64::from(outgoing.item.wire_bytes());
+        self.pipe -= wire_bytes;
+        self.lost += 1;
+        self.lost_from = self.lost_from.min(number);
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&mut self, now: Time, events: &mut VecDeque<Event>) -> Expired {
+        if self.timer.is_none_or(|timer| now < timer) {
+            return Expired::Nothing;
+        }
+        if self.first == self.next {
+            self.probes += 1;
+            let wait = self.rtt.timeout() * (1 << self.probes.min(16));
+            self.timer = Some(now + wait.min(PROBE_INTERVAL_MAX));
+            return Expired::Credit;
+        }
+        self.timeouts += 1;
+        self.window.on_timeout(self.timeouts > 1);
+        self.rtt.back_off();
+        for number in self.first..self.next {
+            if self.frame(number).fate == Fate::Sent {
+                self.lose(number);
+            }
+        }
+        // What is lost from now on is another event.
+        self.recover = self.first;
+        self.timer = Some(now + self.rtt.timeout());
+        events.push_back(Event::RetransmissionTimeout);
+        Expired::Frames(self.timeouts)
+    }
+}
+
+impl<P: Payload> Item<P> {
+    /// The packet that carries it, as number `sequence`.
+    fn to_body(&self, sequence: u32, congestion: Congestion) -> (Body, Option<P>) {
+        match self {
+            Item::Frame(Frame { key, payload }) => {
+                let data = Data {
+                    sequence,
+                    key: *key,
+                    congestion,
+                };
+                (Body::Data(data), Some(payload.clone()))
+            }
+            Item::Close => (Body::Close { sequence }, None),
+        }
+    }
+}
