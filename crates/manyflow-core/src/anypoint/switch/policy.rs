@@ -57,14 +57,3 @@ pub struct KeyRule {
     /// Ranges of keys and their members.
     pub rules: Vec<(RangeInclusive<u32>, MemberId)>,
 }
-
-macro_rules! temporary {
-    ($($policy:ty),*) => {$(
-        impl<P> Policy<P> for $policy {
-            fn route(&mut self, _frame: &Data, _payload: &P, _candidates: &[Candidate]) -> usize {
-                0
-            }
-        }
-    )*};
-}
-temporary!(LeastOutstanding, HashOfKey, Weighted, KeyRule);
