@@ -1,9 +1,11 @@
 //! The switch as an [`Endpoint`]: its packets by the endpoint that sent them, and members that come and go by plan.
 
-use super::{MemberId, Policy, SwitchConfig};
+use std::collections::VecDeque;
+
+use super::{Leg, MemberId, Policy, Switch, SwitchConfig};
 use crate::anypoint::{ConfigError, Length};
 use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{EndpointId, Packet};
+use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 
 /// What happens to the ensemble at a time.
@@ -26,7 +28,11 @@ pub enum MemberChange {
 
 /// A switch with one connection.
 pub struct SwitchEndpoint {
-    _peer: EndpointId,
+    switch: Switch<Length>,
+    peer: EndpointId,
+    /// By number.
+    members: Vec<EndpointId>,
+    changes: VecDeque<Change>,
 }
 
 impl SwitchEndpoint {
@@ -41,26 +47,81 @@ impl SwitchEndpoint {
         members: Vec<EndpointId>,
         changes: Vec<Change>,
     ) -> Result<SwitchEndpoint, ConfigError> {
-        let _ = (policy, members, changes, MemberId(0));
-        config.check()?;
-        Ok(SwitchEndpoint { _peer: peer })
+        Ok(SwitchEndpoint {
+            switch: Switch::new(config, policy, members.len())?,
+            peer,
+            members,
+            changes: changes.into(),
+        })
+    }
+
+    fn leg_of(&self, source: EndpointId) -> Option<Leg> {
+        if source == self.peer {
+            return Some(Leg::Peer);
+        }
+        // The latest: a host that has left may join again.
+        let index = self.members.iter().rposition(|member| *member == source)?;
+        Some(Leg::Member(MemberId(index as u16)))
+    }
+
+    fn endpoint_of(&self, leg: Leg) -> EndpointId {
+        match leg {
+            Leg::Peer => self.peer,
+            Leg::Member(MemberId(member)) => self.members[usize::from(member)],
+        }
+    }
+
+    fn apply(&mut self, now: Time, change: MemberChange) {
+        match change {
+            MemberChange::Join(endpoint) => {
+                self.members.push(endpoint);
+                self.switch.join(now);
+            }
+            MemberChange::Leave(member) => self.switch.leave(now, member),
+        }
     }
 }
 
 impl Endpoint for SwitchEndpoint {
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        if let Header::Anypoint(segment) = &packet.header
+            && let Some(from) = self.leg_of(packet.source)
+        {
+            let payload = Length(packet.payload_bytes);
+            self.switch.handle_segment(now, from, segment, payload);
+        }
+    }
 
-    fn handle_timeout(&mut self, _now: Time) {}
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(&Change { at, change }) = self.changes.front()
+            && at <= now
+        {
+            self.changes.pop_front();
+            self.apply(now, change);
+        }
+        self.switch.handle_timeout(now);
+    }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        None
+        let (to, segment, payload) = self.switch.poll_transmit()?;
+        Some(Action::Send(Packet {
+            source: EndpointId::UNSET,
+            destination: Destination::Endpoint(self.endpoint_of(to)),
+            ecn: Ecn::NotCapable,
+            header: Header::Anypoint(segment),
+            payload_bytes: payload.0,
+        }))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        None
+        let change = self.changes.front().map(|change| change.at);
+        [change, self.switch.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.switch.poll_event()
     }
 }

@@ -12,15 +12,33 @@
 //! a gap is held until the gap is filled. The sender hears of the gap at once; but only the receiver's own acknowledgement
 //! takes a frame from the sender's buffer, so that a switch which fails loses nothing silently.
 
+mod connection;
+mod dispatch;
 mod endpoint;
+mod inbound;
+mod lifecycle;
+mod member;
+mod missing;
+mod outbound;
 mod policy;
+mod ratios;
+mod reorder;
+mod ring;
+#[cfg(test)]
+mod tests;
+mod transform;
 
 use core::time::Duration;
+
+use connection::{Connection, Output};
 
 pub use endpoint::{Change, MemberChange, SwitchEndpoint};
 pub use policy::{Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RoundRobin, Weighted};
 
 use super::config::ConfigError;
+use super::{Body, Payload, Reason, Segment};
+use crate::endpoint::Event;
+use crate::time::Time;
 
 /// A member of an ensemble, numbered in the order of joining.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,5 +113,139 @@ impl SwitchConfig {
             ),
             ("the held frames", "at least 1", self.held_frames_max >= 1),
         ])
+    }
+}
+
+/// A switch with one connection at a time, between a peer and the members of an ensemble.
+///
+/// Like an [`Endpoint`](crate::Endpoint), but with payloads: segments and what they carry come in by
+/// [`handle_segment`](Switch::handle_segment), and go out by [`poll_transmit`](Switch::poll_transmit), to be drained after each
+/// `handle_*`, `join` and `leave`.
+pub struct Switch<P> {
+    config: SwitchConfig,
+    policy: Box<dyn Policy<P>>,
+    /// Of each member by its number, whether it still belongs to the ensemble.
+    ensemble: Vec<bool>,
+    connection: Option<Connection<P>>,
+    /// What is left of connections that are over, and what belongs to none.
+    output: Output<P>,
+}
+
+impl<P: Payload + Default> Switch<P> {
+    /// A switch with members 0 to `members`, excluded.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(
+        config: SwitchConfig,
+        policy: Box<dyn Policy<P>>,
+        members: usize,
+    ) -> Result<Switch<P>, ConfigError> {
+        config.check()?;
+        Ok(Switch {
+            config,
+            policy,
+            ensemble: vec![true; members],
+            connection: None,
+            output: Output::new(),
+        })
+    }
+
+    /// Takes a segment that arrived at `now`, and its payload.
+    pub fn handle_segment(&mut self, now: Time, from: Leg, segment: &Segment, payload: P) {
+        match (&mut self.connection, segment.body) {
+            (Some(connection), _) if connection.number == segment.connection => {
+                connection.on_segment(now, &mut *self.policy, from, segment, payload);
+                self.retire();
+            }
+            (_, Body::Reset(_)) => {}
+            (connection, Body::Open { credit }) if from == Leg::Peer => {
+                if connection
+                    .as_ref()
+                    .is_some_and(|connection| !connection.single)
+                {
+                    self.answer(from, segment.connection, Reason::Refused);
+                } else {
+                    self.open(now, segment, credit);
+                }
+            }
+            _ => self.answer(from, segment.connection, Reason::Unknown),
+        }
+    }
+
+    /// The peer opens a connection.
+    fn open(&mut self, now: Time, segment: &Segment, credit: u32) {
+        if !self.ensemble.contains(&true) {
+            self.answer(Leg::Peer, segment.connection, Reason::Refused);
+            return;
+        }
+        let config = self.config.clone();
+        let number = segment.connection;
+        let mut connection = Connection::new(config, now, number, credit, &self.ensemble);
+        connection.open(now);
+        if let Some(old) = self.connection.replace(connection) {
+            self.output.append(old.output);
+        }
+    }
+
+    fn answer(&mut self, to: Leg, connection: u32, reason: Reason) {
+        let body = Body::Reset(reason);
+        let segment = Segment { connection, body };
+        let reset = (to, segment, P::default());
+        self.output.transmits.push_back(reset);
+    }
+
+    /// A connection that is over is forgotten.
+    fn retire(&mut self) {
+        if let Some(over) = self.connection.take_if(|connection| connection.over) {
+            self.output.append(over.output);
+        }
+    }
+
+    /// A member joins the ensemble, and gets the next number.
+    pub fn join(&mut self, now: Time) -> MemberId {
+        self.ensemble.push(true);
+        if let Some(connection) = &mut self.connection {
+            connection.join(now);
+        }
+        MemberId(self.ensemble.len() as u16 - 1)
+    }
+
+    /// A member gets no new frames, and is released when all that it has is acknowledged and it has closed. One that is not
+    /// there is none.
+    pub fn leave(&mut self, now: Time, member: MemberId) {
+        let index = usize::from(member.0);
+        let there = self.ensemble.get_mut(index);
+        if there.is_some_and(core::mem::take)
+            && let Some(connection) = &mut self.connection
+        {
+            connection.leave(now, index);
+            self.retire();
+        }
+    }
+
+    /// Does what is due at `now`; a spurious call does nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Some(connection) = &mut self.connection {
+            connection.on_timeout(now);
+            self.retire();
+        }
+    }
+
+    /// When [`handle_timeout`](Switch::handle_timeout) is wanted next, if at all.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.connection.as_ref().and_then(Connection::timeout)
+    }
+
+    /// The next segment to send, and where; what is not a frame has no payload.
+    pub fn poll_transmit(&mut self) -> Option<(Leg, Segment, P)> {
+        let left = self.output.transmits.pop_front();
+        left.or_else(|| self.connection.as_mut()?.output.transmits.pop_front())
+    }
+
+    /// What happened: [`Event::MemberFailed`], [`Event::Failed`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let left = self.output.events.pop_front();
+        left.or_else(|| self.connection.as_mut()?.output.events.pop_front())
     }
 }

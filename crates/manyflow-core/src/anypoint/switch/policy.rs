@@ -35,19 +35,93 @@ impl<P> Policy<P> for RoundRobin {
     }
 }
 
-/// The member with the fewest frames outstanding; of equals the one that has waited longest.
+/// The member with the fewest frames outstanding; of equals the one that has waited longest for its turn.
 #[derive(Clone, Debug, Default)]
-pub struct LeastOutstanding {}
+pub struct LeastOutstanding {
+    turn: RoundRobin,
+}
+
+impl<P> Policy<P> for LeastOutstanding {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        let first = self.turn.route(frame, payload, candidates);
+        let members = candidates.len();
+        let from_first = (0..members).map(|step| (first + step) % members);
+        let least = from_first.min_by_key(|place| candidates[*place].outstanding);
+        let place = least.unwrap_or(first);
+        self.turn.next = place + 1;
+        place
+    }
+}
 
 /// The member that the key's hash falls on, by rendezvous hashing: a member that comes or goes moves its own share of the keys alone.
 #[derive(Clone, Debug, Default)]
 pub struct HashOfKey {}
 
-/// Members get frames in proportion to their weights, in order of their numbers; those without a weight get none.
+impl<P> Policy<P> for HashOfKey {
+    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let draw = |c: &Candidate| mix(u64::from(frame.key) << 16 | u64::from(c.member.0));
+        let drawn = candidates.iter().map(draw).enumerate();
+        drawn
+            .max_by_key(|(_, draw)| *draw)
+            .map_or(0, |(place, _)| place)
+    }
+}
+
+/// SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes half of the output's.
+fn mix(input: u64) -> u64 {
+    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Members get frames in proportion to their weights, evenly mixed; those without a weight get none, unless no other is there.
 #[derive(Clone, Debug, Default)]
 pub struct Weighted {
     /// Of each member by its number, not negative.
     pub weights: Vec<f64>,
+    /// What each is owed, in frames.
+    owed: Vec<f64>,
+}
+
+impl Weighted {
+    /// With the weight of each member by its number: not negative.
+    pub fn new(weights: Vec<f64>) -> Weighted {
+        let owed = vec![0.0; weights.len()];
+        Weighted { weights, owed }
+    }
+
+    fn weight(&self, candidate: &Candidate) -> f64 {
+        let place = usize::from(candidate.member.0);
+        self.weights
+            .get(place)
+            .map_or(0.0, |weight| weight.max(0.0))
+    }
+}
+
+impl<P> Policy<P> for Weighted {
+    /// Each frame is owed to all in proportion, and paid to the one that is owed most (smooth weighted round robin).
+    fn route(&mut self, _frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let total: f64 = candidates.iter().map(|c| self.weight(c)).sum();
+        let mut most: Option<(usize, f64)> = None;
+        for (place, candidate) in candidates.iter().enumerate() {
+            let weight = self.weight(candidate);
+            if weight == 0.0 {
+                continue;
+            }
+            let owed = &mut self.owed[usize::from(candidate.member.0)];
+            *owed += weight / total;
+            if most.is_none_or(|(_, other)| *owed > other) {
+                most = Some((place, *owed));
+            }
+        }
+        let place = most.map_or(0, |(place, _)| place);
+        let paid = self.owed.get_mut(usize::from(candidates[place].member.0));
+        if let Some(owed) = paid {
+            *owed -= 1.0;
+        }
+        place
+    }
 }
 
 /// A rule over the key: the first range that holds it names the member. Frames of other keys, and those whose member is gone, go
@@ -56,4 +130,27 @@ pub struct Weighted {
 pub struct KeyRule {
     /// Ranges of keys and their members.
     pub rules: Vec<(RangeInclusive<u32>, MemberId)>,
+    others: RoundRobin,
+}
+
+impl KeyRule {
+    /// With ranges of keys and their members.
+    pub fn new(rules: Vec<(RangeInclusive<u32>, MemberId)>) -> KeyRule {
+        let others = RoundRobin::default();
+        KeyRule { rules, others }
+    }
+}
+
+impl<P> Policy<P> for KeyRule {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        let rule = self
+            .rules
+            .iter()
+            .find(|(keys, _)| keys.contains(&frame.key));
+        let named = rule.and_then(|(_, member)| {
+            let place = candidates.binary_search_by_key(member, |candidate| candidate.member);
+            place.ok()
+        });
+        named.unwrap_or_else(|| self.others.route(frame, payload, candidates))
+    }
 }

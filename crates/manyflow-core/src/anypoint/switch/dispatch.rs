@@ -1,0 +1,112 @@
+//! What each segment means, by the leg that it comes from.
+
+use super::connection::{Connection, leg};
+use super::member::State;
+use super::reorder::Numbered;
+use super::{Leg, MemberId, Policy};
+use crate::anypoint::{Body, Payload, Reason, Segment};
+use crate::time::Time;
+
+impl<P: Payload + Default> Connection<P> {
+    /// Takes a segment of this connection.
+    pub(super) fn on_segment(
+        &mut self,
+        now: Time,
+        policy: &mut dyn Policy<P>,
+        from: Leg,
+        segment: &Segment,
+        payload: P,
+    ) {
+        match from {
+            Leg::Peer if self.single => self.pass_inbound(segment, payload),
+            Leg::Peer => self.on_peer_segment(now, policy, segment.body, payload),
+            Leg::Member(MemberId(member)) => {
+                let index = usize::from(member);
+                match self.members.get_mut(index) {
+                    Some(_) if self.single => self.pass_outbound(now, segment, payload),
+                    Some(member) if member.state != State::Failed => {
+                        member.heard = now;
+                        member.probed = false;
+                        self.on_member_segment(now, index, segment.body, payload);
+                    }
+                    // It was given up, or never there: it must not go on alone.
+                    _ if matches!(segment.body, Body::Reset(_)) => {}
+                    _ => self.send(from, Body::Reset(Reason::Unknown)),
+                }
+            }
+        }
+    }
+
+    fn on_peer_segment(&mut self, now: Time, policy: &mut dyn Policy<P>, body: Body, payload: P) {
+        match body {
+            Body::Open { .. } => self.on_open(),
+            Body::Data(data) => {
+                self.on_peer_numbered(policy, data.sequence, Numbered::Frame(data, payload));
+            }
+            Body::Close { sequence } => self.on_peer_numbered(policy, sequence, Numbered::Close),
+            Body::Ack(ack) => self.on_peer_ack(now, &ack),
+            Body::Probe => self.on_peer_probe(),
+            Body::Alive => self.on_peer_alive(),
+            Body::Reset(reason) => self.reset_members(reason),
+            // The peer opens; it accepts nothing.
+            Body::Accept { .. } => {}
+        }
+    }
+
+    fn on_member_segment(&mut self, now: Time, index: usize, body: Body, payload: P) {
+        let open = self.accepted && self.members[index].state != State::Opening;
+        match body {
+            Body::Accept { credit } => self.on_accept(index, credit),
+            Body::Data(data) if open => {
+                self.on_member_numbered(now, index, data.sequence, Numbered::Frame(data, payload));
+            }
+            Body::Close { sequence } if open => {
+                self.on_member_numbered(now, index, sequence, Numbered::Close);
+            }
+            Body::Ack(ack) => self.on_member_ack(index, &ack),
+            Body::Probe => self.on_member_probe(index),
+            Body::Reset(reason) if self.members[index].is_active() => self.fail(now, index, reason),
+            Body::Open { .. }
+            | Body::Alive
+            | Body::Reset(_)
+            | Body::Data(_)
+            | Body::Close { .. } => {}
+        }
+    }
+
+    /// With one member all that the peer sends goes to it as it is. What a second member would have to know is noted.
+    fn pass_inbound(&mut self, segment: &Segment, payload: P) {
+        match segment.body {
+            Body::Data(data) => {
+                self.source = data.congestion;
+                self.watch_peer_numbered(data.sequence, Some(payload.length()));
+            }
+            Body::Close { sequence } => self.watch_peer_numbered(sequence, None),
+            Body::Ack(ack) => {
+                self.take_peer_ack(&ack);
+            }
+            Body::Open { credit } => self.credit = credit,
+            Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
+        }
+        let passed = (leg(0), *segment, payload);
+        self.output.transmits.push_back(passed);
+    }
+
+    /// The other way.
+    fn pass_outbound(&mut self, now: Time, segment: &Segment, payload: P) {
+        match segment.body {
+            Body::Data(data) => {
+                let item = Numbered::Frame(data, payload.clone());
+                self.watch_member_numbered(now, data.sequence, item);
+            }
+            Body::Close { sequence } => self.watch_member_numbered(now, sequence, Numbered::Close),
+            Body::Ack(ack) => {
+                self.take_member_ack(0, &ack);
+            }
+            Body::Accept { credit } => self.on_accept(0, credit),
+            Body::Open { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
+        }
+        let passed = (Leg::Peer, *segment, payload);
+        self.output.transmits.push_back(passed);
+    }
+}

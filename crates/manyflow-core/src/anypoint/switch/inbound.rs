@@ -1,0 +1,325 @@
+//! Inbound: the peer's frames to the members, and their acknowledgements to the peer.
+
+use super::connection::{Connection, leg, missing_numbers};
+use super::member::State;
+use super::missing::Gaps;
+use super::reorder::{Arrival, Numbered};
+use super::ring::before;
+use super::{Leg, Policy, transform};
+use crate::anypoint::{Ack, Body, Data, Feedback, Payload};
+
+/// Where a frame of the peer went.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Route {
+    pub(super) owner: Owner,
+    /// Its number there.
+    number: u32,
+    /// That member's next number when the frame was last sent to it: frames from there on were sent later.
+    sent_before: u32,
+    pub(super) acknowledged: bool,
+}
+
+/// Who has a frame of the peer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Member(u16),
+    /// Its member has failed: the peer's retransmission goes to another one.
+    Nobody,
+    /// It is the peer's Close: all members get one.
+    All,
+}
+
+impl<P: Payload + Default> Connection<P> {
+    /// A frame or a Close from the peer.
+    pub(super) fn on_peer_numbered(
+        &mut self,
+        policy: &mut dyn Policy<P>,
+        sequence: u32,
+        item: Numbered<P>,
+    ) {
+        if let Numbered::Frame(data, _) = &item {
+            self.source = data.congestion;
+        }
+        if self.peer_close.is_some_and(|close| before(close, sequence)) {
+            return;
+        }
+        match self.arrivals.classify(sequence) {
+            Arrival::Known => self.repeat_to_member(policy, sequence, item),
+            _ if !self.routes.reaches(sequence) => {}
+            Arrival::Next if self.candidates.is_empty() => {}
+            Arrival::Next => self.route_all(policy, item),
+            Arrival::Beyond => {
+                self.arrivals.hold(sequence, item);
+                self.acknowledge_to_peer(Some(sequence), Feedback::default());
+            }
+            Arrival::TooFar => {}
+        }
+    }
+
+    /// Routes the next frame, and those that have waited for it.
+    fn route_all(&mut self, policy: &mut dyn Policy<P>, first: Numbered<P>) {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            match item {
+                Numbered::Frame(data, payload) => self.route(policy, data, payload),
+                Numbered::Close => {
+                    self.peer_close = Some(self.arrivals.next());
+                    self.routes.push(Route::new(Owner::All, 0));
+                    self.advance_inbound();
+                }
+            }
+            next = self.arrivals.advance();
+            if self.peer_close.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Gives a frame of the peer to the member that the policy chooses, as the last of its stream.
+    fn route(&mut self, policy: &mut dyn Policy<P>, data: Data, payload: P) {
+        let place = policy.route(&data, &payload, &self.candidates);
+        let last = self.candidates.len() - 1;
+        let candidate = &mut self.candidates[place.min(last)];
+        candidate.outstanding += 1;
+        let owner = candidate.member.0;
+        let member = &mut self.members[usize::from(owner)];
+        member.outstanding += 1;
+        let number = member.sent.next();
+        member.sent.push(data.sequence);
+        let route = Route::new(Owner::Member(owner), number);
+        match self.routes.get_mut(data.sequence) {
+            Some(known) => *known = route,
+            None => self.routes.push(route),
+        }
+        self.send_frame(owner, number, data, payload);
+    }
+
+    /// A frame that was routed before: it is lost, or its acknowledgement.
+    fn repeat_to_member(&mut self, policy: &mut dyn Policy<P>, sequence: u32, item: Numbered<P>) {
+        let route = self.routes.get_mut(sequence);
+        let Some(route) = route.filter(|route| !route.acknowledged) else {
+            self.acknowledge_to_peer(Some(sequence), Feedback::default());
+            return;
+        };
+        let Numbered::Frame(data, payload) = item else {
+            return;
+        };
+        match route.owner {
+            Owner::Member(owner) => {
+                let number = route.number;
+                route.sent_before = self.members[usize::from(owner)].sent.next();
+                self.missing.remove(sequence);
+                self.send_frame(owner, number, data, payload);
+            }
+            Owner::Nobody if !self.candidates.is_empty() => {
+                self.missing.remove(sequence);
+                self.route(policy, data, payload);
+            }
+            Owner::Nobody | Owner::All => {}
+        }
+    }
+
+    fn send_frame(&mut self, owner: u16, sequence: u32, data: Data, payload: P) {
+        self.ratios.count(owner, payload.length());
+        let ratio = self.ratios.of(owner);
+        let congestion = transform::split_data(data.congestion, ratio, self.config.scaling);
+        let data = Data {
+            sequence,
+            congestion,
+            ..data
+        };
+        self.send_with(leg(usize::from(owner)), Body::Data(data), payload);
+    }
+
+    /// An acknowledgement of a member: of its frames, or of its Close.
+    pub(super) fn on_member_ack(&mut self, index: usize, ack: &Ack) {
+        let of = self.members[index].sent.get(ack.of).copied();
+        let of_close = self.members[index].close == Some(ack.of);
+        if self.take_member_ack(index, ack) && !of_close {
+            let feedback = self.feedback_for_peer(ack.feedback);
+            self.acknowledge_to_peer(of, feedback);
+        }
+    }
+
+    /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    pub(super) fn take_member_ack(&mut self, index: usize, ack: &Ack) -> bool {
+        let member = &mut self.members[index];
+        if !Self::is_possible(ack, member.next_number()) {
+            return false;
+        }
+        member.feedback = Some(ack.feedback);
+        let known = member.acknowledged;
+        if !before(ack.cumulative, known) {
+            member.credit = ack.credit;
+            member.acknowledged = ack.cumulative;
+        }
+        let close_before = |close| before(close, ack.cumulative) || close == ack.of;
+        member.close_acknowledged |= member.close.is_some_and(close_before);
+        let mut number = known;
+        while before(number, ack.cumulative) {
+            self.mark_acknowledged(index, number);
+            number = number.wrapping_add(1);
+        }
+        self.mark_acknowledged(index, ack.of);
+        self.note_missing(index, ack);
+        self.advance_inbound();
+        true
+    }
+
+    fn mark_acknowledged(&mut self, index: usize, number: u32) {
+        let member = &mut self.members[index];
+        let Some(&sequence) = member.sent.get(number) else {
+            return;
+        };
+        let Some(route) = self.routes.get_mut(sequence) else {
+            return;
+        };
+        if core::mem::replace(&mut route.acknowledged, true) {
+            return;
+        }
+        self.missing.remove(sequence);
+        member.outstanding -= 1;
+        if let Some(place) = member.place {
+            self.candidates[place].outstanding -= 1;
+        }
+    }
+
+    /// What the member misses is missing for the peer, unless it has been sent again since.
+    fn note_missing(&mut self, index: usize, ack: &Ack) {
+        let member = &self.members[index];
+        for number in missing_numbers(ack, member.sent.next()) {
+            let Some(&sequence) = member.sent.get(number) else {
+                continue;
+            };
+            let route = self.routes.get(sequence);
+            let is_lost = |r: &&Route| !r.acknowledged && !before(ack.of, r.sent_before);
+            if route.is_some_and(|route| is_lost(&route)) {
+                self.missing.insert(sequence);
+            }
+        }
+    }
+
+    /// Forgets the frames that are acknowledged without a gap; behind the last of them the peer's Close goes out.
+    pub(super) fn advance_inbound(&mut self) {
+        while let Some(&route) = self.routes.front() {
+            match route.owner {
+                Owner::Member(owner) if route.acknowledged => {
+                    self.routes.pop();
+                    self.forget_acknowledged(owner);
+                }
+                Owner::All if self.close_to_members() => {
+                    self.routes.pop();
+                    self.acknowledge_to_peer(self.peer_close, Feedback::default());
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The peer's number is of use until the peer's cumulative number has passed it: duplicates are answered with it.
+    fn forget_acknowledged(&mut self, owner: u16) {
+        let base = self.routes.base();
+        let sent = &mut self.members[usize::from(owner)].sent;
+        while sent.front().is_some_and(|sequence| before(*sequence, base)) {
+            sent.pop();
+        }
+    }
+
+    /// Closes the streams to the members; true when all have acknowledged it. Not before all frames are acknowledged: those
+    /// of a member that fails must go to another one, which its Close would end.
+    fn close_to_members(&mut self) -> bool {
+        let mut acknowledged = true;
+        for index in 0..self.members.len() {
+            if self.members[index].state == State::Open {
+                self.close_to_member(index);
+            }
+            let member = &self.members[index];
+            acknowledged &= !member.is_active() || member.close_acknowledged;
+        }
+        acknowledged
+    }
+
+    /// Closes the stream to a member, once.
+    pub(super) fn close_to_member(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        if member.close.is_some() {
+            return;
+        }
+        let sequence = member.sent.next();
+        member.close = Some(sequence);
+        self.send_to(index, Body::Close { sequence });
+    }
+
+    /// A frame or a Close that passes unchanged: all below it have passed as well, or were lost before they came here.
+    pub(super) fn watch_peer_numbered(&mut self, sequence: u32, bytes: Option<u32>) {
+        let is_new = !before(sequence, self.routes.next());
+        if !self.routes.reaches(sequence) || (is_new && self.peer_close.is_some()) {
+            return;
+        }
+        if let Some(bytes) = bytes {
+            self.ratios.count(0, bytes);
+        }
+        while before(self.routes.next(), sequence)
+            || (self.routes.next() == sequence && bytes.is_some())
+        {
+            self.watch_next_route();
+        }
+        if is_new && bytes.is_none() {
+            self.peer_close = Some(sequence);
+            self.members[0].close = Some(sequence);
+            self.routes.push(Route::new(Owner::All, sequence));
+        }
+        self.arrivals.skip_to(self.routes.next());
+    }
+
+    /// The next number is the member's.
+    fn watch_next_route(&mut self) {
+        let number = self.routes.next();
+        self.routes.push(Route::new(Owner::Member(0), number));
+        let member = &mut self.members[0];
+        member.sent.push(number);
+        member.outstanding += 1;
+        if let Some(place) = member.place {
+            self.candidates[place].outstanding += 1;
+        }
+    }
+
+    /// Acknowledges to the peer: its frame `of`, or where that is not known any more, the last below the cumulative number.
+    pub(super) fn acknowledge_to_peer(&mut self, of: Option<u32>, feedback: Feedback) {
+        let cumulative = self.routes.base();
+        if self.single || (of.is_none() && cumulative == 0) {
+            return;
+        }
+        let mut gaps = Gaps::new(cumulative);
+        self.missing.report(&mut gaps);
+        self.arrivals.report(&mut gaps);
+        let body = Body::Ack(Ack {
+            cumulative,
+            of: of.unwrap_or(cumulative.wrapping_sub(1)),
+            credit: self.credit_for_peer(),
+            feedback,
+            missing: gaps.list(),
+        });
+        self.send(Leg::Peer, body);
+    }
+
+    fn feedback_for_peer(&self, own: Feedback) -> Feedback {
+        let members = self.members.iter().enumerate();
+        let latest = members.filter_map(|(index, member)| {
+            let feedback = member.feedback.filter(|_| member.is_open())?;
+            Some((feedback, self.ratios.of(index as u16)))
+        });
+        transform::merge_acks(self.source, own, latest, self.config.scaling)
+    }
+}
+
+impl Route {
+    fn new(owner: Owner, number: u32) -> Route {
+        Route {
+            owner,
+            number,
+            sent_before: number.wrapping_add(1),
+            acknowledged: false,
+        }
+    }
+}

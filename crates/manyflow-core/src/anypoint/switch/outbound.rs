@@ -1,0 +1,356 @@
+//! Outbound: the members' frames to the peer, and its acknowledgements to them.
+
+use core::time::Duration;
+
+use super::Leg;
+use super::connection::{Connection, missing_numbers};
+use super::missing::Gaps;
+use super::reorder::{Arrival, Numbered};
+use super::ring::before;
+use super::transform::{self, Aggregate};
+use crate::anypoint::{Ack, Body, Congestion, Feedback, Payload, UNLIMITED};
+use crate::time::Time;
+
+/// A member that has sent nothing for so many round trips, and at least [`QUIET`], has no share in what the ensemble sends.
+const QUIET_ROUND_TRIPS: u32 = 4;
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Frames of failed members that are sent again at a time, so that they do not come as a burst.
+const ORPHANS_AT_ONCE: usize = 64;
+
+/// A frame on its way to the peer.
+#[derive(Debug)]
+pub(super) struct Sent<P> {
+    owner: Sender,
+    /// Our next number towards the peer when it was last sent: frames from there on were sent later.
+    sent_before: u32,
+    acknowledged: bool,
+    /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
+    item: Option<Numbered<P>>,
+}
+
+/// Who sends a frame again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Sender {
+    /// The member, by its number there.
+    Member(u16, u32),
+    /// The switch: the member has failed, or it is our Close.
+    Switch,
+}
+
+impl<P: Payload + Default> Connection<P> {
+    /// A frame or a Close from a member.
+    pub(super) fn on_member_numbered(
+        &mut self,
+        now: Time,
+        index: usize,
+        sequence: u32,
+        item: Numbered<P>,
+    ) {
+        let member = &mut self.members[index];
+        if let Numbered::Frame(data, _) = &item {
+            member.note_header(now, data);
+        }
+        if member.closed.is_some_and(|close| before(close, sequence)) {
+            return;
+        }
+        match member.arrivals.classify(sequence) {
+            Arrival::Known => self.repeat_to_peer(now, index, sequence, item),
+            _ if self.sent.is_full() => {}
+            Arrival::Next => self.forward_all(now, index, item),
+            Arrival::Beyond => {
+                member.arrivals.hold(sequence, item);
+                self.acknowledge_to_member(index, sequence, Feedback::default());
+            }
+            Arrival::TooFar => {}
+        }
+    }
+
+    /// Sends on the member's next frame, and those that have waited for it.
+    fn forward_all(&mut self, now: Time, index: usize, first: Numbered<P>) {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            let member = &mut self.members[index];
+            let sequence = member.arrivals.next();
+            next = member.arrivals.advance();
+            if matches!(item, Numbered::Close) {
+                member.closed = Some(sequence);
+                self.acknowledge_close(index);
+                self.close_to_peer();
+                return;
+            }
+            self.forward(now, index, item);
+        }
+    }
+
+    fn forward(&mut self, now: Time, index: usize, item: Numbered<P>) {
+        let number = self.sent.next();
+        let member = &mut self.members[index];
+        let owner = Sender::Member(index as u16, member.forwarded.next());
+        member.forwarded.push(number);
+        self.sent.push(Sent::new(owner, number, None));
+        self.send_item(now, number, item);
+    }
+
+    /// A frame that was sent on before: it is lost, or its acknowledgement.
+    fn repeat_to_peer(&mut self, now: Time, index: usize, sequence: u32, item: Numbered<P>) {
+        let member = &mut self.members[index];
+        let number = member.forwarded.get(sequence).copied();
+        let waits = |number: &u32| self.sent.get(*number).is_some_and(|s| !s.acknowledged);
+        if let Some(number) = number.filter(waits) {
+            member.missing.remove(sequence);
+            self.send_item(now, number, item);
+        } else if member.closed == Some(sequence) && !member.forwarded.is_empty() {
+            // Its Close is acknowledged when all that came before it is.
+        } else {
+            self.acknowledge_to_member(index, sequence, Feedback::default());
+        }
+    }
+
+    /// Sends what has a number towards the peer, for the first time or again, and keeps it.
+    fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
+        if let Numbered::Frame(data, _) = &mut item {
+            data.congestion = self.merged(now, data.congestion);
+        }
+        let (body, payload) = item.numbered(number);
+        let next = self.sent.next();
+        if let Some(sent) = self.sent.get_mut(number) {
+            sent.sent_before = next;
+            sent.item = Some(item);
+        }
+        self.send_with(Leg::Peer, body, payload);
+    }
+
+    /// The header for the peer, of all that the ensemble sends.
+    fn merged(&mut self, now: Time, own: Congestion) -> Congestion {
+        let sends = |at: Time, header: Congestion| {
+            let round_trip = Duration::from_micros(header.rtt_us.into());
+            now - at <= (round_trip * QUIET_ROUND_TRIPS).max(QUIET)
+        };
+        let open = self.members.iter().filter(|member| member.is_open());
+        let latest = open.filter_map(|m| m.header_at.map(|at| (at, m.header)));
+        let sending = latest.filter(|(at, header)| sends(*at, *header));
+        self.aggregate = Aggregate::of(sending.map(|(_, header)| header));
+        transform::merge_data(own, &self.aggregate, self.config.scaling)
+    }
+
+    /// An acknowledgement of the peer: it goes to the member whose frame it answers.
+    pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
+        let owner = self.sent.get(ack.of).map(|sent| sent.owner);
+        if !self.take_peer_ack(ack) {
+            return;
+        }
+        for number in missing_numbers(ack, self.sent.next()) {
+            self.note_missing_at_peer(now, number, ack.of);
+        }
+        match owner {
+            Some(Sender::Member(owner, number)) => {
+                let index = usize::from(owner);
+                let member = &self.members[index];
+                let scaling = self.config.scaling;
+                let feedback =
+                    transform::split_ack(ack.feedback, member.header, &self.aggregate, scaling);
+                self.acknowledge_to_member(index, number, feedback);
+            }
+            Some(Sender::Switch) => self.check_finished(now),
+            None if ack.credit != UNLIMITED => self.update_credit(),
+            None => {}
+        }
+    }
+
+    /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    pub(super) fn take_peer_ack(&mut self, ack: &Ack) -> bool {
+        if !Self::is_possible(ack, self.sent.next()) {
+            return false;
+        }
+        if !before(ack.cumulative, self.sent.base()) {
+            self.credit = ack.credit;
+        }
+        if let Some(sent) = self.sent.get_mut(ack.of) {
+            sent.acknowledged = true;
+            let owner = sent.owner;
+            self.advance_member(owner);
+        }
+        while before(self.sent.base(), ack.cumulative) {
+            let Some(sent) = self.sent.pop() else {
+                break;
+            };
+            self.advance_member(sent.owner);
+        }
+        true
+    }
+
+    /// Forgets the member's frames that are acknowledged without a gap, and then answers its Close.
+    fn advance_member(&mut self, owner: Sender) {
+        let Sender::Member(owner, number) = owner else {
+            return;
+        };
+        let index = usize::from(owner);
+        let member = &mut self.members[index];
+        member.missing.remove(number);
+        while let Some(&front) = member.forwarded.front() {
+            if self.sent.get(front).is_some_and(|sent| !sent.acknowledged) {
+                return;
+            }
+            member.forwarded.pop();
+        }
+        self.acknowledge_close(index);
+    }
+
+    /// Acknowledges a member's Close when all of its frames are acknowledged.
+    fn acknowledge_close(&mut self, index: usize) {
+        let member = &self.members[index];
+        if let Some(close) = member.closed
+            && member.forwarded.is_empty()
+            && !self.single
+        {
+            self.acknowledge_to_member(index, close, Feedback::default());
+        }
+    }
+
+    /// The peer misses a frame: its member hears of it with its next acknowledgement; the switch's own goes again at once.
+    fn note_missing_at_peer(&mut self, now: Time, number: u32, of: u32) {
+        let Some(sent) = self.sent.get(number) else {
+            return;
+        };
+        if sent.acknowledged || before(of, sent.sent_before) {
+            return;
+        }
+        match sent.owner {
+            Sender::Member(owner, number) => {
+                self.members[usize::from(owner)].missing.insert(number);
+            }
+            Sender::Switch => self.send_again(now, number),
+        }
+    }
+
+    fn send_again(&mut self, now: Time, number: u32) {
+        let sent = self.sent.get(number);
+        if let Some(item) = sent.and_then(|sent| sent.item.clone()) {
+            self.send_item(now, number, item);
+        }
+    }
+
+    /// Acknowledges to a member: its frame `of`.
+    pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: Feedback) {
+        let credit = self.credit_for_member();
+        let member = &mut self.members[index];
+        let mut gaps = Gaps::new(member.cumulative());
+        member.missing.report(&mut gaps);
+        member.arrivals.report(&mut gaps);
+        let ack = Ack {
+            cumulative: member.cumulative(),
+            of,
+            credit,
+            feedback,
+            missing: gaps.list(),
+        };
+        self.send_to(index, Body::Ack(ack));
+    }
+
+    /// Tells each member that waits for credit, by an acknowledgement of its last frame.
+    fn update_credit(&mut self) {
+        for index in 0..self.members.len() {
+            self.repeat_acknowledgement(index);
+        }
+    }
+
+    /// Acknowledges the last of a member's frames that has reached the peer, if one has.
+    pub(super) fn repeat_acknowledgement(&mut self, index: usize) {
+        let member = &self.members[index];
+        let cumulative = member.cumulative();
+        if member.is_open() && cumulative != 0 {
+            let last = cumulative.wrapping_sub(1);
+            self.acknowledge_to_member(index, last, Feedback::default());
+        }
+    }
+
+    /// Closes the stream to the peer when all members have closed theirs.
+    pub(super) fn close_to_peer(&mut self) {
+        let mut active = self.members.iter().filter(|member| member.is_active());
+        let some_closed = self.members.iter().any(|member| member.closed.is_some());
+        if self.close.is_some() || !some_closed || active.any(|m| m.closed.is_none()) {
+            return;
+        }
+        let number = self.sent.next();
+        self.close = Some(number);
+        self.sent
+            .push(Sent::new(Sender::Switch, number, Some(Numbered::Close)));
+        self.send(Leg::Peer, Body::Close { sequence: number });
+    }
+
+    /// The peer has acknowledged our Close, and the members its own.
+    pub(super) fn check_finished(&mut self, now: Time) {
+        let both = self.close.is_some() && self.peer_close.is_some();
+        if both && self.sent.is_empty() && self.routes.is_empty() && self.finished.is_none() {
+            self.finished = Some(now);
+        }
+    }
+
+    /// The switch takes over what a failed member has sent. False where a frame is missing that nobody can send again.
+    pub(super) fn adopt_frames(&mut self, index: usize) -> bool {
+        let mut complete = true;
+        for (_, sent) in self.sent.iter_mut() {
+            if matches!(sent.owner, Sender::Member(owner, _) if usize::from(owner) == index) {
+                sent.owner = Sender::Switch;
+                complete &= sent.item.is_some() || sent.acknowledged;
+            }
+        }
+        complete
+    }
+
+    /// Sends again what only the switch can send, the first frames first.
+    pub(super) fn send_orphans(&mut self, now: Time) {
+        let waits = |sent: &Sent<P>| sent.owner == Sender::Switch && !sent.acknowledged;
+        let orphans = self.sent.iter_mut().filter(|(_, sent)| waits(sent));
+        let due: Vec<u32> = orphans.take(ORPHANS_AT_ONCE).map(|(n, _)| n).collect();
+        for number in due {
+            self.send_again(now, number);
+        }
+    }
+
+    /// A frame or a Close that passes unchanged: all below it have passed as well, or were lost before they came here.
+    pub(super) fn watch_member_numbered(&mut self, now: Time, sequence: u32, item: Numbered<P>) {
+        let member = &mut self.members[0];
+        if let Numbered::Frame(data, _) = &item {
+            member.note_header(now, data);
+        }
+        let is_new = !before(sequence, self.sent.next());
+        if !self.sent.reaches(sequence) || (is_new && member.closed.is_some()) {
+            return;
+        }
+        while before(self.sent.next(), sequence) {
+            self.watch_next(None);
+        }
+        if matches!(item, Numbered::Close) && is_new {
+            self.members[0].closed = Some(sequence);
+            self.close = Some(sequence);
+            let close = Sent::new(Sender::Switch, sequence, Some(item));
+            self.sent.push(close);
+        } else if is_new {
+            self.watch_next(Some(item));
+        } else if let Some(sent) = self.sent.get_mut(sequence) {
+            sent.item = Some(item);
+        }
+        self.members[0].arrivals.skip_to(self.sent.next());
+    }
+
+    /// The next number is the member's.
+    fn watch_next(&mut self, item: Option<Numbered<P>>) {
+        let number = self.sent.next();
+        self.members[0].forwarded.push(number);
+        let owner = Sender::Member(0, number);
+        self.sent.push(Sent::new(owner, number, item));
+    }
+}
+
+impl<P> Sent<P> {
+    fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
+        Sent {
+            owner,
+            sent_before: number.wrapping_add(1),
+            acknowledged: false,
+            item,
+        }
+    }
+}
