@@ -244,9 +244,7 @@ fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<L
                 let own = weights.find(|(nodes, _)| nodes.contains(&seat.node));
                 own.map_or(0.0, |(_, weight)| *weight)
             };
-            Box::new(Weighted {
-                weights: seats.iter().map(weight).collect(),
-            })
+            Box::new(Weighted::new(seats.iter().map(weight).collect()))
         }
         PolicyName::Rule => {
             let mut rules = Vec::new();
@@ -255,7 +253,7 @@ fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<L
                 let named = members.filter(|(_, seat)| nodes.contains(&seat.node));
                 rules.extend(named.map(|(member, _)| (keys.clone(), MemberId(member as u16))));
             }
-            Box::new(KeyRule { rules })
+            Box::new(KeyRule::new(rules))
         }
     }
 }
