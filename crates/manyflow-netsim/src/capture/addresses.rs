@@ -18,18 +18,18 @@ const LAYERED_PORTS: u16 = 43_000;
 /// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
-/// A unicast connection between two endpoints: as the scenario numbers them.
+/// An endpoint that sends unicast packets or hears them.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Connection {
-    /// The two endpoints, each with its node.
-    pub(crate) ends: [(EndpointId, NodeId); 2],
+pub(crate) struct End {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) node: NodeId,
     /// TCP: data of a segment.
     pub(crate) segment_bytes: u32,
 }
 
-/// A node has more ends of connections than a host has dynamic ports.
+/// A node has more endpoints than a host has dynamic ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} has more connections than the 16,384 ports of a host: a capture cannot tell them apart; spread them over more nodes", node_address(*.0))]
+#[error("{} has more endpoints than the 16,384 ports of a host: a capture cannot tell them apart; spread them over more nodes", node_address(*.0))]
 pub(crate) struct PortsExhausted(pub(crate) NodeId);
 
 /// What a packet's headers say of its way.
@@ -46,60 +46,39 @@ pub(super) struct Flow {
 /// The addresses of a network.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// The packets to each endpoint; `None` where it hears no unicast.
-    unicast: Vec<Option<Flow>>,
+    /// The socket of each endpoint, and TCP's segment; `None` where it neither sends nor hears unicast packets.
+    sockets: Vec<Option<(SocketAddrV4, u32)>>,
     /// The source of each multicast session.
     sources: Vec<Ipv4Addr>,
 }
 
 impl Addresses {
-    /// Gives out the ports, in the order of `connections` and then of `staff`: endpoints to which those of a multicast session
-    /// report. Whose report it is stands in the packet, if anywhere; its source address is 0.0.0.0.
+    /// Gives out the ports of each node, in the order of `ends`.
     ///
     /// # Errors
-    /// Where a node has more ends of connections than ports.
+    /// Where a node has more endpoints than ports.
     pub(crate) fn new(
         nodes: usize,
-        connections: &[Connection],
-        staff: &[(EndpointId, NodeId)],
+        ends: impl IntoIterator<Item = End>,
         sources: &[NodeId],
     ) -> Result<Addresses, PortsExhausted> {
         let mut taken = vec![0; nodes];
-        let mut unicast = Vec::new();
-        for Connection {
-            ends,
-            segment_bytes,
-        } in connections
-        {
-            let [a, b] = ends.map(|(_, node)| next_socket(node, &mut taken));
-            let (a, b) = (a?, b?);
-            for ((endpoint, _), source, destination) in [(ends[0], b, a), (ends[1], a, b)] {
-                let flow = Flow {
-                    source,
-                    destination,
-                    segment_bytes: *segment_bytes,
-                    session: 0,
-                };
-                put(&mut unicast, endpoint, flow);
+        let mut sockets = Vec::new();
+        for end in ends {
+            let index = end.endpoint.0 as usize;
+            if sockets.len() <= index {
+                sockets.resize(index + 1, None);
             }
-        }
-        for &(endpoint, node) in staff {
-            let destination = next_socket(node, &mut taken)?;
-            let flow = Flow {
-                source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, destination.port()),
-                destination,
-                segment_bytes: 0,
-                session: 0,
-            };
-            put(&mut unicast, endpoint, flow);
+            let socket = next_socket(end.node, &mut taken)?;
+            sockets[index] = Some((socket, end.segment_bytes));
         }
         let sources = sources.iter().map(|&node| node_address(node)).collect();
-        Ok(Addresses { unicast, sources })
+        Ok(Addresses { sockets, sources })
     }
 
     /// The way of a packet.
     pub(super) fn flow_of(&self, packet: &Packet) -> Flow {
-        let mut flow = self.flow(packet.destination);
+        let mut flow = self.flow(packet.source, packet.destination);
         if let (Header::Layered(_), Destination::Channel(_)) = (packet.header, packet.destination) {
             for socket in [&mut flow.source, &mut flow.destination] {
                 socket.set_port(socket.port().wrapping_add(LAYERED_PORTS));
@@ -108,11 +87,19 @@ impl Addresses {
         flow
     }
 
-    /// The way of the packets that go there; those of layered sessions take other ports.
-    pub(super) fn flow(&self, destination: Destination) -> Flow {
+    /// The way of the packets from one endpoint to another, or to a channel; those of layered sessions take other ports there.
+    pub(super) fn flow(&self, source: EndpointId, destination: Destination) -> Flow {
         match destination {
-            Destination::Endpoint(id) => self.unicast[id.0 as usize]
-                .expect("only ends of connections are sent unicast packets"),
+            Destination::Endpoint(id) => {
+                let (destination, segment_bytes) = self.end(id);
+                let (source, _) = self.end(source);
+                Flow {
+                    source,
+                    destination,
+                    segment_bytes,
+                    session: 0,
+                }
+            }
             Destination::Channel(channel) => {
                 let destination = channel_socket(channel);
                 let source = self.sources[channel.session as usize];
@@ -125,14 +112,11 @@ impl Addresses {
             }
         }
     }
-}
 
-fn put(unicast: &mut Vec<Option<Flow>>, endpoint: EndpointId, flow: Flow) {
-    let index = endpoint.0 as usize;
-    if unicast.len() <= index {
-        unicast.resize(index + 1, None);
+    fn end(&self, id: EndpointId) -> (SocketAddrV4, u32) {
+        let end = self.sockets.get(id.0 as usize).copied().flatten();
+        end.expect("unicast packets go from one known endpoint to another")
     }
-    unicast[index] = Some(flow);
 }
 
 fn node_address(node: NodeId) -> Ipv4Addr {
@@ -157,37 +141,36 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 mod tests {
     use super::*;
 
-    fn connection(endpoint: u32, from: u32, to: u32) -> Connection {
-        Connection {
-            ends: [
-                (EndpointId(endpoint), NodeId(from)),
-                (EndpointId(endpoint + 1), NodeId(to)),
-            ],
+    fn end(endpoint: u32, node: u32) -> End {
+        End {
+            endpoint: EndpointId(endpoint),
+            node: NodeId(node),
             segment_bytes: 1000,
         }
     }
 
     #[test]
     fn both_directions_of_a_connection_have_the_same_two_sockets() {
-        let connections = [connection(0, 0, 300), connection(2, 0, 1)];
-        let addresses = Addresses::new(301, &connections, &[], &[]).unwrap();
-        let [there, back] = [1, 0].map(|id| addresses.flow(Destination::Endpoint(EndpointId(id))));
+        let ends = [end(0, 0), end(1, 300), end(2, 0), end(3, 1)];
+        let addresses = Addresses::new(301, ends, &[]).unwrap();
+        let flow =
+            |from, to| addresses.flow(EndpointId(from), Destination::Endpoint(EndpointId(to)));
+        let (there, back) = (flow(0, 1), flow(1, 0));
         assert_eq!(there.source, "10.0.0.1:49152".parse().unwrap());
         assert_eq!(there.destination, "10.0.1.45:49152".parse().unwrap());
         assert_eq!(
             (back.source, back.destination),
             (there.destination, there.source)
         );
-        let second = addresses.flow(Destination::Endpoint(EndpointId(3)));
-        assert_eq!(second.source, "10.0.0.1:49153".parse().unwrap());
+        assert_eq!(flow(2, 3).source, "10.0.0.1:49153".parse().unwrap());
     }
 
     #[test]
     fn channels_are_groups_outside_the_reserved_range() {
-        let addresses = Addresses::new(1, &[], &[], &[NodeId(0); 300]).unwrap();
+        let addresses = Addresses::new(1, [], &[NodeId(0); 300]).unwrap();
         let group = |session, number| {
-            let channel = Channel { session, number };
-            addresses.flow(Destination::Channel(channel)).destination
+            let channel = Destination::Channel(Channel { session, number });
+            addresses.flow(EndpointId::UNSET, channel).destination
         };
         assert_eq!(group(0, 0), "232.1.0.0:5445".parse().unwrap());
         assert_eq!(group(254, 300), "232.255.1.44:5445".parse().unwrap());
@@ -195,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn more_connections_than_ports_are_refused() {
-        let many: Vec<_> = (0..16_385).map(|i| connection(2 * i, i % 2, 2)).collect();
-        let error = Addresses::new(3, &many, &[], &[]).unwrap_err();
+    fn more_endpoints_than_ports_are_refused() {
+        let many = |count| (0..count).map(|i| end(i, 2));
+        let error = Addresses::new(3, many(16_385), &[]).unwrap_err();
         assert_eq!(error, PortsExhausted(NodeId(2)));
-        assert!(Addresses::new(3, &many[..16_384], &[], &[]).is_ok());
+        assert!(Addresses::new(3, many(16_384), &[]).is_ok());
     }
 }

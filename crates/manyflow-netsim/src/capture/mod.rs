@@ -24,7 +24,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-pub(crate) use addresses::{Addresses, Connection};
+pub(crate) use addresses::{Addresses, End};
 use manyflow_core::{Packet, Time};
 use pcap::PcapWriter;
 

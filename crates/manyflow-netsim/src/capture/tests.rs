@@ -10,21 +10,35 @@ use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 use manyflow_object::alc;
 use proptest::prelude::*;
 
-use super::addresses::{Addresses, Connection};
+use super::addresses::{Addresses, End};
 use super::frame::{TOI, encode};
 use crate::NodeId;
 
 const SEGMENT_BYTES: u32 = 1000;
 const SESSIONS: u32 = 600;
 
+/// The other end of a connection: endpoints 0 and 1 have one, and 2 and 3.
+fn other(endpoint: u32) -> EndpointId {
+    EndpointId(endpoint ^ 1)
+}
+
 /// Two connections between two nodes, and many multicast sessions.
 fn addresses() -> Addresses {
-    let [a, b] = [NodeId(0), NodeId(70_000)];
-    let connections = [0, 2].map(|first| Connection {
-        ends: [(EndpointId(first), a), (EndpointId(first + 1), b)],
+    let nodes = [NodeId(0), NodeId(70_000)];
+    let ends = (0..4).map(|endpoint| End {
+        endpoint: EndpointId(endpoint),
+        node: nodes[endpoint as usize % 2],
         segment_bytes: SEGMENT_BYTES,
     });
-    Addresses::new(70_001, &connections, &[], &[a; SESSIONS as usize]).unwrap()
+    Addresses::new(70_001, ends, &[nodes[0]; SESSIONS as usize]).unwrap()
+}
+
+/// Who sends to `destination`.
+fn source_of(destination: Destination) -> EndpointId {
+    match destination {
+        Destination::Endpoint(id) => other(id.0),
+        Destination::Channel(_) => EndpointId::UNSET,
+    }
 }
 
 /// Reads a frame; panics where a length or checksum is wrong.
@@ -48,14 +62,15 @@ fn decode(
         }
     };
     let found = destinations.iter().copied().find(|&destination| {
-        let flow = known.flow(destination);
+        let flow = known.flow(source_of(destination), destination);
         let addresses = [flow.source, flow.destination].map(|end| end.ip().octets());
         addresses == [ip_header.source, ip_header.destination]
             && ports == [flow.source, flow.destination].map(|end| end.port())
     });
+    let destination = found.expect("the addresses are those of a flow");
     Packet {
-        source: EndpointId::UNSET,
-        destination: found.expect("the addresses are those of a flow"),
+        source: source_of(destination),
+        destination,
         ecn: match ip_header.ecn {
             IpEcn::NotEct => Ecn::NotCapable,
             IpEcn::CongestionExperienced => Ecn::Marked,
@@ -146,7 +161,7 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
         prop_oneof![Just(0), 1..65_468u32],
     )
         .prop_map(|(segment, ecn, endpoint, payload_bytes)| Packet {
-            source: EndpointId::UNSET,
+            source: other(endpoint),
             destination: Destination::Endpoint(EndpointId(endpoint)),
             ecn,
             header: Header::Tcp(segment),
@@ -185,7 +200,7 @@ fn any_webrc() -> impl Strategy<Value = Packet> {
 fn any_cbr() -> impl Strategy<Value = Packet> {
     (any::<u32>(), any_ecn(), 0..4u32, 4..=65_507u32).prop_map(
         |(sequence, ecn, endpoint, payload_bytes)| Packet {
-            source: EndpointId::UNSET,
+            source: other(endpoint),
             destination: Destination::Endpoint(EndpointId(endpoint)),
             ecn,
             header: Header::Cbr(Datagram { sequence }),
@@ -239,7 +254,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         0..=65_467u32,
     )
         .prop_map(|(message, destination, ecn, payload_bytes)| Packet {
-            source: EndpointId::UNSET,
+            source: source_of(destination),
             destination,
             ecn,
             header: Header::Layered(message),
@@ -314,7 +329,7 @@ proptest! {
     ) {
         let addresses = addresses();
         let mut frame = vec![0xff; 100];
-        encode(&packet, &addresses.flow(packet.destination), &mut frame);
+        encode(&packet, &addresses.flow(packet.source, packet.destination), &mut frame);
         prop_assert_eq!(frame.len() as u32, packet.wire_bytes());
         let mut destinations: Vec<_> = (0..4).map(|id| Destination::Endpoint(EndpointId(id))).collect();
         for session in others {
@@ -338,13 +353,13 @@ proptest! {
 fn a_payload_too_short_for_its_number_is_zeros() {
     let addresses = addresses();
     let packet = Packet {
-        source: EndpointId::UNSET,
+        source: other(0),
         destination: Destination::Endpoint(EndpointId(0)),
         ecn: Ecn::NotCapable,
         header: Header::Cbr(Datagram { sequence: 7 }),
         payload_bytes: 3,
     };
     let mut frame = Vec::new();
-    encode(&packet, &addresses.flow(packet.destination), &mut frame);
+    encode(&packet, &addresses.flow_of(&packet), &mut frame);
     assert_eq!((frame.len(), &frame[28..]), (31, &[0; 3][..]));
 }

@@ -1,5 +1,6 @@
 //! A cell of a scenario, made into a network that runs.
 
+mod acp;
 mod layered;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::devices::{Listener, Until};
 use super::error::Fault;
 use super::protocols::Protocol;
 use super::schedule::Schedule;
-use super::schema::{SessionTable, Start};
+use super::schema::{ReceiverTable, SessionTable, Start};
 use super::sessions::{Receiver, Session, Sessions, Stay};
 use super::topology::Topology;
 use crate::{Names, Network, NodeId};
@@ -28,7 +29,8 @@ pub(crate) struct World {
     pub(crate) sessions: Sessions,
     /// For each session and receiver.
     pub(crate) members: Vec<Vec<Member>>,
-    /// For each session, where it is multicast, its sender and then its aggregators, with their nodes.
+    /// For each session, with their nodes: where it is multicast its sender and then its aggregators; of ACP the sender's ends,
+    /// and then the switches.
     pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
     pub(crate) schedule: Schedule,
 }
@@ -50,10 +52,9 @@ impl Member {
         (0..self.stays).map(move |stay| EndpointId(first + step * stay))
     }
 
-    /// Those that send, of a unicast protocol.
-    pub(crate) fn sending(self) -> impl Iterator<Item = EndpointId> {
-        let stays = if self.is_unicast { self.stays } else { 0 };
-        (0..stays).map(move |stay| EndpointId(self.first.0 + 2 * stay))
+    /// Whether this one of them sends, of a unicast protocol.
+    fn is_sending(self, id: EndpointId) -> bool {
+        self.is_unicast && (id.0 - self.first.0).is_multiple_of(2)
     }
 
     /// All of them: of a unicast protocol it is the sending end that knows round-trip time and window.
@@ -73,11 +74,7 @@ impl World {
         let sessions = Sessions::new(&cell.schema, &topology)?;
         let mut network = Network::new(seed);
         network.set_leave_latency(cell.schema.run.leave_latency.duration());
-        let endpoints = sessions.0.iter().map(|session| {
-            let protocol = cell.schema.sessions[session.table].protocol;
-            session.endpoints(protocol)
-        });
-        let endpoints = endpoints.sum();
+        let endpoints = sessions.0.iter().map(Session::endpoints).sum();
         network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
         for name in topology.nodes.iter() {
             network.add_node(name);
@@ -123,6 +120,37 @@ impl World {
         receiver.stays.iter().enumerate().map(times).collect()
     }
 
+    /// The endpoints of a session's receivers, each with its node and the receiver's.
+    pub(crate) fn hosts(
+        &self,
+        session: usize,
+    ) -> impl Iterator<Item = (EndpointId, NodeId, NodeId)> {
+        let known = &self.sessions.0[session];
+        let sender = NodeId(known.sender);
+        let members = known.receivers.iter().zip(&self.members[session]);
+        members.flat_map(move |(receiver, member)| {
+            let node = NodeId(receiver.node);
+            // A sending end comes right before its receiving end.
+            member.all().map(move |id| {
+                let at = if member.is_sending(id) { sender } else { node };
+                (id, at, node)
+            })
+        })
+    }
+
+    /// What a session has at a node besides its receivers.
+    pub(crate) fn staff_at(&self, session: u32, node: u32) -> impl Iterator<Item = EndpointId> {
+        let staff = self.staff[session as usize].iter();
+        let here = staff.filter(move |(_, at)| *at == NodeId(node));
+        here.map(|(id, _)| *id)
+    }
+
+    /// How measures name what a session has at a node: `webrc/R`.
+    pub(crate) fn name_at(&self, session: u32, node: u32) -> String {
+        let session = &self.sessions.0[session as usize].name;
+        format!("{session}/{}", self.topology.nodes.get(node))
+    }
+
     /// The endpoints of a receiver.
     pub(crate) fn member(&self, session: u32, receiver: u32) -> Member {
         self.members[session as usize][receiver as usize]
@@ -162,6 +190,7 @@ impl Builder<'_> {
             Protocol::Webrc => self.add_webrc(),
             Protocol::Sim => self.add_sim(),
             Protocol::Rlm => self.add_rlm(),
+            Protocol::Acp => self.add_acp(),
             Protocol::Tcp => self.for_each_stay(Self::add_connection),
             Protocol::Cbr => self.for_each_stay(Self::add_constant),
         }
@@ -177,6 +206,11 @@ impl Builder<'_> {
         draw(self.network, self.session, start, of)
     }
 
+    /// What the scenario says of a receiver.
+    fn entry(&self, receiver: &Receiver) -> &ReceiverTable {
+        &self.table.receivers[receiver.entry as usize].0
+    }
+
     /// A name for a stay of a receiver.
     fn stay(&self, receiver: &Receiver, index: usize) -> String {
         stay(&self.topology.nodes, receiver, index)
@@ -184,8 +218,12 @@ impl Builder<'_> {
 
     /// A multicast session's sender.
     fn add_sender(&mut self, sender: impl Endpoint + 'static) -> EndpointId {
-        let node = NodeId(self.session.sender);
-        let id = self.add_endpoint(node, sender);
+        self.add_staff(NodeId(self.session.sender), sender)
+    }
+
+    /// An endpoint that is none of a receiver's.
+    fn add_staff(&mut self, node: NodeId, endpoint: impl Endpoint + 'static) -> EndpointId {
+        let id = self.add_endpoint(node, endpoint);
         self.staff.push((id, node));
         id
     }
@@ -212,7 +250,7 @@ impl Builder<'_> {
             let node = NodeId(receiver.node);
             for (index, stay) in receiver.stays.iter().enumerate() {
                 let start = self.draw(stay.start, &self.stay(receiver, index));
-                if receiver.whole_session {
+                if self.entry(receiver).whole_session {
                     let channels = session.wave_channels() + 1;
                     self.add_endpoint(node, Listener::new(id, channels, start));
                     continue;

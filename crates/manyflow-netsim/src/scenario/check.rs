@@ -84,6 +84,12 @@ fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
             let message = format!("no links lead from `{from}` to `{to}` and back");
             return Err(session.fault("receivers", Problem::Value(message)));
         }
+        let mut switches = session.switches.iter();
+        if let Some(switch) = switches.find(|switch| !reached[switch.node as usize]) {
+            let [from, to] = [session.sender, switch.node].map(|node| topology.nodes.get(node));
+            let message = format!("no links lead from `{from}` to the switch at `{to}` and back");
+            return Err(session.fault("acp", Problem::Value(message)));
+        }
     }
     Ok(())
 }
@@ -139,6 +145,7 @@ impl Names<'_> {
         let found = match what.subject() {
             Subject::Link => self.topology.links_named(of).map(|_| ()),
             Subject::Sender => self.sessions.named(of).map(|_| ()),
+            Subject::Endpoint if self.sessions.staff_named(of, self.topology).is_some() => Ok(()),
             Subject::Endpoint | Subject::Audience => {
                 self.sessions.receivers_named(of, self.topology).map(|_| ())
             }

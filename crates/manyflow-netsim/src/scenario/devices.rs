@@ -55,6 +55,46 @@ impl<E: Endpoint> Endpoint for Until<E> {
     }
 }
 
+/// An endpoint to which things are done at given times, and which then goes on.
+pub(crate) struct Fated<E> {
+    endpoint: E,
+    /// What is done and when, the last first.
+    fate: Vec<(Time, fn(&mut E))>,
+}
+
+impl<E: Endpoint> Fated<E> {
+    pub(crate) fn new(endpoint: E, mut fate: Vec<(Time, fn(&mut E))>) -> Fated<E> {
+        fate.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        Fated { endpoint, fate }
+    }
+}
+
+impl<E: Endpoint> Endpoint for Fated<E> {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        self.endpoint.handle_packet(now, packet);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some((_, act)) = self.fate.pop_if(|(time, _)| *time <= now) {
+            act(&mut self.endpoint);
+        }
+        self.endpoint.handle_timeout(now);
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        self.endpoint.poll_action(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let own = self.fate.last().map(|(time, _)| *time);
+        own.into_iter().chain(self.endpoint.poll_timeout()).min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.endpoint.poll_event()
+    }
+}
+
 /// Joins all channels of a session and keeps them: it sees what the sender sends.
 pub(crate) struct Listener {
     session: u32,
@@ -113,6 +153,23 @@ mod tests {
         assert_eq!(listener.poll_timeout(), Some(start));
         let joined = std::iter::from_fn(|| listener.poll_action(start)).count();
         assert_eq!((joined, listener.poll_timeout()), (3, None));
+    }
+
+    #[test]
+    fn what_is_done_to_an_endpoint_is_done_in_the_order_of_time() {
+        let [first, second] = [1.0, 2.0].map(|s| Time::ZERO + seconds(s));
+        let fewer: fn(&mut Listener) = |listener| listener.channels -= 1;
+        let none: fn(&mut Listener) = |listener| listener.channels = 0;
+        let listener = Listener::new(7, 3, second);
+        let mut fated = Fated::new(listener, vec![(second, none), (first, fewer)]);
+        assert_eq!(fated.poll_timeout(), Some(first));
+        fated.handle_timeout(first);
+        assert_eq!(
+            (fated.endpoint.channels, fated.poll_timeout()),
+            (2, Some(second))
+        );
+        fated.handle_timeout(second);
+        assert_eq!((fated.endpoint.channels, fated.poll_timeout()), (0, None));
     }
 
     #[test]

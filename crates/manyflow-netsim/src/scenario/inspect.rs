@@ -9,9 +9,10 @@ use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, Problem};
 use super::observe::Recorder;
+use super::protocols::Protocol;
 use super::sessions::Session;
 use super::topology::Topology;
-use crate::capture::{Addresses, Capture, Connection};
+use crate::capture::{Addresses, Capture, End};
 use crate::trace::{Names, Trace};
 use crate::{Incident, LinkId, NodeId, Observer};
 
@@ -74,7 +75,7 @@ impl<'a> Inspector<'a> {
         }
         if let Some(out) = inspection.trace {
             world.network.trace();
-            inspector.trace = Some(Trace::new(names(cell, world), out));
+            inspector.trace = Some(Trace::new(names(world), out));
         }
         Ok(inspector)
     }
@@ -138,57 +139,47 @@ impl Observer for Watchers<'_, '_> {
     }
 }
 
+/// Everyone's address: WEBRC's receivers alone never send anything but joins.
 fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
-    let mut connections = Vec::new();
-    for (session, members) in world.sessions.0.iter().zip(&world.members) {
-        let segment_bytes = cell.schema.sessions[session.table]
-            .tcp
-            .config()
-            .segment_bytes;
-        for (receiver, member) in session.receivers.iter().zip(members) {
-            // Of a multicast session there are no sending ends.
-            for (sending, receiving) in member.sending().zip(member.receiving()) {
-                let sender = (sending, NodeId(session.sender));
-                let receiver = (receiving, NodeId(receiver.node));
-                connections.push(Connection {
-                    ends: [sender, receiver],
-                    segment_bytes,
-                });
-            }
+    let mut ends = Vec::new();
+    for (index, session) in world.sessions.0.iter().enumerate() {
+        let tcp = cell.schema.sessions[session.table].tcp.config();
+        let end = |(endpoint, node)| End {
+            endpoint,
+            node,
+            segment_bytes: tcp.segment_bytes,
+        };
+        ends.extend(world.staff[index].iter().copied().map(end));
+        if session.protocol != Protocol::Webrc {
+            ends.extend(world.hosts(index).map(|(id, node, _)| end((id, node))));
         }
     }
-    let multicast = multicast_sessions(cell, world);
-    let sources: Vec<_> = multicast.map(|session| NodeId(session.sender)).collect();
-    let nodes = world.topology.nodes.len();
-    let staff: Vec<_> = world.staff.iter().flatten().copied().collect();
-    Addresses::new(nodes, &connections, &staff, &sources).map_err(Fault::value)
+    let sources = multicast_sessions(world).map(|session| NodeId(session.sender));
+    let sources: Vec<_> = sources.collect();
+    Addresses::new(world.topology.nodes.len(), ends, &sources).map_err(Fault::value)
 }
 
-fn names(cell: &Cell, world: &World) -> Names {
+fn names(world: &World) -> Names {
     let count = world.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
-    for (session, members) in world.sessions.0.iter().zip(&world.members) {
-        let sender = world.topology.nodes.get(session.sender);
-        for (receiver, member) in session.receivers.iter().zip(members) {
-            let node = world.topology.nodes.get(receiver.node);
-            let of = format!("{}/{node}", session.name);
-            let sending = member.sending().map(|id| (id, sender));
-            let receiving = member.receiving().map(|id| (id, node));
-            for (id, node) in sending.chain(receiving) {
-                endpoints[id.0 as usize] = (node.to_owned(), of.clone());
-            }
+    let node_name = |node: NodeId| world.topology.nodes.get(node.0).to_owned();
+    for (index, session) in world.sessions.0.iter().enumerate() {
+        for &(id, node) in &world.staff[index] {
+            endpoints[id.0 as usize] = (node_name(node), session.name.clone());
         }
-    }
-    for (session, staff) in world.sessions.0.iter().zip(&world.staff) {
-        for (id, node) in staff {
-            let node = world.topology.nodes.get(node.0);
-            endpoints[id.0 as usize] = (node.to_owned(), session.name.clone());
+        for (number, (id, node, receiver)) in world.hosts(index).enumerate() {
+            let of = world.name_at(index as u32, receiver.0);
+            if session.is_point_to_point() {
+                let (id, node) = world.staff[index][number];
+                endpoints[id.0 as usize] = (node_name(node), of.clone());
+            }
+            endpoints[id.0 as usize] = (node_name(node), of);
         }
     }
     let links = 0..world.topology.links.len() as u32;
     Names {
         endpoints,
-        sessions: multicast_sessions(cell, world)
+        sessions: multicast_sessions(world)
             .map(|session| session.name.clone())
             .collect(),
         links: links.map(|link| world.topology.link_name(link)).collect(),
@@ -196,8 +187,7 @@ fn names(cell: &Cell, world: &World) -> Names {
 }
 
 /// The sessions that the network numbers, in that order.
-fn multicast_sessions<'w>(cell: &'w Cell, world: &'w World) -> impl Iterator<Item = &'w Session> {
-    let protocol = |session: &Session| cell.schema.sessions[session.table].protocol;
+fn multicast_sessions(world: &World) -> impl Iterator<Item = &Session> {
     let sessions = world.sessions.0.iter();
-    sessions.filter(move |session| protocol(session).is_multicast())
+    sessions.filter(|session| session.protocol.is_multicast())
 }

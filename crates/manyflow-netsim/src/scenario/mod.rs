@@ -10,8 +10,8 @@
 //! | `schema.rs`, `links.rs`, `protocols.rs`, `observables.rs`, `entries.rs` | the tables and their keys |
 //! | `expression/`, `quantity.rs` | formulas over quantities with units |
 //! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
-//! | `topology.rs`, `sessions.rs` | generators: nodes, links and receivers written out |
-//! | `build.rs`, `build/layered.rs`, `devices.rs` | a cell made into a network |
+//! | `topology.rs`, `sessions.rs`, `ensemble.rs` | generators: nodes, links, receivers and switches written out |
+//! | `build.rs`, `build/`, `devices.rs` | a cell made into a network |
 //! | `schedule.rs` | what changes in the course of a run |
 //! | `observe.rs`, `audience.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
 //! | `inspect.rs` | captures and traces of one run |
@@ -24,6 +24,7 @@ mod cells;
 mod check;
 mod de;
 mod devices;
+mod ensemble;
 mod entries;
 mod error;
 mod expression;
@@ -43,6 +44,8 @@ mod tree;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_acp;
 #[cfg(test)]
 mod tests_inspect;
 #[cfg(test)]

@@ -25,10 +25,20 @@ pub enum Observable {
     LossProbability,
     /// Loss events that an endpoint counts.
     LossEvents,
-    /// The congestion window of TCP's sender.
+    /// The congestion window of a sender of TCP or ACP.
     Cwnd,
-    /// Retransmission time-outs of TCP's sender.
+    /// Retransmission time-outs of a sender of TCP or ACP.
     Timeouts,
+    /// Bits of the frames that the application at an end of ACP took.
+    Goodput,
+    /// Frames that it took.
+    DeliveredFrames,
+    /// Frames for which an end of ACP had no room.
+    Overflows,
+    /// Connections that are over before their time.
+    Failures,
+    /// Members that a session's switches have given up.
+    MemberFailures,
     /// Channels joined.
     Joins,
     /// Channels that are joined at a time.
@@ -65,7 +75,7 @@ pub enum Subject {
     Endpoint,
     /// A session's receivers, all together.
     Audience,
-    /// A session's sender.
+    /// A session's sender, and what else it has besides its receivers.
     Sender,
     /// A link.
     Link,
@@ -83,7 +93,7 @@ impl Observable {
             | Observable::Marks
             | Observable::Queue
             | Observable::ChannelRate => Subject::Link,
-            Observable::GroupRate => Subject::Sender,
+            Observable::GroupRate | Observable::MemberFailures => Subject::Sender,
             Observable::Efficiency | Observable::Instability => Subject::Audience,
             _ => Subject::Endpoint,
         }
@@ -93,6 +103,7 @@ impl Observable {
     pub fn dimension(self) -> Dimension {
         match self {
             Observable::ReceivedRate
+            | Observable::Goodput
             | Observable::TargetRate
             | Observable::ReportedRate
             | Observable::LinkRate
@@ -100,6 +111,7 @@ impl Observable {
             | Observable::GroupRate => Dimension::RATE,
             Observable::Rtt | Observable::RttSample => Dimension::TIME,
             Observable::ReceivedPackets
+            | Observable::DeliveredFrames
             | Observable::DeliveredPackets
             | Observable::Drops
             | Observable::Losses
@@ -115,6 +127,10 @@ impl Observable {
         matches!(
             self,
             Observable::ReceivedPackets
+                | Observable::DeliveredFrames
+                | Observable::Overflows
+                | Observable::Failures
+                | Observable::MemberFailures
                 | Observable::DeliveredPackets
                 | Observable::Drops
                 | Observable::Losses
@@ -159,6 +175,11 @@ impl Observable {
             Observable::LossEvents => "loss events",
             Observable::Cwnd => "congestion window",
             Observable::Timeouts => "retransmission time-outs",
+            Observable::Goodput => "goodput",
+            Observable::DeliveredFrames => "frames delivered",
+            Observable::Overflows => "frames without room",
+            Observable::Failures => "connections failed",
+            Observable::MemberFailures => "members failed",
             Observable::Joins => "joins",
             Observable::Channels => "channels joined",
             Observable::LinkRate => "rate",

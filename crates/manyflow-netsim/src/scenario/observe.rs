@@ -35,8 +35,10 @@ enum Place {
     /// Session and receiver.
     Receiver(u32, u32),
     Link(u32),
-    /// The sender of a session.
+    /// What a session has besides its receivers.
     Sender(u32),
+    /// What of that is at a node.
+    Staff(u32, u32),
     /// The receivers of an audience.
     Audience(u32),
 }
@@ -161,10 +163,14 @@ impl Recorder {
                 }
             }
             Place::Sender(session) => {
-                let sender = world.staff[session as usize].first();
-                sender
-                    .into_iter()
-                    .for_each(|(id, _)| self.hear(*id, number));
+                for &(id, _) in &world.staff[session as usize] {
+                    self.hear(id, number);
+                }
+            }
+            Place::Staff(session, node) if what.is_told() => {
+                for id in world.staff_at(session, node) {
+                    self.hear(id, number);
+                }
             }
             Place::Link(link) if what == Observable::ChannelRate => {
                 world.network.tap(LinkId(link));
@@ -248,10 +254,10 @@ impl Recorder {
             Place::Link(link) => world.topology.link_name(link),
             Place::Sender(session) => world.sessions.0[session as usize].name.clone(),
             Place::Audience(number) => self.audiences[number as usize].of.clone(),
+            Place::Staff(session, node) => world.name_at(session, node),
             Place::Receiver(session, receiver) => {
-                let session = &world.sessions.0[session as usize];
-                let node = session.receivers[receiver as usize].node;
-                format!("{}/{}", session.name, world.topology.nodes.get(node))
+                let receivers = &world.sessions.0[session as usize].receivers;
+                world.name_at(session, receivers[receiver as usize].node)
             }
         }
     }
@@ -273,7 +279,11 @@ fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault
         let session = world.sessions.named(of).map_err(refuse)?;
         return Ok(vec![Place::Sender(session as u32)]);
     }
+    let staff = world.sessions.staff_named(of, &world.topology);
     let receivers = world.sessions.receivers_named(of, &world.topology);
+    if let (Some((session, node)), Err(_)) = (staff, &receivers) {
+        return Ok(vec![Place::Staff(session as u32, node)]);
+    }
     let place = |(session, receiver)| Place::Receiver(session as u32, receiver as u32);
     Ok(receivers.map_err(refuse)?.into_iter().map(place).collect())
 }
@@ -292,7 +302,9 @@ impl Probe {
         let total = self.total(world);
         let value = match self.what {
             Observable::Queue => total,
-            Observable::ReceivedRate | Observable::LinkRate => (total - self.last) / bin_s,
+            Observable::ReceivedRate | Observable::Goodput | Observable::LinkRate => {
+                (total - self.last) / bin_s
+            }
             Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
             _ => total - self.last,
         };
@@ -306,17 +318,10 @@ impl Probe {
             Place::Link(link) => LinkId(link),
             Place::Sender(_) | Place::Audience(_) => return self.count,
             Place::Receiver(session, receiver) => {
-                let ends = world.member(session, receiver).receiving();
-                let received = ends.map(|id| world.network.received(id));
-                return match self.what {
-                    Observable::ReceivedRate => {
-                        received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0
-                    }
-                    Observable::ReceivedPackets => {
-                        received.map(|all| all.packets).sum::<u64>() as f64
-                    }
-                    _ => self.count,
-                };
+                return self.received(world, world.member(session, receiver).receiving());
+            }
+            Place::Staff(session, node) => {
+                return self.received(world, world.staff_at(session, node));
             }
         };
         let counters: Counters = world.network.link_counters(link);
@@ -327,6 +332,16 @@ impl Probe {
             Observable::Losses => counters.lost as f64,
             Observable::Marks => counters.marked as f64,
             _ => counters.delivered_bytes as f64 * 8.0,
+        }
+    }
+
+    /// What has been counted at these endpoints so far, by the network or by their events.
+    fn received(&self, world: &World, ends: impl Iterator<Item = EndpointId>) -> f64 {
+        let received = ends.map(|id| world.network.received(id));
+        match self.what {
+            Observable::ReceivedRate => received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0,
+            Observable::ReceivedPackets => received.map(|all| all.packets).sum::<u64>() as f64,
+            _ => self.count,
         }
     }
 
@@ -361,7 +376,15 @@ impl Probe {
                 points.push((now.as_secs_f64(), rate.bits_per_s() as f64));
                 return;
             }
+            (Observable::Goodput, Event::Delivered { bytes }) => {
+                self.count += f64::from(*bytes) * 8.0;
+                return;
+            }
             (Observable::Joins, Event::Joined(_))
+            | (Observable::DeliveredFrames, Event::Delivered { .. })
+            | (Observable::Overflows, Event::Overflow)
+            | (Observable::Failures, Event::Failed(_))
+            | (Observable::MemberFailures, Event::MemberFailed(_))
             | (Observable::LossEvents, Event::LossEvent)
             | (Observable::Timeouts, Event::RetransmissionTimeout) => {
                 self.count += 1.0;

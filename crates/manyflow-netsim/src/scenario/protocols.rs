@@ -1,5 +1,6 @@
 //! The protocols' parameters, with the papers' values as defaults.
 
+mod acp;
 mod layered;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use serde::Deserialize;
 
 use super::error::Fault;
 use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
+pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
+pub(crate) use acp::{Direction, PolicyName};
 pub use layered::{OutageTable, RlmTable, SimTable};
 
 /// Which protocol a session speaks.
@@ -30,6 +33,8 @@ pub enum Protocol {
     Sim,
     /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
     Rlm,
+    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and Chase).
+    Acp,
 }
 
 impl Protocol {
@@ -37,7 +42,7 @@ impl Protocol {
     pub(crate) fn is_multicast(self) -> bool {
         match self {
             Protocol::Webrc | Protocol::Sim | Protocol::Rlm => true,
-            Protocol::Tcp | Protocol::Cbr => false,
+            Protocol::Tcp | Protocol::Cbr | Protocol::Acp => false,
         }
     }
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::links::{LinkProperties, LinkTable};
 use super::observables::{Combination, Observable, Statistic};
-use super::protocols::{CbrTable, Protocol, RlmTable, SimTable, TcpTable, WebrcTable};
-use super::quantity::{Count, Number, Probability, Seconds};
+use super::protocols::{AcpTable, CbrTable, Protocol, RlmTable, SimTable, TcpTable, WebrcTable};
+use super::quantity::{Bits, Count, Number, Probability, Seconds};
 
 /// A scenario, with the values of one cell of its sweep.
 #[derive(Clone, Debug, Deserialize)]
@@ -180,6 +180,9 @@ pub struct SessionTable {
     pub sim: SimTable,
     /// RLM's parameters.
     pub rlm: Option<RlmTable>,
+    /// ACP's parameters.
+    #[serde(default)]
+    pub acp: AcpTable,
 }
 
 /// A receiver: a node's name, or a table.
@@ -204,6 +207,28 @@ pub struct ReceiverTable {
     pub whole_session: bool,
     /// A receiver of SIM that lies.
     pub lie: Option<Lie>,
+    /// Of ACP: its own send buffer.
+    pub send_buffer: Option<Bits>,
+    /// Of ACP: its own receive buffer.
+    pub receive_buffer: Option<Bits>,
+    /// Of ACP: how long its application works on a frame.
+    pub service: Option<Seconds>,
+    /// Of ACP: when it sends, if it is to send at all; by default always.
+    #[serde(default)]
+    pub sends: Vec<SpanTable>,
+    /// Of ACP: when it dies.
+    pub crash: Option<Seconds>,
+}
+
+/// `sends` of a receiver
+#[derive(Copy, Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SpanTable {
+    /// When it begins to send.
+    #[serde(default)]
+    pub from: Seconds,
+    /// When it ends.
+    pub to: Option<Seconds>,
 }
 
 /// What a receiver of SIM says in place of the truth.

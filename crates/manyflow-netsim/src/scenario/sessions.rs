@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::check::REPETITIONS_MAX;
+use super::ensemble::{Site, Switch};
 use super::error::{Fault, Problem};
 use super::protocols::Protocol;
 use super::quantity::Seconds;
 use manyflow_core::Time;
 
-use super::schema::Lie;
-use super::schema::{ReceiverTable, Schema, SessionTable, Start};
+use super::schema::{ReceiverEntry, ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;
 
 /// All sessions of a scenario.
@@ -20,6 +20,7 @@ pub(crate) struct Sessions(pub(crate) Vec<Session>);
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) name: String,
+    pub(crate) protocol: Protocol,
     /// Its table in the schema.
     pub(crate) table: usize,
     key: String,
@@ -29,16 +30,18 @@ pub(crate) struct Session {
     pub(crate) aggregators: Option<Vec<u32>>,
     /// An aggregator that crashes: its node, when, and when it starts anew.
     pub(crate) outage: Option<(u32, Time, Time)>,
+    /// Those between the sender of an ACP session and its receivers.
+    pub(crate) switches: Vec<Switch>,
 }
 
 /// A receiver of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
     pub(crate) node: u32,
+    /// Its place among the receivers of the session's table.
+    pub(crate) entry: u32,
     /// The same for all receivers of an entry.
     pub(crate) stays: Arc<[Stay]>,
-    pub(crate) whole_session: bool,
-    pub(crate) lie: Option<Lie>,
 }
 
 /// A time for which a receiver is there.
@@ -108,16 +111,37 @@ impl Sessions {
             false => Ok(chosen),
         }
     }
+
+    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session.
+    pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
+        let (session, node) = name.split_once('/')?;
+        let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
+        let is_staff = nodes.len() == 1 && self.0[index].has_staff_at(nodes.start);
+        is_staff.then_some((index, nodes.start))
+    }
 }
 
 impl Session {
     /// How many endpoints it takes, SIM's aggregators not counted.
-    pub(crate) fn endpoints(&self, protocol: Protocol) -> usize {
+    pub(crate) fn endpoints(&self) -> usize {
         let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
-        match protocol {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => 1 + stays.sum::<usize>(),
-            Protocol::Tcp | Protocol::Cbr => 2 * stays.sum::<usize>(),
+        let stays: usize = stays.sum();
+        match self.protocol {
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => 1 + stays,
+            Protocol::Acp if !self.switches.is_empty() => 1 + self.switches.len() + stays,
+            Protocol::Tcp | Protocol::Cbr | Protocol::Acp => 2 * stays,
         }
+    }
+
+    /// Whether each receiver of an ACP session has a connection of its own, whose other ends are the sender's.
+    pub(crate) fn is_point_to_point(&self) -> bool {
+        self.protocol == Protocol::Acp && self.switches.is_empty()
+    }
+
+    /// Whether there is something of an ACP session at a node besides its receivers: the sender, or a switch.
+    fn has_staff_at(&self, node: u32) -> bool {
+        let is_switch = || self.switches.iter().any(|switch| switch.node == node);
+        self.protocol == Protocol::Acp && (node == self.sender || is_switch())
     }
 
     fn new(
@@ -129,12 +153,14 @@ impl Session {
         let table = &schema.sessions[table_index];
         let mut session = Session {
             name: numbered(&table.name, number),
+            protocol: table.protocol,
             table: table_index,
             key: table.name.clone(),
             sender: 0,
             receivers: Vec::new(),
             aggregators: None,
             outage: None,
+            switches: Vec::new(),
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
         let sender = sender.map_err(|problem| session.fault("sender", problem))?;
@@ -143,7 +169,7 @@ impl Session {
             return Err(session.fault("sender", Problem::Value(message)));
         }
         session.sender = sender.start;
-        for entry in &table.receivers {
+        for (place, entry) in table.receivers.iter().enumerate() {
             let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
             let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
             let stays = stays(&entry.0, schema.run.duration)
@@ -151,9 +177,8 @@ impl Session {
             let stays: Arc<[Stay]> = stays.into();
             let receivers = nodes.map(|node| Receiver {
                 node,
+                entry: place as u32,
                 stays: stays.clone(),
-                whole_session: entry.0.whole_session,
-                lie: entry.0.lie,
             });
             session.receivers.extend(receivers);
         }
@@ -165,12 +190,22 @@ impl Session {
             .sim
             .outage(topology)
             .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        if !table.acp.switches.is_empty() {
+            let site = Site {
+                topology,
+                number,
+                receivers: session.receivers.iter().map(|r| r.node).collect(),
+            };
+            session.switches = site
+                .switches(&table.acp.switches)
+                .map_err(|fault| fault.within("acp").within(&table.name).within("sessions"))?;
+        }
         Ok(session)
     }
 }
 
 /// `{i}` and `{i+1}` in a name, for the session of this number.
-fn numbered(name: &str, number: u32) -> String {
+pub(crate) fn numbered(name: &str, number: u32) -> String {
     let mut rest = name;
     let mut result = String::new();
     while let Some((before, after)) = rest.split_once("{i") {
@@ -242,6 +277,13 @@ fn protocol(table: &SessionTable) -> Result<(), Fault> {
             Some(cbr) => cbr.check().map_err(|fault| fault.within("cbr")),
             None => Err(missing("cbr")),
         },
+        Protocol::Acp => {
+            let receivers: Vec<_> = table.receivers.iter().map(|ReceiverEntry(r)| r).collect();
+            table
+                .acp
+                .check(&receivers)
+                .map_err(|fault| fault.within("acp"))
+        }
     }
 }
 

@@ -10,11 +10,13 @@ use super::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All that a trace can tell; the manual lists them.
-pub(super) const EVENTS: [&str; 20] = [
+pub(super) const EVENTS: [&str; 24] = [
     "change",
     "cut",
+    "delivered",
     "drop",
     "end",
+    "failed",
     "finished",
     "graft",
     "group-rate",
@@ -24,6 +26,8 @@ pub(super) const EVENTS: [&str; 20] = [
     "loss",
     "loss-event",
     "mark",
+    "member-failed",
+    "overflow",
     "prune",
     "rates",
     "restore",
@@ -118,9 +122,15 @@ fn a_trace_has_every_kind_of_event_and_agrees_with_the_counters() {
     // Whether a receiver's joins time out is its own matter; it gives up only where nothing comes.
     let missing: Vec<_> = known.difference(&events).collect();
     assert!(
-        missing
-            .iter()
-            .all(|event| ["end", "join-timeout"].contains(event)),
+        missing.iter().all(|event| [
+            "end",
+            "join-timeout",
+            "delivered",
+            "failed",
+            "member-failed",
+            "overflow"
+        ]
+        .contains(event)),
         "{missing:?}"
     );
     let count = |event: &str, why: &[&str]| {

@@ -84,10 +84,10 @@ impl Builder<'_> {
                     node: NodeId(receiver.node),
                     start: self.draw(stay.start, &name),
                     stop: stay.stop.map(Seconds::time),
-                    lie: receiver.lie,
+                    lie: self.entry(receiver).lie,
                     name,
                 };
-                if receiver.whole_session {
+                if self.entry(receiver).whole_session {
                     let listener = Listener::new(session, groups.into(), guest.start);
                     self.add_endpoint(guest.node, listener);
                 } else {
@@ -121,8 +121,7 @@ impl Builder<'_> {
                 }
                 _ => aggregator,
             };
-            self.add_endpoint(way[0], aggregator);
-            self.staff.push((id, way[0]));
+            self.add_staff(way[0], aggregator);
             aggregators.insert(way[0], id);
         }
         aggregators

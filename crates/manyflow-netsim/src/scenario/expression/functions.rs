@@ -77,6 +77,12 @@ pub static FUNCTIONS: &[Function] = &[
         1..=9,
         |a| extreme(a, f64::max),
     ),
+    function(
+        "jain",
+        "jain(a, b, ...), Jain's fairness index: 1 where all are equal, 1/n where one of n has all",
+        2..=32,
+        jain,
+    ),
     function("abs", "abs(x), the magnitude", 1..=1, |a| {
         Ok(mapped(&a[0], a[0].dimension, f64::abs))
     }),
@@ -177,6 +183,28 @@ fn extreme(arguments: &[Samples], choose: fn(f64, f64) -> f64) -> Result<Samples
         result.values = broadcast(&result, next, choose);
     }
     Ok(result)
+}
+
+/// (sum x)^2 / (n sum x^2), sample by sample.
+fn jain(arguments: &[Samples]) -> Result<Samples, Fault> {
+    let first = &arguments[0];
+    if arguments.iter().any(|a| a.dimension != first.dimension) {
+        return Err(Fault::value("jain compares quantities of the same unit"));
+    }
+    let mut sums = mapped(first, Dimension::NUMBER, |x| x);
+    let mut squares = mapped(first, Dimension::NUMBER, |x| x * x);
+    for next in &arguments[1..] {
+        sums.values = broadcast(&sums, next, |sum, x| sum + x);
+        squares.values = broadcast(&squares, next, |sum, x| sum + x * x);
+    }
+    let count = arguments.len() as f64;
+    let values = broadcast(&sums, &squares, |sum, squares| {
+        sum * sum / (count * squares)
+    });
+    Ok(Samples {
+        values,
+        dimension: Dimension::NUMBER,
+    })
 }
 
 fn tcp_rate(arguments: &[Samples]) -> Result<Samples, Fault> {

@@ -218,6 +218,8 @@ mod tests {
             ("mean(rate)", "3 Mbit/s"),
             ("median(rate) / max(rate)", "0.3333"),
             ("max(1 s, rtt)", "1 s"),
+            ("jain(1 s, 1 s, rtt - rtt)", "0.6667"),
+            ("jain(mean(rate), 0 bit/s)", "0.5"),
             ("mean(rate > 1.5 Mbit/s)", "0.6667"),
             ("rtt < 200 ms and not_less", "unknown"),
             ("5 %", "0.05"),
