@@ -231,8 +231,27 @@ fn frames_into_silence_fail_after_all_attempts() {
     world.set_cut(0, true);
     world.ends[0].to_send = frames(10);
     world.run_until(Duration::from_secs(10));
-    assert_eq!(world.ends[0].count(Event::RetransmissionTimeout), 4);
-    assert_eq!(world.ends[0].count(Event::Failed(Reason::TimedOut)), 1);
+    // Time-outs of 0.2, 0.4, 0.8 and 1.6 s come with probes; 3.2 s after the last there is no answer.
+    let failed = world.ends[0].first(Event::Failed(Reason::TimedOut));
+    assert_eq!(failed, Some(Time::from_secs_f64(1.0 + 6.2)));
+}
+
+#[test]
+fn a_reader_that_drops_frames_for_long_is_not_taken_for_dead() {
+    let config = AcpConfig {
+        receive_buffer: 2 * FRAME,
+        attempts: 3,
+        ..AcpConfig::default()
+    };
+    let mut world = world(config, &delay(10), 1);
+    world.ends[0].to_send = frames(50);
+    world.ends[1].service = Duration::from_secs(300);
+    world.run_until(Duration::from_secs(290));
+    world.ends[1].service = Duration::ZERO;
+    world.run_until(Duration::from_secs(900));
+    assert!(world.ends[1].count(Event::Overflow) > 0);
+    assert!(world.ends[0].connection.is_established());
+    assert!(world.ends[1].read.len() > 2);
 }
 
 #[test]
