@@ -346,6 +346,7 @@ impl<P: Payload> Sender<P> {
             self.first += 1;
         }
         self.has_timed_out = false;
+        self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
