@@ -109,9 +109,7 @@ impl<P: Payload + Default> Connection<P> {
     /// A member that is leaving has finished.
     fn release(&mut self, now: Time, index: usize) {
         let member = &self.members[index];
-        let finished =
-            member.close_acknowledged && member.closed.is_some() && member.forwarded.is_empty();
-        if member.state == State::Leaving && finished {
+        if member.state == State::Leaving && member.is_done() {
             self.members[index].state = State::Left;
             self.after_removal(now);
         }
@@ -228,6 +226,11 @@ impl<P: Payload + Default> Connection<P> {
     /// Looks whether a member lives, and repeats what it has not answered.
     fn watch(&mut self, now: Time, index: usize) {
         let member = &mut self.members[index];
+        if member.is_done() {
+            // It may have forgotten the connection.
+            self.release(now, index);
+            return;
+        }
         let owes = member.owes_an_answer();
         if !owes {
             member.idle = now;
@@ -240,11 +243,13 @@ impl<P: Payload + Default> Connection<P> {
         }
         self.open_member(index);
         self.repeat_close(index);
-        if silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2 {
+        let is_silent =
+            silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2;
+        // An Open asks as well, and who has not heard it knows of no connection.
+        if is_silent && self.members[index].is_open() {
             self.members[index].probed = true;
             self.send_to(index, Body::Probe);
         }
-        self.release(now, index);
     }
 
     fn repeat_close(&mut self, index: usize) {

@@ -109,6 +109,11 @@ impl<P> Member<P> {
         self.state == State::Opening || self.probed || self.outstanding > 0 || close
     }
 
+    /// Whether both of its directions are closed: it may be gone.
+    pub(super) fn is_done(&self) -> bool {
+        self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+    }
+
     /// The number after the last that it was sent.
     pub(super) fn next_number(&self) -> u32 {
         let next = self.sent.next();
