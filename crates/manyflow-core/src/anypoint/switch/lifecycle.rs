@@ -106,17 +106,6 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// A member that is leaving has finished.
-    fn release(&mut self, now: Time, index: usize) {
-        let member = &self.members[index];
-        let finished =
-            member.close_acknowledged && member.closed.is_some() && member.forwarded.is_empty();
-        if member.state == State::Leaving && finished {
-            self.members[index].state = State::Left;
-            self.after_removal(now);
-        }
-    }
-
     /// A member has failed: its frames are the peer's to send again, and what it has sent is ours.
     pub(super) fn fail(&mut self, now: Time, index: usize, reason: Reason) {
         let event = Event::MemberFailed(MemberId(index as u16));
@@ -154,7 +143,8 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn after_removal(&mut self, now: Time) {
-        if !self.members.iter().any(Member::is_active) {
+        let is_served = self.routes.is_empty() && self.peer_close.is_some() && self.close.is_some();
+        if !is_served && !self.members.iter().any(Member::is_active) {
             let refused = if self.accepted {
                 Reason::Aborted
             } else {
@@ -228,8 +218,14 @@ impl<P: Payload + Default> Connection<P> {
     /// Looks whether a member lives, and repeats what it has not answered.
     fn watch(&mut self, now: Time, index: usize) {
         let member = &mut self.members[index];
-        let owes = member.owes_an_answer();
-        if !owes {
+        if member.is_done() {
+            if member.state == State::Leaving {
+                member.state = State::Left;
+                self.after_removal(now);
+            }
+            return;
+        }
+        if !member.owes_an_answer() {
             member.idle = now;
         }
         let silent = now - member.heard;
@@ -244,7 +240,6 @@ impl<P: Payload + Default> Connection<P> {
             self.members[index].probed = true;
             self.send_to(index, Body::Probe);
         }
-        self.release(now, index);
     }
 
     fn repeat_close(&mut self, index: usize) {
