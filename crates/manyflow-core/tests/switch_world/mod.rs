@@ -146,7 +146,7 @@ impl World {
         self.switch_at(switch).leave(now, MemberId(member));
     }
 
-    pub(crate) fn switch_at(&mut self, node: usize) -> &mut Switch<Length> {
+    fn switch_at(&mut self, node: usize) -> &mut Switch<Length> {
         match &mut self.nodes[node].what {
             What::Switch(switch) => switch,
             What::End(_) => panic!("node {node} is an end"),
@@ -261,7 +261,6 @@ impl World {
             }
         }
         for (to, datagram) in out {
-            if std::env::var("TRACE").is_ok() && (index==2||to==2) { println!("{now} {index}->{to} {:?}", datagram.0.body); }
             let bytes = datagram.0.wire_bytes() + datagram.1.0;
             let mut links = self.links.iter_mut();
             let link = links.find(|(from, at, _)| (*from, *at) == (index, to));

@@ -64,8 +64,7 @@ impl<P: Payload + Default> Connection<P> {
             }
             Body::Ack(ack) => self.on_member_ack(index, &ack),
             Body::Probe => self.on_member_probe(index),
-            Body::Reset(_) if self.members[index].is_done() => {}
-            Body::Reset(reason) if self.members[index].is_active() => self.fail(now, index, reason),
+            Body::Reset(reason) if self.members[index].is_needed() => self.fail(now, index, reason),
             Body::Open { .. } | Body::Alive | Body::Reset(_) => {}
         }
     }

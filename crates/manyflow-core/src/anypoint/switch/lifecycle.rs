@@ -106,15 +106,6 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// A member that is leaving has finished.
-    fn release(&mut self, now: Time, index: usize) {
-        let member = &self.members[index];
-        if member.state == State::Leaving && member.is_done() {
-            self.members[index].state = State::Left;
-            self.after_removal(now);
-        }
-    }
-
     /// A member has failed: its frames are the peer's to send again, and what it has sent is ours.
     pub(super) fn fail(&mut self, now: Time, index: usize, reason: Reason) {
         let event = Event::MemberFailed(MemberId(index as u16));
@@ -152,7 +143,8 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn after_removal(&mut self, now: Time) {
-        if !self.members.iter().any(Member::is_active) {
+        let is_served = self.routes.is_empty() && self.peer_close.is_some() && self.close.is_some();
+        if !is_served && !self.members.iter().any(Member::is_active) {
             let refused = if self.accepted {
                 Reason::Aborted
             } else {
@@ -227,12 +219,13 @@ impl<P: Payload + Default> Connection<P> {
     fn watch(&mut self, now: Time, index: usize) {
         let member = &mut self.members[index];
         if member.is_done() {
-            // It may have forgotten the connection.
-            self.release(now, index);
+            if member.state == State::Leaving {
+                member.state = State::Left;
+                self.after_removal(now);
+            }
             return;
         }
-        let owes = member.owes_an_answer();
-        if !owes {
+        if !member.owes_an_answer() {
             member.idle = now;
         }
         let silent = now - member.heard;
@@ -243,10 +236,7 @@ impl<P: Payload + Default> Connection<P> {
         }
         self.open_member(index);
         self.repeat_close(index);
-        let is_silent =
-            silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2;
-        // An Open asks as well, and who has not heard it knows of no connection.
-        if is_silent && self.members[index].is_open() {
+        if silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2 {
             self.members[index].probed = true;
             self.send_to(index, Body::Probe);
         }

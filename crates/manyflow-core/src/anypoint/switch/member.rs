@@ -109,9 +109,14 @@ impl<P> Member<P> {
         self.state == State::Opening || self.probed || self.outstanding > 0 || close
     }
 
-    /// Whether both of its directions are closed: it may be gone.
+    /// Whether both of its streams are closed, and all of both acknowledged: it may be gone.
     pub(super) fn is_done(&self) -> bool {
         self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+    }
+
+    /// Whether the connection would miss it.
+    pub(super) fn is_needed(&self) -> bool {
+        self.is_active() && !self.is_done()
     }
 
     /// The number after the last that it was sent.

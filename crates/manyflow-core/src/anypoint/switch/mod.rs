@@ -131,12 +131,6 @@ pub struct Switch<P> {
     output: Output<P>,
 }
 
-impl<P: core::fmt::Debug> Switch<P> {
-    /// DEBUG
-    pub fn debug(&self) -> String {
-        format!("{:?}", self.connection)
-    }
-}
 impl<P: Payload + Default> Switch<P> {
     /// A switch with members 0 to `members`, excluded.
     ///
