@@ -1,10 +1,13 @@
 //! Fuzz targets that run in two ways: under libFuzzer (`make fuzz`, nightly Rust), and as plain programs that try some
 //! thousand pseudo-random inputs (`make fuzz-short`, stable Rust). [`target!`] makes both out of one closure.
 
+pub mod acp;
+
 pub use arbitrary;
 #[cfg(fuzzing)]
 pub use libfuzzer_sys;
 
+use arbitrary::{Arbitrary, Unstructured};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -32,6 +35,15 @@ macro_rules! target {
             });
         }
     };
+}
+
+/// Reads one `T` after the other until the bytes are used up. (A `Vec<T>` made from random bytes has one or two.)
+pub fn each<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> impl Iterator<Item = T> {
+    let mut rest = Unstructured::new(bytes);
+    core::iter::from_fn(move || {
+        let read = (!rest.is_empty()).then(|| rest.arbitrary());
+        read?.ok()
+    })
 }
 
 /// Gives `target` the inputs of a plain run; where it panics, says which seed made the input.

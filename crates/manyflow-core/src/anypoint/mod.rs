@@ -40,6 +40,7 @@ pub use host::{Application, Host, Service, Span};
 pub use segment::{
     Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
 };
+pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
 
 /// What a frame carries, as far as a transport must know: its length, and that it can be kept for a retransmission.
 ///

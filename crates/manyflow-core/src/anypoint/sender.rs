@@ -362,17 +362,21 @@ impl<P: Payload> Sender<P> {
         let to = from.saturating_add(gap.frames.into()).min(self.next);
         for number in from.max(self.first)..to {
             let outgoing = self.frame(number);
-            if outgoing.fate == Fate::Sent && ack.of >= outgoing.judged_from {
+            let is_out = matches!(outgoing.fate, Fate::Sent | Fate::Acknowledged);
+            if is_out && ack.of >= outgoing.judged_from {
                 self.lose(number);
             }
         }
     }
 
+    /// A frame is lost. It may have been acknowledged, as only the cumulative number is a promise (RFC 2018 section 8): a switch
+    /// acknowledges what it holds beyond a gap, and the frame can be lost behind it.
     fn lose(&mut self, number: u32) {
         let outgoing = self.frame(number);
-        outgoing.fate = Fate::Lost;
         let wire_bytes = u64::from(outgoing.item.wire_bytes());
-        self.pipe -= wire_bytes;
+        if core::mem::replace(&mut outgoing.fate, Fate::Lost) == Fate::Sent {
+            self.pipe -= wire_bytes;
+        }
         self.lost += 1;
         self.lost_from = self.lost_from.min(number);
     }
@@ -391,8 +395,11 @@ impl<P: Payload> Sender<P> {
         self.timeouts += 1;
         self.window.on_timeout(self.timeouts > 1);
         self.rtt.back_off();
+        // If the first is acknowledged and the cumulative number does not pass it, it was lost since, and others may be.
+        let is_reneged = self.frame(self.first).fate == Fate::Acknowledged;
         for number in self.first..self.next {
-            if self.frame(number).fate == Fate::Sent {
+            let fate = self.frame(number).fate;
+            if fate == Fate::Sent || (is_reneged && fate == Fate::Acknowledged) {
                 self.lose(number);
             }
         }

@@ -1,6 +1,6 @@
 //! A packet as bytes, with the headers that the simulator only counts.
 //!
-//! `etherparse` writes IPv4 and UDP headers and all checksums; LCT, CCI and TCP are written by the code that ships.
+//! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are written by the code that ships.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
 use manyflow_core::{Ecn, Header, Packet, webrc};
@@ -48,8 +48,9 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
             pad(frame, length);
             seal_udp(&ip, flow, frame);
         }
-        Header::Anypoint(_) => {
+        Header::Anypoint(segment) => {
             frame.extend_from_slice(&[0; UdpHeader::LEN]);
+            frame.extend_from_slice(segment.encode().as_bytes());
             pad(frame, length);
             seal_udp(&ip, flow, frame);
         }

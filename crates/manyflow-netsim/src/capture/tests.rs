@@ -1,6 +1,7 @@
 //! Frames are read back with `etherparse` and the decoders that ship.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
+use manyflow_core::anypoint::{self, Ack, Body, Congestion, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
 use manyflow_core::tcp::Segment;
@@ -112,6 +113,11 @@ fn decode_layered(datagram: &[u8]) -> (Header, u32) {
     let message = Message::decode(datagram).unwrap();
     let whole = 28 + datagram.len() as u32;
     (Header::Layered(message), whole - message.wire_bytes())
+}
+
+fn decode_anypoint(datagram: &[u8]) -> (Header, u32) {
+    let (segment, header) = anypoint::Segment::decode(datagram).unwrap();
+    (Header::Anypoint(segment), (datagram.len() - header) as u32)
 }
 
 fn decode_webrc(datagram: &[u8]) -> (Header, u32) {
@@ -256,10 +262,70 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         })
 }
 
+/// Any segment; frames alone have a payload.
+fn any_anypoint() -> impl Strategy<Value = Packet> {
+    let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
+    let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
+        let body = any_body(kind, words, anypoint::Feedback(feedback), gap);
+        let payload_bytes = match body {
+            Body::Data(_) => frame_bytes,
+            _ => 0,
+        };
+        Packet {
+            source: EndpointId::UNSET,
+            destination: Destination::Endpoint(EndpointId(id)),
+            ecn,
+            header: Header::Anypoint(anypoint::Segment { connection, body }),
+            payload_bytes,
+        }
+    };
+    (
+        any::<u32>(),
+        0..8u8,
+        1..60_000u32,
+        numbers,
+        any_ecn(),
+        0..4u32,
+    )
+        .prop_map(packet)
+}
+
+fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: anypoint::Feedback, gap: [u16; 3]) -> Body {
+    let congestion = Congestion {
+        cwnd: c,
+        rtt_us: d,
+        feedback,
+    };
+    // A frame that has arrived lies between the gaps, and the last ends within 65,536 frames.
+    let [first, between, last] = gap.map(|frames| 1 + frames % 20_000);
+    let missing = [(0, first), (first + between, last), (0, 0)]
+        .map(|(offset, frames)| Gap { offset, frames });
+    match kind {
+        0 => Body::Open { credit: a },
+        1 => Body::Accept { credit: a },
+        2 => Body::Data(anypoint::Data {
+            sequence: a,
+            key: b,
+            congestion,
+        }),
+        3 => Body::Ack(Ack {
+            cumulative: a,
+            of: b,
+            credit: c,
+            feedback,
+            missing,
+        }),
+        4 => Body::Close { sequence: a },
+        5 => Body::Probe,
+        6 => Body::Alive,
+        _ => Body::Reset(Reason::TimedOut),
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
-        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered()], others in prop::collection::vec(0..SESSIONS, 3),
+        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered(), any_anypoint()], others in prop::collection::vec(0..SESSIONS, 3),
     ) {
         let addresses = addresses();
         let mut frame = vec![0xff; 100];
@@ -276,7 +342,8 @@ proptest! {
         let decode_udp = match packet.header {
             Header::Webrc(_) => decode_webrc,
             Header::Layered(_) => decode_layered,
-            Header::Cbr(_) | Header::Tcp(_) | Header::Anypoint(_) => decode_cbr,
+            Header::Anypoint(_) => decode_anypoint,
+            Header::Cbr(_) | Header::Tcp(_) => decode_cbr,
         };
         prop_assert_eq!(decode(&frame, decode_udp, &addresses, &destinations), packet);
     }

@@ -142,45 +142,45 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8): a member may be a switch itself, which acknowledges what it
+    /// holds beyond a gap, and can lose it.
     pub(super) fn take_member_ack(&mut self, index: usize, ack: &Ack) -> bool {
         let member = &mut self.members[index];
         if !Self::is_possible(ack, member.next_number()) {
             return false;
         }
         member.feedback = Some(ack.feedback);
-        let known = member.acknowledged;
-        if !before(ack.cumulative, known) {
+        if !before(ack.cumulative, member.acknowledged) {
             member.credit = ack.credit;
-            member.acknowledged = ack.cumulative;
         }
-        let close_before = |close| before(close, ack.cumulative) || close == ack.of;
-        member.close_acknowledged |= member.close.is_some_and(close_before);
-        let mut number = known;
-        while before(number, ack.cumulative) {
-            self.mark_acknowledged(index, number);
-            number = number.wrapping_add(1);
+        if let Some(sequence) = member.sent.get(ack.of) {
+            self.missing.remove(*sequence);
         }
-        self.mark_acknowledged(index, ack.of);
+        while before(self.members[index].acknowledged, ack.cumulative) {
+            self.mark_acknowledged(index);
+        }
         self.note_missing(index, ack);
         self.advance_inbound();
         true
     }
 
-    fn mark_acknowledged(&mut self, index: usize, number: u32) {
+    /// The first of the member's frames that are not acknowledged is, or its Close.
+    fn mark_acknowledged(&mut self, index: usize) {
         let member = &mut self.members[index];
+        let number = member.acknowledged;
+        member.acknowledged = number.wrapping_add(1);
+        member.close_acknowledged |= member.close == Some(number);
         let Some(&sequence) = member.sent.get(number) else {
             return;
         };
-        let Some(route) = self.routes.get_mut(sequence) else {
-            return;
-        };
-        if core::mem::replace(&mut route.acknowledged, true) {
-            return;
-        }
-        self.missing.remove(sequence);
         member.outstanding -= 1;
         if let Some(place) = member.place {
             self.candidates[place].outstanding -= 1;
+        }
+        if let Some(route) = self.routes.get_mut(sequence) {
+            route.acknowledged = true;
+            self.missing.remove(sequence);
         }
     }
 

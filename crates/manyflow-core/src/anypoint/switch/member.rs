@@ -57,6 +57,8 @@ pub(super) struct Member<P> {
     pub(super) forwarded: Ring<u32>,
     /// Those of them that the peer misses, by the member's numbers.
     pub(super) missing: Missing,
+    /// More of them have reached the peer than it has heard.
+    pub(super) has_news: bool,
     /// The number of its Close.
     pub(super) closed: Option<u32>,
     /// XCP's header of its latest frame.
@@ -84,6 +86,7 @@ impl<P> Member<P> {
             arrivals: Reorder::new(held_frames_max),
             forwarded: Ring::new(),
             missing: Missing::default(),
+            has_news: false,
             closed: None,
             header: Congestion::default(),
             header_at: None,
@@ -104,6 +107,16 @@ impl<P> Member<P> {
     pub(super) fn owes_an_answer(&self) -> bool {
         let close = self.close.is_some() && !self.close_acknowledged;
         self.state == State::Opening || self.probed || self.outstanding > 0 || close
+    }
+
+    /// Whether both of its streams are closed, and all of both acknowledged: it may be gone.
+    pub(super) fn is_done(&self) -> bool {
+        self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+    }
+
+    /// Whether the connection would miss it.
+    pub(super) fn is_needed(&self) -> bool {
+        self.is_active() && !self.is_done()
     }
 
     /// The number after the last that it was sent.
