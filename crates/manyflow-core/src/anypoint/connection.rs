@@ -3,7 +3,7 @@
 //! ```text
 //!   listen --Open--> established --both directions closed and acknowledged--> lingering --time--> over
 //!   connect: opening --Accept--^     |
-//!                  |                 | Reset, or no answer to `attempts` packets in a row
+//!                  |                 | Reset, or no answer to `attempts` of Open or Probe in a row
 //!                  +-----------------+--------------------------------------------------------> over
 //! ```
 //!
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use super::config::{AcpConfig, ConfigError};
 use super::receiver::Receiver;
 use super::segment::{Body, Reason, Segment};
-use super::sender::{Expired, Sender};
+use super::sender::Sender;
 use super::{Congestion, Data, Payload};
 use crate::endpoint::Event;
 use crate::time::Time;
@@ -134,7 +134,7 @@ pub struct Connection<P> {
     receiver: Receiver<P>,
     /// Packets without a place in either half: opening, keep-alive, resets.
     control: VecDeque<Segment>,
-    /// When the other end is probed if nothing is heard; moved on by each packet from it.
+    /// When the other end is probed if nothing is heard before; each packet from it moves this on.
     probe_at: Time,
     /// Probes without an answer.
     probes: u32,
@@ -379,8 +379,8 @@ impl<P: Payload> Connection<P> {
                 }
             }
             State::Established => {
-                self.on_sender_timeout(now);
-                if self.is_established() && now >= self.probe_at {
+                // Frames that come to nothing may lack a way, or room at a slow reader: only probes tell.
+                if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
                     self.on_silence(now);
                 }
             }
@@ -397,14 +397,6 @@ impl<P: Payload> Connection<P> {
         };
         let credit = self.receiver.credit();
         self.say(Body::Open { credit });
-    }
-
-    fn on_sender_timeout(&mut self, now: Time) {
-        match self.sender.handle_timeout(now, &mut self.events) {
-            Expired::Frames(times) if times >= self.config.attempts => self.fail(Reason::TimedOut),
-            Expired::Credit => self.say(Body::Probe),
-            Expired::Frames(_) | Expired::Nothing => {}
-        }
     }
 
     fn on_silence(&mut self, now: Time) {

@@ -4,6 +4,9 @@
 //!   read by the application | ready | next: missing | beyond it: arrived, or missing as well
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use super::Payload;
