@@ -96,7 +96,7 @@ fn a_direct_connection_fills_its_path_in_the_direction_that_sends() {
     assert_eq!(there, 0.0);
     let both = format!("{ONE}\nacp.direction = \"both\"");
     let [there, back] = measured(&both, [GOODPUT, ("goodput", "any/P", "from = \"10 s\"")]);
-    assert_between(there.min(back), 0.7 * most, most);
+    assert_between(there.min(back), 0.5 * most, most);
 }
 
 #[test]
@@ -165,6 +165,9 @@ fn who_stops_sends_no_more_and_who_dies_is_missed() {
     assert_eq!(measured(dies, measures), [0.0, 1.0]);
 }
 
+/// As many frames, and so large a window that every member has some in each round trip.
+const WIDE: &str = "acp.frames = 4000\nacp.initial-window = 20";
+
 /// A session through the switch at W with the four servers, and more keys of the switch.
 fn ensemble(session: &str, switch: &str) -> String {
     format!(
@@ -202,7 +205,7 @@ fn policies_share_the_frames_out() {
 #[test]
 fn the_least_outstanding_policy_spares_a_server_that_is_far() {
     let share = |policy: &str| {
-        let session = ensemble("acp.frames = 4000", &format!("policy = \"{policy}\""));
+        let session = ensemble(WIDE, &format!("policy = \"{policy}\""));
         let far = "[[links]]\nbetween = [\"W\", \"S-3\"]\ndelay = \"100 ms\"";
         one(
             &format!("{session}\n{far}"),
@@ -261,11 +264,11 @@ fn a_member_that_dies_is_given_up_and_its_frames_go_to_others() {
 
 #[test]
 fn switches_behind_switches_pass_everything_on() {
-    let cascade = "receivers = [\"S\"]\nacp.frames = 4000\n\
-                   [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\n\
-                   [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]";
+    let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\n\
+                    [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]";
+    let cascade = format!("receivers = [\"S\"]\n{WIDE}\n{switches}");
     let servers = ["any/S-0", "any/S-1", "any/S-2", "any/S-3"];
-    let [first, others @ ..] = measured(cascade, servers.map(|of| ("delivered-frames", of, "")));
+    let [first, others @ ..] = measured(&cascade, servers.map(|of| ("delivered-frames", of, "")));
     assert_eq!(first, 2000.0);
     let bounds = 666.0..=667.0;
     assert!(
