@@ -14,7 +14,8 @@
 //! A header tells the window as it was a round trip ago in terms of feedback: what this end has told the sender since then is
 //! added. So there is no delay in the loop, and an error of W is made good at once:
 //! - downwards, a frame takes back at most itself, for its acknowledgement then releases no other;
-//! - upwards, in a quarter of a round trip rather than in a burst.
+//! - upwards, in a quarter of a round trip rather than in a burst; while m is not known, by four frames for each at most, so that
+//!   it is known before the buffer is full.
 //!
 //! Of the paper's five cases the first (idle: a read that is overdue lowers m) and the thresholds of the third and the fifth
 //! are in this. The second, to halve after drops, is the sender's answer to a loss, and is reckoned with. The fourth keeps a
@@ -106,11 +107,14 @@ impl Follow {
         self.told.forget(now, self.rtt_s);
         // The sender keeps a window of one packet at least.
         self.window = (cwnd + self.told.bytes()).max(bytes);
-        let wanted = self.buffer.wire_factor(wire_bytes) * self.wanted(now, occupied);
+        let drain = self.drain.rate(now, self.rtt_s);
+        let wanted = self.buffer.wire_factor(wire_bytes) * self.wanted(drain, occupied);
         let missing = wanted.max(bytes) - self.window;
-        let change = match missing > 0.0 {
-            true => missing * (CATCH_UP * bytes / cwnd).min(1.0),
-            false => missing.max(-bytes),
+        let increase = missing * (CATCH_UP * bytes / cwnd).min(1.0);
+        let change = match drain {
+            _ if missing < 0.0 => missing.max(-bytes),
+            Some(_) => increase,
+            None => increase.min(CATCH_UP * bytes),
         };
         congestion.feedback = congestion.feedback.min(Feedback::from_bytes(change));
         self.told.tell(now, congestion.feedback, self.rtt_s);
@@ -131,14 +135,14 @@ impl Follow {
     }
 
     /// W, in bytes of frames.
-    fn wanted(&self, now: Time, occupied: f64) -> f64 {
+    fn wanted(&self, drain: Option<f64>, occupied: f64) -> f64 {
         let Buffer {
             bytes,
             increase_below,
             decrease_above,
             ..
         } = self.buffer;
-        match self.drain.rate(now, self.rtt_s) {
+        match drain {
             Some(rate) => {
                 let drained = rate * self.rtt_s;
                 let queue = self.queue.bytes();

@@ -219,10 +219,8 @@ fn it_delivers_what_credit_would_for_every_service_time() {
             let share =
                 world.rate(Time::ZERO, at_ms(20_000)) / by_credit(service_us, BUFFER, rtt_ms);
             let case = format!("{mbit_per_s} Mbit/s, {rtt_ms} ms, {service_us} us");
-            println!("{case}: {share:.3} drops {}", world.drops);
             assert!(share >= 0.95, "{case}: {share}");
-            // Of 20,000 frames at least.
-            assert!(world.drops <= 150, "{case}: {} drops", world.drops);
+            assert!(world.drops <= 5, "{case}: {} drops", world.drops);
         }
     }
 }
@@ -237,18 +235,14 @@ fn it_delivers_what_credit_would_for_every_buffer() {
         let mut world = World::new(FOLLOWING, 1000, rtt_ms, buffer, |_| us(200));
         world.run_until(at_ms(20_000));
         let share = world.rate(Time::ZERO, at_ms(20_000)) / by_credit(200.0, buffer, rtt_ms);
-        println!(
-            "{rtt_ms} ms, {frames} frames: {share:.3} drops {}",
-            world.drops
-        );
         assert!(share >= 0.95, "{rtt_ms} ms, {frames} frames: {share}");
-        assert!(world.drops <= 5, "{} drops", world.drops);
+        assert_eq!(world.drops, 0);
     }
 }
 
 /// 100 us and 750 us, for two seconds each.
 fn square(now: Time) -> Option<Duration> {
-    us(if now.as_nanos() / 2_000_000_000 % 2 == 0 {
+    us(if (now.as_nanos() / 2_000_000_000).is_multiple_of(2) {
         100
     } else {
         750
@@ -257,7 +251,11 @@ fn square(now: Time) -> Option<Duration> {
 
 /// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what credit would deliver.
 fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f64 {
-    let service_us = if step_s / 2 % 2 == 0 { 100.0 } else { 750.0 };
+    let service_us = if (step_s / 2).is_multiple_of(2) {
+        100.0
+    } else {
+        750.0
+    };
     let rate = |trip: u64| {
         let from = step_s * 1000 + trip * rtt_ms;
         world.rate(at_ms(from), at_ms(from + rtt_ms)) / by_credit(service_us, BUFFER, rtt_ms)
@@ -269,19 +267,35 @@ fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f
 
 #[test]
 fn it_follows_a_square_wave_within_two_round_trips() {
-    for (mbit_per_s, rtt_ms) in [(1000, 10), (1000, 100), (200, 10), (200, 100)] {
-        let mut world = World::new(FOLLOWING, mbit_per_s, rtt_ms, BUFFER, square);
+    for mbit_per_s in [1000, 200] {
+        let mut world = World::new(FOLLOWING, mbit_per_s, 10, BUFFER, square);
         world.run_until(at_ms(12_000));
         for step_s in [2, 4, 6, 8, 10] {
-            let lowest = lowest_after_step(&world, rtt_ms, step_s, 2);
-            println!(
-                "{mbit_per_s} Mbit/s, {rtt_ms} ms, step at {step_s} s: {lowest:.3} drops {}",
-                world.drops
-            );
-            assert!(
-                lowest >= 0.9,
-                "{mbit_per_s} Mbit/s, {rtt_ms} ms, step at {step_s} s: {lowest}"
-            );
+            let lowest = lowest_after_step(&world, 10, step_s, 2);
+            let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");
+            assert!(lowest >= 0.9, "{case}: {lowest}");
+        }
+    }
+}
+
+/// All frames of a window come in a burst, which overflows the buffer when the application gets slower; the loss costs part of a
+/// round trip.
+#[test]
+fn with_a_buffer_below_two_products_of_delay_and_rate_it_follows_with_a_dip() {
+    for mbit_per_s in [1000, 200] {
+        let mut world = World::new(FOLLOWING, mbit_per_s, 100, BUFFER, square);
+        world.run_until(at_ms(12_000));
+        for step_s in [2, 4, 6, 8, 10] {
+            let lowest = lowest_after_step(&world, 100, step_s, 2);
+            let service_us = if (step_s / 2).is_multiple_of(2) {
+                100.0
+            } else {
+                750.0
+            };
+            let rate = world.rate(at_ms(step_s * 1000 + 200), at_ms(step_s * 1000 + 2000));
+            let mean = rate / by_credit(service_us, BUFFER, 100);
+            let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");
+            assert!(lowest >= 0.7 && mean >= 0.95, "{case}: {lowest}, {mean}");
         }
     }
 }
@@ -292,7 +306,6 @@ fn probing_as_in_the_paper_needs_tens_of_round_trips_for_a_faster_application() 
     world.run_until(at_ms(12_000));
     let soon = lowest_after_step(&world, 10, 4, 2);
     let late = world.rate(at_ms(5500), at_ms(6000)) / 10_000.0;
-    println!("soon {soon:.3} late {late:.3} drops {}", world.drops);
     assert!(soon < 0.5 && late > 0.9, "{soon}, {late}");
 }
 
@@ -301,7 +314,6 @@ fn probing_settles_near_the_drain_rate_without_a_drop() {
     let mut world = World::new(PROBING, 200, 10, BUFFER, |_| us(400));
     world.run_until(at_ms(20_000));
     let share = world.rate(at_ms(5_000), at_ms(20_000)) / 2500.0;
-    println!("{share:.3} drops {}", world.drops);
     assert!(share >= 0.9, "{share}");
     assert_eq!(world.drops, 0);
 }
@@ -316,10 +328,9 @@ fn an_application_that_stops_overflows_by_a_frame_a_round_trip_and_goes_on_at_on
         let mut world = World::new(FOLLOWING, 200, rtt_ms, BUFFER, pause);
         world.run_until(at_ms(4000));
         let after = world.rate(at_ms(3000 + 2 * rtt_ms), at_ms(4000));
-        println!("{rtt_ms}: {after} drops {}", world.drops);
         assert!(after >= 0.9 * by_credit(200.0, BUFFER, rtt_ms), "{after}");
         let probes = 1000 / rtt_ms as u32;
-        assert!(world.drops <= probes + 60, "{}", world.drops);
+        assert!(world.drops <= probes + 20, "{}", world.drops);
     }
 }
 
@@ -330,7 +341,6 @@ fn service_times_that_vary_are_averaged() {
     let mut world = World::new(FOLLOWING, 200, 10, BUFFER, varying);
     world.run_until(at_ms(20_000));
     let rate = world.rate(Time::ZERO, at_ms(20_000));
-    println!("{rate} drops {}", world.drops);
     assert!((4750.0..5250.0).contains(&rate), "{rate}");
     assert!(world.drops <= 20, "{}", world.drops);
 }
