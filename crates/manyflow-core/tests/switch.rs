@@ -228,6 +228,7 @@ fn members_join_and_leave_in_the_middle() {
         give(&mut world, joined, 500);
         world.join(SWITCH, joined, &lossy());
         world.run_until(Duration::from_millis(300));
+        let before = world.end(2).read.len();
         world.leave(SWITCH, 0);
         world.run_until(Duration::from_secs(2000));
 
@@ -237,10 +238,8 @@ fn members_join_and_leave_in_the_middle() {
         let total: usize = ends.clone().map(|end| world.end(end).read.len()).sum();
         assert_eq!(total, 3000, "seed {seed}: none is read twice");
         assert!(!world.end(joined).read.is_empty(), "seed {seed}");
-        assert!(
-            world.end(2).read.len() < 1500 + 1500 / members,
-            "seed {seed}: the first has left"
-        );
+        // What was on its way when it left is less than a window.
+        assert!(world.end(2).read.len() <= before + 200, "seed {seed}");
         assert!(
             read_of(&mut world, joined)
                 .into_iter()

@@ -32,8 +32,8 @@ pub struct SoftConfig {
     pub decrease: f64,
     /// By how many of the largest frames the target grows in a round-trip time.
     pub step_frames: u32,
-    /// Measures the drain rate and follows it, instead of probing for it as the paper does; then `decrease` and `step_frames`
-    /// have no meaning.
+    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve, instead of probing for it as
+    /// the paper does; then `decrease` and `step_frames` have no meaning.
     pub follow_drain: bool,
 }
 

@@ -8,8 +8,8 @@
 //! | probing | `soft/probe.rs` | the paper's: five cases, an additive increase and a multiplicative decrease |
 //! | following | `soft/follow.rs` | measures it while frames wait, and keeps frames in flight and in the buffer together constant |
 //!
-//! Probing gains two segments in a round trip, so an application that becomes faster waits for tens of them; and it gives a queue that is not
-//! needed time to drain. Following needs one round trip for either.
+//! Probing gains two segments in a round trip, so a faster application waits for tens of them. The paper reports as much: "less
+//! agile" than credit. Following reaches the new rate in two round trips; that is why it is the default.
 
 mod follow;
 mod probe;
@@ -45,7 +45,7 @@ impl SoftFlow {
     }
 
     /// A packet of `wire_bytes` arrives while `occupied` bytes of the buffer are taken: lowers its feedback where the application
-    /// is slower than the network.
+    /// is slower than the network. `occupied` does not count the frame itself, which is going to be taken.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -63,7 +63,7 @@ impl SoftFlow {
         }
     }
 
-    /// A frame did not fit the buffer.
+    /// A frame did not fit the buffer, and was dropped instead of arriving.
     pub(super) fn on_overflow(&mut self, now: Time) {
         match self {
             SoftFlow::Probe(probe) => probe.on_overflow(),

@@ -29,7 +29,6 @@ use rare::Rare;
 use red::Verdict;
 pub(crate) use xcp::Controller;
 
-
 use crate::anypoint::{Body, Congestion};
 use crate::layered::Message;
 use crate::packet::{Destination, Ecn, Header, Packet};

@@ -43,7 +43,13 @@ struct World {
 }
 
 impl World {
-    fn new(config: SoftConfig, rtt_ms: u64, buffer: u32, service: Service) -> World {
+    fn new(
+        config: SoftConfig,
+        mbit_per_s: u32,
+        rtt_ms: u64,
+        buffer: u32,
+        service: Service,
+    ) -> World {
         let wire_bytes = FRAME + header_bytes();
         let mut world = World {
             flow: SoftFlow::new(config, buffer, FRAME),
@@ -58,7 +64,7 @@ impl World {
             pipe: 0,
             halved: Time::ZERO,
             link_free: Time::ZERO,
-            frame_time: Duration::from_nanos(std::env::var("FT").unwrap().parse().unwrap()),
+            frame_time: Duration::from_nanos(u64::from(wire_bytes) * 8_000 / u64::from(mbit_per_s)),
             occupied: 0,
             is_working: false,
             drops: 0,
@@ -133,7 +139,6 @@ impl World {
         };
         if self.occupied + FRAME > self.buffer {
             self.drops += 1;
-            if std::env::var("DROPS").is_ok() { println!("drop at {} occ {} cwnd {}", self.now, self.occupied/FRAME, cwnd/1080); }
             self.flow.on_overflow(self.now);
             self.schedule(self.rtt / 2, What::Lost);
             return;
@@ -186,39 +191,170 @@ const SERVICES: [(f64, Service); 6] = [
     (1000.0, |_| us(1000)),
 ];
 
+const FOLLOWING: SoftConfig = SoftConfig {
+    increase_below: 1.0 / 3.0,
+    decrease_above: 0.5,
+    decrease: 0.1,
+    step_frames: 2,
+    follow_drain: true,
+};
+
+const PROBING: SoftConfig = SoftConfig {
+    follow_drain: false,
+    ..FOLLOWING
+};
+
+/// What a credit of the whole buffer would deliver, in frames per second.
+fn by_credit(service_us: f64, buffer: u32, rtt_ms: u64) -> f64 {
+    let frames = f64::from(buffer / FRAME);
+    (1e6 / service_us).min(frames * 1e3 / rtt_ms as f64)
+}
+
 #[test]
-fn explore() {
-    for follow_drain in [false, true] {
-        let config = SoftConfig {
-            follow_drain,
-            ..SoftConfig::default()
+fn it_delivers_what_credit_would_for_every_service_time() {
+    for (mbit_per_s, rtt_ms) in [(1000, 10), (1000, 100), (200, 10), (200, 100)] {
+        for (service_us, service) in SERVICES {
+            let mut world = World::new(FOLLOWING, mbit_per_s, rtt_ms, BUFFER, service);
+            world.run_until(at_ms(20_000));
+            let share =
+                world.rate(Time::ZERO, at_ms(20_000)) / by_credit(service_us, BUFFER, rtt_ms);
+            let case = format!("{mbit_per_s} Mbit/s, {rtt_ms} ms, {service_us} us");
+            assert!(share >= 0.95, "{case}: {share}");
+            assert!(world.drops <= 5, "{case}: {} drops", world.drops);
+        }
+    }
+}
+
+#[test]
+fn it_delivers_what_credit_would_for_every_buffer() {
+    for (rtt_ms, frames) in [10, 100]
+        .into_iter()
+        .flat_map(|rtt| [10, 25, 50, 100, 200].map(|n| (rtt, n)))
+    {
+        let buffer = frames * FRAME;
+        let mut world = World::new(FOLLOWING, 1000, rtt_ms, buffer, |_| us(200));
+        world.run_until(at_ms(20_000));
+        let share = world.rate(Time::ZERO, at_ms(20_000)) / by_credit(200.0, buffer, rtt_ms);
+        assert!(share >= 0.95, "{rtt_ms} ms, {frames} frames: {share}");
+        assert_eq!(world.drops, 0);
+    }
+}
+
+/// 100 us and 750 us, for two seconds each.
+fn square(now: Time) -> Option<Duration> {
+    us(if (now.as_nanos() / 2_000_000_000).is_multiple_of(2) {
+        100
+    } else {
+        750
+    })
+}
+
+/// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what credit would deliver.
+fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f64 {
+    let service_us = if (step_s / 2).is_multiple_of(2) {
+        100.0
+    } else {
+        750.0
+    };
+    let rate = |trip: u64| {
+        let from = step_s * 1000 + trip * rtt_ms;
+        world.rate(at_ms(from), at_ms(from + rtt_ms)) / by_credit(service_us, BUFFER, rtt_ms)
+    };
+    (skipped..2000 / rtt_ms)
+        .map(rate)
+        .fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn it_follows_a_square_wave_within_two_round_trips() {
+    for mbit_per_s in [1000, 200] {
+        let mut world = World::new(FOLLOWING, mbit_per_s, 10, BUFFER, square);
+        world.run_until(at_ms(12_000));
+        for step_s in [2, 4, 6, 8, 10] {
+            let lowest = lowest_after_step(&world, 10, step_s, 2);
+            let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");
+            assert!(lowest >= 0.9, "{case}: {lowest}");
+        }
+    }
+}
+
+/// All frames of a window come in a burst, which overflows the buffer when the application gets slower; the loss costs part of a
+/// round trip.
+#[test]
+fn with_a_buffer_below_two_products_of_delay_and_rate_it_follows_with_a_dip() {
+    for mbit_per_s in [1000, 200] {
+        let mut world = World::new(FOLLOWING, mbit_per_s, 100, BUFFER, square);
+        world.run_until(at_ms(12_000));
+        for step_s in [2, 4, 6, 8, 10] {
+            let lowest = lowest_after_step(&world, 100, step_s, 2);
+            let service_us = if (step_s / 2).is_multiple_of(2) {
+                100.0
+            } else {
+                750.0
+            };
+            let rate = world.rate(at_ms(step_s * 1000 + 200), at_ms(step_s * 1000 + 2000));
+            let mean = rate / by_credit(service_us, BUFFER, 100);
+            let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");
+            assert!(lowest >= 0.7 && mean >= 0.95, "{case}: {lowest}, {mean}");
+        }
+    }
+}
+
+#[test]
+fn probing_as_in_the_paper_needs_tens_of_round_trips_for_a_faster_application() {
+    let mut world = World::new(PROBING, 200, 10, BUFFER, square);
+    world.run_until(at_ms(12_000));
+    let soon = lowest_after_step(&world, 10, 4, 2);
+    let late = world.rate(at_ms(5500), at_ms(6000)) / 10_000.0;
+    assert!(soon < 0.5 && late > 0.9, "{soon}, {late}");
+}
+
+#[test]
+fn probing_settles_near_the_drain_rate_without_a_drop() {
+    let mut world = World::new(PROBING, 200, 10, BUFFER, |_| us(400));
+    world.run_until(at_ms(20_000));
+    let share = world.rate(at_ms(5_000), at_ms(20_000)) / 2500.0;
+    assert!(share >= 0.9, "{share}");
+    assert_eq!(world.drops, 0);
+}
+
+#[test]
+fn an_application_that_stops_overflows_by_a_frame_a_round_trip_and_goes_on_at_once() {
+    let pause: Service = |now| match (at_ms(2000)..at_ms(3000)).contains(&now) {
+        true => None,
+        false => us(200),
+    };
+    for rtt_ms in [10, 100] {
+        let mut world = World::new(FOLLOWING, 200, rtt_ms, BUFFER, pause);
+        world.run_until(at_ms(4000));
+        let after = world.rate(at_ms(3000 + 2 * rtt_ms), at_ms(4000));
+        assert!(after >= 0.9 * by_credit(200.0, BUFFER, rtt_ms), "{after}");
+        let probes = 1000 / rtt_ms as u32;
+        assert!(world.drops <= probes + 20, "{}", world.drops);
+    }
+}
+
+#[test]
+fn service_times_that_vary_are_averaged() {
+    // From 0 to 400 us, by a hash of the time.
+    let varying: Service = |now| us(now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) % 401);
+    let mut world = World::new(FOLLOWING, 200, 10, BUFFER, varying);
+    world.run_until(at_ms(20_000));
+    let rate = world.rate(Time::ZERO, at_ms(20_000));
+    assert!((4750.0..5250.0).contains(&rate), "{rate}");
+    assert!(world.drops <= 20, "{}", world.drops);
+}
+
+#[test]
+fn a_header_that_knows_no_round_trip_time_gets_nothing() {
+    for config in [FOLLOWING, PROBING] {
+        let mut congestion = Congestion {
+            cwnd: 2048,
+            rtt_us: 0,
+            feedback: Feedback::MAX,
         };
-        for rtt in [10, 100] {
-            for (service, of) in SERVICES {
-                let mut world = World::new(config, rtt, BUFFER, of);
-                world.run_until(at_ms(20_000));
-                let credit = (1e6 / service).min(200_000.0 / rtt as f64);
-                let rate = world.rate(Time::ZERO, at_ms(20_000));
-                println!("follow {follow_drain} rtt {rtt} service {service} share {:.3} drops {} q {}", rate / credit, world.drops, world.occupied / FRAME);
-            }
-        }
-        for rtt in [10, 100] {
-            for frames in [10_u32, 25, 50, 100, 200, 400] {
-                let mut world = World::new(config, rtt, frames * FRAME, |_| us(200));
-                world.run_until(at_ms(20_000));
-                let credit = 5000_f64.min(f64::from(frames) * 1000.0 / rtt as f64);
-                let rate = world.rate(Time::ZERO, at_ms(20_000));
-                println!("follow {follow_drain} rtt {rtt} buffer {frames} share {:.3} drops {}", rate / credit, world.drops);
-            }
-        }
-        for rtt in [10, 100] {
-            let square: Service = |now| us(if now.as_nanos() / 2_000_000_000 % 2 == 0 { 100 } else { 750 });
-            let mut world = World::new(config, rtt, BUFFER, square);
-            world.run_until(at_ms(12_000));
-            for start in [2000, 4000, 6000, 8000] {
-                let rates: Vec<i64> = (0..12).map(|k| world.rate(at_ms(start + k * rtt), at_ms(start + (k + 1) * rtt)) as i64).collect();
-                println!("follow {follow_drain} rtt {rtt} at {start}: {rates:?} drops {}", world.drops);
-            }
-        }
+        let mut flow = SoftFlow::new(config, BUFFER, FRAME);
+        flow.on_arrival(at_ms(1), &mut congestion, FRAME, 0);
+        assert_eq!(congestion.feedback, Feedback(0));
     }
 }

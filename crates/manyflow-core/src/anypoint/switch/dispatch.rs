@@ -79,6 +79,7 @@ impl<P: Payload + Default> Connection<P> {
             Body::Close { sequence } => self.watch_peer_numbered(sequence, None),
             Body::Ack(ack) => {
                 self.take_peer_ack(&ack);
+                self.members[0].granted = self.credit;
             }
             Body::Open { credit } => self.credit = credit,
             Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}

@@ -16,6 +16,8 @@ pub(super) struct Route {
     number: u32,
     /// That member's next number when the frame was last sent to it: frames from there on were sent later.
     sent_before: u32,
+    /// The member has it, or holds it beyond a gap, as far as it has said.
+    answered: bool,
     pub(super) acknowledged: bool,
 }
 
@@ -108,6 +110,7 @@ impl<P: Payload + Default> Connection<P> {
             Owner::Member(owner) => {
                 let number = route.number;
                 route.sent_before = self.members[usize::from(owner)].sent.next();
+                route.answered = false;
                 self.missing.remove(sequence);
                 self.send_frame(owner, number, data, payload);
             }
@@ -136,7 +139,7 @@ impl<P: Payload + Default> Connection<P> {
         let of = self.members[index].sent.get(ack.of).copied();
         let of_close = self.members[index].close == Some(ack.of);
         if self.take_member_ack(index, ack) && !of_close {
-            let feedback = self.feedback_for_peer(ack.feedback);
+            let feedback = self.feedback_for_peer(index, ack.feedback);
             self.acknowledge_to_peer(of, feedback);
         }
     }
@@ -150,19 +153,28 @@ impl<P: Payload + Default> Connection<P> {
         if !Self::is_possible(ack, member.next_number()) {
             return false;
         }
-        member.feedback = Some(ack.feedback);
         if !before(ack.cumulative, member.acknowledged) {
             member.credit = ack.credit;
         }
-        if let Some(sequence) = member.sent.get(ack.of) {
-            self.missing.remove(*sequence);
-        }
+        self.note_answer(index, ack);
         while before(self.members[index].acknowledged, ack.cumulative) {
             self.mark_acknowledged(index);
         }
         self.note_missing(index, ack);
         self.advance_inbound();
         true
+    }
+
+    /// A frame is answered. Feedback counts once for each frame: what answers a Probe or a duplicate has none of its own.
+    fn note_answer(&mut self, index: usize, ack: &Ack) {
+        let member = &mut self.members[index];
+        if let Some(&sequence) = member.sent.get(ack.of)
+            && let Some(route) = self.routes.get_mut(sequence)
+            && !core::mem::replace(&mut route.answered, true)
+        {
+            member.feedback = Some(ack.feedback);
+            self.missing.remove(sequence);
+        }
     }
 
     /// The first of the member's frames that are not acknowledged is, or its Close.
@@ -303,12 +315,12 @@ impl<P: Payload + Default> Connection<P> {
         self.send(Leg::Peer, body);
     }
 
-    fn feedback_for_peer(&self, own: Feedback) -> Feedback {
+    /// The feedback for the peer when this member has answered. A member to which nothing is on its way has no say: what it last
+    /// said may be old.
+    fn feedback_for_peer(&self, index: usize, own: Feedback) -> Feedback {
         let members = self.members.iter().enumerate();
-        let latest = members.filter_map(|(index, member)| {
-            let feedback = member.feedback.filter(|_| member.is_open())?;
-            Some((feedback, self.ratios.of(index as u16)))
-        });
+        let busy = members.filter(|(i, m)| *i == index || (m.is_open() && m.outstanding > 0));
+        let latest = busy.filter_map(|(i, m)| Some((m.feedback?, self.ratios.of(i as u16))));
         transform::merge_acks(self.source, own, latest, self.config.scaling)
     }
 }
@@ -319,6 +331,7 @@ impl Route {
             owner,
             number,
             sent_before: number.wrapping_add(1),
+            answered: false,
             acknowledged: false,
         }
     }

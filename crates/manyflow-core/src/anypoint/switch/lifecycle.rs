@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::inbound::Owner;
 use super::member::{Member, State};
 use super::{Leg, MemberId};
-use crate::anypoint::{Body, Feedback, Payload, Reason};
+use crate::anypoint::{Body, Feedback, Payload, Reason, UNLIMITED};
 use crate::endpoint::Event;
 use crate::time::Time;
 
@@ -43,7 +43,8 @@ impl<P: Payload + Default> Connection<P> {
 
     fn open_member(&mut self, index: usize) {
         if self.members[index].state == State::Opening {
-            let credit = self.credit_for_member();
+            let credit = self.part_of_credit();
+            self.members[index].granted = credit;
             self.send_to(index, Body::Open { credit });
         }
     }
@@ -81,7 +82,13 @@ impl<P: Payload + Default> Connection<P> {
         let state = if late { State::Left } else { State::Opening };
         self.add_member(now, state);
         self.leave_pass_through(now);
-        self.open_member(self.members.len() - 1);
+        if self.credit == UNLIMITED {
+            self.open_member(self.members.len() - 1);
+        } else {
+            // The others must first hear that their part is smaller; the timer opens the new one.
+            let others = 0..self.members.len() - 1;
+            others.for_each(|index| self.repeat_acknowledgement(index));
+        }
     }
 
     /// From here on frames are renumbered, beginning with the numbers that the first member and the peer have.

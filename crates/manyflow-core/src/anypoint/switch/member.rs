@@ -57,6 +57,8 @@ pub(super) struct Member<P> {
     pub(super) forwarded: Ring<u32>,
     /// Those of them that the peer misses, by the member's numbers.
     pub(super) missing: Missing,
+    /// Bytes from the first of these on that it was told it may send.
+    pub(super) granted: u32,
     /// More of them have reached the peer than it has heard.
     pub(super) has_news: bool,
     /// The number of its Close.
@@ -86,6 +88,7 @@ impl<P> Member<P> {
             arrivals: Reorder::new(held_frames_max),
             forwarded: Ring::new(),
             missing: Missing::default(),
+            granted: 0,
             has_news: false,
             closed: None,
             header: Congestion::default(),

@@ -177,12 +177,10 @@ impl<P: Payload + Default> Connection<P> {
                 self.check_finished(now);
                 None
             }
-            None => {
-                self.update_credit();
-                None
-            }
+            None => None,
         };
         self.tell_news(answered);
+        self.offer_credit();
     }
 
     /// Takes note of an acknowledgement; false where it speaks of what was never sent.
@@ -204,14 +202,24 @@ impl<P: Payload + Default> Connection<P> {
         while before(self.sent.base(), ack.cumulative)
             && let Some(sent) = self.sent.pop()
         {
-            if let Sender::Member(owner, number) = sent.owner {
+            self.forget_sent(&sent);
+        }
+        true
+    }
+
+    /// The peer has acknowledged a frame for good.
+    fn forget_sent(&mut self, sent: &Sent<P>) {
+        let bytes = sent.bytes();
+        match sent.owner {
+            Sender::Member(owner, number) => {
                 let member = &mut self.members[usize::from(owner)];
                 member.forwarded.pop();
                 member.missing.remove(number);
+                member.granted = member.granted.saturating_sub(bytes);
                 member.has_news = true;
             }
+            Sender::Switch => self.orphan_bytes = self.orphan_bytes.saturating_sub(bytes),
         }
-        true
     }
 
     /// Tells the members of whose frames more have reached the peer for good, but for the one that hears of its own frame. Without
@@ -263,8 +271,9 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Acknowledges to a member: its frame `of`.
     pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: Feedback) {
-        let credit = self.credit_for_member();
+        let credit = self.credit_for_member(index);
         let member = &mut self.members[index];
+        member.granted = credit;
         let mut gaps = Gaps::new(member.cumulative());
         member.missing.report(&mut gaps);
         member.arrivals.report(&mut gaps);
@@ -278,13 +287,18 @@ impl<P: Payload + Default> Connection<P> {
         self.send_to(index, Body::Ack(ack));
     }
 
-    /// Passes on that the peer has more room, by an acknowledgement of each member's last frame.
-    fn update_credit(&mut self) {
-        if self.credit == UNLIMITED {
+    /// Tells members that may send much more than they know, by an acknowledgement of their last frame. The least worth a packet is
+    /// half of their part, or one of them would get the room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    fn offer_credit(&mut self) {
+        let part = self.part_of_credit();
+        if part == UNLIMITED {
             return;
         }
         for index in 0..self.members.len() {
-            self.repeat_acknowledgement(index);
+            let worth = self.members[index].granted.saturating_add(part / 2).max(1);
+            if self.credit_for_member(index) >= worth {
+                self.repeat_acknowledgement(index);
+            }
         }
     }
 
@@ -326,6 +340,7 @@ impl<P: Payload + Default> Connection<P> {
         for (_, sent) in self.sent.iter_mut() {
             if matches!(sent.owner, Sender::Member(owner, _) if usize::from(owner) == index) {
                 sent.owner = Sender::Switch;
+                self.orphan_bytes = self.orphan_bytes.saturating_add(sent.bytes());
                 complete &= sent.item.is_some();
             }
         }
@@ -377,6 +392,16 @@ impl<P: Payload + Default> Connection<P> {
         self.members[0].forwarded.push(number);
         let owner = Sender::Member(0, number);
         self.sent.push(Sent::new(owner, number, item));
+    }
+}
+
+impl<P: Payload> Sent<P> {
+    /// What it takes of the peer's credit.
+    fn bytes(&self) -> u32 {
+        match &self.item {
+            Some(Numbered::Frame(_, payload)) => payload.length(),
+            Some(Numbered::Close) | None => 0,
+        }
     }
 }
 
