@@ -109,7 +109,7 @@ impl Controller {
         bytes: u32,
         congestion: Option<&Congestion>,
     ) {
-        if now >= self.interval_ends {
+        if self.is_due(now) {
             self.end_intervals(now, capacity);
         }
         self.queue
@@ -131,6 +131,21 @@ impl Controller {
         if granted < wanted {
             congestion.feedback = Feedback::from_bytes(granted * rtt_s);
         }
+    }
+
+    /// Whether a packet that comes now ends the interval.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.interval_ends
+    }
+
+    /// Te, in seconds.
+    pub(crate) fn interval_s(&self) -> f64 {
+        self.interval_s
+    }
+
+    /// d, in seconds.
+    pub(crate) fn average_rtt_s(&self) -> f64 {
+        self.average_rtt_s
     }
 
     /// Closes the interval that has ended, and those after it in which nothing came: one of them stands for all.
