@@ -32,16 +32,20 @@ pub struct SoftConfig {
     pub decrease: f64,
     /// By how many of the largest frames the target grows in a round-trip time.
     pub step_frames: u32,
+    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve, instead of probing for it as
+    /// the paper does; then `decrease` and `step_frames` have no meaning.
+    pub follow_drain: bool,
 }
 
 impl Default for SoftConfig {
-    /// The paper's: 1/3, 1/2, 0.1, two segments.
+    /// The paper's: 1/3, 1/2, 0.1, two segments; but following the drain rate.
     fn default() -> SoftConfig {
         SoftConfig {
             increase_below: 1.0 / 3.0,
             decrease_above: 1.0 / 2.0,
             decrease: 0.1,
             step_frames: 2,
+            follow_drain: true,
         }
     }
 }
