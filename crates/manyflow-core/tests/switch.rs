@@ -156,7 +156,7 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
     let mut adopted = 0;
     for seed in 0..20 {
         let mut world = ensemble(&credit(), &lossy(), seed, 3, 1000);
-        world.run_until(Duration::from_millis(150));
+        world.run_until_read(3, 50);
         world.nodes[3].is_dead = true;
         world.run_until(Duration::from_secs(1000));
         let failed = Event::MemberFailed(MemberId(1));
@@ -223,20 +223,21 @@ fn an_ensemble_of_which_a_part_is_silent_opens_without_it() {
 fn members_join_and_leave_in_the_middle() {
     for (seed, members) in (0..20).zip([1, 2].into_iter().cycle()) {
         let mut world = ensemble(&credit(), &lossy(), seed, members, 3000);
-        world.run_until(Duration::from_millis(150));
+        give(&mut world, PEER, 9000);
+        world.run_until_read(2, 100);
         let joined = world.acceptor(credit());
         give(&mut world, joined, 500);
         world.join(SWITCH, joined, &lossy());
-        world.run_until(Duration::from_millis(300));
+        world.run_until_read(joined, 50);
         let before = world.end(2).read.len();
         world.leave(SWITCH, 0);
         world.run_until(Duration::from_secs(2000));
 
         let ends = 2..3 + members;
         let all = read_by(&mut world, ends.clone());
-        assert!(all.into_iter().eq(keys(0, 3000)), "seed {seed}");
+        assert!(all.into_iter().eq(keys(0, 9000)), "seed {seed}");
         let total: usize = ends.clone().map(|end| world.end(end).read.len()).sum();
-        assert_eq!(total, 3000, "seed {seed}: none is read twice");
+        assert_eq!(total, 9000, "seed {seed}: none is read twice");
         assert!(!world.end(joined).read.is_empty(), "seed {seed}");
         // What was on its way when it left is less than a window.
         assert!(world.end(2).read.len() <= before + 200, "seed {seed}");

@@ -339,8 +339,9 @@ fn a_link_that_was_idle_for_long_begins_again_at_once() {
     let ages = Duration::from_secs(500 * 365 * 24 * 3600);
     for idle in [ms(500), ages] {
         let told = feedback_after(idle, 50_000);
-        // It gives nothing before it has seen what there is, neither at first nor afterwards.
-        assert_eq!((told[0], told[100]), (0.0, 0.0));
+        // It gives nothing before it has seen what there is, and afterwards at once what it knew.
+        assert_eq!(told[0], 0.0);
+        assert!(told[100] > 100.0, "{told:?}");
         assert!(told[99] > 100.0 && told[199] > 100.0, "{told:?}");
     }
 }

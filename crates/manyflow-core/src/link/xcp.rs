@@ -23,8 +23,9 @@
 //! - The decrease is shared by the bytes of XCP's packets alone. The draft divides by all bytes, so that a part of the
 //!   decrease is given to packets that cannot carry it. With other traffic on the link more would be moved to the flows than
 //!   from them, and a standing queue would have to make up for it.
-//! - An interval in which no header told a round-trip time leaves d as it was, instead of returning to the initial value: a slow
-//!   flow may have a packet in every second interval only.
+//! - An interval lasts on until a packet has told a round-trip time, and its traffic is taken over the time that it lasted. The
+//!   draft's timer closes intervals in which nothing came, and what is shared out among no packets is nothing: a flow whose
+//!   packets come less often than that, such as a member's part of a small window, would never get any feedback.
 
 use super::XcpConfig;
 use crate::anypoint::{Congestion, Feedback};
@@ -44,7 +45,8 @@ pub(crate) struct Controller {
     average_rtt_s: f64,
     /// Te.
     interval_s: f64,
-    interval_ends: Time,
+    /// With the first packet.
+    interval_began: Option<Time>,
     traffic: Traffic,
     budget: Budget,
     queue: PersistentQueue,
@@ -93,7 +95,7 @@ impl Controller {
             config,
             average_rtt_s: initial_s,
             interval_s: initial_s,
-            interval_ends: Time::ZERO,
+            interval_began: None,
             traffic: Traffic::default(),
             budget: Budget::default(),
             queue: PersistentQueue::default(),
@@ -109,8 +111,11 @@ impl Controller {
         bytes: u32,
         congestion: Option<&Congestion>,
     ) {
+        let began = *self.interval_began.get_or_insert(now);
         if self.is_due(now) {
-            self.end_intervals(now, capacity);
+            let ended = self.ended(began, now);
+            self.end_interval((ended - began).as_secs_f64(), capacity);
+            self.interval_began = Some(ended);
         }
         self.queue
             .observe(now, queue_bytes, capacity, self.average_rtt_s);
@@ -135,12 +140,20 @@ impl Controller {
 
     /// Whether a packet that comes now ends the interval.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        now >= self.interval_ends
+        self.traffic.spacing_s > 0.0 && self.lasts_s(now) >= self.interval_s
     }
 
-    /// Te, in seconds.
-    pub(crate) fn interval_s(&self) -> f64 {
-        self.interval_s
+    /// When the interval that began then has ended: in time, if a packet comes within the next one, as a timer would have ended it.
+    fn ended(&self, began: Time, now: Time) -> Time {
+        let due = began + seconds(self.interval_s);
+        let is_late = now >= due + seconds(self.interval_s);
+        if is_late { now } else { due.min(now) }
+    }
+
+    /// For how long the interval has lasted, in seconds.
+    pub(crate) fn lasts_s(&self, now: Time) -> f64 {
+        let began = self.interval_began.unwrap_or(now);
+        (now - began).as_secs_f64()
     }
 
     /// d, in seconds.
@@ -148,25 +161,15 @@ impl Controller {
         self.average_rtt_s
     }
 
-    /// Closes the interval that has ended, and those after it in which nothing came: one of them stands for all.
-    fn end_intervals(&mut self, now: Time, capacity: f64) {
-        self.end_interval(capacity);
-        self.interval_ends += seconds(self.interval_s);
-        if now >= self.interval_ends {
-            self.end_interval(capacity);
-            self.interval_ends = now + seconds(self.interval_s);
-        }
-    }
-
-    fn end_interval(&mut self, capacity: f64) {
+    /// Closes an interval that has lasted so long, with the packet that found it over. It lasts until a packet has told a
+    /// round-trip time: before that there is no flow to share anything with.
+    fn end_interval(&mut self, lasted_s: f64, capacity: f64) {
         let traffic = core::mem::take(&mut self.traffic);
-        if traffic.spacing_s > 0.0 {
-            self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;
-        }
+        self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;
         let XcpConfig {
             alpha, beta, gamma, ..
         } = self.config;
-        let rate = traffic.bytes / self.interval_s;
+        let rate = traffic.bytes / lasted_s;
         let change = alpha * (capacity - rate) - beta * self.queue.bytes / self.average_rtt_s;
         let moved = (gamma * rate - change.abs()).max(0.0);
         self.budget = Budget::new(

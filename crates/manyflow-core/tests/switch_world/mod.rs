@@ -176,6 +176,17 @@ impl World {
         self.now = end;
     }
 
+    /// Runs until an end has read so much.
+    pub(crate) fn run_until_read(&mut self, node: usize, frames: usize) {
+        self.run_nodes();
+        while self.end(node).read.len() < frames {
+            self.now = self
+                .now
+                .max(self.next_time().expect("something is to happen"));
+            self.step();
+        }
+    }
+
     fn next_time(&self) -> Option<Time> {
         let links = self
             .links

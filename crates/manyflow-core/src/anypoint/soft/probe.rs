@@ -68,7 +68,7 @@ impl Probe {
         let factor = self.buffer.wire_factor(wire_bytes);
         let occupied = f64::from(occupied);
         if self.router.is_due(now) {
-            self.target = self.next_target(occupied, factor);
+            self.target = self.next_target(now, occupied, factor);
             self.epoch = Epoch::default();
         }
         let queue = factor * occupied;
@@ -89,12 +89,12 @@ impl Probe {
     }
 
     /// The five cases.
-    fn next_target(&self, occupied: f64, factor: f64) -> f64 {
+    fn next_target(&self, now: Time, occupied: f64, factor: f64) -> f64 {
         let (epoch, config) = (&self.epoch, &self.config);
         let rtt_s = self.router.average_rtt_s();
         let segment = factor * self.frame_bytes / rtt_s;
         let queue = 0.5 * (occupied + epoch.queue_max);
-        let input = factor * epoch.arrived / self.router.interval_s();
+        let input = factor * epoch.arrived / self.router.lasts_s(now);
         let target = match () {
             _ if epoch.read == 0.0 => segment,
             _ if epoch.has_dropped => 0.5 * self.target,

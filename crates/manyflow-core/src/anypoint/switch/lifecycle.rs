@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::inbound::Owner;
 use super::member::{Member, State};
 use super::{Leg, MemberId};
-use crate::anypoint::{Body, Feedback, Payload, Reason, UNLIMITED};
+use crate::anypoint::{Body, Feedback, Payload, Reason};
 use crate::endpoint::Event;
 use crate::time::Time;
 
@@ -36,17 +36,34 @@ impl<P: Payload + Default> Connection<P> {
     /// Opens it to all members.
     pub(super) fn open(&mut self, now: Time) {
         self.tick = now + self.interval();
+        let credit = self.part_of_credit();
         for index in 0..self.members.len() {
+            self.members[index].granted = credit;
             self.open_member(index);
         }
     }
 
     fn open_member(&mut self, index: usize) {
-        if self.members[index].state == State::Opening {
-            let credit = self.part_of_credit();
-            self.members[index].granted = credit;
+        let member = &self.members[index];
+        if member.state == State::Opening {
+            let credit = member.granted;
             self.send_to(index, Body::Open { credit });
         }
+    }
+
+    /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
+    /// One that does not send may keep its grant: the new one does not wait for that.
+    fn admit(&mut self, now: Time, index: usize) {
+        let (free, part) = (self.credit_for_member(index), self.part_of_credit());
+        let member = &mut self.members[index];
+        let patience = now - member.heard < self.config.failure_timeout;
+        if free < part / 2 && patience {
+            return;
+        }
+        member.state = State::Opening;
+        member.heard = now;
+        member.granted = if patience { free } else { part };
+        self.open_member(index);
     }
 
     pub(super) fn on_accept(&mut self, now: Time, index: usize, credit: u32) {
@@ -79,15 +96,11 @@ impl<P: Payload + Default> Connection<P> {
     pub(super) fn join(&mut self, now: Time) {
         // Where the ensemble has closed its direction, a new member could say nothing.
         let late = self.close.is_some();
-        let state = if late { State::Left } else { State::Opening };
+        let state = if late { State::Left } else { State::Waiting };
         self.add_member(now, state);
         self.leave_pass_through(now);
-        if self.credit == UNLIMITED {
-            self.open_member(self.members.len() - 1);
-        } else {
-            // The others must first hear that their part is smaller; the timer opens the new one.
-            let others = 0..self.members.len() - 1;
-            others.for_each(|index| self.repeat_acknowledgement(index));
+        if state == State::Waiting {
+            self.admit(now, self.members.len() - 1);
         }
     }
 
@@ -108,7 +121,9 @@ impl<P: Payload + Default> Connection<P> {
                 self.gather_candidates();
                 self.close_to_member(index);
             }
-            State::Opening => self.remove(now, index, State::Left, Reason::Aborted),
+            State::Waiting | State::Opening => {
+                self.remove(now, index, State::Left, Reason::Aborted)
+            }
             State::Leaving | State::Left | State::Failed => {}
         }
     }
@@ -230,6 +245,10 @@ impl<P: Payload + Default> Connection<P> {
                 member.state = State::Left;
                 self.after_removal(now);
             }
+            return;
+        }
+        if member.state == State::Waiting {
+            self.admit(now, index);
             return;
         }
         if !member.owes_an_answer() {

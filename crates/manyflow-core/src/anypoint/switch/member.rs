@@ -9,6 +9,8 @@ use crate::time::Time;
 /// How far a member has come.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
+    /// It is to be sent an Open, when the peer's credit has room for it.
+    Waiting,
     /// It was sent an Open.
     Opening,
     /// It takes frames.
@@ -98,7 +100,7 @@ impl<P> Member<P> {
 
     /// Whether it belongs to the connection.
     pub(super) fn is_active(&self) -> bool {
-        matches!(self.state, State::Opening | State::Open | State::Leaving)
+        !matches!(self.state, State::Left | State::Failed)
     }
 
     /// Whether frames of both ways may pass.

@@ -57,7 +57,7 @@ impl<P: Payload + Default> Connection<P> {
             return;
         }
         let arrival = member.arrivals.classify(sequence);
-        if !self.accepted || member.state == State::Opening {
+        if !self.accepted || matches!(member.state, State::Waiting | State::Opening) {
             // It has accepted, but others have not, or its Accept is yet to come: it waits, without an answer.
             if matches!(arrival, Arrival::Next | Arrival::Beyond) {
                 member.arrivals.hold(sequence, item);
@@ -271,8 +271,10 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Acknowledges to a member: its frame `of`.
     pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: Feedback) {
-        let credit = self.credit_for_member(index);
+        let free = self.credit_for_member(index);
         let member = &mut self.members[index];
+        // What was granted is not taken back: it may be on its way.
+        let credit = free.max(member.granted);
         member.granted = credit;
         let mut gaps = Gaps::new(member.cumulative());
         member.missing.report(&mut gaps);
