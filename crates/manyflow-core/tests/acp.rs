@@ -154,6 +154,27 @@ fn without_xcp_routers_the_window_opens_in_a_round_trip() {
 }
 
 #[test]
+fn no_feedback_is_lost_when_packets_are_handled_in_batches() {
+    let mut sender = Connection::connect(credit(), 7, Time::ZERO).unwrap();
+    let mut receiver = Connection::listen(credit()).unwrap();
+    (0..200).for_each(|key| sender.send(key, Length(FRAME)).unwrap());
+    let mut sent = Vec::new();
+    for round in 0..3 {
+        let now = Time::from_secs_f64(0.1 * f64::from(round));
+        sent.push(0);
+        while let Some((segment, payload)) = sender.poll_transmit(now) {
+            receiver.handle_segment(now, &segment, payload.unwrap_or_default());
+            sent[round as usize] += 1;
+        }
+        while let Some((segment, _)) = receiver.poll_transmit(now) {
+            sender.handle_segment(now, &segment, Length(0));
+        }
+    }
+    // The opening, the initial window, and then all that the send buffer holds.
+    assert_eq!(sent, [1, 2, 198]);
+}
+
+#[test]
 fn reno_uses_a_drop_tail_link() {
     let config = AcpConfig {
         control: Control::Reno,

@@ -7,6 +7,12 @@
 //!                  +-----------------+--------------------------------------------------------> over
 //! ```
 //!
+//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived beyond a gap is part of it.
+//! - A retransmission time-out says that frames come to nothing, which a slow reader under soft flow control can cause as
+//!   well; so it only begins to probe the other end. Nothing but `attempts` probes without any answer ends the connection.
+//! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then [`SendError::Exhausted`].
+//! - Both ends must agree on the longest frame: a longer one is not taken, and so never acknowledged.
+//!
 //! It is sans-IO: after each call drain [`poll_transmit`](Connection::poll_transmit), then
 //! [`poll_event`](Connection::poll_event), then read [`poll_timeout`](Connection::poll_timeout).
 
@@ -140,8 +146,8 @@ pub struct Connection<P> {
     probes: u32,
     is_finished: bool,
     events: VecDeque<Event>,
-    /// The last window told, in whole frames.
-    told_window: u32,
+    /// The last window told, in frames.
+    told_window: f64,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -199,7 +205,7 @@ impl<P: Payload> Connection<P> {
             probes: 0,
             is_finished: false,
             events: VecDeque::new(),
-            told_window: 0,
+            told_window: 0.0,
             config,
         })
     }
@@ -458,8 +464,8 @@ impl<P: Payload> Connection<P> {
     /// and the closing are acknowledged.
     pub fn poll_event(&mut self) -> Option<Event> {
         let packets = self.sender.window_frames();
-        if self.told_window != packets as u32 {
-            self.told_window = packets as u32;
+        if (packets - self.told_window).abs() >= 1.0 {
+            self.told_window = packets;
             return Some(Event::CongestionWindow { packets });
         }
         self.events.pop_front()

@@ -168,3 +168,66 @@ fn a_frame_that_no_receiver_takes_is_refused() {
         assert!(matches!(refused, Err(SendError::Length(_, 1024))));
     }
 }
+
+/// What the frames that it sends at `now` ask for.
+fn asked(sender: &mut Sender<Length>, now: Time) -> Vec<i32> {
+    let sent = core::iter::from_fn(|| sender.poll_transmit(now));
+    let feedback = sent.map(|(body, _)| match body {
+        Body::Data(data) => data.congestion.feedback.0,
+        other => panic!("{other:?} is no frame"),
+    });
+    feedback.collect()
+}
+
+#[test]
+fn a_window_that_the_application_does_not_fill_need_not_grow() {
+    let mut sender = sender(0);
+    sender.window.on_timeout(false);
+    let mut now = Time::ZERO;
+    // Nobody knows yet what the application will do.
+    sender.send(frame(0)).unwrap();
+    assert!(asked(&mut sender, now)[0] > 0);
+    now += 10 * MS;
+    take(&mut sender, now, &ack(1, 0, &[]));
+    sender.send(frame(1)).unwrap();
+    assert_eq!(asked(&mut sender, now), [0]);
+    // Three frames at once are more than the window of one.
+    (2..5).for_each(|key| sender.send(frame(key)).unwrap());
+    assert_eq!(asked(&mut sender, now), []);
+    now += 10 * MS;
+    take(&mut sender, now, &ack(2, 1, &[]));
+    assert!(asked(&mut sender, now)[0] > 0);
+}
+
+#[test]
+fn after_an_idle_time_the_window_is_the_initial_one() {
+    let mut sender = sender(100);
+    sent(&mut sender, Time::ZERO);
+    let now = Time::ZERO + 10 * MS;
+    let all = Ack {
+        feedback: Feedback::MAX,
+        ..ack(100, 99, &[])
+    };
+    take(&mut sender, now, &all);
+    (100..300).for_each(|key| sender.send(frame(key)).unwrap());
+    assert_eq!(sent(&mut sender, now + 300 * MS).len(), 100);
+}
+
+#[test]
+fn no_more_frames_are_in_flight_than_an_acknowledgement_can_name() {
+    let mut sender = Sender::new(&AcpConfig {
+        frame_bytes_max: 65_000,
+        send_buffer: 100_000,
+        initial_window: 1000,
+        ..AcpConfig::default()
+    });
+    sender.grant(u32::MAX);
+    for key in 0..100_000 {
+        let payload = Length(1);
+        sender.send(Frame { key, payload }).unwrap();
+    }
+    assert_eq!(
+        sent(&mut sender, Time::ZERO).len(),
+        FLIGHT_FRAMES_MAX as usize
+    );
+}
