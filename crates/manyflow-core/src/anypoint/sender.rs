@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::AcpConfig;
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
-use super::segment::{Ack, Body, Congestion, Data, Gap};
+use super::segment::{Ack, Body, Congestion, Data, Feedback, Gap, NO_GAPS};
 use super::window::Window;
 use crate::endpoint::Event;
 use crate::estimate::rtt::RttEstimator;
@@ -54,6 +54,8 @@ pub(super) struct Sender<P> {
     lost_from: u32,
     /// The first, when it went again at a time-out although it was acknowledged.
     asked_again: Option<u32>,
+    /// The last acknowledgement.
+    reported: Ack,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
     /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
@@ -107,6 +109,13 @@ impl<P: Payload> Sender<P> {
             lost_from: 0,
             recover: 0,
             asked_again: None,
+            reported: Ack {
+                cumulative: 0,
+                of: 0,
+                credit: 0,
+                feedback: Feedback(0),
+                missing: NO_GAPS,
+            },
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
@@ -296,6 +305,7 @@ impl<P: Payload> Sender<P> {
             self.granted = self.acknowledged + u64::from(ack.credit);
         }
         let lost_before = self.lost;
+        self.reported = *ack;
         for gap in &ack.missing {
             self.on_missing(ack, gap);
         }
@@ -365,6 +375,19 @@ impl<P: Payload> Sender<P> {
         }
     }
 
+    /// What the last acknowledgement reports as missing is lost; false if that is nothing.
+    fn lose_reported(&mut self) -> bool {
+        let lost_before = self.lost;
+        let latest = Ack {
+            of: u32::MAX,
+            ..self.reported
+        };
+        for gap in &latest.missing {
+            self.on_missing(&latest, gap);
+        }
+        self.lost > lost_before
+    }
+
     /// A frame is lost. It may have been acknowledged, as only the cumulative number is a promise (RFC 2018 section 8): a switch
     /// acknowledges what it holds beyond a gap, and the frame can be lost behind it.
     fn lose(&mut self, number: u32) {
@@ -397,12 +420,14 @@ impl<P: Payload> Sender<P> {
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
         // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
-        // member's frame, which is no matter of this path; or it was lost since, and so were others if it goes again in vain.
+        // member's frame, which is no matter of this path. Or it was lost since, or what was last reported missing was, however
+        // old the report is; or all that is acknowledged, if it goes again in vain.
         let waits = self.frame(self.first).fate == Fate::Acknowledged;
-        let in_vain = waits && self.asked_again == Some(self.first);
+        let mut in_vain = waits && self.asked_again == Some(self.first) && self.lost == 0;
         if waits {
             self.asked_again = Some(self.first);
             self.lose(self.first);
+            in_vain &= !self.lose_reported();
         } else {
             self.window.on_timeout(self.has_timed_out);
             self.has_timed_out = true;
