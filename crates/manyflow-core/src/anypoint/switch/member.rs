@@ -116,12 +116,17 @@ impl<P> Member<P> {
 
     /// Whether both of its streams are closed, and all of both acknowledged: it may be gone.
     pub(super) fn is_done(&self) -> bool {
-        self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+        self.close_acknowledged && self.has_sent_all()
     }
 
     /// Whether the connection would miss it.
     pub(super) fn is_needed(&self) -> bool {
         self.is_active() && !self.is_done()
+    }
+
+    /// Whether all that it has to say has reached the peer.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.closed.is_some() && self.forwarded.is_empty()
     }
 
     /// The number after the last that it was sent.
