@@ -75,6 +75,8 @@ pub(super) struct Connection<P> {
     pub(super) aggregate: Aggregate,
     /// What the peer grants.
     pub(super) credit: u32,
+    /// Of it, what frames of failed members take.
+    pub(super) orphan_bytes: u32,
     /// The number of our Close to the peer.
     pub(super) close: Option<u32>,
 
@@ -108,6 +110,7 @@ impl<P: Payload + Default> Connection<P> {
             sent: Ring::new(),
             aggregate: Aggregate::default(),
             credit,
+            orphan_bytes: 0,
             close: None,
             output: Output::new(),
             config,
@@ -166,8 +169,25 @@ impl<P: Payload + Default> Connection<P> {
         least.unwrap_or(0)
     }
 
-    /// What it grants each member: its part of the peer's credit (section V).
-    pub(super) fn credit_for_member(&self) -> u32 {
+    /// What it grants a member: its part of the peer's credit (section V), and no more than what others were granted leaves. Without
+    /// that, what they were granted when the peer had more room would be granted twice.
+    pub(super) fn credit_for_member(&self, index: usize) -> u32 {
+        let part = self.part_of_credit();
+        if part == UNLIMITED {
+            return UNLIMITED;
+        }
+        let others = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(i, member)| *i != index && member.is_active());
+        let granted = others.map(|(_, member)| member.granted);
+        let taken = granted.fold(self.orphan_bytes, u32::saturating_add);
+        part.min(self.credit.saturating_sub(taken))
+    }
+
+    /// The peer's credit divided by the number of members.
+    pub(super) fn part_of_credit(&self) -> u32 {
         let active = self.members.iter().filter(|member| member.is_active());
         match self.credit {
             UNLIMITED => UNLIMITED,

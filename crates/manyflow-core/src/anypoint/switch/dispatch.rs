@@ -54,23 +54,18 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn on_member_segment(&mut self, now: Time, index: usize, body: Body, payload: P) {
-        let open = self.accepted && self.members[index].state != State::Opening;
         match body {
-            Body::Accept { credit } => self.on_accept(index, credit),
-            Body::Data(data) if open => {
+            Body::Accept { credit } => self.on_accept(now, index, credit),
+            Body::Data(data) => {
                 self.on_member_numbered(now, index, data.sequence, Numbered::Frame(data, payload));
             }
-            Body::Close { sequence } if open => {
+            Body::Close { sequence } => {
                 self.on_member_numbered(now, index, sequence, Numbered::Close);
             }
             Body::Ack(ack) => self.on_member_ack(index, &ack),
             Body::Probe => self.on_member_probe(index),
-            Body::Reset(reason) if self.members[index].is_active() => self.fail(now, index, reason),
-            Body::Open { .. }
-            | Body::Alive
-            | Body::Reset(_)
-            | Body::Data(_)
-            | Body::Close { .. } => {}
+            Body::Reset(reason) if self.members[index].is_needed() => self.fail(now, index, reason),
+            Body::Open { .. } | Body::Alive | Body::Reset(_) => {}
         }
     }
 
@@ -84,6 +79,7 @@ impl<P: Payload + Default> Connection<P> {
             Body::Close { sequence } => self.watch_peer_numbered(sequence, None),
             Body::Ack(ack) => {
                 self.take_peer_ack(&ack);
+                self.members[0].granted = self.credit;
             }
             Body::Open { credit } => self.credit = credit,
             Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
@@ -103,7 +99,7 @@ impl<P: Payload + Default> Connection<P> {
             Body::Ack(ack) => {
                 self.take_member_ack(0, &ack);
             }
-            Body::Accept { credit } => self.on_accept(0, credit),
+            Body::Accept { credit } => self.on_accept(now, 0, credit),
             Body::Open { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
         }
         let passed = (Leg::Peer, *segment, payload);

@@ -16,6 +16,8 @@ pub(super) struct Route {
     number: u32,
     /// That member's next number when the frame was last sent to it: frames from there on were sent later.
     sent_before: u32,
+    /// The member has it, or holds it beyond a gap, as far as it has said.
+    answered: bool,
     pub(super) acknowledged: bool,
 }
 
@@ -108,6 +110,7 @@ impl<P: Payload + Default> Connection<P> {
             Owner::Member(owner) => {
                 let number = route.number;
                 route.sent_before = self.members[usize::from(owner)].sent.next();
+                route.answered = false;
                 self.missing.remove(sequence);
                 self.send_frame(owner, number, data, payload);
             }
@@ -136,51 +139,60 @@ impl<P: Payload + Default> Connection<P> {
         let of = self.members[index].sent.get(ack.of).copied();
         let of_close = self.members[index].close == Some(ack.of);
         if self.take_member_ack(index, ack) && !of_close {
-            let feedback = self.feedback_for_peer(ack.feedback);
+            let feedback = self.feedback_for_peer(index, ack.feedback);
             self.acknowledge_to_peer(of, feedback);
         }
     }
 
     /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8): a member may be a switch itself, which acknowledges what it
+    /// holds beyond a gap, and can lose it.
     pub(super) fn take_member_ack(&mut self, index: usize, ack: &Ack) -> bool {
         let member = &mut self.members[index];
         if !Self::is_possible(ack, member.next_number()) {
             return false;
         }
-        member.feedback = Some(ack.feedback);
-        let known = member.acknowledged;
-        if !before(ack.cumulative, known) {
+        if !before(ack.cumulative, member.acknowledged) {
             member.credit = ack.credit;
-            member.acknowledged = ack.cumulative;
         }
-        let close_before = |close| before(close, ack.cumulative) || close == ack.of;
-        member.close_acknowledged |= member.close.is_some_and(close_before);
-        let mut number = known;
-        while before(number, ack.cumulative) {
-            self.mark_acknowledged(index, number);
-            number = number.wrapping_add(1);
+        self.note_answer(index, ack);
+        while before(self.members[index].acknowledged, ack.cumulative) {
+            self.mark_acknowledged(index);
         }
-        self.mark_acknowledged(index, ack.of);
         self.note_missing(index, ack);
         self.advance_inbound();
         true
     }
 
-    fn mark_acknowledged(&mut self, index: usize, number: u32) {
+    /// A frame is answered. Feedback counts once for each frame: what answers a Probe or a duplicate has none of its own.
+    fn note_answer(&mut self, index: usize, ack: &Ack) {
         let member = &mut self.members[index];
+        if let Some(&sequence) = member.sent.get(ack.of)
+            && let Some(route) = self.routes.get_mut(sequence)
+            && !core::mem::replace(&mut route.answered, true)
+        {
+            member.feedback = Some(ack.feedback);
+            self.missing.remove(sequence);
+        }
+    }
+
+    /// The first of the member's frames that are not acknowledged is, or its Close.
+    fn mark_acknowledged(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        let number = member.acknowledged;
+        member.acknowledged = number.wrapping_add(1);
+        member.close_acknowledged |= member.close == Some(number);
         let Some(&sequence) = member.sent.get(number) else {
             return;
         };
-        let Some(route) = self.routes.get_mut(sequence) else {
-            return;
-        };
-        if core::mem::replace(&mut route.acknowledged, true) {
-            return;
-        }
-        self.missing.remove(sequence);
         member.outstanding -= 1;
         if let Some(place) = member.place {
             self.candidates[place].outstanding -= 1;
+        }
+        if let Some(route) = self.routes.get_mut(sequence) {
+            route.acknowledged = true;
+            self.missing.remove(sequence);
         }
     }
 
@@ -303,12 +315,12 @@ impl<P: Payload + Default> Connection<P> {
         self.send(Leg::Peer, body);
     }
 
-    fn feedback_for_peer(&self, own: Feedback) -> Feedback {
+    /// The feedback for the peer when this member has answered. A member to which nothing is on its way has no say: what it last
+    /// said may be old.
+    fn feedback_for_peer(&self, index: usize, own: Feedback) -> Feedback {
         let members = self.members.iter().enumerate();
-        let latest = members.filter_map(|(index, member)| {
-            let feedback = member.feedback.filter(|_| member.is_open())?;
-            Some((feedback, self.ratios.of(index as u16)))
-        });
+        let busy = members.filter(|(i, m)| *i == index || (m.is_open() && m.outstanding > 0));
+        let latest = busy.filter_map(|(i, m)| Some((m.feedback?, self.ratios.of(i as u16))));
         transform::merge_acks(self.source, own, latest, self.config.scaling)
     }
 }
@@ -319,6 +331,7 @@ impl Route {
             owner,
             number,
             sent_before: number.wrapping_add(1),
+            answered: false,
             acknowledged: false,
         }
     }

@@ -10,6 +10,9 @@ use crate::anypoint::{Body, Feedback, Payload, Reason};
 use crate::endpoint::Event;
 use crate::time::Time;
 
+/// An end that has not heard that its Close arrived repeats it; so long it is answered when all is done, as by an end.
+const LINGER: Duration = Duration::from_secs(30);
+
 impl<P: Payload + Default> Connection<P> {
     /// Between two looks at what may be due: the switch does not know its members' round-trip times, and repeats four times
     /// before it gives up.
@@ -33,38 +36,59 @@ impl<P: Payload + Default> Connection<P> {
     /// Opens it to all members.
     pub(super) fn open(&mut self, now: Time) {
         self.tick = now + self.interval();
+        let credit = self.part_of_credit();
         for index in 0..self.members.len() {
+            self.members[index].granted = credit;
             self.open_member(index);
         }
     }
 
     fn open_member(&mut self, index: usize) {
-        if self.members[index].state == State::Opening {
-            let credit = self.credit_for_member();
+        let member = &self.members[index];
+        if member.state == State::Opening {
+            let credit = member.granted;
             self.send_to(index, Body::Open { credit });
         }
     }
 
-    pub(super) fn on_accept(&mut self, index: usize, credit: u32) {
+    /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
+    /// One that does not send may keep its grant: the new one does not wait for that.
+    fn admit(&mut self, now: Time, index: usize) {
+        let (free, part) = (self.credit_for_member(index), self.part_of_credit());
+        let member = &mut self.members[index];
+        let patience = now - member.heard < self.config.failure_timeout;
+        if free < part / 2 && patience {
+            return;
+        }
+        member.state = State::Opening;
+        member.heard = now;
+        member.granted = if patience { free } else { part };
+        self.open_member(index);
+    }
+
+    pub(super) fn on_accept(&mut self, now: Time, index: usize, credit: u32) {
         let member = &mut self.members[index];
         if member.state == State::Opening {
             member.state = State::Open;
             member.credit = credit;
             self.gather_candidates();
-            self.accept();
+            self.accept(now);
             self.advance_inbound();
         }
     }
 
     /// Tells the peer that the connection is open, when no member is awaited any more.
-    fn accept(&mut self) {
+    fn accept(&mut self, now: Time) {
         let awaited = |member: &Member<P>| member.state == State::Opening;
-        if self.accepted || self.candidates.is_empty() || self.members.iter().any(awaited) {
-            return;
+        let complete = !self.candidates.is_empty() && !self.members.iter().any(awaited);
+        if complete && !self.accepted {
+            self.accepted = true;
+            if !self.single {
+                self.on_open();
+            }
         }
-        self.accepted = true;
-        if !self.single {
-            self.on_open();
+        if self.accepted && !self.single {
+            self.forward_early(now);
         }
     }
 
@@ -72,10 +96,12 @@ impl<P: Payload + Default> Connection<P> {
     pub(super) fn join(&mut self, now: Time) {
         // Where the ensemble has closed its direction, a new member could say nothing.
         let late = self.close.is_some();
-        let state = if late { State::Left } else { State::Opening };
+        let state = if late { State::Left } else { State::Waiting };
         self.add_member(now, state);
         self.leave_pass_through(now);
-        self.open_member(self.members.len() - 1);
+        if state == State::Waiting {
+            self.admit(now, self.members.len() - 1);
+        }
     }
 
     /// From here on frames are renumbered, beginning with the numbers that the first member and the peer have.
@@ -95,19 +121,10 @@ impl<P: Payload + Default> Connection<P> {
                 self.gather_candidates();
                 self.close_to_member(index);
             }
-            State::Opening => self.remove(now, index, State::Left, Reason::Aborted),
+            State::Waiting | State::Opening => {
+                self.remove(now, index, State::Left, Reason::Aborted)
+            }
             State::Leaving | State::Left | State::Failed => {}
-        }
-    }
-
-    /// A member that is leaving has finished.
-    fn release(&mut self, now: Time, index: usize) {
-        let member = &self.members[index];
-        let finished =
-            member.close_acknowledged && member.closed.is_some() && member.forwarded.is_empty();
-        if member.state == State::Leaving && finished {
-            self.members[index].state = State::Left;
-            self.after_removal(now);
         }
     }
 
@@ -148,7 +165,8 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn after_removal(&mut self, now: Time) {
-        if !self.members.iter().any(Member::is_active) {
+        let is_served = self.routes.is_empty() && self.peer_close.is_some() && self.close.is_some();
+        if !is_served && !self.members.iter().any(Member::is_active) {
             let refused = if self.accepted {
                 Reason::Aborted
             } else {
@@ -157,7 +175,7 @@ impl<P: Payload + Default> Connection<P> {
             self.end(refused);
             return;
         }
-        self.accept();
+        self.accept(now);
         self.close_to_peer();
         self.advance_inbound();
         self.check_finished(now);
@@ -215,16 +233,25 @@ impl<P: Payload + Default> Connection<P> {
         }
         self.send_orphans(now);
         self.check_finished(now);
-        // As long as the peer may repeat its Close, it is answered.
-        let lingered = |since| now - since >= self.config.failure_timeout;
+        let lingered = |since| now - since >= LINGER;
         self.over |= self.finished.is_some_and(lingered);
     }
 
     /// Looks whether a member lives, and repeats what it has not answered.
     fn watch(&mut self, now: Time, index: usize) {
         let member = &mut self.members[index];
-        let owes = member.owes_an_answer();
-        if !owes {
+        if member.is_done() {
+            if member.state == State::Leaving {
+                member.state = State::Left;
+                self.after_removal(now);
+            }
+            return;
+        }
+        if member.state == State::Waiting {
+            self.admit(now, index);
+            return;
+        }
+        if !member.owes_an_answer() {
             member.idle = now;
         }
         let silent = now - member.heard;
@@ -239,7 +266,6 @@ impl<P: Payload + Default> Connection<P> {
             self.members[index].probed = true;
             self.send_to(index, Body::Probe);
         }
-        self.release(now, index);
     }
 
     fn repeat_close(&mut self, index: usize) {

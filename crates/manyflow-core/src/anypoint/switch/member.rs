@@ -9,6 +9,8 @@ use crate::time::Time;
 /// How far a member has come.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
+    /// It is to be sent an Open, when the peer's credit has room for it.
+    Waiting,
     /// It was sent an Open.
     Opening,
     /// It takes frames.
@@ -57,6 +59,10 @@ pub(super) struct Member<P> {
     pub(super) forwarded: Ring<u32>,
     /// Those of them that the peer misses, by the member's numbers.
     pub(super) missing: Missing,
+    /// Bytes from the first of these on that it was told it may send.
+    pub(super) granted: u32,
+    /// More of them have reached the peer than it has heard.
+    pub(super) has_news: bool,
     /// The number of its Close.
     pub(super) closed: Option<u32>,
     /// XCP's header of its latest frame.
@@ -84,6 +90,8 @@ impl<P> Member<P> {
             arrivals: Reorder::new(held_frames_max),
             forwarded: Ring::new(),
             missing: Missing::default(),
+            granted: 0,
+            has_news: false,
             closed: None,
             header: Congestion::default(),
             header_at: None,
@@ -92,7 +100,7 @@ impl<P> Member<P> {
 
     /// Whether it belongs to the connection.
     pub(super) fn is_active(&self) -> bool {
-        matches!(self.state, State::Opening | State::Open | State::Leaving)
+        !matches!(self.state, State::Left | State::Failed)
     }
 
     /// Whether frames of both ways may pass.
@@ -104,6 +112,16 @@ impl<P> Member<P> {
     pub(super) fn owes_an_answer(&self) -> bool {
         let close = self.close.is_some() && !self.close_acknowledged;
         self.state == State::Opening || self.probed || self.outstanding > 0 || close
+    }
+
+    /// Whether both of its streams are closed, and all of both acknowledged: it may be gone.
+    pub(super) fn is_done(&self) -> bool {
+        self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+    }
+
+    /// Whether the connection would miss it.
+    pub(super) fn is_needed(&self) -> bool {
+        self.is_active() && !self.is_done()
     }
 
     /// The number after the last that it was sent.

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Leg;
 use super::connection::{Connection, missing_numbers};
+use super::member::State;
 use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
@@ -24,7 +25,8 @@ pub(super) struct Sent<P> {
     owner: Sender,
     /// Our next number towards the peer when it was last sent: frames from there on were sent later.
     sent_before: u32,
-    acknowledged: bool,
+    /// The peer has answered it, and may hold it beyond a gap.
+    answered: bool,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
     item: Option<Numbered<P>>,
 }
@@ -54,7 +56,15 @@ impl<P: Payload + Default> Connection<P> {
         if member.closed.is_some_and(|close| before(close, sequence)) {
             return;
         }
-        match member.arrivals.classify(sequence) {
+        let arrival = member.arrivals.classify(sequence);
+        if !self.accepted || matches!(member.state, State::Waiting | State::Opening) {
+            // It has accepted, but others have not, or its Accept is yet to come: it waits, without an answer.
+            if matches!(arrival, Arrival::Next | Arrival::Beyond) {
+                member.arrivals.hold(sequence, item);
+            }
+            return;
+        }
+        match arrival {
             Arrival::Known => self.repeat_to_peer(now, index, sequence, item),
             _ if self.sent.is_full() => {}
             Arrival::Next => self.forward_all(now, index, item),
@@ -63,6 +73,18 @@ impl<P: Payload + Default> Connection<P> {
                 self.acknowledge_to_member(index, sequence, Feedback::default());
             }
             Arrival::TooFar => {}
+        }
+    }
+
+    /// Sends on what members have sent before the connection was open.
+    pub(super) fn forward_early(&mut self, now: Time) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            if member.is_open()
+                && let Some(first) = member.arrivals.take_next()
+            {
+                self.forward_all(now, index, first);
+            }
         }
     }
 
@@ -95,9 +117,7 @@ impl<P: Payload + Default> Connection<P> {
     /// A frame that was sent on before: it is lost, or its acknowledgement.
     fn repeat_to_peer(&mut self, now: Time, index: usize, sequence: u32, item: Numbered<P>) {
         let member = &mut self.members[index];
-        let number = member.forwarded.get(sequence).copied();
-        let waits = |number: &u32| self.sent.get(*number).is_some_and(|s| !s.acknowledged);
-        if let Some(number) = number.filter(waits) {
+        if let Some(&number) = member.forwarded.get(sequence) {
             member.missing.remove(sequence);
             self.send_item(now, number, item);
         } else if member.closed == Some(sequence) && !member.forwarded.is_empty() {
@@ -116,6 +136,7 @@ impl<P: Payload + Default> Connection<P> {
         let next = self.sent.next();
         if let Some(sent) = self.sent.get_mut(number) {
             sent.sent_before = next;
+            sent.answered = false;
             sent.item = Some(item);
         }
         self.send_with(Leg::Peer, body, payload);
@@ -143,22 +164,28 @@ impl<P: Payload + Default> Connection<P> {
         for number in missing_numbers(ack, self.sent.next()) {
             self.note_missing_at_peer(now, number, ack.of);
         }
-        match owner {
+        let answered = match owner {
             Some(Sender::Member(owner, number)) => {
                 let index = usize::from(owner);
-                let member = &self.members[index];
+                let own = self.members[index].header;
                 let scaling = self.config.scaling;
-                let feedback =
-                    transform::split_ack(ack.feedback, member.header, &self.aggregate, scaling);
+                let feedback = transform::split_ack(ack.feedback, own, &self.aggregate, scaling);
                 self.acknowledge_to_member(index, number, feedback);
+                Some(index)
             }
-            Some(Sender::Switch) => self.check_finished(now),
-            None if ack.credit != UNLIMITED => self.update_credit(),
-            None => {}
-        }
+            Some(Sender::Switch) => {
+                self.check_finished(now);
+                None
+            }
+            None => None,
+        };
+        self.tell_news(answered);
+        self.offer_credit();
     }
 
     /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts from there.
     pub(super) fn take_peer_ack(&mut self, ack: &Ack) -> bool {
         if !Self::is_possible(ack, self.sent.next()) {
             return false;
@@ -167,34 +194,46 @@ impl<P: Payload + Default> Connection<P> {
             self.credit = ack.credit;
         }
         if let Some(sent) = self.sent.get_mut(ack.of) {
-            sent.acknowledged = true;
-            let owner = sent.owner;
-            self.advance_member(owner);
+            sent.answered = true;
+            if let Sender::Member(owner, number) = sent.owner {
+                self.members[usize::from(owner)].missing.remove(number);
+            }
         }
-        while before(self.sent.base(), ack.cumulative) {
-            let Some(sent) = self.sent.pop() else {
-                break;
-            };
-            self.advance_member(sent.owner);
+        while before(self.sent.base(), ack.cumulative)
+            && let Some(sent) = self.sent.pop()
+        {
+            self.forget_sent(&sent);
         }
         true
     }
 
-    /// Forgets the member's frames that are acknowledged without a gap, and then answers its Close.
-    fn advance_member(&mut self, owner: Sender) {
-        let Sender::Member(owner, number) = owner else {
-            return;
-        };
-        let index = usize::from(owner);
-        let member = &mut self.members[index];
-        member.missing.remove(number);
-        while let Some(&front) = member.forwarded.front() {
-            if self.sent.get(front).is_some_and(|sent| !sent.acknowledged) {
-                return;
+    /// The peer has acknowledged a frame for good.
+    fn forget_sent(&mut self, sent: &Sent<P>) {
+        let bytes = sent.bytes();
+        match sent.owner {
+            Sender::Member(owner, number) => {
+                let member = &mut self.members[usize::from(owner)];
+                member.forwarded.pop();
+                member.missing.remove(number);
+                member.granted = member.granted.saturating_sub(bytes);
+                member.has_news = true;
             }
-            member.forwarded.pop();
+            Sender::Switch => self.orphan_bytes = self.orphan_bytes.saturating_sub(bytes),
         }
-        self.acknowledge_close(index);
+    }
+
+    /// Tells the members of whose frames more have reached the peer for good, but for the one that hears of its own frame. Without
+    /// it they would send again what waited for another member's frame.
+    fn tell_news(&mut self, answered: Option<usize>) {
+        for index in 0..self.members.len() {
+            if core::mem::take(&mut self.members[index].has_news) {
+                if self.members[index].closed.is_some() {
+                    self.acknowledge_close(index);
+                } else if answered != Some(index) {
+                    self.repeat_acknowledgement(index);
+                }
+            }
+        }
     }
 
     /// Acknowledges a member's Close when all of its frames are acknowledged.
@@ -202,7 +241,6 @@ impl<P: Payload + Default> Connection<P> {
         let member = &self.members[index];
         if let Some(close) = member.closed
             && member.forwarded.is_empty()
-            && !self.single
         {
             self.acknowledge_to_member(index, close, Feedback::default());
         }
@@ -213,7 +251,7 @@ impl<P: Payload + Default> Connection<P> {
         let Some(sent) = self.sent.get(number) else {
             return;
         };
-        if sent.acknowledged || before(of, sent.sent_before) {
+        if before(of, sent.sent_before) {
             return;
         }
         match sent.owner {
@@ -233,8 +271,11 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Acknowledges to a member: its frame `of`.
     pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: Feedback) {
-        let credit = self.credit_for_member();
+        let free = self.credit_for_member(index);
         let member = &mut self.members[index];
+        // What was granted is not taken back: it may be on its way.
+        let credit = free.max(member.granted);
+        member.granted = credit;
         let mut gaps = Gaps::new(member.cumulative());
         member.missing.report(&mut gaps);
         member.arrivals.report(&mut gaps);
@@ -248,10 +289,18 @@ impl<P: Payload + Default> Connection<P> {
         self.send_to(index, Body::Ack(ack));
     }
 
-    /// Tells each member that waits for credit, by an acknowledgement of its last frame.
-    fn update_credit(&mut self) {
+    /// Tells members that may send much more than they know, by an acknowledgement of their last frame. The least worth a packet is
+    /// half of their part, or one of them would get the room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    fn offer_credit(&mut self) {
+        let part = self.part_of_credit();
+        if part == UNLIMITED {
+            return;
+        }
         for index in 0..self.members.len() {
-            self.repeat_acknowledgement(index);
+            let worth = self.members[index].granted.saturating_add(part / 2).max(1);
+            if self.credit_for_member(index) >= worth {
+                self.repeat_acknowledgement(index);
+            }
         }
     }
 
@@ -293,16 +342,20 @@ impl<P: Payload + Default> Connection<P> {
         for (_, sent) in self.sent.iter_mut() {
             if matches!(sent.owner, Sender::Member(owner, _) if usize::from(owner) == index) {
                 sent.owner = Sender::Switch;
-                complete &= sent.item.is_some() || sent.acknowledged;
+                self.orphan_bytes = self.orphan_bytes.saturating_add(sent.bytes());
+                complete &= sent.item.is_some();
             }
         }
         complete
     }
 
-    /// Sends again what only the switch can send, the first frames first.
+    /// Sends again what only the switch can send, the first frames first. What the peer has answered goes too if nothing else holds
+    /// its cumulative number back.
     pub(super) fn send_orphans(&mut self, now: Time) {
-        let waits = |sent: &Sent<P>| sent.owner == Sender::Switch && !sent.acknowledged;
-        let orphans = self.sent.iter_mut().filter(|(_, sent)| waits(sent));
+        let base = self.sent.base();
+        let orphans = self.sent.iter_mut().filter(|(number, sent)| {
+            sent.owner == Sender::Switch && (!sent.answered || *number == base)
+        });
         let due: Vec<u32> = orphans.take(ORPHANS_AT_ONCE).map(|(n, _)| n).collect();
         for number in due {
             self.send_again(now, number);
@@ -344,12 +397,22 @@ impl<P: Payload + Default> Connection<P> {
     }
 }
 
+impl<P: Payload> Sent<P> {
+    /// What it takes of the peer's credit.
+    fn bytes(&self) -> u32 {
+        match &self.item {
+            Some(Numbered::Frame(_, payload)) => payload.length(),
+            Some(Numbered::Close) | None => 0,
+        }
+    }
+}
+
 impl<P> Sent<P> {
     fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
         Sent {
             owner,
             sent_before: number.wrapping_add(1),
-            acknowledged: false,
+            answered: false,
             item,
         }
     }

@@ -45,7 +45,7 @@ pub(super) enum Arrival {
 #[derive(Debug)]
 pub(super) struct Reorder<P> {
     next: u32,
-    /// From `next` on, which itself is never here.
+    /// From `next` on, which itself is here only while nothing may go on.
     held: VecDeque<Option<Numbered<P>>>,
     limit: u32,
 }
@@ -73,7 +73,7 @@ impl<P> Reorder<P> {
         }
     }
 
-    /// Keeps what has [`Arrival::Beyond`].
+    /// Keeps what is [`Arrival::Beyond`], or next.
     pub(super) fn hold(&mut self, number: u32, item: Numbered<P>) {
         let place = number.wrapping_sub(self.next) as usize;
         if self.held.len() <= place {
@@ -86,6 +86,11 @@ impl<P> Reorder<P> {
     pub(super) fn advance(&mut self) -> Option<Numbered<P>> {
         self.next = self.next.wrapping_add(1);
         self.held.pop_front();
+        self.take_next()
+    }
+
+    /// Takes what was held under the next number.
+    pub(super) fn take_next(&mut self) -> Option<Numbered<P>> {
         self.held.front_mut().and_then(Option::take)
     }
 

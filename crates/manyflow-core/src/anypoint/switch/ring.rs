@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Frames between the first that is not acknowledged and the newest, on each leg at most: a gap's offset has 16 bits, so
-/// that what is further away could not be reported missing.
-pub(super) const FRAMES_MAX: u32 = 1 << 16;
+use crate::anypoint::connection::FLIGHT_FRAMES_MAX;
 
 /// Whether `a` comes before `b`, of numbers that wrap and are never half the circle apart (RFC 1982 section 3.2).
 pub(super) fn before(a: u32, b: u32) -> bool {
@@ -41,12 +39,12 @@ impl<T> Ring<T> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= FRAMES_MAX as usize
+        self.entries.len() >= FLIGHT_FRAMES_MAX as usize
     }
 
     /// Whether the number has an entry, or could get one.
     pub(super) fn reaches(&self, number: u32) -> bool {
-        number.wrapping_sub(self.base) < FRAMES_MAX
+        number.wrapping_sub(self.base) < FLIGHT_FRAMES_MAX
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&T> {
