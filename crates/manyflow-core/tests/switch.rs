@@ -89,7 +89,7 @@ fn read_of(world: &mut World, node: usize) -> Vec<u32> {
 
 #[test]
 fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
-    for config in [credit(), reno()] {
+    for config in [credit(), reno(), AcpConfig::default()] {
         for seed in 0..20 {
             let mut world = ensemble(&config, &lossy(), seed, 3, 300);
             world.run_until(Duration::from_secs(1000));
