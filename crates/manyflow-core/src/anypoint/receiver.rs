@@ -181,6 +181,9 @@ impl<P: Payload> Receiver<P> {
         if matches!(self.beyond.get(ahead as usize), Some(Some(_))) {
             return Placed::Taken;
         }
+        if ahead == 0 {
+            self.make_room(item.bytes());
+        }
         if !self.has_room(item.bytes(), ahead > 0) {
             return Placed::NoRoom;
         }
@@ -199,6 +202,22 @@ impl<P: Payload> Receiver<P> {
         let reserved = if is_reserved { self.frame_bytes_max } else { 0 };
         let frames = self.ready.len() as u32 + self.beyond_frames + u32::from(is_beyond);
         self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
+    }
+
+    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to be sent again: it was
+    /// acknowledged, but only the cumulative number is a promise (RFC 2018 section 8).
+    fn make_room(&mut self, bytes: u32) {
+        while self.occupied() + bytes > self.capacity
+            && let Some(furthest) = self.beyond.pop_back()
+        {
+            let Some(item) = furthest else { continue };
+            self.beyond_frames -= 1;
+            self.beyond_bytes -= item.bytes();
+            if let Some(block) = self.blocks.last_mut() {
+                block.1 -= 1;
+            }
+            self.blocks.pop_if(|block| block.0 == block.1);
+        }
     }
 
     /// The next item in order.

@@ -346,6 +346,7 @@ impl<P: Payload> Sender<P> {
             self.first += 1;
         }
         self.has_timed_out = false;
+        self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
@@ -391,14 +392,17 @@ impl<P: Payload> Sender<P> {
 
     /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more.
     fn on_timeout(&mut self, now: Time) {
-        self.window.on_timeout(self.has_timed_out);
-        self.has_timed_out = true;
         self.rtt.back_off();
-        // If the first is acknowledged and the cumulative number does not pass it, it was lost since, and others may be.
-        let is_reneged = self.frame(self.first).fate == Fate::Acknowledged;
+        // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
+        // member's frame, which is no matter of this path; or it was lost since. One that goes again finds out.
+        if self.frame(self.first).fate == Fate::Acknowledged {
+            self.lose(self.first);
+        } else {
+            self.window.on_timeout(self.has_timed_out);
+            self.has_timed_out = true;
+        }
         for number in self.first..self.next {
-            let fate = self.frame(number).fate;
-            if fate == Fate::Sent || (is_reneged && fate == Fate::Acknowledged) {
+            if self.frame(number).fate == Fate::Sent {
                 self.lose(number);
             }
         }
