@@ -52,6 +52,8 @@ pub(super) struct Sender<P> {
     /// Frames that are lost and were not sent again, and a number that none of them is below.
     lost: u32,
     lost_from: u32,
+    /// The first, when it went again at a time-out although it was acknowledged.
+    asked_again: Option<u32>,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
     /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
@@ -104,6 +106,7 @@ impl<P: Payload> Sender<P> {
             lost: 0,
             lost_from: 0,
             recover: 0,
+            asked_again: None,
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
@@ -394,15 +397,19 @@ impl<P: Payload> Sender<P> {
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
         // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
-        // member's frame, which is no matter of this path; or it was lost since. One that goes again finds out.
-        if self.frame(self.first).fate == Fate::Acknowledged {
+        // member's frame, which is no matter of this path; or it was lost since, and so were others if it goes again in vain.
+        let waits = self.frame(self.first).fate == Fate::Acknowledged;
+        let in_vain = waits && self.asked_again == Some(self.first);
+        if waits {
+            self.asked_again = Some(self.first);
             self.lose(self.first);
         } else {
             self.window.on_timeout(self.has_timed_out);
             self.has_timed_out = true;
         }
         for number in self.first..self.next {
-            if self.frame(number).fate == Fate::Sent {
+            let fate = self.frame(number).fate;
+            if fate == Fate::Sent || (in_vain && fate == Fate::Acknowledged) {
                 self.lose(number);
             }
         }
