@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use manyflow_core::anypoint::switch::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
-use manyflow_core::anypoint::{self, Ack, Body, Congestion, Data, Feedback, Length};
+use manyflow_core::anypoint::{
+    self, Ack, AcpConfig, Body, Congestion, Connection, Data, Feedback, Length,
+};
 use manyflow_core::link::{Link, LinkConfig, RedConfig, XcpConfig};
 use manyflow_core::tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
 use manyflow_core::webrc::{
@@ -23,6 +25,7 @@ fn main() {
         .configure_from_args();
     links(&mut criterion);
     tcp(&mut criterion);
+    acp(&mut criterion);
     webrc(&mut criterion);
     switch(&mut criterion);
     wire(&mut criterion);
@@ -113,6 +116,39 @@ fn tcp(criterion: &mut Criterion) {
     };
     while round() < WINDOW as usize {}
     let mut group = criterion.benchmark_group("tcp, segments");
+    group.throughput(Throughput::Elements(WINDOW.into()));
+    group.bench_function("sender and receiver", |bencher| bencher.iter(&mut round));
+}
+
+/// A frame sent, received, read and acknowledged, in rounds of whole windows.
+fn acp(criterion: &mut Criterion) {
+    const WINDOW: u32 = 64;
+    const FRAME: Length = Length(1024);
+    let config = AcpConfig {
+        send_buffer: WINDOW * FRAME.0,
+        ..AcpConfig::default()
+    };
+    let mut now = Time::ZERO;
+    let mut sender = Connection::connect(config.clone(), 1, now).expect("a sender");
+    let mut receiver = Connection::listen(config).expect("a receiver");
+    let mut round = || {
+        let mut read = 0;
+        while sender.send(read, FRAME).is_ok() {}
+        while let Some((segment, payload)) = sender.poll_transmit(now) {
+            receiver.handle_segment(now, &segment, payload.unwrap_or_default());
+            read += u32::from(receiver.receive(now).is_some());
+        }
+        while receiver.poll_event().is_some() {}
+        now += Duration::from_millis(100);
+        while let Some((segment, _)) = receiver.poll_transmit(now) {
+            sender.handle_segment(now, &segment, Length(0));
+        }
+        while sender.poll_event().is_some() {}
+        read
+    };
+    let rounds = (0..10).map(|_| round()).last();
+    assert_eq!(rounds, Some(WINDOW), "the window is open");
+    let mut group = criterion.benchmark_group("acp, frames");
     group.throughput(Throughput::Elements(WINDOW.into()));
     group.bench_function("sender and receiver", |bencher| bencher.iter(&mut round));
 }

@@ -3,9 +3,15 @@
 //! ```text
 //!   listen --Open--> established --both directions closed and acknowledged--> lingering --time--> over
 //!   connect: opening --Accept--^     |
-//!                  |                 | Reset, or no answer to `attempts` packets in a row
+//!                  |                 | Reset, or no answer to `attempts` of Open or Probe in a row
 //!                  +-----------------+--------------------------------------------------------> over
 //! ```
+//!
+//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived beyond a gap is part of it.
+//! - A retransmission time-out says that frames come to nothing, which a slow reader under soft flow control can cause as
+//!   well; so it only begins to probe the other end. Nothing but `attempts` probes without any answer ends the connection.
+//! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then [`SendError::Exhausted`].
+//! - Both ends must agree on the longest frame: a longer one is not taken, and so never acknowledged.
 //!
 //! It is sans-IO: after each call drain [`poll_transmit`](Connection::poll_transmit), then
 //! [`poll_event`](Connection::poll_event), then read [`poll_timeout`](Connection::poll_timeout).
@@ -17,7 +23,7 @@ use std::collections::VecDeque;
 use super::config::{AcpConfig, ConfigError};
 use super::receiver::Receiver;
 use super::segment::{Body, Reason, Segment};
-use super::sender::{Expired, Sender};
+use super::sender::Sender;
 use super::{Congestion, Data, Payload};
 use crate::endpoint::Event;
 use crate::time::Time;
@@ -134,14 +140,14 @@ pub struct Connection<P> {
     receiver: Receiver<P>,
     /// Packets without a place in either half: opening, keep-alive, resets.
     control: VecDeque<Segment>,
-    /// When the other end is probed if nothing is heard; moved on by each packet from it.
+    /// When the other end is probed if nothing is heard before; each packet from it moves this on.
     probe_at: Time,
     /// Probes without an answer.
     probes: u32,
     is_finished: bool,
     events: VecDeque<Event>,
-    /// The last window told, in whole frames.
-    told_window: u32,
+    /// The last window told, in frames.
+    told_window: f64,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -199,7 +205,7 @@ impl<P: Payload> Connection<P> {
             probes: 0,
             is_finished: false,
             events: VecDeque::new(),
-            told_window: 0,
+            told_window: 0.0,
             config,
         })
     }
@@ -379,8 +385,8 @@ impl<P: Payload> Connection<P> {
                 }
             }
             State::Established => {
-                self.on_sender_timeout(now);
-                if self.is_established() && now >= self.probe_at {
+                // Frames that come to nothing may lack a way, or room at a slow reader: only probes tell.
+                if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
                     self.on_silence(now);
                 }
             }
@@ -397,14 +403,6 @@ impl<P: Payload> Connection<P> {
         };
         let credit = self.receiver.credit();
         self.say(Body::Open { credit });
-    }
-
-    fn on_sender_timeout(&mut self, now: Time) {
-        match self.sender.handle_timeout(now, &mut self.events) {
-            Expired::Frames(times) if times >= self.config.attempts => self.fail(Reason::TimedOut),
-            Expired::Credit => self.say(Body::Probe),
-            Expired::Frames(_) | Expired::Nothing => {}
-        }
     }
 
     fn on_silence(&mut self, now: Time) {
@@ -466,8 +464,8 @@ impl<P: Payload> Connection<P> {
     /// and the closing are acknowledged.
     pub fn poll_event(&mut self) -> Option<Event> {
         let packets = self.sender.window_frames();
-        if self.told_window != packets as u32 {
-            self.told_window = packets as u32;
+        if (packets - self.told_window).abs() >= 1.0 {
+            self.told_window = packets;
             return Some(Event::CongestionWindow { packets });
         }
         self.events.pop_front()

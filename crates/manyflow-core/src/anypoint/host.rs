@@ -1,12 +1,15 @@
 //! A host with one end of a connection and an application that is a model: what scenarios let send and read.
 
-use core::time::Duration;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::Length;
+use super::application::Application;
 use super::config::{AcpConfig, ConfigError};
 use super::connection::Connection;
 use crate::endpoint::{Action, Endpoint, Event};
@@ -14,105 +17,6 @@ use crate::interval::Interval;
 use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
 use crate::time::Time;
 use crate::units::Rate;
-
-/// What an application does.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Application {
-    /// When it has frames to send, as many as the connection takes; in order, apart from each other.
-    pub sends: Vec<Span>,
-    /// It closes its direction after so many frames; `None` never does.
-    pub frames: Option<u32>,
-    /// The length of its frames, 1 byte to the connection's longest.
-    pub frame_bytes: u32,
-    /// Frames per second that it sends at most; `None` is as fast as the connection takes them.
-    pub frames_per_s: Option<f64>,
-    /// The keys of its frames are drawn from 0 to this, excluded; 0 numbers them 0, 1, 2 and so on.
-    pub keys: u32,
-    /// How long it works on a frame that it has read, before it reads the next.
-    pub service: Service,
-}
-
-/// From when until when.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The start.
-    pub from: Time,
-    /// The end, excluded.
-    pub to: Time,
-}
-
-/// How long an application works on a frame.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// Always as long.
-    Constant(Duration),
-    /// `high` in the second half of each period, `low` in the first.
-    Square {
-        /// In the first half.
-        low: Duration,
-        /// In the second half.
-        high: Duration,
-        /// Both halves.
-        period: Duration,
-    },
-}
-
-impl Default for Application {
-    /// Sends nothing and reads at once.
-    fn default() -> Application {
-        Application {
-            sends: Vec::new(),
-            frames: None,
-            frame_bytes: 1024,
-            frames_per_s: None,
-            keys: 0,
-            service: Service::Constant(Duration::ZERO),
-        }
-    }
-}
-
-impl Application {
-    fn check(&self, frame_bytes_max: u32) -> Result<(), ConfigError> {
-        let in_order = self.sends.is_sorted_by(|one, next| one.to <= next.from);
-        let rates = 1e-6..=1e9;
-        ConfigError::first_of([
-            (
-                "an application's frames",
-                "1 byte to the connection's longest frame",
-                (1..=frame_bytes_max).contains(&self.frame_bytes),
-            ),
-            (
-                "the times to send",
-                "in order and apart, each with its start before its end",
-                in_order && self.sends.iter().all(|span| span.from < span.to),
-            ),
-            (
-                "the frames per second",
-                "a millionth to 10^9",
-                self.frames_per_s.is_none_or(|rate| rates.contains(&rate)),
-            ),
-            (
-                "the period of the service time",
-                "more than 0",
-                !matches!(self.service, Service::Square { period, .. } if period.is_zero()),
-            ),
-        ])
-    }
-}
-
-impl Service {
-    /// For a frame that is read at `now`.
-    fn time(&self, now: Time) -> Duration {
-        match *self {
-            Service::Constant(time) => time,
-            Service::Square { low, high, period } => {
-                let period = period.as_nanos();
-                let is_second_half = 2 * (u128::from(now.as_nanos()) % period) >= period;
-                if is_second_half { high } else { low }
-            }
-        }
-    }
-}
 
 /// When a paced application has its next frame ready.
 #[derive(Debug)]
@@ -209,8 +113,14 @@ impl Host {
 
     /// Closes the connection's direction from here: what was handed over is still delivered.
     pub fn close(&mut self) {
-        self.span = self.application.sends.len();
-        if let Some(connection) = &mut self.connection {
+        self.application.frames = Some(self.handed_over);
+        self.close_after_last();
+    }
+
+    fn close_after_last(&mut self) {
+        if let Some(connection) = &mut self.connection
+            && self.application.frames == Some(self.handed_over)
+        {
             connection.close();
         }
     }
@@ -232,12 +142,10 @@ impl Host {
     /// The application does what it can: hands frames over, closes, reads.
     fn run_application(&mut self, now: Time) {
         while self.next_frame_at().is_some_and(|at| at <= now) && self.hand_over(now) {}
+        self.close_after_last();
         let Some(connection) = &mut self.connection else {
             return;
         };
-        if self.application.frames == Some(self.handed_over) {
-            connection.close();
-        }
         while self.free_at <= now
             && let Some(frame) = connection.receive(now)
         {

@@ -18,11 +18,12 @@
 //! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs` | soft flow control: the receive buffer as an XCP queue | section IV-A |
-//! | `host.rs` | a connection with a modelled application, for scenarios | section VI |
+//! | `host.rs`, `application.rs` | a connection with a modelled application, for scenarios | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
 //! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::link::XcpConfig).
 
+mod application;
 mod config;
 mod connection;
 mod host;
@@ -34,9 +35,10 @@ pub mod switch;
 mod window;
 mod wire;
 
+pub use application::{Application, Service, Span};
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, SoftConfig};
 pub use connection::{Connection, Frame, SendError};
-pub use host::{Application, Host, Service, Span};
+pub use host::Host;
 pub use segment::{
     Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
 };

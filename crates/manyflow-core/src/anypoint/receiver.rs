@@ -4,6 +4,9 @@
 //!   read by the application | ready | next: missing | beyond it: arrived, or missing as well
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use super::Payload;
@@ -40,10 +43,20 @@ pub(super) struct Receiver<P> {
     read: u64,
     read_told: u64,
     is_closed: bool,
-    /// Frames that are to be acknowledged, each with its feedback.
-    acks: VecDeque<(u32, Feedback)>,
+    /// What is to be acknowledged.
+    acks: VecDeque<Due>,
     /// The last frame that was acknowledged.
     last: Option<u32>,
+}
+
+/// An acknowledgement that is due.
+#[derive(Copy, Clone, Debug)]
+struct Due {
+    of: u32,
+    feedback: Feedback,
+    /// What was next when the frame arrived. What came since has feedback of its own, which a sender takes from the
+    /// acknowledgement that is the first to tell it of the frame.
+    cumulative: u32,
 }
 
 /// What became of a frame.
@@ -124,7 +137,7 @@ impl<P: Payload> Receiver<P> {
             soft.on_arrival(now, &mut congestion, wire_bytes, occupied);
         }
         match self.place(data.sequence, Item::Frame(Frame { key, payload })) {
-            Placed::Taken => self.acks.push_back((data.sequence, congestion.feedback)),
+            Placed::Taken => self.acknowledge(data.sequence, congestion.feedback),
             Placed::Refused => {}
             Placed::NoRoom => {
                 events.push_back(Event::Overflow);
@@ -138,15 +151,23 @@ impl<P: Payload> Receiver<P> {
     /// No frame has this number or a later one.
     pub(super) fn on_close(&mut self, sequence: u32) {
         if self.place(sequence, Item::Close) == Placed::Taken {
-            self.acks.push_back((sequence, Feedback(0)));
+            self.acknowledge(sequence, Feedback(0));
         }
     }
 
     /// The sender asks what has arrived and how much room there is.
     pub(super) fn repeat_ack(&mut self) {
         if let Some(last) = self.last {
-            self.acks.push_back((last, Feedback(0)));
+            self.acknowledge(last, Feedback(0));
         }
+    }
+
+    fn acknowledge(&mut self, of: u32, feedback: Feedback) {
+        self.acks.push_back(Due {
+            of,
+            feedback,
+            cumulative: self.next,
+        });
     }
 
     fn place(&mut self, sequence: u32, item: Item<P>) -> Placed {
@@ -159,6 +180,9 @@ impl<P: Payload> Receiver<P> {
         }
         if matches!(self.beyond.get(ahead as usize), Some(Some(_))) {
             return Placed::Taken;
+        }
+        if ahead == 0 {
+            self.make_room(item.bytes());
         }
         if !self.has_room(item.bytes(), ahead > 0) {
             return Placed::NoRoom;
@@ -178,6 +202,22 @@ impl<P: Payload> Receiver<P> {
         let reserved = if is_reserved { self.frame_bytes_max } else { 0 };
         let frames = self.ready.len() as u32 + self.beyond_frames + u32::from(is_beyond);
         self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
+    }
+
+    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to be sent again: it was
+    /// acknowledged, but only the cumulative number is a promise (RFC 2018 section 8).
+    fn make_room(&mut self, bytes: u32) {
+        while self.occupied() + bytes > self.capacity
+            && let Some(furthest) = self.beyond.pop_back()
+        {
+            let Some(item) = furthest else { continue };
+            self.beyond_frames -= 1;
+            self.beyond_bytes -= item.bytes();
+            if let Some(block) = self.blocks.last_mut() {
+                block.1 -= 1;
+            }
+            self.blocks.pop_if(|block| block.0 == block.1);
+        }
     }
 
     /// The next item in order.
@@ -267,20 +307,20 @@ impl<P: Payload> Receiver<P> {
 
     /// The next acknowledgement.
     pub(super) fn poll_ack(&mut self) -> Option<Ack> {
-        let (of, feedback) = self.acks.pop_front()?;
-        self.last = Some(of);
+        let due = self.acks.pop_front()?;
+        self.last = Some(due.of);
         self.read_told = self.read;
         Some(Ack {
-            cumulative: self.next,
-            of,
+            cumulative: due.cumulative,
+            of: due.of,
             credit: self.credit(),
-            feedback,
-            missing: self.missing_below(of),
+            feedback: due.feedback,
+            missing: self.missing_below(due.of, due.cumulative),
         })
     }
 
-    /// The lowest gaps below `of` above which enough frames have arrived.
-    fn missing_below(&self, of: u32) -> [Gap; 3] {
+    /// The lowest gaps below `of` above which enough frames have arrived, counted from `cumulative`.
+    fn missing_below(&self, of: u32, cumulative: u32) -> [Gap; 3] {
         let mut missing = NO_GAPS;
         let Some(limit) = self.overtaken_below() else {
             return missing;
@@ -288,14 +328,12 @@ impl<P: Payload> Receiver<P> {
         let limit = limit.min(of);
         let mut from = self.next;
         for (gap, (begin, end)) in missing.iter_mut().zip(&self.blocks) {
-            if *begin > limit {
+            let offset = u16::try_from(from - cumulative);
+            let frames = u16::try_from(begin - from);
+            let (Ok(offset), Ok(frames), true) = (offset, frames, *begin <= limit) else {
                 break;
-            }
-            // Both fit: nothing is held that is further ahead than 2^16 numbers.
-            *gap = Gap {
-                offset: (from - self.next) as u16,
-                frames: (begin - from) as u16,
             };
+            *gap = Gap { offset, frames };
             from = *end;
         }
         missing

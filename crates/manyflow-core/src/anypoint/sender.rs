@@ -10,6 +10,9 @@
 //! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the order in which they
 //! come. A report counts if the frame that it answers was first sent after the missing one: so none counts twice.
 
+#[cfg(test)]
+mod tests;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -49,6 +52,8 @@ pub(super) struct Sender<P> {
     /// Frames that are lost and were not sent again, and a number that none of them is below.
     lost: u32,
     lost_from: u32,
+    /// The first, when it went again at a time-out although it was acknowledged.
+    asked_again: Option<u32>,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
     /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
@@ -57,8 +62,8 @@ pub(super) struct Sender<P> {
     last_sent: Time,
     /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
     timer: Option<Time>,
-    /// Time-outs in a row.
-    timeouts: u32,
+    /// Nothing was acknowledged since the last time-out.
+    has_timed_out: bool,
     /// Probes of the closed credit in a row.
     probes: u32,
 }
@@ -83,17 +88,6 @@ enum Fate {
     Acknowledged,
 }
 
-/// What a time-out asks for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expired {
-    /// Nothing: there was none.
-    Nothing,
-    /// Frames go again; so many time-outs came in a row.
-    Frames(u32),
-    /// The other end shall say whether it has room.
-    Credit,
-}
-
 impl<P: Payload> Sender<P> {
     pub(super) fn new(config: &AcpConfig) -> Sender<P> {
         Sender {
@@ -112,11 +106,12 @@ impl<P: Payload> Sender<P> {
             lost: 0,
             lost_from: 0,
             recover: 0,
+            asked_again: None,
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
             timer: None,
-            timeouts: 0,
+            has_timed_out: false,
             probes: 0,
         }
     }
@@ -323,7 +318,7 @@ impl<P: Payload> Sender<P> {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);
-        self.timeouts = 0;
+        self.has_timed_out = false;
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);
@@ -353,7 +348,8 @@ impl<P: Payload> Sender<P> {
             self.frames.pop_front();
             self.first += 1;
         }
-        self.timeouts = 0;
+        self.has_timed_out = false;
+        self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
@@ -381,33 +377,45 @@ impl<P: Payload> Sender<P> {
         self.lost_from = self.lost_from.min(number);
     }
 
-    /// Does what is due.
-    pub(super) fn handle_timeout(&mut self, now: Time, events: &mut VecDeque<Event>) -> Expired {
+    /// Does what is due; returns whether there was anything, as then it is time to ask whether the other end is alive.
+    pub(super) fn handle_timeout(&mut self, now: Time, events: &mut VecDeque<Event>) -> bool {
         if self.timer.is_none_or(|timer| now < timer) {
-            return Expired::Nothing;
+            return false;
         }
         if self.first == self.next {
             self.probes += 1;
             let wait = self.rtt.timeout() * (1 << self.probes.min(16));
             self.timer = Some(now + wait.min(PROBE_INTERVAL_MAX));
-            return Expired::Credit;
+        } else {
+            self.on_timeout(now);
+            events.push_back(Event::RetransmissionTimeout);
         }
-        self.timeouts += 1;
-        self.window.on_timeout(self.timeouts > 1);
+        true
+    }
+
+    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more.
+    fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
-        // If the first is acknowledged and the cumulative number does not pass it, it was lost since, and others may be.
-        let is_reneged = self.frame(self.first).fate == Fate::Acknowledged;
+        // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
+        // member's frame, which is no matter of this path; or it was lost since, and so were others if it goes again in vain.
+        let waits = self.frame(self.first).fate == Fate::Acknowledged;
+        let in_vain = waits && self.asked_again == Some(self.first);
+        if waits {
+            self.asked_again = Some(self.first);
+            self.lose(self.first);
+        } else {
+            self.window.on_timeout(self.has_timed_out);
+            self.has_timed_out = true;
+        }
         for number in self.first..self.next {
             let fate = self.frame(number).fate;
-            if fate == Fate::Sent || (is_reneged && fate == Fate::Acknowledged) {
+            if fate == Fate::Sent || (in_vain && fate == Fate::Acknowledged) {
                 self.lose(number);
             }
         }
         // What is lost from now on is another event.
         self.recover = self.first;
         self.timer = Some(now + self.rtt.timeout());
-        events.push_back(Event::RetransmissionTimeout);
-        Expired::Frames(self.timeouts)
     }
 }
 

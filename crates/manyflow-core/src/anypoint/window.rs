@@ -100,10 +100,12 @@ impl Window {
                 } else {
                     0.0
                 };
+                // Rounded up: what is a fraction short of a whole frame is a frame short.
+                let share = f64::from(wire_bytes) / self.bytes;
                 Congestion {
                     cwnd,
                     rtt_us: libm::ceil(rtt_s * 1e6) as u32,
-                    feedback: Feedback::from_bytes(wanted / self.bytes * f64::from(wire_bytes)),
+                    feedback: Feedback(libm::ceil(wanted * share * 256.0) as i32),
                 }
             }
         }
@@ -136,6 +138,17 @@ mod tests {
         (0..2).for_each(|_| window.on_ack(asked.feedback, false));
         assert_eq!(window.frames(), 100.0);
         assert_eq!(window.header(1000, 0.1, true).feedback, Feedback(0));
+    }
+
+    #[test]
+    fn rounding_leaves_no_window_a_frame_short() {
+        for initial in 1..100 {
+            let mut window = window(Control::Xcp);
+            window.bytes = 1000.0 * f64::from(initial);
+            let asked = window.header(1000, 0.1, true).feedback;
+            (0..initial).for_each(|_| window.on_ack(asked, false));
+            assert_eq!(window.frames(), 100.0, "{initial}");
+        }
     }
 
     #[test]

@@ -51,7 +51,15 @@ impl RttEstimator {
             ),
         };
         self.average = Some((average_s, variation_s));
-        let timeout = seconds(average_s + GRANULARITY_S.max(4.0 * variation_s));
+        self.end_back_off();
+    }
+
+    /// Data have passed, though nothing could be measured: they had been sent twice. Waiting for a sample (section 5, last
+    /// paragraph) would leave a path that loses many packets with the longest time-out for as long as it repeats them.
+    pub(crate) fn end_back_off(&mut self) {
+        let timeout = self.average.map_or(INITIAL, |(average_s, variation_s)| {
+            seconds(average_s + GRANULARITY_S.max(4.0 * variation_s))
+        });
         self.timeout = timeout.max(self.minimum).min(MAXIMUM);
     }
 

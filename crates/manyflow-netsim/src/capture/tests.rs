@@ -272,7 +272,7 @@ fn any_anypoint() -> impl Strategy<Value = Packet> {
             _ => 0,
         };
         Packet {
-            source: EndpointId::UNSET,
+            source: other(id),
             destination: Destination::Endpoint(EndpointId(id)),
             ecn,
             header: Header::Anypoint(anypoint::Segment { connection, body }),

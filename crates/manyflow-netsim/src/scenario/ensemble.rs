@@ -104,6 +104,12 @@ impl Site<'_> {
         for (name, weight) in &table.weights {
             let named = self.members_named(name, &own);
             let named = named.map_err(|problem| Fault::at(&["weights", name], problem))?;
+            let overlaps =
+                |(other, _): &(Range<u32>, f64)| named.start < other.end && other.start < named.end;
+            if weights.iter().any(overlaps) {
+                let message = format!("`{name}` has another weight already");
+                return Err(refuse("weights", message));
+            }
             weights.push((named, weight.0));
         }
         let mut rules = Vec::with_capacity(table.rules.len());

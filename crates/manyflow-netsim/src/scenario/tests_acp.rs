@@ -205,3 +205,22 @@ fn wrong_combinations_are_told_with_their_place() {
         assert!(message.contains(expected), "{message}\nnot\n{expected}");
     }
 }
+
+/// The same session with one switch, and these weights.
+fn with_weights(weights: &str) -> String {
+    let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
+    let (_, measures) = rest.split_once("[[measure]]").unwrap();
+    let switch = "acp.switches = [{ node = \"V\", members = [\"S\"], policy = \"weighted\"";
+    format!("{head}{switch}, weights = {weights} }}]\n[[measure]]{measures}")
+}
+
+#[test]
+fn a_member_has_one_weight() {
+    assert!(parse(&with_weights("{ S-1 = 1, S-0 = 2 }")).is_ok());
+    let error = parse(&with_weights("{ S = 1, S-0 = 2 }")).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("`S-0` has another weight already"),
+        "{message}"
+    );
+}

@@ -91,7 +91,7 @@ fn a_capture_has_each_packet_that_its_link_delivers() {
     assert!(frames.is_sorted_by_key(|(time_ns, _)| *time_ns));
     let in_outage = |time_ns: u64| (5_000_000_000..8_000_000_000).contains(&time_ns);
     assert!(!frames.iter().any(|(time_ns, _)| in_outage(*time_ns)));
-    for protocols_length in [1024, 1040, 1000] {
+    for protocols_length in [1024, 1040, 1000, 1080] {
         assert!(frames.iter().any(|(_, length)| *length == protocols_length));
     }
 }
@@ -122,15 +122,9 @@ fn a_trace_has_every_kind_of_event_and_agrees_with_the_counters() {
     // Whether a receiver's joins time out is its own matter; it gives up only where nothing comes.
     let missing: Vec<_> = known.difference(&events).collect();
     assert!(
-        missing.iter().all(|event| [
-            "end",
-            "join-timeout",
-            "delivered",
-            "failed",
-            "member-failed",
-            "overflow"
-        ]
-        .contains(event)),
+        missing
+            .iter()
+            .all(|event| ["end", "join-timeout"].contains(event)),
         "{missing:?}"
     );
     let count = |event: &str, why: &[&str]| {

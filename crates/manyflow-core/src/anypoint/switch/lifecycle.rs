@@ -262,7 +262,10 @@ impl<P: Payload + Default> Connection<P> {
         }
         self.open_member(index);
         self.repeat_close(index);
-        if silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2 {
+        let is_silent =
+            silent >= self.config.keep_alive || owing >= self.config.failure_timeout / 2;
+        // An Open asks as well, and who has not heard it knows of no connection.
+        if is_silent && self.members[index].is_open() {
             self.members[index].probed = true;
             self.send_to(index, Body::Probe);
         }

@@ -1,0 +1,215 @@
+//! What happens in a run, drawn from its seed.
+
+use core::time::Duration;
+
+use manyflow_core::anypoint::switch::{
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
+    Weighted,
+};
+use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Length, SoftConfig};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
+use manyflow_core::{Rate, Time};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// There is no switch: the peer and its one member speak with each other.
+    pub(crate) is_direct: bool,
+    pub(crate) config: AcpConfig,
+    pub(crate) switch: SwitchConfig,
+    policy: Routing,
+    /// Members at the start, 1 to 4; those that join come after them.
+    pub(crate) members: u16,
+    /// Frames that the peer sends.
+    pub(crate) inbound: u32,
+    /// Frames that each member sends.
+    pub(crate) outbound: u32,
+    /// How long each application works on a frame: the peer's first, then the members'.
+    pub(crate) service: Vec<Duration>,
+    pub(crate) transit: LinkConfig,
+    /// Of each member, those that join included.
+    pub(crate) spokes: Vec<LinkConfig>,
+    pub(crate) faults: Vec<(Time, Fault)>,
+}
+
+/// What goes wrong, or changes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A member dies.
+    Crash(MemberId),
+    /// A member leaves.
+    Leave(MemberId),
+    /// One more member joins.
+    Join,
+    /// The switch forgets everything.
+    Restart,
+}
+
+#[derive(Debug)]
+enum Routing {
+    RoundRobin,
+    LeastOutstanding,
+    HashOfKey,
+    Weighted(Vec<f64>),
+    KeyRule(u32),
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn of(seed: u64) -> Plan {
+        let random = &mut Pcg64Mcg::seed_from_u64(seed);
+        let is_direct = random.random_bool(0.1);
+        let members = if is_direct {
+            1
+        } else {
+            random.random_range(1..=4)
+        };
+        let mut faults = faults(members, random);
+        faults.retain(|(_, fault)| !is_direct || matches!(fault, Fault::Crash(_)));
+        let joining = faults.iter().filter(|(_, fault)| *fault == Fault::Join);
+        let ends = usize::from(members) + joining.count();
+        let direction = random.random_range(0..3);
+        let frames = |random: &mut Pcg64Mcg, goes| match goes {
+            true => random.random_range(1..=400),
+            false => 0,
+        };
+        Plan {
+            seed,
+            is_direct,
+            config: config(random),
+            switch: switch(random),
+            policy: policy(members, random),
+            members,
+            inbound: frames(random, direction != 1),
+            outbound: frames(random, direction != 0),
+            service: (0..=ends).map(|_| service(random)).collect(),
+            transit: link(random),
+            spokes: (0..ends).map(|_| link(random)).collect(),
+            faults,
+        }
+    }
+
+    /// The switch's policy.
+    pub(crate) fn policy(&self) -> Box<dyn Policy<Length>> {
+        match &self.policy {
+            Routing::RoundRobin => Box::new(RoundRobin::default()),
+            Routing::LeastOutstanding => Box::new(LeastOutstanding::default()),
+            Routing::HashOfKey => Box::new(HashOfKey::default()),
+            Routing::Weighted(weights) => Box::new(Weighted::new(weights.clone())),
+            Routing::KeyRule(up_to) => Box::new(KeyRule::new(vec![(0..=*up_to, MemberId(0))])),
+        }
+    }
+
+    /// When this happens, if at all.
+    pub(crate) fn time_of(&self, fault: Fault) -> Option<Time> {
+        let found = self.faults.iter().find(|(_, other)| *other == fault);
+        found.map(|(time, _)| *time)
+    }
+}
+
+/// None, a restart, or one or two changes of the ensemble, each of another member; one member at least stays.
+fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
+    let mut faults = Vec::new();
+    let kind = random.random_range(0..8);
+    let count = match kind {
+        0 | 1 => 0,
+        2 => 1,
+        _ => random.random_range(1..=2),
+    };
+    for place in 0..count {
+        let time = Time::ZERO + Duration::from_millis(random.random_range(0..4000));
+        let member = MemberId(place);
+        let fault = match random.random_range(0..3) {
+            _ if kind == 2 => Fault::Restart,
+            0 if members > place + 1 => Fault::Leave(member),
+            1 if members > place + 1 || place == 0 => Fault::Crash(member),
+            _ => Fault::Join,
+        };
+        faults.push((time, fault));
+    }
+    faults.sort_by_key(|(time, _)| *time);
+    faults
+}
+
+fn config(random: &mut Pcg64Mcg) -> AcpConfig {
+    let control = match random.random_bool(0.7) {
+        true => Control::Xcp,
+        false => Control::Reno,
+    };
+    let soft = control == Control::Xcp && random.random_bool(0.5);
+    let flow = match soft {
+        true => FlowControl::Soft(SoftConfig::default()),
+        false => FlowControl::Credit,
+    };
+    let frame_bytes_max = random.random_range(100..=1400);
+    let buffer = |random: &mut Pcg64Mcg| frame_bytes_max * random.random_range(4..=100);
+    AcpConfig {
+        control,
+        flow,
+        frame_bytes_max,
+        send_buffer: buffer(random),
+        receive_buffer: buffer(random),
+        initial_window: random.random_range(1..=4),
+        minimum_rto: Duration::from_millis(random.random_range(100..=400)),
+        keep_alive: Duration::from_millis(random.random_range(500..=10_000)),
+        attempts: 12,
+    }
+}
+
+fn switch(random: &mut Pcg64Mcg) -> SwitchConfig {
+    SwitchConfig {
+        histogram_frames: random.random_range(1..=200),
+        scaling: match random.random_bool(0.5) {
+            true => Scaling::Paper,
+            false => Scaling::PerPacket,
+        },
+        // Lost packets alone do not make a member look dead.
+        failure_timeout: Duration::from_secs(5),
+        keep_alive: Duration::from_millis(500),
+        held_frames_max: 1 << random.random_range(0..=12),
+    }
+}
+
+fn policy(members: u16, random: &mut Pcg64Mcg) -> Routing {
+    match random.random_range(0..5) {
+        0 => Routing::RoundRobin,
+        1 => Routing::LeastOutstanding,
+        2 => Routing::HashOfKey,
+        3 => Routing::Weighted(
+            (0..members)
+                .map(|_| random.random_range(0.1..3.0))
+                .collect(),
+        ),
+        _ => Routing::KeyRule(random.random_range(0..400)),
+    }
+}
+
+/// At once, or up to 5 ms.
+fn service(random: &mut Pcg64Mcg) -> Duration {
+    match random.random_bool(0.5) {
+        true => Duration::ZERO,
+        false => Duration::from_micros(random.random_range(1..5000)),
+    }
+}
+
+fn link(random: &mut Pcg64Mcg) -> LinkConfig {
+    let some = |random: &mut Pcg64Mcg, value| match random.random_bool(0.5) {
+        true => value,
+        false => 0.0,
+    };
+    LinkConfig {
+        rate: Some(Rate::from_bits_per_s(
+            random.random_range(2_000_000..50_000_000),
+        )),
+        delay: Duration::from_micros(random.random_range(100..20_000)),
+        queue: QueueLimit::Packets(random.random_range(10..200)),
+        xcp: random.random_bool(0.7).then(XcpConfig::default),
+        loss: LossModel::Bernoulli(some(random, 0.05)),
+        duplication: some(random, 0.05),
+        jitter: Duration::from_secs_f64(some(random, 0.005)),
+        ..LinkConfig::default()
+    }
+}

@@ -1,0 +1,160 @@
+//! The network of a plan, and its run.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use manyflow_core::anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
+use manyflow_core::{EndpointId, Event, Packet, Time};
+use manyflow_netsim::{LinkId, Network, Observer};
+
+use crate::end::{End, KEYS, Log, RestartingSwitch, Task};
+use crate::plan::{Fault, Plan};
+
+/// A connection that is not over by then is stuck.
+const LIMIT: Time = Time::from_nanos(600_000_000_000);
+/// So long ends may still read what has arrived.
+const AFTER: Duration = Duration::from_secs(5);
+const PEER: EndpointId = EndpointId(0);
+
+/// What came of a run.
+pub(crate) struct Outcome {
+    /// The peer's log, then the members'.
+    pub(crate) logs: Vec<Rc<RefCell<Log>>>,
+    /// Members that the switch took for dead.
+    pub(crate) given_up: Vec<MemberId>,
+    ended_at: Time,
+}
+
+struct Watch {
+    switch: EndpointId,
+    given_up: Vec<MemberId>,
+}
+
+impl Observer for Watch {
+    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
+        if let (true, Event::MemberFailed(member)) = (endpoint == self.switch, event) {
+            self.given_up.push(*member);
+        }
+    }
+
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+}
+
+/// Runs a plan until all ends are through.
+pub(crate) fn run(plan: &Plan) -> Outcome {
+    let (mut network, logs) = build(plan);
+    let mut watch = Watch {
+        switch: switch_id(plan),
+        given_up: Vec::new(),
+    };
+    let last_fault = plan.faults.last().map_or(Time::ZERO, |(time, _)| *time);
+    while network.now() < LIMIT {
+        network.run_until(network.now() + AFTER, &mut watch);
+        let through = logs.iter().all(|log| log.borrow().is_through());
+        if through && network.now() > last_fault + AFTER {
+            break;
+        }
+    }
+    let ended_at = network.now();
+    network.run_until(ended_at + AFTER, &mut watch);
+    let given_up = watch.given_up;
+    Outcome {
+        logs,
+        given_up,
+        ended_at,
+    }
+}
+
+fn switch_id(plan: &Plan) -> EndpointId {
+    EndpointId(1 + plan.spokes.len() as u32)
+}
+
+fn member_id(place: usize) -> EndpointId {
+    EndpointId(1 + place as u32)
+}
+
+/// The peer behind a router, the switch, and the members around it.
+fn build(plan: &Plan) -> (Network, Vec<Rc<RefCell<Log>>>) {
+    let mut network = Network::new(plan.seed);
+    let [peer, router, hub] = ["peer", "router", "switch"].map(|name| network.add_node(name));
+    network.add_duplex(peer, router, plan.transit.clone());
+    network.add_duplex(router, hub, plan.transit.clone());
+    let logs: Vec<_> = (0..=plan.spokes.len()).map(|_| Rc::default()).collect();
+    let (to_members, to_peer) = match plan.is_direct {
+        true => (member_id(0), PEER),
+        false => (switch_id(plan), switch_id(plan)),
+    };
+    let end = End::initiator(plan, task(plan, 0), to_members, Rc::clone(&logs[0]));
+    assert_eq!(network.add_endpoint(peer, Box::new(end)), PEER);
+    for (place, spoke) in plan.spokes.iter().enumerate() {
+        let node = network.add_node(&format!("member-{place}"));
+        network.add_duplex(hub, node, Arc::new(spoke.clone()));
+        let log = Rc::clone(&logs[1 + place]);
+        let end = End::acceptor(plan, task(plan, 1 + place), to_peer, log);
+        assert_eq!(network.add_endpoint(node, Box::new(end)), member_id(place));
+    }
+    if plan.is_direct {
+        return (network, logs);
+    }
+    let restart = plan.time_of(Fault::Restart);
+    let second = restart.map(|time| (time, switch(plan)));
+    let switch = RestartingSwitch::new(switch(plan), second);
+    assert_eq!(network.add_endpoint(hub, Box::new(switch)), switch_id(plan));
+    (network, logs)
+}
+
+fn task(plan: &Plan, place: usize) -> Task {
+    let crash = place
+        .checked_sub(1)
+        .and_then(|member| plan.time_of(Fault::Crash(MemberId(member as u16))));
+    Task {
+        first_key: place as u32 * KEYS,
+        frames: if place == 0 {
+            plan.inbound
+        } else {
+            plan.outbound
+        },
+        service: plan.service[place],
+        crash,
+    }
+}
+
+fn switch(plan: &Plan) -> SwitchEndpoint {
+    let mut joining = usize::from(plan.members)..;
+    let mut changes = Vec::new();
+    for &(at, fault) in &plan.faults {
+        let change = match fault {
+            Fault::Leave(member) => MemberChange::Leave(member),
+            Fault::Join => MemberChange::Join(member_id(joining.next().expect("it has no end"))),
+            Fault::Crash(_) | Fault::Restart => continue,
+        };
+        changes.push(Change { at, change });
+    }
+    let members = (0..plan.members.into()).map(member_id).collect();
+    let switch = SwitchEndpoint::new(plan.switch.clone(), plan.policy(), PEER, members, changes);
+    switch.unwrap()
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, log) in self.logs.iter().enumerate() {
+            let log = log.borrow();
+            let name = match place {
+                0 => "peer".to_owned(),
+                _ => format!("member {}", place - 1),
+            };
+            writeln!(
+                f,
+                "  {name}: {} frames handed over, {} read; {}",
+                log.sent,
+                log.read.len(),
+                log.state()
+            )?;
+        }
+        writeln!(f, "  members given up: {:?}", self.given_up)?;
+        write!(f, "  the run ended at {:.0} s", self.ended_at.as_secs_f64())
+    }
+}
