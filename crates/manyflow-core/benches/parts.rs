@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
+use manyflow_core::anypoint::switch::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
 use manyflow_core::anypoint::{
-    self, AcpConfig, Body, Congestion, Connection, Data, Feedback, Length,
+    self, Ack, AcpConfig, Body, Congestion, Connection, Data, Feedback, Length,
 };
 use manyflow_core::link::{Link, LinkConfig, RedConfig, XcpConfig};
 use manyflow_core::tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
@@ -26,6 +27,7 @@ fn main() {
     tcp(&mut criterion);
     acp(&mut criterion);
     webrc(&mut criterion);
+    switch(&mut criterion);
     wire(&mut criterion);
     criterion.final_summary();
 }
@@ -260,6 +262,67 @@ fn webrc(criterion: &mut Criterion) {
                 sender.handle_timeout(now);
             }
         });
+    });
+}
+
+/// Frames from the peer to four members and their acknowledgements back: routed, renumbered and transformed, in rounds of whole
+/// windows.
+fn switch(criterion: &mut Criterion) {
+    const WINDOW: u32 = 256;
+    let mut switch: Switch<Length> =
+        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4).expect("a switch");
+    let segment = |body| anypoint::Segment {
+        connection: 1,
+        body,
+    };
+    let credit = anypoint::UNLIMITED;
+    let now = Time::ZERO;
+    switch.handle_segment(now, Leg::Peer, &segment(Body::Open { credit }), Length(0));
+    for member in 0..4 {
+        let leg = Leg::Member(MemberId(member));
+        switch.handle_segment(now, leg, &segment(Body::Accept { credit }), Length(0));
+    }
+    while switch.poll_transmit().is_some() {}
+    let mut next = 0;
+    let mut sent = Vec::with_capacity(WINDOW as usize);
+    let mut round = || {
+        for sequence in next..next + WINDOW {
+            let congestion = Congestion {
+                cwnd: 256 * 1080,
+                rtt_us: 10_000,
+                feedback: Feedback(1000),
+            };
+            let data = segment(Body::Data(Data {
+                sequence,
+                key: sequence,
+                congestion,
+            }));
+            switch.handle_segment(now, Leg::Peer, &data, Length(1024));
+            sent.extend(switch.poll_transmit());
+        }
+        next += WINDOW;
+        let mut answers = 0;
+        for (leg, segment, _) in sent.drain(..) {
+            let Body::Data(data) = segment.body else {
+                continue;
+            };
+            let body = Body::Ack(Ack {
+                cumulative: data.sequence + 1,
+                of: data.sequence,
+                credit,
+                feedback: data.congestion.feedback,
+                missing: anypoint::NO_GAPS,
+            });
+            let ack = anypoint::Segment { body, ..segment };
+            switch.handle_segment(now, leg, &ack, Length(0));
+            answers += u32::from(switch.poll_transmit().is_some());
+        }
+        assert_eq!(answers, WINDOW);
+    };
+    let mut group = criterion.benchmark_group("switch, frames");
+    group.throughput(Throughput::Elements(WINDOW.into()));
+    group.bench_function("inbound to four members, and acknowledged", |bencher| {
+        bencher.iter(&mut round)
     });
 }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use manyflow_core::Event;
-use manyflow_core::anypoint::switch::{MemberId, SwitchConfig};
+use manyflow_core::anypoint::switch::{MemberId, Scaling, SwitchConfig};
 use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Reason};
-use manyflow_core::link::{LinkConfig, LossModel};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
 use switch_world::World;
 
 fn delay(ms: u64) -> LinkConfig {
@@ -89,7 +89,7 @@ fn read_of(world: &mut World, node: usize) -> Vec<u32> {
 
 #[test]
 fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
-    for config in [credit(), reno()] {
+    for config in [credit(), reno(), AcpConfig::default()] {
         for seed in 0..20 {
             let mut world = ensemble(&config, &lossy(), seed, 3, 300);
             world.run_until(Duration::from_secs(1000));
@@ -319,5 +319,62 @@ fn a_member_of_a_switch_may_be_a_switch() {
         assert!(all.into_iter().eq(keys(0, 400)), "seed {seed}");
         assert!(world.end(0).connection.is_over(), "seed {seed}");
         assert_eq!(world.nodes[1].events, [], "seed {seed}: nobody fails");
+    }
+}
+
+/// A link with an XCP router before it, 1 ms long.
+fn router(rate: &str) -> LinkConfig {
+    LinkConfig {
+        rate: Some(rate.parse().expect("a rate")),
+        xcp: Some(XcpConfig::default()),
+        queue: QueueLimit::Packets(1000),
+        ..delay(1)
+    }
+}
+
+/// A connection whose buffers do not limit it, through XCP routers: what arrives in 10 s,
+/// inbound and outbound, as shares of 20 Mbit/s. No loss in any.
+fn shares_of_transit(scaling: Scaling, members: usize) -> [f64; 2] {
+    let frames = 60_000;
+    let config = AcpConfig::default();
+    [true, false].map(|inbound| {
+        let mut world = World::new(1);
+        world.initiator(config.clone());
+        let switch = SwitchConfig {
+            scaling,
+            ..SwitchConfig::default()
+        };
+        world.switch(switch, members);
+        world.connect(PEER, SWITCH, &router("20 Mbit/s"));
+        for _ in 0..members {
+            let member = world.acceptor(config.clone());
+            world.connect(SWITCH, member, &router("100 Mbit/s"));
+        }
+        for node in std::iter::once(0).chain(2..2 + members) {
+            if (node == 0) == inbound {
+                world.end(node).to_send = (0..frames).rev().collect();
+            }
+        }
+        world.run_until(Duration::from_secs(10));
+        let ends = std::iter::once(0).chain(2..2 + members);
+        let read: usize = ends.map(|end| world.end(end).read.len()).sum();
+        let losses = world.nodes.iter().flat_map(|node| &node.events);
+        let losses = losses.filter(|(_, event)| *event == Event::LossEvent);
+        assert_eq!(losses.count(), 0, "{scaling:?}, {members} members");
+        read as f64 * (1024.0 + 56.0) * 8.0 / 10.0 / 20e6
+    })
+}
+
+#[test]
+fn a_connection_fills_a_link_of_xcp_routers_with_any_number_of_members() {
+    for members in [1, 2, 4] {
+        for scaling in [Scaling::Paper, Scaling::PerPacket] {
+            let shares = shares_of_transit(scaling, members);
+            let full = |share: &f64| (0.97..1.001).contains(share);
+            assert!(
+                shares.iter().all(full),
+                "{members}, {scaling:?}: {shares:?}"
+            );
+        }
     }
 }

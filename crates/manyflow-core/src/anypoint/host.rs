@@ -113,8 +113,14 @@ impl Host {
 
     /// Closes the connection's direction from here: what was handed over is still delivered.
     pub fn close(&mut self) {
-        self.span = self.application.sends.len();
-        if let Some(connection) = &mut self.connection {
+        self.application.frames = Some(self.handed_over);
+        self.close_after_last();
+    }
+
+    fn close_after_last(&mut self) {
+        if let Some(connection) = &mut self.connection
+            && self.application.frames == Some(self.handed_over)
+        {
             connection.close();
         }
     }
@@ -136,12 +142,10 @@ impl Host {
     /// The application does what it can: hands frames over, closes, reads.
     fn run_application(&mut self, now: Time) {
         while self.next_frame_at().is_some_and(|at| at <= now) && self.hand_over(now) {}
+        self.close_after_last();
         let Some(connection) = &mut self.connection else {
             return;
         };
-        if self.application.frames == Some(self.handed_over) {
-            connection.close();
-        }
         while self.free_at <= now
             && let Some(frame) = connection.receive(now)
         {

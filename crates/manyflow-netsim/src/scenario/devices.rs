@@ -55,15 +55,18 @@ impl<E: Endpoint> Endpoint for Until<E> {
     }
 }
 
+/// What is done to an endpoint, and when.
+pub(crate) type Deed<E> = (Time, fn(&mut E));
+
 /// An endpoint to which things are done at given times, and which then goes on.
 pub(crate) struct Fated<E> {
     endpoint: E,
-    /// What is done and when, the last first.
-    fate: Vec<(Time, fn(&mut E))>,
+    /// The last first.
+    fate: Vec<Deed<E>>,
 }
 
 impl<E: Endpoint> Fated<E> {
-    pub(crate) fn new(endpoint: E, mut fate: Vec<(Time, fn(&mut E))>) -> Fated<E> {
+    pub(crate) fn new(endpoint: E, mut fate: Vec<Deed<E>>) -> Fated<E> {
         fate.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
         Fated { endpoint, fate }
     }

@@ -128,6 +128,15 @@ fn an_application_closes_after_its_frames() {
 }
 
 #[test]
+fn a_host_that_is_closed_before_its_start_sends_nothing_and_finishes() {
+    let mut pair = Pair::new(sends(&[(0, 60_000)]), Application::default());
+    pair.hosts[0].close();
+    pair.run_until(at_ms(1_000));
+    assert_eq!(pair.sent, []);
+    assert!(pair.events[0].contains(&(at_ms(10), Event::Finished)));
+}
+
+#[test]
 fn a_reader_works_on_each_frame_before_the_next() {
     let server = Application {
         service: Service::Square {

@@ -242,7 +242,7 @@ fn it_delivers_what_credit_would_for_every_buffer() {
 
 /// 100 us and 750 us, for two seconds each.
 fn square(now: Time) -> Option<Duration> {
-    us(if now.as_nanos() / 2_000_000_000 % 2 == 0 {
+    us(if (now.as_nanos() / 2_000_000_000).is_multiple_of(2) {
         100
     } else {
         750
@@ -251,7 +251,11 @@ fn square(now: Time) -> Option<Duration> {
 
 /// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what credit would deliver.
 fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f64 {
-    let service_us = if step_s / 2 % 2 == 0 { 100.0 } else { 750.0 };
+    let service_us = if (step_s / 2).is_multiple_of(2) {
+        100.0
+    } else {
+        750.0
+    };
     let rate = |trip: u64| {
         let from = step_s * 1000 + trip * rtt_ms;
         world.rate(at_ms(from), at_ms(from + rtt_ms)) / by_credit(service_us, BUFFER, rtt_ms)
@@ -283,7 +287,11 @@ fn with_a_buffer_below_two_products_of_delay_and_rate_it_follows_with_a_dip() {
         world.run_until(at_ms(12_000));
         for step_s in [2, 4, 6, 8, 10] {
             let lowest = lowest_after_step(&world, 100, step_s, 2);
-            let service_us = if step_s / 2 % 2 == 0 { 100.0 } else { 750.0 };
+            let service_us = if (step_s / 2).is_multiple_of(2) {
+                100.0
+            } else {
+                750.0
+            };
             let rate = world.rate(at_ms(step_s * 1000 + 200), at_ms(step_s * 1000 + 2000));
             let mean = rate / by_credit(service_us, BUFFER, 100);
             let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");

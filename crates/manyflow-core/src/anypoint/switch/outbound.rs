@@ -28,12 +28,12 @@ pub(super) struct Sent<P> {
     /// The peer has answered it, and may hold it beyond a gap.
     answered: bool,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
-    item: Option<Numbered<P>>,
+    pub(super) item: Option<Numbered<P>>,
 }
 
 /// Who sends a frame again.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Sender {
+pub(super) enum Sender {
     /// The member, by its number there.
     Member(u16, u32),
     /// The switch: the member has failed, or it is our Close.
@@ -361,40 +361,6 @@ impl<P: Payload + Default> Connection<P> {
             self.send_again(now, number);
         }
     }
-
-    /// A frame or a Close that passes unchanged: all below it have passed as well, or were lost before they came here.
-    pub(super) fn watch_member_numbered(&mut self, now: Time, sequence: u32, item: Numbered<P>) {
-        let member = &mut self.members[0];
-        if let Numbered::Frame(data, _) = &item {
-            member.note_header(now, data);
-        }
-        let is_new = !before(sequence, self.sent.next());
-        if !self.sent.reaches(sequence) || (is_new && member.closed.is_some()) {
-            return;
-        }
-        while before(self.sent.next(), sequence) {
-            self.watch_next(None);
-        }
-        if matches!(item, Numbered::Close) && is_new {
-            self.members[0].closed = Some(sequence);
-            self.close = Some(sequence);
-            let close = Sent::new(Sender::Switch, sequence, Some(item));
-            self.sent.push(close);
-        } else if is_new {
-            self.watch_next(Some(item));
-        } else if let Some(sent) = self.sent.get_mut(sequence) {
-            sent.item = Some(item);
-        }
-        self.members[0].arrivals.skip_to(self.sent.next());
-    }
-
-    /// The next number is the member's.
-    fn watch_next(&mut self, item: Option<Numbered<P>>) {
-        let number = self.sent.next();
-        self.members[0].forwarded.push(number);
-        let owner = Sender::Member(0, number);
-        self.sent.push(Sent::new(owner, number, item));
-    }
 }
 
 impl<P: Payload> Sent<P> {
@@ -408,7 +374,7 @@ impl<P: Payload> Sent<P> {
 }
 
 impl<P> Sent<P> {
-    fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
+    pub(super) fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
         Sent {
             owner,
             sent_before: number.wrapping_add(1),

@@ -154,3 +154,82 @@ impl<P> Policy<P> for KeyRule {
         named.unwrap_or_else(|| self.others.route(frame, payload, candidates))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::anypoint::{Congestion, Length};
+
+    fn candidates(members: &[u16]) -> Vec<Candidate> {
+        let candidate = |member: &u16| Candidate {
+            member: MemberId(*member),
+            outstanding: 0,
+        };
+        members.iter().map(candidate).collect()
+    }
+
+    /// Which members get the frames with these keys.
+    fn routed(
+        policy: &mut dyn Policy<Length>,
+        keys: impl IntoIterator<Item = u32>,
+        candidates: &[Candidate],
+    ) -> Vec<u16> {
+        let mut member = |key| {
+            let frame = Data {
+                sequence: 0,
+                key,
+                congestion: Congestion::default(),
+            };
+            candidates[policy.route(&frame, &Length(1), candidates)]
+                .member
+                .0
+        };
+        keys.into_iter().map(&mut member).collect()
+    }
+
+    #[test]
+    fn the_least_loaded_member_is_chosen_and_equals_take_turns() {
+        let mut policy = LeastOutstanding::default();
+        let mut three = candidates(&[0, 1, 2]);
+        assert_eq!(routed(&mut policy, 0..4, &three), [0, 1, 2, 0]);
+        three[0].outstanding = 5;
+        three[2].outstanding = 5;
+        assert_eq!(routed(&mut policy, 0..2, &three), [1, 1]);
+    }
+
+    #[test]
+    fn a_member_that_goes_moves_its_own_keys_alone() {
+        let mut policy = HashOfKey::default();
+        let before = routed(&mut policy, 0..3000, &candidates(&[0, 1, 2]));
+        let after = routed(&mut policy, 0..3000, &candidates(&[0, 2]));
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b);
+        let of_second = before.iter().filter(|member| **member == 1).count();
+        assert!((850..1150).contains(&of_second), "a third: {of_second}");
+        assert_eq!(moved.count(), of_second);
+    }
+
+    #[test]
+    fn weights_are_kept_in_each_round_and_without_weight_nothing_comes() {
+        let mut policy = Weighted::new(vec![2.0, 0.0, 1.0]);
+        let three = candidates(&[0, 1, 2]);
+        assert_eq!(routed(&mut policy, 0..6, &three), [0, 2, 0, 0, 2, 0]);
+        assert_eq!(routed(&mut policy, 0..2, &candidates(&[1])), [1, 1]);
+        assert_eq!(
+            routed(&mut policy, 0..2, &candidates(&[1, 7])),
+            [1, 1],
+            "7 has none"
+        );
+    }
+
+    #[test]
+    fn a_rule_names_members_and_others_take_turns() {
+        let mut policy = KeyRule::new(vec![(0..=9, MemberId(2)), (5..=19, MemberId(0))]);
+        let keys = [0, 5, 10, 20, 21, 22];
+        assert_eq!(
+            routed(&mut policy, keys, &candidates(&[0, 2])),
+            [2, 2, 0, 0, 2, 0]
+        );
+        let without = routed(&mut policy, [0, 0], &candidates(&[0, 3]));
+        assert_eq!(without, [3, 0], "member 2 is gone");
+    }
+}

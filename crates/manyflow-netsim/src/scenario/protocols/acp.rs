@@ -104,6 +104,8 @@ pub struct SoftTable {
     pub decrease: Option<Number>,
     /// By how many frames the target grows in a round-trip time.
     pub step: Option<Count>,
+    /// Whether the drain rate is measured and followed, instead of probed for.
+    pub follow_drain: Option<bool>,
 }
 
 /// `sessions.acp.square`: the second half of each period is slow.
@@ -297,6 +299,7 @@ impl SoftTable {
             set(share, given.map(|number| number.0));
         }
         set(&mut config.step_frames, self.step.map(Count::get));
+        set(&mut config.follow_drain, self.follow_drain);
         config
     }
 }

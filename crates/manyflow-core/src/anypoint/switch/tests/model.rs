@@ -197,22 +197,6 @@ impl World {
         self.put(leg, sent);
     }
 
-    pub(super) fn join(&mut self, host: Host) {
-        self.members.push(host);
-        self.to_switch.push(Vec::new());
-        self.from_switch.push(Vec::new());
-        self.switch.join(at(self.now_s));
-        self.collect();
-    }
-
-    pub(super) fn leave(&mut self, number: u16) {
-        self.switch.leave(at(self.now_s), MemberId(number));
-        self.members[usize::from(number)].closes = true;
-        self.collect();
-        let sent = self.members[usize::from(number)].send();
-        self.put(usize::from(number) + 1, sent);
-    }
-
     fn host(&mut self, leg: usize) -> &mut Host {
         match leg {
             0 => &mut self.peer,
