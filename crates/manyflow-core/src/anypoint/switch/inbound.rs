@@ -172,7 +172,7 @@ impl<P: Payload + Default> Connection<P> {
             && let Some(route) = self.routes.get_mut(sequence)
             && !core::mem::replace(&mut route.answered, true)
         {
-            member.feedback = Some(ack.feedback);
+            member.note_feedback(ack.feedback);
             self.missing.remove(sequence);
         }
     }

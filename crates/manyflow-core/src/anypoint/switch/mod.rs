@@ -93,11 +93,13 @@ pub enum Leg {
 /// How feedback is scaled on its way through the transforms.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
-    /// As the paper writes it: a member's feedback is divided by its receive ratio, the peer's by the number of members.
+    /// The same totals for each round-trip time: a header's feedback is for one packet, and each leg has a number of packets of its
+    /// own.
     #[default]
-    Paper,
-    /// The same totals for each round-trip time, as a header's feedback is for one packet, and each leg has packets of its own number.
     PerPacket,
+    /// The formulas of section III for totals, applied to the feedback of packets: a member's is divided by its receive ratio, the
+    /// peer's by the number of members. What a path of half the frames wants is then done twice over.
+    Paper,
 }
 
 /// The parameters of a switch.
