@@ -62,6 +62,10 @@ pub(super) struct Sender<P> {
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
+    /// No frame goes before this.
+    paced_until: Time,
+    /// A frame waits for that, and for nothing else.
+    is_paced: bool,
     /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
     timer: Option<Time>,
     /// Nothing was acknowledged since the last time-out.
@@ -119,6 +123,8 @@ impl<P: Payload> Sender<P> {
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
+            paced_until: Time::ZERO,
+            is_paced: false,
             timer: None,
             has_timed_out: false,
             probes: 0,
@@ -152,7 +158,8 @@ impl<P: Payload> Sender<P> {
 
     /// When [`handle_timeout`](Sender::handle_timeout) is wanted.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.timer
+        let paced = self.is_paced.then_some(self.paced_until);
+        self.timer.into_iter().chain(paced).min()
     }
 
     /// The other end has room for this many bytes, to begin with.
@@ -213,17 +220,29 @@ impl<P: Payload> Sender<P> {
 
     /// The next frame to send: what is lost first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
+        self.is_paced = false;
         let Some(number) = self.first_lost().or_else(|| self.next_new(now)) else {
             self.is_window_limited = false;
             return None;
         };
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
-        if !self.window.has_room(self.pipe, wire_bytes) {
+        let has_room = self.window.has_room(self.pipe, wire_bytes);
+        self.is_paced = has_room && now < self.paced_until;
+        if !has_room || self.is_paced {
             self.is_window_limited = true;
             return None;
         }
+        self.pace(now, wire_bytes);
         Some(self.transmit(now, number))
+    }
+
+    /// The next frame goes when this one has had its time. A world whose timers are late may catch up by two frames.
+    fn pace(&mut self, now: Time, wire_bytes: u32) {
+        let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
+        let is_late = now > self.paced_until + 2 * spacing;
+        let due = if is_late { now } else { self.paced_until };
+        self.paced_until = due + spacing;
     }
 
     fn frame(&mut self, number: u32) -> &mut Outgoing<P> {
