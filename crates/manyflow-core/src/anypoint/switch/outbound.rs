@@ -27,6 +27,8 @@ pub(super) struct Sent<P> {
     sent_before: u32,
     /// The peer has answered it, and may hold it beyond a gap.
     answered: bool,
+    /// fdbk_src: the feedback with which it came from its member.
+    asked: Feedback,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
     pub(super) item: Option<Numbered<P>>,
 }
@@ -129,7 +131,9 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Sends what has a number towards the peer, for the first time or again, and keeps it.
     fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
+        let mut asked = Feedback::default();
         if let Numbered::Frame(data, _) = &mut item {
+            asked = data.congestion.feedback;
             data.congestion = self.merged(now, data.congestion);
         }
         let (body, payload) = item.numbered(number);
@@ -137,6 +141,7 @@ impl<P: Payload + Default> Connection<P> {
         if let Some(sent) = self.sent.get_mut(number) {
             sent.sent_before = next;
             sent.answered = false;
+            sent.asked = asked;
             sent.item = Some(item);
         }
         self.send_with(Leg::Peer, body, payload);
@@ -157,7 +162,8 @@ impl<P: Payload + Default> Connection<P> {
 
     /// An acknowledgement of the peer: it goes to the member whose frame it answers.
     pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
-        let owner = self.sent.get(ack.of).map(|sent| sent.owner);
+        let sent = self.sent.get(ack.of);
+        let (owner, asked) = (sent.map(|sent| sent.owner), sent.map(|sent| sent.asked));
         if !self.take_peer_ack(ack) {
             return;
         }
@@ -167,7 +173,10 @@ impl<P: Payload + Default> Connection<P> {
         let answered = match owner {
             Some(Sender::Member(owner, number)) => {
                 let index = usize::from(owner);
-                let own = self.members[index].header;
+                let own = Congestion {
+                    feedback: asked.unwrap_or_default(),
+                    ..self.members[index].header
+                };
                 let scaling = self.config.scaling;
                 let feedback = transform::split_ack(ack.feedback, own, &self.aggregate, scaling);
                 self.acknowledge_to_member(index, number, feedback);
@@ -379,6 +388,7 @@ impl<P> Sent<P> {
             owner,
             sent_before: number.wrapping_add(1),
             answered: false,
+            asked: Feedback::default(),
             item,
         }
     }

@@ -108,7 +108,8 @@ pub(super) fn merge_acks(
 /// by contribution, fdbk * rate_i / rate * rtt_i / rtt; never above fdbk_src_i. For each packet, of which member i has
 /// rate_i / rate: both times rate / rate_i.
 ///
-/// `own` is the last header from the member.
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had another
+/// part of a router's budget, would be the lower one too often.
 pub(super) fn split_ack(
     feedback: Feedback,
     own: Congestion,
