@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit release figures gallery bench bench-parts fuzz fuzz-short
+.PHONY: help demo build test check unit release figures gallery bench bench-parts fuzz fuzz-short faults
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ bench: build ## The simulator's speed, beside ns-2 where it is installed
 
 bench-parts: ## The parts' speed: links, protocols, codecs, the engine (half a minute)
 	cargo bench --locked -p manyflow-core -p manyflow-netsim -p manyflow-object --bench parts
+
+faults: ## Anypoint's connections under a thousand random sequences of faults
+	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults
 
 fuzz-short: ## Each decoder's fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::AcpConfig;
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
-use super::segment::{Ack, Body, Congestion, Data, Gap};
+use super::segment::{Ack, Body, Congestion, Data, Feedback, Gap, NO_GAPS};
 use super::window::Window;
 use crate::endpoint::Event;
 use crate::estimate::rtt::RttEstimator;
@@ -54,12 +54,18 @@ pub(super) struct Sender<P> {
     lost_from: u32,
     /// The first, when it went again at a time-out although it was acknowledged.
     asked_again: Option<u32>,
+    /// The last acknowledgement.
+    reported: Ack,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
     /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
+    /// No frame goes before this.
+    paced_until: Time,
+    /// A frame waits for that, and for nothing else.
+    is_paced: bool,
     /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
     timer: Option<Time>,
     /// Nothing was acknowledged since the last time-out.
@@ -109,9 +115,18 @@ impl<P: Payload> Sender<P> {
             lost_from: 0,
             recover: 0,
             asked_again: None,
+            reported: Ack {
+                cumulative: 0,
+                of: 0,
+                credit: 0,
+                feedback: Feedback(0),
+                missing: NO_GAPS,
+            },
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
+            paced_until: Time::ZERO,
+            is_paced: false,
             timer: None,
             has_timed_out: false,
             probes: 0,
@@ -146,7 +161,8 @@ impl<P: Payload> Sender<P> {
 
     /// When [`handle_timeout`](Sender::handle_timeout) is wanted.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.timer
+        let paced = self.is_paced.then_some(self.paced_until);
+        self.timer.into_iter().chain(paced).min()
     }
 
     /// The other end has room for this many bytes, to begin with.
@@ -212,17 +228,29 @@ impl<P: Payload> Sender<P> {
 
     /// The next frame to send: what is lost first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
+        self.is_paced = false;
         let Some(number) = self.first_lost().or_else(|| self.next_new(now)) else {
             self.is_window_limited = false;
             return None;
         };
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
-        if !self.window.has_room(self.pipe, wire_bytes) {
+        let has_room = self.window.has_room(self.pipe, wire_bytes);
+        self.is_paced = has_room && now < self.paced_until;
+        if !has_room || self.is_paced {
             self.is_window_limited = true;
             return None;
         }
+        self.pace(now, wire_bytes);
         Some(self.transmit(now, number))
+    }
+
+    /// The next frame goes when this one has had its time. A world whose timers are late may catch up by two frames.
+    fn pace(&mut self, now: Time, wire_bytes: u32) {
+        let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
+        let is_late = now > self.paced_until + 2 * spacing;
+        let due = if is_late { now } else { self.paced_until };
+        self.paced_until = due + spacing;
     }
 
     fn frame(&mut self, number: u32) -> &mut Outgoing<P> {
@@ -305,6 +333,7 @@ impl<P: Payload> Sender<P> {
             self.granted = self.acknowledged + u64::from(ack.credit);
         }
         let lost_before = self.lost;
+        self.reported = *ack;
         for gap in &ack.missing {
             self.on_missing(ack, gap);
         }
@@ -380,6 +409,19 @@ impl<P: Payload> Sender<P> {
         }
     }
 
+    /// What the last acknowledgement reports as missing is lost; false if that is nothing.
+    fn lose_reported(&mut self) -> bool {
+        let lost_before = self.lost;
+        let latest = Ack {
+            of: u32::MAX,
+            ..self.reported
+        };
+        for gap in &latest.missing {
+            self.on_missing(&latest, gap);
+        }
+        self.lost > lost_before
+    }
+
     /// A frame is lost. It may have been acknowledged, as only the cumulative number is a promise (RFC 2018 section 8): a switch
     /// acknowledges what it holds beyond a gap, and the frame can be lost behind it.
     fn lose(&mut self, number: u32) {
@@ -412,12 +454,14 @@ impl<P: Payload> Sender<P> {
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
         // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
-        // member's frame, which is no matter of this path; or it was lost since, and so were others if it goes again in vain.
+        // member's frame, which is no matter of this path. Or it was lost since, or what was last reported missing was, however
+        // old the report is; or all that is acknowledged, if it goes again in vain.
         let waits = self.frame(self.first).fate == Fate::Acknowledged;
-        let in_vain = waits && self.asked_again == Some(self.first);
+        let mut in_vain = waits && self.asked_again == Some(self.first) && self.lost == 0;
         if waits {
             self.asked_again = Some(self.first);
             self.lose(self.first);
+            in_vain &= !self.lose_reported();
         } else {
             self.window.on_timeout(self.has_timed_out);
             self.has_timed_out = true;

@@ -1,7 +1,10 @@
 //! The congestion window, by XCP's feedback (section IV) or by losses (RFC 5681). In bytes on the wire.
 
+use core::time::Duration;
+
 use super::config::{AcpConfig, Control, Lie};
 use super::segment::{Congestion, Feedback};
+use crate::time::seconds;
 
 /// cwnd, and ssthresh for Reno.
 #[derive(Debug)]
@@ -49,9 +52,23 @@ impl Window {
         self.bytes / self.frame
     }
 
-    /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always may.
+    /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always may. Under XCP it is
+    /// [`spacing`](Window::spacing) that makes the rate, and the window is rounded up to whole frames.
     pub(super) fn has_room(&self, pipe: u64, wire_bytes: u32) -> bool {
-        pipe == 0 || (pipe + u64::from(wire_bytes)) as f64 <= self.bytes
+        let rounded = match self.control {
+            Control::Xcp => self.frame,
+            Control::Reno => 0.0,
+        };
+        pipe == 0 || (pipe + u64::from(wire_bytes)) as f64 <= self.bytes + rounded
+    }
+
+    /// X, the time between packets: under XCP frames are sent at the rate that headers tell, cwnd over the round-trip time. A
+    /// window of three and a half frames would else let three go, and the routers would miss what is rounded off.
+    pub(super) fn spacing(&self, wire_bytes: u32, rtt_s: f64) -> Duration {
+        match self.control {
+            Control::Xcp => seconds(f64::from(wire_bytes) * rtt_s / self.bytes),
+            Control::Reno => Duration::ZERO,
+        }
     }
 
     /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681 section 3.1).

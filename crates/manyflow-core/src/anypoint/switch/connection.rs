@@ -180,7 +180,7 @@ impl<P: Payload + Default> Connection<P> {
             .members
             .iter()
             .enumerate()
-            .filter(|(i, member)| *i != index && member.is_active());
+            .filter(|(i, member)| *i != index && member.is_active() && !member.has_sent_all());
         let granted = others.map(|(_, member)| member.granted);
         let taken = granted.fold(self.orphan_bytes, u32::saturating_add);
         part.min(self.credit.saturating_sub(taken))

@@ -1,6 +1,6 @@
 //! What each segment means, by the leg that it comes from.
 
-use super::connection::{Connection, leg};
+use super::connection::Connection;
 use super::member::State;
 use super::reorder::Numbered;
 use super::{Leg, MemberId, Policy};
@@ -67,42 +67,5 @@ impl<P: Payload + Default> Connection<P> {
             Body::Reset(reason) if self.members[index].is_needed() => self.fail(now, index, reason),
             Body::Open { .. } | Body::Alive | Body::Reset(_) => {}
         }
-    }
-
-    /// With one member all that the peer sends goes to it as it is. What a second member would have to know is noted.
-    fn pass_inbound(&mut self, segment: &Segment, payload: P) {
-        match segment.body {
-            Body::Data(data) => {
-                self.source = data.congestion;
-                self.watch_peer_numbered(data.sequence, Some(payload.length()));
-            }
-            Body::Close { sequence } => self.watch_peer_numbered(sequence, None),
-            Body::Ack(ack) => {
-                self.take_peer_ack(&ack);
-                self.members[0].granted = self.credit;
-            }
-            Body::Open { credit } => self.credit = credit,
-            Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
-        }
-        let passed = (leg(0), *segment, payload);
-        self.output.transmits.push_back(passed);
-    }
-
-    /// The other way.
-    fn pass_outbound(&mut self, now: Time, segment: &Segment, payload: P) {
-        match segment.body {
-            Body::Data(data) => {
-                let item = Numbered::Frame(data, payload.clone());
-                self.watch_member_numbered(now, data.sequence, item);
-            }
-            Body::Close { sequence } => self.watch_member_numbered(now, sequence, Numbered::Close),
-            Body::Ack(ack) => {
-                self.take_member_ack(0, &ack);
-            }
-            Body::Accept { credit } => self.on_accept(now, 0, credit),
-            Body::Open { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
-        }
-        let passed = (Leg::Peer, *segment, payload);
-        self.output.transmits.push_back(passed);
     }
 }

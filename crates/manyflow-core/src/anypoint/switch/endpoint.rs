@@ -125,3 +125,63 @@ impl Endpoint for SwitchEndpoint {
         self.switch.poll_event()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::anypoint::switch::RoundRobin;
+    use crate::anypoint::{Body, Segment, UNLIMITED};
+
+    /// What the switch sends, and to whom, when this comes from an endpoint.
+    fn answers(switch: &mut SwitchEndpoint, now: Time, from: u32, body: Body) -> Vec<(u32, Body)> {
+        let connection = 1;
+        let packet = Packet {
+            source: EndpointId(from),
+            destination: Destination::Endpoint(EndpointId(0)),
+            ecn: Ecn::NotCapable,
+            header: Header::Anypoint(Segment { connection, body }),
+            payload_bytes: 0,
+        };
+        switch.handle_packet(now, &packet);
+        drain(switch, now)
+    }
+
+    fn drain(switch: &mut SwitchEndpoint, now: Time) -> Vec<(u32, Body)> {
+        let mut sent = Vec::new();
+        while let Some(Action::Send(packet)) = switch.poll_action(now) {
+            if let (Destination::Endpoint(to), Header::Anypoint(segment)) =
+                (packet.destination, packet.header)
+            {
+                sent.push((to.0, segment.body));
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn legs_are_told_apart_by_source_and_members_change_by_plan() {
+        let second = Time::from_secs_f64(1.0);
+        let join = Change {
+            at: second,
+            change: MemberChange::Join(EndpointId(7)),
+        };
+        let config = SwitchConfig::default();
+        let policy = Box::<RoundRobin>::default();
+        let members = vec![EndpointId(5), EndpointId(6)];
+        let switch = SwitchEndpoint::new(config, policy, EndpointId(9), members, vec![join]);
+        let mut switch = switch.expect("a switch");
+        assert_eq!(switch.poll_timeout(), Some(second));
+
+        let credit = UNLIMITED;
+        let (open, accept) = (Body::Open { credit }, Body::Accept { credit });
+        let stranger = answers(&mut switch, Time::ZERO, 4, open);
+        assert_eq!(stranger, [], "it belongs to no leg");
+        let opened = answers(&mut switch, Time::ZERO, 9, open);
+        assert_eq!(opened, [(5, open), (6, open)]);
+        assert_eq!(answers(&mut switch, Time::ZERO, 5, accept), []);
+        assert_eq!(answers(&mut switch, Time::ZERO, 6, accept), [(9, accept)]);
+        switch.handle_timeout(second);
+        let joined = drain(&mut switch, second);
+        assert!(joined.contains(&(7, open)), "{joined:?}");
+    }
+}

@@ -172,7 +172,7 @@ impl<P: Payload + Default> Connection<P> {
             && let Some(route) = self.routes.get_mut(sequence)
             && !core::mem::replace(&mut route.answered, true)
         {
-            member.feedback = Some(ack.feedback);
+            member.note_feedback(ack.feedback);
             self.missing.remove(sequence);
         }
     }
@@ -262,40 +262,6 @@ impl<P: Payload + Default> Connection<P> {
         self.send_to(index, Body::Close { sequence });
     }
 
-    /// A frame or a Close that passes unchanged: all below it have passed as well, or were lost before they came here.
-    pub(super) fn watch_peer_numbered(&mut self, sequence: u32, bytes: Option<u32>) {
-        let is_new = !before(sequence, self.routes.next());
-        if !self.routes.reaches(sequence) || (is_new && self.peer_close.is_some()) {
-            return;
-        }
-        if let Some(bytes) = bytes {
-            self.ratios.count(0, bytes);
-        }
-        while before(self.routes.next(), sequence)
-            || (self.routes.next() == sequence && bytes.is_some())
-        {
-            self.watch_next_route();
-        }
-        if is_new && bytes.is_none() {
-            self.peer_close = Some(sequence);
-            self.members[0].close = Some(sequence);
-            self.routes.push(Route::new(Owner::All, sequence));
-        }
-        self.arrivals.skip_to(self.routes.next());
-    }
-
-    /// The next number is the member's.
-    fn watch_next_route(&mut self) {
-        let number = self.routes.next();
-        self.routes.push(Route::new(Owner::Member(0), number));
-        let member = &mut self.members[0];
-        member.sent.push(number);
-        member.outstanding += 1;
-        if let Some(place) = member.place {
-            self.candidates[place].outstanding += 1;
-        }
-    }
-
     /// Acknowledges to the peer: its frame `of`, or where that is not known any more, the last below the cumulative number.
     pub(super) fn acknowledge_to_peer(&mut self, of: Option<u32>, feedback: Feedback) {
         let cumulative = self.routes.base();
@@ -326,7 +292,7 @@ impl<P: Payload + Default> Connection<P> {
 }
 
 impl Route {
-    fn new(owner: Owner, number: u32) -> Route {
+    pub(super) fn new(owner: Owner, number: u32) -> Route {
         Route {
             owner,
             number,

@@ -52,17 +52,18 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
-    /// One that does not send may keep its grant: the new one does not wait for that.
+    /// Those that have nothing to send may keep their grants: the new one does not wait for that.
     fn admit(&mut self, now: Time, index: usize) {
         let (free, part) = (self.credit_for_member(index), self.part_of_credit());
-        let member = &mut self.members[index];
-        let patience = now - member.heard < self.config.failure_timeout;
-        if free < part / 2 && patience {
+        let waited = now - self.members[index].heard;
+        let is_quiet = self.sent.is_empty() && waited >= self.config.failure_timeout;
+        if free < part / 2 && !is_quiet {
             return;
         }
+        let member = &mut self.members[index];
         member.state = State::Opening;
         member.heard = now;
-        member.granted = if patience { free } else { part };
+        member.granted = if is_quiet { part } else { free };
         self.open_member(index);
     }
 

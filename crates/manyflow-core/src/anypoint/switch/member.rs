@@ -6,6 +6,10 @@ use super::ring::Ring;
 use crate::anypoint::{Congestion, Data, Feedback, UNLIMITED};
 use crate::time::Time;
 
+/// The weight of an acknowledgement in a member's feedback. A router gives neighbouring packets unlike parts of its budget, so the
+/// least of the latest values of several members is less than any of their paths means; of averages it is not.
+const FEEDBACK_WEIGHT: f64 = 1.0 / 8.0;
+
 /// How far a member has come.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -50,7 +54,7 @@ pub(super) struct Member<P> {
     pub(super) close_acknowledged: bool,
     /// What it grants.
     pub(super) credit: u32,
-    /// What its latest acknowledgement brought.
+    /// What its acknowledgements bring, averaged.
     pub(super) feedback: Option<Feedback>,
 
     // Outbound: its numbers are its own.
@@ -116,12 +120,17 @@ impl<P> Member<P> {
 
     /// Whether both of its streams are closed, and all of both acknowledged: it may be gone.
     pub(super) fn is_done(&self) -> bool {
-        self.close_acknowledged && self.closed.is_some() && self.forwarded.is_empty()
+        self.close_acknowledged && self.has_sent_all()
     }
 
     /// Whether the connection would miss it.
     pub(super) fn is_needed(&self) -> bool {
         self.is_active() && !self.is_done()
+    }
+
+    /// Whether all that it has to say has reached the peer.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.closed.is_some() && self.forwarded.is_empty()
     }
 
     /// The number after the last that it was sent.
@@ -136,6 +145,13 @@ impl<P> Member<P> {
             Some(close) if self.forwarded.is_empty() => close.wrapping_add(1),
             _ => self.forwarded.base(),
         }
+    }
+
+    /// Takes note of what an acknowledgement brings, on its way to the peer.
+    pub(super) fn note_feedback(&mut self, latest: Feedback) {
+        let average = self.feedback.unwrap_or(latest).bytes();
+        let change = FEEDBACK_WEIGHT * (latest.bytes() - average);
+        self.feedback = Some(Feedback::from_bytes(average + change));
     }
 
     /// Takes note of a frame's header, on its way in.

@@ -11,6 +11,42 @@
 //! Frames go on in the order in which their sender numbered them, as a member's stream must keep it: what arrives beyond
 //! a gap is held until the gap is filled. The sender hears of the gap at once; but only the receiver's own acknowledgement
 //! takes a frame from the sender's buffer, so that a switch which fails loses nothing silently.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `connection.rs`, `dispatch.rs` | the state of a connection; what each segment means, by the leg that it comes from |
+//! | `inbound.rs`, `outbound.rs` | numbers and acknowledgements translated, one direction each |
+//! | `transform.rs`, `ratios.rs` | XCP's headers: the four transforms, and the receive ratios that they need |
+//! | `lifecycle.rs`, `member.rs` | opening, closing, joining, leaving, failing; strict credit is in `connection.rs` |
+//! | `single.rs` | with one member all passes as it is (section IV: transforms and N = 1) |
+//! | `reorder.rs`, `ring.rs`, `missing.rs` | frames beyond a gap; what is known of each number; what is reported missing |
+//! | `policy.rs`, `endpoint.rs` | which member gets a frame; the switch in a simulated world |
+//!
+//! A member's life, as far as one connection goes:
+//!
+//! ```text
+//!   join --> waiting --credit--> opening --Accept--> open --leave--> leaving --both ways closed--> left
+//!                                   |                 |                 |
+//!                                   +-----------------+-----------------+--silence, Reset--> failed
+//! ```
+//!
+//! # What a failure leaves
+//!
+//! What a failed member has not acknowledged the peer must send again; it then goes to another member, behind what that one
+//! has already. So across a failure, and only there, frames to one member can leave the peer's order, and a frame that the failed
+//! member has read without saying so is read twice. What it has sent and the switch has passed on, the switch sends again until the
+//! peer has it: therefore it keeps a clone of each outbound frame.
+//!
+//! # Choices that the paper leaves open
+//!
+//! - Only cumulative numbers are promises (RFC 2018 section 8), as the end of a leg may be a switch which holds frames. So a member's
+//!   frame that the peer holds beyond another member's gap is answered, but not acknowledged for good; when the gap closes, each
+//!   member is told.
+//! - N of the outbound transforms counts the members that are sending: those heard within the last four round trips.
+//! - A member has a say in inbound feedback while something is on its way to it.
+//! - Strict credit divides the peer's credit among the members (section V), but never grants the same room twice: what a member was
+//!   granted when there was more counts until it is used.
+//! - A member's latest headers are those of its latest frame; receive ratios count retransmissions, as the paths carry them.
 
 mod connection;
 mod dispatch;
@@ -24,6 +60,7 @@ mod policy;
 mod ratios;
 mod reorder;
 mod ring;
+mod single;
 #[cfg(test)]
 mod tests;
 mod transform;
@@ -56,11 +93,13 @@ pub enum Leg {
 /// How feedback is scaled on its way through the transforms.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
-    /// As the paper writes it: a member's feedback is divided by its receive ratio, the peer's by the number of members.
+    /// The same totals for each round-trip time: a header's feedback is for one packet, and each leg has a number of packets of its
+    /// own.
     #[default]
-    Paper,
-    /// The same totals for each round-trip time, as a header's feedback is for one packet, and each leg has packets of its own number.
     PerPacket,
+    /// The formulas of section III for totals, applied to the feedback of packets: a member's is divided by its receive ratio, the
+    /// peer's by the number of members. What a path of half the frames wants is then done twice over.
+    Paper,
 }
 
 /// The parameters of a switch.
@@ -132,7 +171,7 @@ pub struct Switch<P> {
 }
 
 impl<P: Payload + Default> Switch<P> {
-    /// A switch with members 0 to `members`, excluded.
+    /// A switch with members 0 to `members`, excluded; there can be 65,535 of them, those that join later included.
     ///
     /// # Errors
     /// Where a parameter is outside its range.

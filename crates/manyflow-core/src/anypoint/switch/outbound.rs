@@ -27,13 +27,15 @@ pub(super) struct Sent<P> {
     sent_before: u32,
     /// The peer has answered it, and may hold it beyond a gap.
     answered: bool,
+    /// fdbk_src: the feedback with which it came from its member.
+    asked: Feedback,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
-    item: Option<Numbered<P>>,
+    pub(super) item: Option<Numbered<P>>,
 }
 
 /// Who sends a frame again.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Sender {
+pub(super) enum Sender {
     /// The member, by its number there.
     Member(u16, u32),
     /// The switch: the member has failed, or it is our Close.
@@ -129,7 +131,9 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Sends what has a number towards the peer, for the first time or again, and keeps it.
     fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
+        let mut asked = Feedback::default();
         if let Numbered::Frame(data, _) = &mut item {
+            asked = data.congestion.feedback;
             data.congestion = self.merged(now, data.congestion);
         }
         let (body, payload) = item.numbered(number);
@@ -137,6 +141,7 @@ impl<P: Payload + Default> Connection<P> {
         if let Some(sent) = self.sent.get_mut(number) {
             sent.sent_before = next;
             sent.answered = false;
+            sent.asked = asked;
             sent.item = Some(item);
         }
         self.send_with(Leg::Peer, body, payload);
@@ -157,7 +162,8 @@ impl<P: Payload + Default> Connection<P> {
 
     /// An acknowledgement of the peer: it goes to the member whose frame it answers.
     pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
-        let owner = self.sent.get(ack.of).map(|sent| sent.owner);
+        let sent = self.sent.get(ack.of);
+        let (owner, asked) = (sent.map(|sent| sent.owner), sent.map(|sent| sent.asked));
         if !self.take_peer_ack(ack) {
             return;
         }
@@ -167,7 +173,10 @@ impl<P: Payload + Default> Connection<P> {
         let answered = match owner {
             Some(Sender::Member(owner, number)) => {
                 let index = usize::from(owner);
-                let own = self.members[index].header;
+                let own = Congestion {
+                    feedback: asked.unwrap_or_default(),
+                    ..self.members[index].header
+                };
                 let scaling = self.config.scaling;
                 let feedback = transform::split_ack(ack.feedback, own, &self.aggregate, scaling);
                 self.acknowledge_to_member(index, number, feedback);
@@ -361,40 +370,6 @@ impl<P: Payload + Default> Connection<P> {
             self.send_again(now, number);
         }
     }
-
-    /// A frame or a Close that passes unchanged: all below it have passed as well, or were lost before they came here.
-    pub(super) fn watch_member_numbered(&mut self, now: Time, sequence: u32, item: Numbered<P>) {
-        let member = &mut self.members[0];
-        if let Numbered::Frame(data, _) = &item {
-            member.note_header(now, data);
-        }
-        let is_new = !before(sequence, self.sent.next());
-        if !self.sent.reaches(sequence) || (is_new && member.closed.is_some()) {
-            return;
-        }
-        while before(self.sent.next(), sequence) {
-            self.watch_next(None);
-        }
-        if matches!(item, Numbered::Close) && is_new {
-            self.members[0].closed = Some(sequence);
-            self.close = Some(sequence);
-            let close = Sent::new(Sender::Switch, sequence, Some(item));
-            self.sent.push(close);
-        } else if is_new {
-            self.watch_next(Some(item));
-        } else if let Some(sent) = self.sent.get_mut(sequence) {
-            sent.item = Some(item);
-        }
-        self.members[0].arrivals.skip_to(self.sent.next());
-    }
-
-    /// The next number is the member's.
-    fn watch_next(&mut self, item: Option<Numbered<P>>) {
-        let number = self.sent.next();
-        self.members[0].forwarded.push(number);
-        let owner = Sender::Member(0, number);
-        self.sent.push(Sent::new(owner, number, item));
-    }
 }
 
 impl<P: Payload> Sent<P> {
@@ -408,11 +383,12 @@ impl<P: Payload> Sent<P> {
 }
 
 impl<P> Sent<P> {
-    fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
+    pub(super) fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
         Sent {
             owner,
             sent_before: number.wrapping_add(1),
             answered: false,
+            asked: Feedback::default(),
             item,
         }
     }

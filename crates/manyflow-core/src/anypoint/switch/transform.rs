@@ -83,9 +83,9 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
 }
 
 /// Inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src, min_i fdbk_i / b_i), over the members that get
-/// something. For each packet: min(fdbk_src, min_i fdbk_i).
+/// something. For each packet: min_i fdbk_i, each of which was limited by the fdbk_src of its own packet.
 ///
-/// `source` is the last header from the peer, `members` the latest feedback of each and its receive ratio.
+/// `source` is the last header from the peer, `members` the feedback of each and its receive ratio.
 pub(super) fn merge_acks(
     source: Congestion,
     own: Feedback,
@@ -95,19 +95,21 @@ pub(super) fn merge_acks(
     if source.rtt_us == 0 {
         return own;
     }
-    let scaled = |(feedback, ratio): (Feedback, f64)| match scaling {
-        Scaling::Paper => Feedback::from_bytes(feedback.bytes() / ratio),
-        Scaling::PerPacket => feedback,
-    };
     let used = members.filter(|(_, ratio)| *ratio > 0.0);
-    used.map(scaled).fold(source.feedback, Feedback::min)
+    match scaling {
+        Scaling::Paper => used
+            .map(|(feedback, ratio)| Feedback::from_bytes(feedback.bytes() / ratio))
+            .fold(source.feedback, Feedback::min),
+        Scaling::PerPacket => used.map(|(feedback, _)| feedback).min().unwrap_or(own),
+    }
 }
 
 /// Outbound acknowledgements (sections III-C and IV, figure 3): an increase is spread evenly, fdbk / N * rtt_i / rtt, and a decrease
 /// by contribution, fdbk * rate_i / rate * rtt_i / rtt; never above fdbk_src_i. For each packet, of which member i has
 /// rate_i / rate: both times rate / rate_i.
 ///
-/// `own` is the last header from the member.
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had another
+/// part of a router's budget, would be the lower one too often.
 pub(super) fn split_ack(
     feedback: Feedback,
     own: Congestion,
@@ -185,6 +187,10 @@ mod tests {
         assert_eq!(merged(source, PerPacket), bytes(9.0));
         let modest = header(40_000, 10_000, 2.0);
         assert_eq!(merged(modest, Paper), bytes(2.0), "no more than was asked");
+        assert_eq!(
+            merge_acks(source, bytes(9.0), core::iter::empty(), PerPacket),
+            bytes(9.0)
+        );
     }
 
     #[test]
