@@ -55,11 +55,11 @@ impl Window {
     /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always may. Under XCP it is
     /// [`spacing`](Window::spacing) that makes the rate, and the window is rounded up to whole frames.
     pub(super) fn has_room(&self, pipe: u64, wire_bytes: u32) -> bool {
-        let rounded = match self.control {
-            Control::Xcp => self.frame,
-            Control::Reno => 0.0,
+        let used = match self.control {
+            Control::Xcp => pipe + 1,
+            Control::Reno => pipe + u64::from(wire_bytes),
         };
-        pipe == 0 || (pipe + u64::from(wire_bytes)) as f64 <= self.bytes + rounded
+        pipe == 0 || used as f64 <= self.bytes
     }
 
     /// X, the time between packets: under XCP frames are sent at the rate that headers tell, cwnd over the round-trip time. A
