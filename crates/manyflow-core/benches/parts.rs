@@ -124,6 +124,7 @@ fn tcp(criterion: &mut Criterion) {
 fn acp(criterion: &mut Criterion) {
     const WINDOW: u32 = 64;
     const FRAME: Length = Length(1024);
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
     let config = AcpConfig {
         send_buffer: WINDOW * FRAME.0,
         ..AcpConfig::default()
@@ -134,12 +135,20 @@ fn acp(criterion: &mut Criterion) {
     let mut round = || {
         let mut read = 0;
         while sender.send(read, FRAME).is_ok() {}
-        while let Some((segment, payload)) = sender.poll_transmit(now) {
-            receiver.handle_segment(now, &segment, payload.unwrap_or_default());
-            read += u32::from(receiver.receive(now).is_some());
+        while read < WINDOW {
+            if let Some((segment, payload)) = sender.poll_transmit(now) {
+                receiver.handle_segment(now, &segment, payload.unwrap_or_default());
+                read += u32::from(receiver.receive(now).is_some());
+                continue;
+            }
+            // Frames are paced: each has its time.
+            match sender.poll_timeout().filter(|due| *due < now + ROUND_TRIP) {
+                Some(due) => now = due,
+                None => break,
+            }
         }
         while receiver.poll_event().is_some() {}
-        now += Duration::from_millis(100);
+        now += ROUND_TRIP;
         while let Some((segment, _)) = receiver.poll_transmit(now) {
             sender.handle_segment(now, &segment, Length(0));
         }
