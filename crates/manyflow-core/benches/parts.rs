@@ -142,9 +142,9 @@ fn acp(criterion: &mut Criterion) {
                 continue;
             }
             // Frames are paced: each has its time.
-            match sender.poll_timeout().filter(|due| *due < now + ROUND_TRIP) {
-                Some(due) => now = due,
-                None => break,
+            match sender.poll_timeout() {
+                Some(due) if due > now && due < now + ROUND_TRIP => now = due,
+                _ => break,
             }
         }
         while receiver.poll_event().is_some() {}
