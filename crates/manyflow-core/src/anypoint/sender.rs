@@ -62,12 +62,18 @@ pub(super) struct Sender<P> {
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
+    /// No frame goes before this.
+    paced_until: Time,
+    /// A frame waits for that, and for nothing else.
+    is_paced: bool,
     /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
     timer: Option<Time>,
     /// Nothing was acknowledged since the last time-out.
     has_timed_out: bool,
     /// Probes of the closed credit in a row.
     probes: u32,
+    /// The next acknowledgement repeats one that may have been lost: it tells no round-trip time.
+    is_repeat_due: bool,
 }
 
 /// A frame between the application and its acknowledgement.
@@ -119,9 +125,12 @@ impl<P: Payload> Sender<P> {
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
+            paced_until: Time::ZERO,
+            is_paced: false,
             timer: None,
             has_timed_out: false,
             probes: 0,
+            is_repeat_due: false,
         }
     }
 
@@ -152,7 +161,8 @@ impl<P: Payload> Sender<P> {
 
     /// When [`handle_timeout`](Sender::handle_timeout) is wanted.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.timer
+        let paced = self.is_paced.then_some(self.paced_until);
+        self.timer.into_iter().chain(paced).min()
     }
 
     /// The other end has room for this many bytes, to begin with.
@@ -211,19 +221,36 @@ impl<P: Payload> Sender<P> {
         });
     }
 
+    /// The other end has answered a probe. Its last acknowledgement comes again right behind.
+    pub(super) fn expect_repeat(&mut self) {
+        self.is_repeat_due = true;
+    }
+
     /// The next frame to send: what is lost first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
+        self.is_paced = false;
         let Some(number) = self.first_lost().or_else(|| self.next_new(now)) else {
             self.is_window_limited = false;
             return None;
         };
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
-        if !self.window.has_room(self.pipe, wire_bytes) {
+        let has_room = self.window.has_room(self.pipe, wire_bytes);
+        self.is_paced = has_room && now < self.paced_until;
+        if !has_room || self.is_paced {
             self.is_window_limited = true;
             return None;
         }
+        self.pace(now, wire_bytes);
         Some(self.transmit(now, number))
+    }
+
+    /// The next frame goes when this one has had its time. A world whose timers are late may catch up by two frames.
+    fn pace(&mut self, now: Time, wire_bytes: u32) {
+        let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
+        let is_late = now > self.paced_until + 2 * spacing;
+        let due = if is_late { now } else { self.paced_until };
+        self.paced_until = due + spacing;
     }
 
     fn frame(&mut self, number: u32) -> &mut Outgoing<P> {
@@ -295,10 +322,11 @@ impl<P: Payload> Sender<P> {
 
     /// Takes an acknowledgement; one of what was never sent is ignored.
     pub(super) fn on_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+        let is_repeated = core::mem::take(&mut self.is_repeat_due);
         if ack.cumulative > self.next || ack.of >= self.next {
             return;
         }
-        self.on_answered(now, ack, events);
+        self.on_answered(now, ack, is_repeated, events);
         self.advance(now, ack.cumulative);
         // An older acknowledgement than the last says nothing new about the receiver's room.
         if ack.cumulative == self.first {
@@ -317,14 +345,20 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The frame that the acknowledgement answers has arrived.
-    fn on_answered(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+    fn on_answered(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        is_repeated: bool,
+        events: &mut VecDeque<Event>,
+    ) {
         if ack.of < self.first || self.frame(ack.of).fate == Fate::Acknowledged {
             return;
         }
         let outgoing = self.frame(ack.of);
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
-        // Karn: of a frame sent twice nobody knows which one is answered.
-        if !outgoing.is_retransmitted {
+        // Karn: of a frame sent twice nobody knows which one is answered. What a probe brings may be as old as an outage.
+        if !outgoing.is_retransmitted && !is_repeated {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);

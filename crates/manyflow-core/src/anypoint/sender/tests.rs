@@ -59,6 +59,21 @@ fn take(sender: &mut Sender<Length>, now: Time, ack: &Ack) -> Vec<Event> {
 }
 
 #[test]
+fn what_a_probe_brings_again_is_no_round_trip() {
+    let mut sender = sender(2);
+    sent(&mut sender, Time::ZERO);
+    let mut events = VecDeque::new();
+    sender.expect_repeat();
+    sender.on_ack(Time::ZERO + 5_000 * MS, &ack(1, 0, &[]), &mut events);
+    assert_eq!(events, []);
+    sender.on_ack(Time::ZERO + 5_001 * MS, &ack(2, 1, &[]), &mut events);
+    assert!(
+        matches!(events.make_contiguous(), [Event::Rtt { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_repeated_report_retransmits_once_until_a_newer_frame_is_answered() {
     let mut sender = sender(20);
     let mut now = Time::ZERO;

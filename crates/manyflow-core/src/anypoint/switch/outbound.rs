@@ -27,6 +27,8 @@ pub(super) struct Sent<P> {
     sent_before: u32,
     /// The peer has answered it, and may hold it beyond a gap.
     answered: bool,
+    /// fdbk_src: the feedback with which it came from its member.
+    asked: Feedback,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
     pub(super) item: Option<Numbered<P>>,
 }
@@ -129,7 +131,9 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Sends what has a number towards the peer, for the first time or again, and keeps it.
     fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
+        let mut asked = Feedback::default();
         if let Numbered::Frame(data, _) = &mut item {
+            asked = data.congestion.feedback;
             data.congestion = self.merged(now, data.congestion);
         }
         let (body, payload) = item.numbered(number);
@@ -137,6 +141,7 @@ impl<P: Payload + Default> Connection<P> {
         if let Some(sent) = self.sent.get_mut(number) {
             sent.sent_before = next;
             sent.answered = false;
+            sent.asked = asked;
             sent.item = Some(item);
         }
         self.send_with(Leg::Peer, body, payload);
@@ -157,7 +162,8 @@ impl<P: Payload + Default> Connection<P> {
 
     /// An acknowledgement of the peer: it goes to the member whose frame it answers.
     pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
-        let answered = self.sent.get(ack.of).map(|sent| (sent.owner, sent.bytes()));
+        let sent = self.sent.get(ack.of);
+        let answered = sent.map(|sent| (sent.owner, sent.bytes(), sent.asked));
         if !self.take_peer_ack(ack) {
             return;
         }
@@ -165,16 +171,19 @@ impl<P: Payload + Default> Connection<P> {
             self.note_missing_at_peer(now, number, ack.of);
         }
         let answered = match answered {
-            Some((Sender::Member(owner, number), bytes)) => {
+            Some((Sender::Member(owner, number), bytes, asked)) => {
                 let index = usize::from(owner);
-                let own = self.members[index].header;
+                let own = Congestion {
+                    feedback: asked,
+                    ..self.members[index].header
+                };
                 let scaling = self.config.scaling;
                 let feedback =
                     transform::split_ack(ack.feedback, bytes, own, &self.aggregate, scaling);
                 self.acknowledge_to_member(index, number, feedback);
                 Some(index)
             }
-            Some((Sender::Switch, _)) => {
+            Some((Sender::Switch, ..)) => {
                 self.check_finished(now);
                 None
             }
@@ -380,6 +389,7 @@ impl<P> Sent<P> {
             owner,
             sent_before: number.wrapping_add(1),
             answered: false,
+            asked: Feedback::default(),
             item,
         }
     }

@@ -115,7 +115,8 @@ pub(super) fn merge_acks(
 /// later would get nothing. So a part of the traffic is taken by contribution and spread evenly, as XCP's fairness controller
 /// does among flows (see [`crate::link`]): those routers see the ensemble as one.
 ///
-/// `own` is the last header from the member, `bytes` its frame's length.
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had
+/// another part of a router's budget, would be the lower one too often. `bytes` is that frame's length.
 pub(super) fn split_ack(
     feedback: Feedback,
     bytes: u32,
