@@ -4,12 +4,13 @@
 //! (what has been waiting all of a round trip, as in XCP), q what waits now, and B the buffer. Then the window shall be
 //!
 //! ```text
-//!   W = min(m d + beta (Q' - Q), B - max(Q, q + s - m d)),    Q' = Q within increase_below B .. decrease_above B
+//!   W = min(m d + beta (Q' - Q), B - max(Q, q + s - m d)),    Q' = Q within min(increase_below B, m d) .. decrease_above B
 //! ```
 //!
 //! The first is what keeps the application busy, with frames in reserve for when it gets faster. The second is what the buffer
 //! holds: a frame that is released now comes when m d bytes have gone; s is the frame itself, and one that the application may
-//! be late by. Where no frames wait, the application is faster than the
+//! be late by. A reserve of more than m d would be no use, and a link that is little faster than the application would have to queue
+//! what fills it. Where no frames wait, the application is faster than the
 //! network, m has no bound, and W = B - q, which is what credit would grant.
 //!
 //! A header tells the window as it was a round trip ago in terms of feedback: what this end has told the sender since then is
@@ -152,7 +153,7 @@ impl Follow {
             Some(rate) => {
                 let drained = rate * self.rtt_s;
                 let queue = self.queue.bytes();
-                let reserve = queue.min(decrease_above).max(increase_below);
+                let reserve = queue.min(decrease_above).max(increase_below.min(drained));
                 let busy = drained + BETA * (reserve - queue);
                 busy.min(bytes - queue.max(occupied + MARGIN * frame - drained))
             }
