@@ -204,7 +204,9 @@ impl Endpoint for End {
         if self.has_crashed() {
             return;
         }
-        self.note_arrival(segment);
+        if !self.connection.is_over() {
+            self.note_arrival(segment);
+        }
         let payload = Length(packet.payload_bytes);
         self.connection.handle_segment(now, segment, payload);
         self.work(now);

@@ -75,7 +75,15 @@ impl<P: Payload + Default> Connection<P> {
             self.gather_candidates();
             self.accept(now);
             self.advance_inbound();
+            if self.is_inbound_done() {
+                self.close_to_member(index);
+            }
         }
+    }
+
+    /// All of the peer's frames, and its Close, are acknowledged.
+    fn is_inbound_done(&self) -> bool {
+        self.peer_close.is_some() && self.routes.is_empty()
     }
 
     /// Tells the peer that the connection is open, when no member is awaited any more.
@@ -122,8 +130,9 @@ impl<P: Payload + Default> Connection<P> {
                 self.gather_candidates();
                 self.close_to_member(index);
             }
+            // What it has sent since it accepted is not heard any more.
             State::Waiting | State::Opening => {
-                self.remove(now, index, State::Left, Reason::Aborted)
+                self.remove(now, index, State::Failed, Reason::Aborted)
             }
             State::Leaving | State::Left | State::Failed => {}
         }
@@ -166,7 +175,7 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn after_removal(&mut self, now: Time) {
-        let is_served = self.routes.is_empty() && self.peer_close.is_some() && self.close.is_some();
+        let is_served = self.is_inbound_done() && self.close.is_some();
         if !is_served && !self.members.iter().any(Member::is_active) {
             let refused = if self.accepted {
                 Reason::Aborted
