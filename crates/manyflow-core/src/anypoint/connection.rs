@@ -347,7 +347,8 @@ impl<P: Payload> Connection<P> {
                 self.say(Body::Alive);
                 self.receiver.repeat_ack();
             }
-            Body::Alive | Body::Accept { .. } | Body::Open { .. } | Body::Reset(_) => {}
+            Body::Alive => self.sender.expect_repeat(),
+            Body::Accept { .. } | Body::Open { .. } | Body::Reset(_) => {}
         }
     }
 

@@ -36,7 +36,7 @@ mod window;
 mod wire;
 
 pub use application::{Application, Service, Span};
-pub use config::{AcpConfig, ConfigError, Control, FlowControl, SoftConfig};
+pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
 pub use connection::{Connection, Frame, SendError};
 pub use host::Host;
 pub use segment::{

@@ -71,6 +71,8 @@ pub(super) struct Sender<P> {
     has_timed_out: bool,
     /// Probes of the closed credit in a row.
     probes: u32,
+    /// The next acknowledgement repeats one that may have been lost: it tells no round-trip time.
+    is_repeat_due: bool,
 }
 
 /// A frame between the application and its acknowledgement.
@@ -120,6 +122,7 @@ impl<P: Payload> Sender<P> {
             timer: None,
             has_timed_out: false,
             probes: 0,
+            is_repeat_due: false,
         }
     }
 
@@ -208,6 +211,11 @@ impl<P: Payload> Sender<P> {
             sample_s,
             average_s,
         });
+    }
+
+    /// The other end has answered a probe. Its last acknowledgement comes again right behind.
+    pub(super) fn expect_repeat(&mut self) {
+        self.is_repeat_due = true;
     }
 
     /// The next frame to send: what is lost first.
@@ -316,12 +324,17 @@ impl<P: Payload> Sender<P> {
 
     /// Takes an acknowledgement; one of what was never sent is ignored.
     pub(super) fn on_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+        let is_repeated = core::mem::take(&mut self.is_repeat_due);
         if ack.cumulative > self.next || ack.of >= self.next {
             return;
         }
-        let is_new = ack.of >= self.first;
-        let order = if is_new { self.frame(ack.of).order } else { 0 };
-        self.on_answered(now, ack, events);
+        let in_flight = ack.of >= self.first;
+        let order = if in_flight {
+            self.frame(ack.of).order
+        } else {
+            0
+        };
+        self.on_answered(now, ack, is_repeated, events);
         self.advance(now, ack.cumulative);
         // An older acknowledgement than the last says nothing new about the receiver's room.
         if ack.cumulative == self.first {
@@ -339,14 +352,20 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The frame that the acknowledgement answers has arrived.
-    fn on_answered(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+    fn on_answered(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        is_repeated: bool,
+        events: &mut VecDeque<Event>,
+    ) {
         if ack.of < self.first || self.frame(ack.of).fate == Fate::Acknowledged {
             return;
         }
         let outgoing = self.frame(ack.of);
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
-        // Karn: of a frame sent twice nobody knows which one is answered.
-        if !outgoing.is_retransmitted {
+        // Karn: of a frame sent twice nobody knows which one is answered. What a probe brings may be as old as an outage.
+        if !outgoing.is_retransmitted && !is_repeated {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);

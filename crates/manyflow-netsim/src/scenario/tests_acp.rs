@@ -109,6 +109,11 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "`sessions.any.acp`: give one of `service` and `square`",
     ),
     (
+        "acp.control = \"xcp\"",
+        "acp.control = \"reno\"\nacp.lie = \"tenfold-rtt\"",
+        "`sessions.any.acp`: a lie must be told to XCP's routers, by a factor above 0",
+    ),
+    (
         "node = \"S-1\", ",
         "node = \"S-1\", receive-buffer = \"100 B\", ",
         "`sessions.any.acp`: the receive buffer must be at least one frame",

@@ -6,7 +6,7 @@ use manyflow_core::anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
     Weighted,
 };
-use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Length, SoftConfig};
+use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Length, Lie, SoftConfig};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
 use manyflow_core::{Rate, Time};
 use rand::{RngExt, SeedableRng};
@@ -161,6 +161,7 @@ fn config(random: &mut Pcg64Mcg) -> AcpConfig {
         minimum_rto: Duration::from_millis(random.random_range(100..=400)),
         keep_alive: Duration::from_millis(random.random_range(500..=10_000)),
         attempts: 12,
+        lie: Lie::Honest,
     }
 }
 

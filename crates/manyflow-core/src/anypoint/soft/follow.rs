@@ -4,11 +4,12 @@
 //! (what has been waiting all of a round trip, as in XCP), q what waits now, and B the buffer. Then the window shall be
 //!
 //! ```text
-//!   W = min(m d + beta (Q' - Q), B - max(Q, q - m d)),    Q' = Q within increase_below B .. decrease_above B
+//!   W = min(m d + beta (Q' - Q), B - max(Q, q + s - m d)),    Q' = Q within increase_below B .. decrease_above B
 //! ```
 //!
 //! The first is what keeps the application busy, with frames in reserve for when it gets faster. The second is what the buffer
-//! holds: a frame that is released now comes when m d bytes have gone. Where no frames wait, the application is faster than the
+//! holds: a frame that is released now comes when m d bytes have gone; s is the frame itself, and one that the application may
+//! be late by. Where no frames wait, the application is faster than the
 //! network, m has no bound, and W = B - q, which is what credit would grant.
 //!
 //! A header tells the window as it was a round trip ago in terms of feedback: what this end has told the sender since then is
@@ -33,6 +34,10 @@ const CATCH_UP: f64 = 4.0;
 const BETA: f64 = 0.226;
 /// The drain rate is averaged over about so many reads, and not believed before.
 const READS: u32 = 8;
+
+/// Frames by which the buffer is fuller than it was reckoned to be: the one that arrives, and one that the application has not
+/// finished.
+const MARGIN: f64 = 2.0;
 
 /// Feedback is remembered in so many parts of a round-trip time.
 const PARTS: f64 = 64.0;
@@ -108,7 +113,8 @@ impl Follow {
         // The sender keeps a window of one packet at least.
         self.window = (cwnd + self.told.bytes()).max(bytes);
         let drain = self.drain.rate(now, self.rtt_s);
-        let wanted = self.buffer.wire_factor(wire_bytes) * self.wanted(drain, occupied);
+        let factor = self.buffer.wire_factor(wire_bytes);
+        let wanted = factor * self.wanted(drain, occupied, bytes / factor);
         let missing = wanted.max(bytes) - self.window;
         let increase = missing * (CATCH_UP * bytes / cwnd).min(1.0);
         let change = match drain {
@@ -134,8 +140,8 @@ impl Follow {
         self.drain.on_read(now, bytes.into(), occupied > 0);
     }
 
-    /// W, in bytes of frames.
-    fn wanted(&self, drain: Option<f64>, occupied: f64) -> f64 {
+    /// W, in bytes of frames; they are of `frame` bytes.
+    fn wanted(&self, drain: Option<f64>, occupied: f64, frame: f64) -> f64 {
         let Buffer {
             bytes,
             increase_below,
@@ -148,7 +154,7 @@ impl Follow {
                 let queue = self.queue.bytes();
                 let reserve = queue.min(decrease_above).max(increase_below);
                 let busy = drained + BETA * (reserve - queue);
-                busy.min(bytes - queue.max(occupied - drained))
+                busy.min(bytes - queue.max(occupied + MARGIN * frame - drained))
             }
             None => bytes - occupied,
         }

@@ -278,11 +278,11 @@ fn it_follows_a_square_wave_within_two_round_trips() {
     }
 }
 
-/// All frames of a window come in a burst, which overflows the buffer when the application gets slower; the loss costs part of a
-/// round trip.
+/// All frames of a window come in a burst. Where it has passed before the application is found to be slower, it overflows the
+/// buffer a round trip later, and the loss costs part of another: so on fast links.
 #[test]
-fn with_a_buffer_below_two_products_of_delay_and_rate_it_follows_with_a_dip() {
-    for mbit_per_s in [1000, 200] {
+fn with_a_buffer_below_two_products_of_delay_and_rate_only_fast_links_make_it_dip() {
+    for (mbit_per_s, least) in [(1000, 0.7), (200, 0.9), (100, 0.9)] {
         let mut world = World::new(FOLLOWING, mbit_per_s, 100, BUFFER, square);
         world.run_until(at_ms(12_000));
         for step_s in [2, 4, 6, 8, 10] {
@@ -295,8 +295,9 @@ fn with_a_buffer_below_two_products_of_delay_and_rate_it_follows_with_a_dip() {
             let rate = world.rate(at_ms(step_s * 1000 + 200), at_ms(step_s * 1000 + 2000));
             let mean = rate / by_credit(service_us, BUFFER, 100);
             let case = format!("{mbit_per_s} Mbit/s, step at {step_s} s");
-            assert!(lowest >= 0.7 && mean >= 0.95, "{case}: {lowest}, {mean}");
+            assert!(lowest >= least && mean >= 0.95, "{case}: {lowest}, {mean}");
         }
+        assert!(mbit_per_s > 100 || world.drops == 0, "{}", world.drops);
     }
 }
 

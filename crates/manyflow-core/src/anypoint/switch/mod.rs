@@ -43,6 +43,8 @@
 //!   frame that the peer holds beyond another member's gap is answered, but not acknowledged for good; when the gap closes, each
 //!   member is told.
 //! - N of the outbound transforms counts the members that are sending: those heard within the last four round trips.
+//! - Outbound acknowledgements also move a tenth of the traffic in a round trip from members above the mean to those below it, as XCP's
+//!   fairness controller does among flows: where feedback is steady, the formulas leave members as unequal as they are.
 //! - A member has a say in inbound feedback while something is on its way to it.
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the same room twice: what a member was
 //!   granted when there was more counts until it is used.

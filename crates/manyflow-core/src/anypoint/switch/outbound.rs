@@ -163,26 +163,27 @@ impl<P: Payload + Default> Connection<P> {
     /// An acknowledgement of the peer: it goes to the member whose frame it answers.
     pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
         let sent = self.sent.get(ack.of);
-        let (owner, asked) = (sent.map(|sent| sent.owner), sent.map(|sent| sent.asked));
+        let answered = sent.map(|sent| (sent.owner, sent.bytes(), sent.asked));
         if !self.take_peer_ack(ack) {
             return;
         }
         for number in missing_numbers(ack, self.sent.next()) {
             self.note_missing_at_peer(now, number, ack.of);
         }
-        let answered = match owner {
-            Some(Sender::Member(owner, number)) => {
+        let answered = match answered {
+            Some((Sender::Member(owner, number), bytes, asked)) => {
                 let index = usize::from(owner);
                 let own = Congestion {
-                    feedback: asked.unwrap_or_default(),
+                    feedback: asked,
                     ..self.members[index].header
                 };
                 let scaling = self.config.scaling;
-                let feedback = transform::split_ack(ack.feedback, own, &self.aggregate, scaling);
+                let feedback =
+                    transform::split_ack(ack.feedback, bytes, own, &self.aggregate, scaling);
                 self.acknowledge_to_member(index, number, feedback);
                 Some(index)
             }
-            Some(Sender::Switch) => {
+            Some((Sender::Switch, ..)) => {
                 self.check_finished(now);
                 None
             }

@@ -6,6 +6,9 @@
 use super::Scaling;
 use crate::anypoint::{Congestion, Feedback};
 
+/// The share of the ensemble's traffic that is moved between members in a round trip: gamma of XCP's routers.
+const SHUFFLE: f64 = 0.1;
+
 /// What the ensemble sends as a whole.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Aggregate {
@@ -108,10 +111,15 @@ pub(super) fn merge_acks(
 /// by contribution, fdbk * rate_i / rate * rtt_i / rtt; never above fdbk_src_i. For each packet, of which member i has
 /// rate_i / rate: both times rate / rate_i.
 ///
-/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had another
-/// part of a router's budget, would be the lower one too often.
+/// Where the peer's feedback is near 0, this would leave the members with what they have, however unequal: a member that comes
+/// later would get nothing. So a part of the traffic is taken by contribution and spread evenly, as XCP's fairness controller
+/// does among flows (see [`crate::link`]): those routers see the ensemble as one.
+///
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had
+/// another part of a router's budget, would be the lower one too often. `bytes` is that frame's length.
 pub(super) fn split_ack(
     feedback: Feedback,
+    bytes: u32,
     own: Congestion,
     all: &Aggregate,
     scaling: Scaling,
@@ -120,13 +128,16 @@ pub(super) fn split_ack(
         return feedback;
     }
     let share = rate(own) / all.bandwidth;
-    let part = match (feedback.0 >= 0, scaling) {
-        (true, Scaling::Paper) => 1.0 / f64::from(all.members),
-        (true, Scaling::PerPacket) => 1.0 / f64::from(all.members) / share,
-        (false, Scaling::Paper) => share,
-        (false, Scaling::PerPacket) => 1.0,
+    let even = 1.0 / f64::from(all.members);
+    let (spread, contributed) = match scaling {
+        Scaling::Paper => (even, share),
+        Scaling::PerPacket => (even / share, 1.0),
     };
-    let scaled = feedback.bytes() * part * f64::from(own.rtt_us) / all.rtt_us();
+    let feedback = feedback.bytes();
+    let part = if feedback >= 0.0 { spread } else { contributed };
+    let moved = (SHUFFLE * f64::from(bytes) - feedback.abs()).max(0.0);
+    let change = feedback * part + moved * (spread - contributed);
+    let scaled = change * f64::from(own.rtt_us) / all.rtt_us();
     Feedback::from_bytes(scaled).min(own.feedback)
 }
 
@@ -199,6 +210,7 @@ mod tests {
         let split = |feedback, member: usize, scaling| {
             split_ack(
                 Feedback::from_bytes(feedback),
+                0,
                 headers[member],
                 &all,
                 scaling,
@@ -217,12 +229,32 @@ mod tests {
     }
 
     #[test]
+    fn what_the_peer_leaves_as_it_is_is_moved_between_members() {
+        let (headers, all) = two_members();
+        for scaling in [Paper, PerPacket] {
+            let moved = |member: usize, feedback| {
+                let feedback = Feedback::from_bytes(feedback);
+                let split = |bytes| split_ack(feedback, bytes, headers[member], &all, scaling);
+                split(1000).bytes() - split(0).bytes()
+            };
+            // Of a round trip member 0 has one packet, member 1 three.
+            let (small, large): (f64, f64) = match scaling {
+                Paper => (25.0, -25.0),
+                PerPacket => (100.0, -100.0 / 3.0),
+            };
+            assert!((moved(1, 0.0) - large).abs() < 0.01, "{}", moved(1, 0.0));
+            assert_eq!(moved(1, -100.0), 0.0, "a large change is enough");
+            assert_eq!(moved(0, 0.0), small.min(8.0), "no more than it asked for");
+        }
+    }
+
+    #[test]
     fn a_longer_round_trip_needs_a_larger_window_for_the_same_rate() {
         // 1 byte per microsecond each: 30,000 bytes in 15 ms.
         let headers = [header(10_000, 10_000, 50.0), header(20_000, 20_000, 50.0)];
         let all = Aggregate::of(headers.into_iter());
         let split =
-            |member: usize| split_ack(Feedback::from_bytes(6.0), headers[member], &all, Paper);
+            |member: usize| split_ack(Feedback::from_bytes(6.0), 0, headers[member], &all, Paper);
         assert_eq!((split(0).bytes(), split(1).bytes()), (2.0, 4.0));
     }
 
@@ -234,7 +266,7 @@ mod tests {
         for scaling in [Paper, PerPacket] {
             assert_eq!(merge_data(unknown, &all, scaling), unknown);
             assert_eq!(split_data(unknown, 0.5, scaling), unknown);
-            assert_eq!(split_ack(feedback, unknown, &all, scaling), feedback);
+            assert_eq!(split_ack(feedback, 1024, unknown, &all, scaling), feedback);
             let none = core::iter::empty();
             assert_eq!(merge_acks(unknown, feedback, none, scaling), feedback);
         }
@@ -251,7 +283,7 @@ mod tests {
                 prop_assert_eq!(merge_data(own, &all, scaling), own);
                 prop_assert_eq!(split_data(own, 1.0, scaling), own);
                 prop_assert_eq!(merge_acks(own, answer, [(answer, 1.0)].into_iter(), scaling), answer);
-                prop_assert_eq!(split_ack(answer, own, &all, scaling), answer);
+                prop_assert_eq!(split_ack(answer, 1024, own, &all, scaling), answer);
             }
         }
     }

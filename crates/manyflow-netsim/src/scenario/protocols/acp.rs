@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use manyflow_core::anypoint::switch::{Scaling, SwitchConfig};
 use manyflow_core::anypoint::{
-    AcpConfig, Application, Control, FlowControl, Service, SoftConfig, Span,
+    AcpConfig, Application, Control, FlowControl, Lie, Service, SoftConfig, Span,
 };
 use serde::Deserialize;
 
@@ -39,6 +39,9 @@ pub struct AcpTable {
     pub keep_alive: Option<Seconds>,
     /// So many times something is sent without an answer.
     pub attempts: Option<Count>,
+    /// What those who send frames say of themselves.
+    #[serde(default)]
+    pub lie: LieName,
     /// Who sends frames.
     #[serde(default)]
     pub direction: Direction,
@@ -77,6 +80,27 @@ pub enum FlowName {
     Soft,
     /// By credit.
     Credit,
+}
+
+/// What a sender of ACP says in place of the truth, or does in place of what it is told.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LieName {
+    /// The truth.
+    #[default]
+    Honest,
+    /// That its window is ten times what it is.
+    TenfoldWindow,
+    /// That it is a tenth.
+    TenthOfWindow,
+    /// That its round-trip time is ten times what it is.
+    TenfoldRtt,
+    /// That it is a tenth.
+    TenthOfRtt,
+    /// It does not follow negative feedback.
+    NeverDecreases,
+    /// It takes what it asked for.
+    TakesAll,
 }
 
 /// Who sends frames, seen from the ensemble.
@@ -197,6 +221,7 @@ impl AcpTable {
                 ControlName::Reno => Control::Reno,
             },
             flow: self.flow_control(),
+            lie: self.lie.lie(),
             ..AcpConfig::default()
         };
         let sizes = [
@@ -284,6 +309,20 @@ impl AcpTable {
             switch.check().map_err(within)?;
         }
         Ok(())
+    }
+}
+
+impl LieName {
+    fn lie(self) -> Lie {
+        match self {
+            LieName::Honest => Lie::Honest,
+            LieName::TenfoldWindow => Lie::WindowTimes(10.0),
+            LieName::TenthOfWindow => Lie::WindowTimes(0.1),
+            LieName::TenfoldRtt => Lie::RttTimes(10.0),
+            LieName::TenthOfRtt => Lie::RttTimes(0.1),
+            LieName::NeverDecreases => Lie::NeverDecreases,
+            LieName::TakesAll => Lie::TakesAll,
+        }
     }
 }
 
