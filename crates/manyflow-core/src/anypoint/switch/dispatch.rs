@@ -25,7 +25,10 @@ impl<P: Payload + Default> Connection<P> {
                 match self.members.get_mut(index) {
                     Some(_) if self.single => self.pass_outbound(now, segment, payload),
                     Some(member) if member.state != State::Failed => {
-                        member.heard = now;
+                        // Whoever is asked to accept and says something else has another connection in mind.
+                        if member.state != State::Opening {
+                            member.heard = now;
+                        }
                         member.probed = false;
                         self.on_member_segment(now, index, segment.body, payload);
                     }

@@ -71,6 +71,7 @@ impl<P: Payload + Default> Connection<P> {
         let member = &mut self.members[index];
         if member.state == State::Opening {
             member.state = State::Open;
+            member.heard = now;
             member.credit = credit;
             self.gather_candidates();
             self.accept(now);
@@ -214,8 +215,12 @@ impl<P: Payload + Default> Connection<P> {
         self.acknowledge_to_peer(None, Feedback::default());
     }
 
-    /// A member asks for the peer.
+    /// A member asks for the peer; until that is told that the connection is open, all wait for the switch alone.
     pub(super) fn on_member_probe(&mut self, index: usize) {
+        if !self.accepted {
+            self.send_to(index, Body::Alive);
+            return;
+        }
         self.members[index].asks = true;
         self.send(Leg::Peer, Body::Probe);
     }
