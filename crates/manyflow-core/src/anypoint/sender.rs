@@ -369,6 +369,7 @@ impl<P: Payload> Sender<P> {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);
+        self.rtt.end_back_off();
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);

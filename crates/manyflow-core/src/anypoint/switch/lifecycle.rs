@@ -52,12 +52,14 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
-    /// Those that have nothing to send may keep their grants: the new one does not wait for that.
+    /// Those that have nothing to send may keep their grants: the new one does not wait for that. But it waits until the peer has
+    /// read: nothing can tell it of more credit before its first frame, for which the grant must suffice.
     fn admit(&mut self, now: Time, index: usize) {
         let (free, part) = (self.credit_for_member(index), self.part_of_credit());
         let waited = now - self.members[index].heard;
         let is_quiet = self.sent.is_empty() && waited >= self.config.failure_timeout;
-        if free < part / 2 && !is_quiet {
+        let worth = self.part_of_buffer() / 2;
+        if free < worth && !(is_quiet && part >= worth) {
             return;
         }
         let member = &mut self.members[index];
