@@ -249,8 +249,8 @@ impl<P: Payload> Sender<P> {
         &mut self.frames[(number - self.first) as usize]
     }
 
-    /// The next lost frame: the first, and then they go round, as behind a switch it may be another one that a full receiver waits
-    /// for.
+    /// The next lost frame: the first, and then they go round until that arrives, as behind a switch it may be another one that a full
+    /// receiver waits for.
     fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
@@ -369,7 +369,6 @@ impl<P: Payload> Sender<P> {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);
-        self.rtt.end_back_off();
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);
@@ -400,6 +399,7 @@ impl<P: Payload> Sender<P> {
             self.first += 1;
         }
         self.has_timed_out = false;
+        self.turn = self.first;
         self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
@@ -455,9 +455,6 @@ impl<P: Payload> Sender<P> {
         // Otherwise it has come through, and waits for another frame: behind a switch for one on another path.
         if self.frame(self.first).fate != Fate::Acknowledged {
             self.window.on_timeout(self.has_timed_out);
-        }
-        if !self.has_timed_out {
-            self.turn = self.first;
         }
         self.has_timed_out = true;
         (self.first..self.next).for_each(|number| self.lose(number));
