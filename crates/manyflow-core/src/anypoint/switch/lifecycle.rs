@@ -58,8 +58,8 @@ impl<P: Payload + Default> Connection<P> {
         let (free, part) = (self.credit_for_member(index), self.part_of_credit());
         let waited = now - self.members[index].heard;
         let is_quiet = self.sent.is_empty() && waited >= self.config.failure_timeout;
-        let worth = self.part_of_buffer() / 2;
-        if free < worth && !(is_quiet && part >= worth) {
+        let has_read = part >= self.part_of_buffer() / 4;
+        if !has_read || (free < part / 2 && !is_quiet) {
             return;
         }
         let member = &mut self.members[index];
