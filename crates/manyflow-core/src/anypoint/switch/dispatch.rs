@@ -25,10 +25,7 @@ impl<P: Payload + Default> Connection<P> {
                 match self.members.get_mut(index) {
                     Some(_) if self.single => self.pass_outbound(now, segment, payload),
                     Some(member) if member.state != State::Failed => {
-                        // Whoever is asked to accept and says something else has another connection in mind.
-                        if member.state != State::Opening {
-                            member.heard = now;
-                        }
+                        member.heard = now;
                         member.probed = false;
                         self.on_member_segment(now, index, segment.body, payload);
                     }
@@ -44,6 +41,7 @@ impl<P: Payload + Default> Connection<P> {
         match body {
             Body::Open { .. } => self.on_open(),
             Body::Reset(reason) => self.reset_members(reason),
+            Body::Alive => self.on_peer_alive(),
             // It knows of an Accept that is none of ours: what it has open here was lost with a restart, and its Open was late.
             _ if !self.accepted => self.end(Reason::Unknown),
             Body::Data(data) => {
@@ -52,7 +50,6 @@ impl<P: Payload + Default> Connection<P> {
             Body::Close { sequence } => self.on_peer_numbered(policy, sequence, Numbered::Close),
             Body::Ack(ack) => self.on_peer_ack(now, &ack),
             Body::Probe => self.on_peer_probe(),
-            Body::Alive => self.on_peer_alive(),
             // The peer opens; it accepts nothing.
             Body::Accept { .. } => {}
         }

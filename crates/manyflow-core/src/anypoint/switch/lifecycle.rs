@@ -65,6 +65,7 @@ impl<P: Payload + Default> Connection<P> {
         let member = &mut self.members[index];
         member.state = State::Opening;
         member.heard = now;
+        member.idle = now;
         member.granted = if is_quiet { part } else { free };
         self.open_member(index);
     }
@@ -73,7 +74,6 @@ impl<P: Payload + Default> Connection<P> {
         let member = &mut self.members[index];
         if member.state == State::Opening {
             member.state = State::Open;
-            member.heard = now;
             member.credit = credit;
             self.gather_candidates();
             self.accept(now);
@@ -273,7 +273,11 @@ impl<P: Payload + Default> Connection<P> {
         }
         let silent = now - member.heard;
         let owing = now - member.heard.max(member.idle);
-        if owing >= self.config.failure_timeout {
+        // Whoever says other things than that it accepts has another connection in mind, of a switch that is gone.
+        let is_opening = self.members[index].state == State::Opening;
+        let refuses =
+            is_opening && now - self.members[index].idle >= 4 * self.config.failure_timeout;
+        if refuses || owing >= self.config.failure_timeout {
             self.fail(now, index, Reason::TimedOut);
             return;
         }
