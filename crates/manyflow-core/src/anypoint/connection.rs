@@ -10,6 +10,8 @@
 //! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived beyond a gap is part of it.
 //! - A retransmission time-out says that frames come to nothing, which a slow reader under soft flow control can cause as
 //!   well; so it only begins to probe the other end. Nothing but `attempts` probes without any answer ends the connection.
+//! - An Open is answered again until more is heard. Then it is a late duplicate, or a switch that has restarted opens anew
+//!   what is underway here, with numbers that begin again: without an answer it gives up, and so do both ends.
 //! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then [`SendError::Exhausted`].
 //! - Both ends must agree on the longest frame: a longer one is not taken, and so never acknowledged.
 //!
@@ -135,6 +137,8 @@ pub struct Connection<P> {
     /// The connection's number; an acceptor learns it.
     number: u32,
     is_initiator: bool,
+    /// The other end has said more than that it opens the connection, and is alive.
+    is_underway: bool,
     state: State,
     sender: Sender<P>,
     receiver: Receiver<P>,
@@ -197,6 +201,7 @@ impl<P: Payload> Connection<P> {
         Ok(Connection {
             number,
             is_initiator: false,
+            is_underway: false,
             state,
             sender: Sender::new(&config),
             receiver: Receiver::new(&config),
@@ -289,7 +294,7 @@ impl<P: Payload> Connection<P> {
         }
         if !self.knows(number) {
             self.reset(number, Reason::Refused);
-        } else if !self.is_initiator {
+        } else if !self.is_initiator && !self.is_underway {
             self.hear(now);
             let credit = self.receiver.credit();
             self.say(Body::Accept { credit });
@@ -320,15 +325,21 @@ impl<P: Payload> Connection<P> {
 
     fn on_known(&mut self, now: Time, segment: &Segment, payload: P) {
         if let State::Opening { since, times, .. } = self.state {
-            if let Body::Accept { credit } = segment.body {
-                self.establish(now, credit);
-                if times == 1 {
-                    self.sender.sample_rtt(now - since, &mut self.events);
+            match segment.body {
+                Body::Accept { credit } => {
+                    self.establish(now, credit);
+                    if times == 1 {
+                        self.sender.sample_rtt(now - since, &mut self.events);
+                    }
                 }
+                // The Accept was lost, and the other end may give up before the next Open is due.
+                Body::Probe => self.say(Body::Alive),
+                _ => {}
             }
             return;
         }
         self.hear(now);
+        self.is_underway |= segment.body != Body::Alive;
         match segment.body {
             Body::Data(data) => {
                 let wire_bytes = segment.wire_bytes().saturating_add(payload.length());

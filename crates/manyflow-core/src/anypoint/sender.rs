@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the order in which they
-//! come. A report counts if the frame that it answers was first sent after the missing one: so none counts twice.
+//! come. A report counts if the frame that it answers was sent after the missing one: so none counts twice, and where a retransmission
+//! is lost, those behind it tell.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::AcpConfig;
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
-use super::segment::{Ack, Body, Congestion, Data, Feedback, Gap, NO_GAPS};
+use super::segment::{Ack, Body, Congestion, Data, Gap};
 use super::window::Window;
 use crate::endpoint::Event;
 use crate::estimate::rtt::RttEstimator;
@@ -49,13 +50,11 @@ pub(super) struct Sender<P> {
     granted: u64,
     /// Bytes on the wire of frames that are in the network, as far as is known.
     pipe: u64,
-    /// Frames that are lost and were not sent again, and a number that none of them is below.
+    /// Frames sent so far, each as often as it was.
+    transmissions: u64,
+    /// Frames that are lost and were not sent again, and the number from which to look for the next one to send.
     lost: u32,
-    lost_from: u32,
-    /// The first, when it went again at a time-out although it was acknowledged.
-    asked_again: Option<u32>,
-    /// The last acknowledgement.
-    reported: Ack,
+    turn: u32,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
     /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
@@ -68,7 +67,7 @@ pub(super) struct Sender<P> {
     is_paced: bool,
     /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
     timer: Option<Time>,
-    /// Nothing was acknowledged since the last time-out.
+    /// The first frame in flight was given up before.
     has_timed_out: bool,
     /// Probes of the closed credit in a row.
     probes: u32,
@@ -84,8 +83,8 @@ struct Outgoing<P> {
     /// When it was last sent.
     sent: Time,
     is_retransmitted: bool,
-    /// The number that was next when it was last sent: an answer to this or a later one is newer than the frame.
-    judged_from: u32,
+    /// Its place among all transmissions, when it was last sent.
+    order: u64,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -111,17 +110,10 @@ impl<P: Payload> Sender<P> {
             accepted: 0,
             granted: 0,
             pipe: 0,
+            transmissions: 0,
             lost: 0,
-            lost_from: 0,
+            turn: 0,
             recover: 0,
-            asked_again: None,
-            reported: Ack {
-                cumulative: 0,
-                of: 0,
-                credit: 0,
-                feedback: Feedback(0),
-                missing: NO_GAPS,
-            },
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
@@ -206,7 +198,7 @@ impl<P: Payload> Sender<P> {
             fate: Fate::Waiting,
             sent: Time::ZERO,
             is_retransmitted: false,
-            judged_from: 0,
+            order: 0,
         });
     }
 
@@ -229,7 +221,7 @@ impl<P: Payload> Sender<P> {
     /// The next frame to send: what is lost first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
         self.is_paced = false;
-        let Some(number) = self.first_lost().or_else(|| self.next_new(now)) else {
+        let Some(number) = self.next_lost().or_else(|| self.next_new(now)) else {
             self.is_window_limited = false;
             return None;
         };
@@ -257,15 +249,24 @@ impl<P: Payload> Sender<P> {
         &mut self.frames[(number - self.first) as usize]
     }
 
-    fn first_lost(&mut self) -> Option<u32> {
+    /// The next lost frame: the first, and then they go round until that arrives, as behind a switch it may be another one that a full
+    /// receiver waits for.
+    fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
         }
-        self.lost_from = self.lost_from.max(self.first);
-        while self.lost_from < self.next && self.frame(self.lost_from).fate != Fate::Lost {
-            self.lost_from += 1;
+        if self.frame(self.first).fate == Fate::Lost {
+            return Some(self.first);
         }
-        Some(self.lost_from)
+        loop {
+            if !(self.first..self.next).contains(&self.turn) {
+                self.turn = self.first;
+            }
+            if self.frame(self.turn).fate == Fate::Lost {
+                return Some(self.turn);
+            }
+            self.turn += 1;
+        }
     }
 
     /// The next new frame, if there is one and the receiver has room for it.
@@ -292,12 +293,13 @@ impl<P: Payload> Sender<P> {
         } else {
             self.lost -= 1;
         }
-        let judged_from = self.next;
+        self.transmissions += 1;
+        let order = self.transmissions;
         let outgoing = self.frame(number);
         outgoing.fate = Fate::Sent;
         outgoing.sent = now;
         outgoing.is_retransmitted = !is_new;
-        outgoing.judged_from = judged_from;
+        outgoing.order = order;
         let (bytes, wire_bytes) = (outgoing.item.bytes(), outgoing.item.wire_bytes());
         self.pipe += u64::from(wire_bytes);
         self.last_sent = now;
@@ -326,6 +328,12 @@ impl<P: Payload> Sender<P> {
         if ack.cumulative > self.next || ack.of >= self.next {
             return;
         }
+        let in_flight = ack.of >= self.first;
+        let order = if in_flight {
+            self.frame(ack.of).order
+        } else {
+            0
+        };
         self.on_answered(now, ack, is_repeated, events);
         self.advance(now, ack.cumulative);
         // An older acknowledgement than the last says nothing new about the receiver's room.
@@ -333,9 +341,8 @@ impl<P: Payload> Sender<P> {
             self.granted = self.acknowledged + u64::from(ack.credit);
         }
         let lost_before = self.lost;
-        self.reported = *ack;
-        for gap in &ack.missing {
-            self.on_missing(ack, gap);
+        for gap in ack.missing.iter().rev() {
+            self.on_missing(ack, gap, order);
         }
         if self.lost > lost_before && self.first >= self.recover {
             self.recover = self.next;
@@ -362,7 +369,6 @@ impl<P: Payload> Sender<P> {
             self.sample_rtt(now - sent, events);
         }
         self.settle(ack.of);
-        self.has_timed_out = false;
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);
@@ -393,45 +399,37 @@ impl<P: Payload> Sender<P> {
             self.first += 1;
         }
         self.has_timed_out = false;
+        self.turn = self.first;
         self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
-    fn on_missing(&mut self, ack: &Ack, gap: &Gap) {
+    /// What is reported missing is lost, if it was sent before the frame that is answered, the one that is number `order` among all
+    /// transmissions. And it is the next to go.
+    fn on_missing(&mut self, ack: &Ack, gap: &Gap, order: u64) {
         let from = ack.cumulative.saturating_add(gap.offset.into());
         let to = from.saturating_add(gap.frames.into()).min(self.next);
-        for number in from.max(self.first)..to {
-            let outgoing = self.frame(number);
-            let is_out = matches!(outgoing.fate, Fate::Sent | Fate::Acknowledged);
-            if is_out && ack.of >= outgoing.judged_from {
+        for number in (from.max(self.first)..to).rev() {
+            if self.frame(number).order < order {
                 self.lose(number);
+            }
+            if self.frame(number).fate == Fate::Lost {
+                self.turn = number;
             }
         }
     }
 
-    /// What the last acknowledgement reports as missing is lost; false if that is nothing.
-    fn lose_reported(&mut self) -> bool {
-        let lost_before = self.lost;
-        let latest = Ack {
-            of: u32::MAX,
-            ..self.reported
-        };
-        for gap in &latest.missing {
-            self.on_missing(&latest, gap);
-        }
-        self.lost > lost_before
-    }
-
-    /// A frame is lost. It may have been acknowledged, as only the cumulative number is a promise (RFC 2018 section 8): a switch
-    /// acknowledges what it holds beyond a gap, and the frame can be lost behind it.
+    /// A frame that was sent is lost. It may have been acknowledged: only the cumulative number is a promise (RFC 2018 section 8),
+    /// as a switch acknowledges what it holds beyond a gap, and the frame can be lost behind it.
     fn lose(&mut self, number: u32) {
         let outgoing = self.frame(number);
         let wire_bytes = u64::from(outgoing.item.wire_bytes());
-        if core::mem::replace(&mut outgoing.fate, Fate::Lost) == Fate::Sent {
-            self.pipe -= wire_bytes;
+        match core::mem::replace(&mut outgoing.fate, Fate::Lost) {
+            Fate::Sent => self.pipe -= wire_bytes,
+            Fate::Lost => return,
+            Fate::Acknowledged | Fate::Waiting => {}
         }
         self.lost += 1;
-        self.lost_from = self.lost_from.min(number);
     }
 
     /// Does what is due; returns whether there was anything, as then it is time to ask whether the other end is alive.
@@ -450,28 +448,16 @@ impl<P: Payload> Sender<P> {
         true
     }
 
-    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more.
+    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more, and what was acknowledged by itself goes
+    /// again as well (RFC 2018 section 8).
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
-        // The first is acknowledged, and the cumulative number does not pass it: behind a switch it may wait for another
-        // member's frame, which is no matter of this path. Or it was lost since, or what was last reported missing was, however
-        // old the report is; or all that is acknowledged, if it goes again in vain.
-        let waits = self.frame(self.first).fate == Fate::Acknowledged;
-        let mut in_vain = waits && self.asked_again == Some(self.first) && self.lost == 0;
-        if waits {
-            self.asked_again = Some(self.first);
-            self.lose(self.first);
-            in_vain &= !self.lose_reported();
-        } else {
+        // Otherwise it has come through, and waits for another frame: behind a switch for one on another path.
+        if self.frame(self.first).fate != Fate::Acknowledged {
             self.window.on_timeout(self.has_timed_out);
-            self.has_timed_out = true;
         }
-        for number in self.first..self.next {
-            let fate = self.frame(number).fate;
-            if fate == Fate::Sent || (in_vain && fate == Fate::Acknowledged) {
-                self.lose(number);
-            }
-        }
+        self.has_timed_out = true;
+        (self.first..self.next).for_each(|number| self.lose(number));
         // What is lost from now on is another event.
         self.recover = self.first;
         self.timer = Some(now + self.rtt.timeout());

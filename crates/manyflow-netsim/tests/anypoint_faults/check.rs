@@ -1,5 +1,6 @@
 //! What must hold after a run.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 use manyflow_core::anypoint::Reason;
@@ -7,7 +8,11 @@ use manyflow_core::anypoint::switch::MemberId;
 
 use crate::end::{KEYS, Log};
 use crate::plan::{Fault, Plan};
-use crate::world::Outcome;
+use crate::world::{Failure, Outcome};
+
+/// So long after a restart an end may wait until it hears that its connection is over: a keep-alive time, or a time-out that losses
+/// have backed off to the longest, and some packets lost on the way.
+const HEARD_WITHIN: Duration = Duration::from_secs(120);
 
 /// # Errors
 /// The first thing that does not hold.
@@ -20,61 +25,63 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
         })?;
         ensure(log.is_through(), || format!("end {place} is stuck"))?;
     }
-    // A switch that has restarted may open the connection again, to members that have done with it.
-    let restarts = plan.time_of(Fault::Restart).is_some();
-    for member in &outcome.given_up {
-        let died = plan.time_of(Fault::Crash(*member)).is_some();
-        ensure(died || restarts, || {
-            format!("{member:?} was taken for dead, and is not")
-        })?;
-    }
-    check_inbound(plan, &logs)?;
+    check_inbound(plan, &logs, &outcome.failures)?;
     check_outbound(&logs)?;
-    if !restarts {
-        check_endings(plan, &logs)?;
+    check_promises(plan, &logs)?;
+    match plan.time_of(Fault::Restart) {
+        Some(_) => check_restart(plan, &logs),
+        None => check_endings(plan, &logs, &outcome.failures),
     }
-    check_completeness(plan, &logs)
 }
 
 fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-fn crashed(plan: &Plan, place: usize) -> bool {
-    let member = MemberId((place - 1) as u16);
-    plan.time_of(Fault::Crash(member)).is_some()
+fn member_at(place: usize) -> MemberId {
+    MemberId((place - 1) as u16)
 }
 
-/// Each of the peer's frames is read at most once by those that live, and in order unless some come again after a failure.
-fn check_inbound(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
-    let crashes = (1..logs.len()).any(|place| crashed(plan, place));
+fn crashed(plan: &Plan, place: usize) -> bool {
+    plan.time_of(Fault::Crash(member_at(place))).is_some()
+}
+
+/// Each of the peer's frames is read at most once by those that live, and at most once by each that died. Each reads in order, but
+/// for what a member that died has left.
+fn check_inbound(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
     let mut read_by_the_living = BTreeSet::new();
     for (place, log) in logs.iter().enumerate().skip(1) {
-        ensure(log.read.iter().all(|key| *key < logs[0].sent), || {
-            format!("end {place} read a frame that the peer did not send")
-        })?;
-        let ascending = log.read.is_sorted_by(|a, b| a < b);
-        ensure(ascending || crashes, || {
-            format!("end {place} read out of order: {:?}", log.read)
-        })?;
         let mut own = BTreeSet::new();
-        for key in &log.read {
+        for (index, &key) in log.read.iter().enumerate() {
+            ensure(key < logs[0].sent, || {
+                format!("end {place} read frame {key}, which the peer did not send")
+            })?;
+            let is_late = own.last().is_some_and(|highest| key < *highest);
             ensure(own.insert(key), || {
                 format!("end {place} read frame {key} twice")
             })?;
-        }
-        if !crashed(plan, place) {
-            for key in &log.read {
-                ensure(read_by_the_living.insert(*key), || {
-                    format!("two members read frame {key}")
-                })?;
-            }
+            ensure(!is_late || may_be_late(place, index, key, failures), || {
+                format!("end {place} read frame {key} out of order: {:?}", log.read)
+            })?;
+            ensure(
+                crashed(plan, place) || read_by_the_living.insert(key),
+                || format!("two members read frame {key}"),
+            )?;
         }
     }
     Ok(())
 }
 
-/// Of each member the peer has read the first frames, without a gap.
+/// What the peer had sent when the switch noticed a failure may have been the dead member's. It comes again after that, behind what
+/// this end has had.
+fn may_be_late(place: usize, index: usize, key: u32, failures: &[Failure]) -> bool {
+    let leaves = |failure: &Failure| {
+        failure.member != member_at(place) && index >= failure.read[place] && key < failure.sent
+    };
+    failures.iter().any(leaves)
+}
+
+/// Of each member the peer has read the first frames, in order and without a gap.
 fn check_outbound(logs: &[&Log]) -> Result<(), String> {
     let mut next = vec![0; logs.len()];
     for key in &logs[0].read {
@@ -90,52 +97,80 @@ fn check_outbound(logs: &[&Log]) -> Result<(), String> {
     Ok(())
 }
 
-/// Without a restart, all that live have finished; the peer hears of it where the only member died.
-fn check_endings(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
-    if plan.members == 1 && crashed(plan, 1) {
-        // The switch says so, twice if the first word is lost; where it passes all unchanged, or there is none, the peer finds out.
-        return ensure(logs[0].finished || logs[0].failed.is_some(), || {
-            "the only member died, and the peer does not know".to_owned()
-        });
+/// Whatever happened: what an end was told to have arrived was read. What a member had acknowledged and not read when it died is
+/// lost with it, as with any host.
+fn check_promises(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
+    let mut taken: BTreeSet<u32> = BTreeSet::new();
+    for (place, log) in logs.iter().enumerate().skip(1) {
+        taken.extend(&log.read);
+        if crashed(plan, place) {
+            taken.extend(log.arrived.range(..log.promised).map(|(_, key)| key));
+        }
     }
-    ensure(logs[0].finished && logs[0].failed.is_none(), || {
-        "the peer has not finished".to_owned()
+    let lost = (0..logs[0].told.min(plan.inbound)).find(|key| !taken.contains(key));
+    ensure(lost.is_none(), || {
+        format!("the peer was told that frame {lost:?} has arrived, and nobody read it")
     })?;
     for (place, log) in logs.iter().enumerate().skip(1) {
-        // A member that joins may come too late, and one may leave before it was there.
-        let was_there = log.opened && log.failed != Some(Reason::Aborted);
-        let stays = was_there && place <= plan.members.into() && !crashed(plan, place);
-        ensure(!stays || (log.finished && log.failed.is_none()), || {
+        let read = logs[0].read.iter();
+        let read = read.filter(|key| (**key / KEYS) as usize == place).count() as u32;
+        let told = log.told.min(plan.outbound);
+        ensure(told <= read, || {
+            format!(
+                "end {place} was told that {told} frames have arrived, and the peer read {read}"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// After a restart each end has finished, or hears in time that it never will.
+fn check_restart(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
+    let restart = plan.time_of(Fault::Restart).unwrap_or_default();
+    for (place, log) in logs.iter().enumerate().filter(|(_, log)| log.opened) {
+        ensure(
+            log.failed.is_some() || has_sent_all(plan, place, log),
+            || format!("end {place} has not finished, and heard of no failure"),
+        )?;
+        let heard = log.over.filter(|_| log.failed.is_some());
+        ensure(heard.is_none_or(|at| at <= restart + HEARD_WITHIN), || {
+            format!("end {place} heard too late that its connection is over")
+        })?;
+    }
+    Ok(())
+}
+
+/// An end has closed and was told that all has arrived.
+fn has_sent_all(plan: &Plan, place: usize, log: &Log) -> bool {
+    let frames = match place {
+        0 => plan.inbound,
+        _ => plan.outbound,
+    };
+    log.finished && log.told == frames + 1
+}
+
+/// Without a restart all that live finish, and only the dead are given up.
+fn check_endings(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
+    for Failure { member, .. } in failures {
+        ensure(plan.time_of(Fault::Crash(*member)).is_some(), || {
+            format!("{member:?} was taken for dead, and is not")
+        })?;
+    }
+    // With the only member all may die that the switch never saw; then everyone hears of it.
+    let may_fail = plan.members == 1 && crashed(plan, 1) && logs[0].failed.is_some();
+    for (place, log) in logs.iter().enumerate().filter(|(_, log)| log.opened) {
+        let is_exempt =
+            may_fail || (place > 0 && (crashed(plan, place) || left_at_once(plan, place, log)));
+        let is_done = log.failed.is_none() && has_sent_all(plan, place, log);
+        ensure(is_exempt || is_done, || {
             format!("end {place} has not finished")
         })?;
     }
     Ok(())
 }
 
-/// Where an end has finished, all that it sent was read. What a member had acknowledged and not read when it died is lost.
-fn check_completeness(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
-    if logs[0].finished {
-        let mut missing: BTreeSet<u32> = (0..plan.inbound).collect();
-        for (place, log) in logs.iter().enumerate().skip(1) {
-            let taken = match crashed(plan, place) {
-                true => &log.arrived,
-                false => &log.read,
-            };
-            for key in taken {
-                missing.remove(key);
-            }
-        }
-        ensure(missing.is_empty(), || {
-            format!("the peer has finished, but nobody read {missing:?}")
-        })?;
-    }
-    for (place, log) in logs.iter().enumerate().skip(1) {
-        let read = logs[0].read.iter();
-        let read = read.filter(|key| (**key / KEYS) as usize == place).count() as u32;
-        ensure(
-            !log.finished || logs[0].failed.is_some() || read == plan.outbound,
-            || format!("end {place} has finished, but the peer read {read} frames"),
-        )?;
-    }
-    Ok(())
+/// A member that leaves before it has accepted was never part of the connection.
+fn left_at_once(plan: &Plan, place: usize, log: &Log) -> bool {
+    let leaves = plan.time_of(Fault::Leave(member_at(place))).is_some();
+    leaves && log.failed == Some(Reason::Aborted) && log.read.is_empty() && log.told == 0
 }

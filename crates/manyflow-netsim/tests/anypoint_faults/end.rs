@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use manyflow_core::anypoint::switch::SwitchEndpoint;
@@ -17,8 +18,12 @@ const CONNECTION: u32 = 7;
 /// What an end has done, for the judge.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// The keys of the frames that came in packets, in order.
-    pub(crate) arrived: Vec<u32>,
+    /// The keys of the frames that came in packets, by their numbers there.
+    pub(crate) arrived: BTreeMap<u32, u32>,
+    /// It has acknowledged all frames below this number.
+    pub(crate) promised: u32,
+    /// It was told that all frames below this number of its own have arrived.
+    pub(crate) told: u32,
     /// The keys of the frames that it read, in order.
     pub(crate) read: Vec<u32>,
     /// How many frames it has handed over to its connection.
@@ -30,14 +35,15 @@ pub(crate) struct Log {
     pub(crate) failed: Option<Reason>,
     /// It has heard an Open, or sent one.
     pub(crate) opened: bool,
-    pub(crate) over: bool,
+    /// When its connection ended, one way or another.
+    pub(crate) over: Option<Time>,
     pub(crate) crashed: bool,
 }
 
 impl Log {
     /// Nothing more will come of it.
     pub(crate) fn is_through(&self) -> bool {
-        self.over || self.crashed || !self.opened
+        self.over.is_some() || self.crashed || !self.opened
     }
 
     /// How it stands with the connection.
@@ -50,6 +56,9 @@ impl Log {
             crashed,
             ..
         } = self;
+        let over = over.map_or("never".to_owned(), |at| {
+            format!("at {:.1} s", at.as_secs_f64())
+        });
         format!(
             "opened {opened}, finished {finished}, failed {failed:?}, over {over}, crashed {crashed}"
         )
@@ -146,7 +155,9 @@ impl End {
                 self.connection.close();
             }
         }
-        log.over = self.connection.is_over();
+        if self.connection.is_over() {
+            log.over.get_or_insert(now);
+        }
     }
 
     fn read(&mut self, now: Time) {
@@ -167,7 +178,10 @@ impl End {
         let mut log = self.log.borrow_mut();
         match segment.body {
             Body::Open { .. } => log.opened = true,
-            Body::Data(data) => log.arrived.push(data.key),
+            Body::Data(data) => {
+                log.arrived.insert(data.sequence, data.key);
+            }
+            Body::Ack(ack) => log.told = log.told.max(ack.cumulative),
             _ => {}
         }
     }
@@ -190,7 +204,9 @@ impl Endpoint for End {
         if self.has_crashed() {
             return;
         }
-        self.note_arrival(segment);
+        if !self.connection.is_over() {
+            self.note_arrival(segment);
+        }
         let payload = Length(packet.payload_bytes);
         self.connection.handle_segment(now, segment, payload);
         self.work(now);
@@ -209,6 +225,10 @@ impl Endpoint for End {
             return None;
         }
         let (segment, payload) = self.connection.poll_transmit(now)?;
+        if let Body::Ack(ack) = segment.body {
+            let mut log = self.log.borrow_mut();
+            log.promised = log.promised.max(ack.cumulative);
+        }
         Some(Action::Send(Packet {
             source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.remote),

@@ -1,7 +1,8 @@
 //! Connections through a switch under faults drawn at random: losses, duplicates, reordering; members that die, leave and join; a
 //! switch that forgets everything. Whatever happens, each frame arrives as documented, and each end hears how it ended.
 //!
-//! `MANYFLOW_SEEDS=n` runs the seeds 0 to n - 1 (40 by default), `MANYFLOW_SEED=k` that one alone and prints its plan.
+//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k` that one alone and prints its
+//! plan.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -34,7 +35,8 @@ fn frames_arrive_once_and_in_order_and_every_end_hears_how_it_ended() {
     }
     let seeds = variable("MANYFLOW_SEEDS").unwrap_or(40);
     let mut failed = 0;
-    for seed in 0..seeds {
+    let first = variable("MANYFLOW_FIRST").unwrap_or(0);
+    for seed in first..first + seeds {
         if let Err(error) = run(seed) {
             failed += 1;
             eprintln!("seed {seed}: {error}");

@@ -79,7 +79,7 @@ impl Plan {
         Plan {
             seed,
             is_direct,
-            config: config(random),
+            config: config(ends as u32, random),
             switch: switch(random),
             policy: policy(members, random),
             members,
@@ -120,7 +120,12 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
         _ => random.random_range(1..=2),
     };
     for place in 0..count {
-        let time = Time::ZERO + Duration::from_millis(random.random_range(0..4000));
+        // What a switch forgets while it is being opened is the hardest to notice: half of the restarts are as early.
+        let latest_ms = match kind == 2 && random.random_bool(0.5) {
+            true => 200,
+            false => 4000,
+        };
+        let time = Time::ZERO + Duration::from_millis(random.random_range(0..latest_ms));
         let member = MemberId(place);
         let fault = match random.random_range(0..3) {
             _ if kind == 2 => Fault::Restart,
@@ -134,7 +139,9 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
     faults
 }
 
-fn config(random: &mut Pcg64Mcg) -> AcpConfig {
+/// The peer's receive buffer has two frames for each member: with less than one a part of its credit lets nothing pass, and under
+/// soft flow control frames of the others crowd out the one that it waits for, so that minutes pass.
+fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     let control = match random.random_bool(0.7) {
         true => Control::Xcp,
         false => Control::Reno,
@@ -145,13 +152,13 @@ fn config(random: &mut Pcg64Mcg) -> AcpConfig {
         false => FlowControl::Credit,
     };
     let frame_bytes_max = random.random_range(100..=1400);
-    let buffer = |random: &mut Pcg64Mcg| frame_bytes_max * random.random_range(4..=100);
+    let buffer = |random: &mut Pcg64Mcg, least| frame_bytes_max * random.random_range(least..=100);
     AcpConfig {
         control,
         flow,
         frame_bytes_max,
-        send_buffer: buffer(random),
-        receive_buffer: buffer(random),
+        send_buffer: buffer(random, 4),
+        receive_buffer: buffer(random, 4.max(2 * members)),
         initial_window: random.random_range(1..=4),
         minimum_rto: Duration::from_millis(random.random_range(100..=400)),
         keep_alive: Duration::from_millis(random.random_range(500..=10_000)),

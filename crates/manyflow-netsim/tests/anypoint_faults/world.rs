@@ -23,20 +23,38 @@ const PEER: EndpointId = EndpointId(0);
 pub(crate) struct Outcome {
     /// The peer's log, then the members'.
     pub(crate) logs: Vec<Rc<RefCell<Log>>>,
-    /// Members that the switch took for dead.
-    pub(crate) given_up: Vec<MemberId>,
+    /// What the switch noticed, in order.
+    pub(crate) failures: Vec<Failure>,
     ended_at: Time,
+}
+
+/// The switch took a member for dead.
+pub(crate) struct Failure {
+    pub(crate) member: MemberId,
+    /// How many frames the peer had handed over by then.
+    pub(crate) sent: u32,
+    /// How many frames each end had read by then.
+    pub(crate) read: Vec<usize>,
 }
 
 struct Watch {
     switch: EndpointId,
-    given_up: Vec<MemberId>,
+    logs: Vec<Rc<RefCell<Log>>>,
+    failures: Vec<Failure>,
 }
 
 impl Observer for Watch {
     fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
         if let (true, Event::MemberFailed(member)) = (endpoint == self.switch, event) {
-            self.given_up.push(*member);
+            self.failures.push(Failure {
+                member: *member,
+                sent: self.logs[0].borrow().sent,
+                read: self
+                    .logs
+                    .iter()
+                    .map(|log| log.borrow().read.len())
+                    .collect(),
+            });
         }
     }
 
@@ -48,7 +66,8 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let (mut network, logs) = build(plan);
     let mut watch = Watch {
         switch: switch_id(plan),
-        given_up: Vec::new(),
+        logs: logs.clone(),
+        failures: Vec::new(),
     };
     let last_fault = plan.faults.last().map_or(Time::ZERO, |(time, _)| *time);
     while network.now() < LIMIT {
@@ -60,10 +79,9 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     }
     let ended_at = network.now();
     network.run_until(ended_at + AFTER, &mut watch);
-    let given_up = watch.given_up;
     Outcome {
         logs,
-        given_up,
+        failures: watch.failures,
         ended_at,
     }
 }
@@ -154,7 +172,8 @@ impl fmt::Display for Outcome {
                 log.state()
             )?;
         }
-        writeln!(f, "  members given up: {:?}", self.given_up)?;
+        let given_up = self.failures.iter().map(|failure| failure.member);
+        writeln!(f, "  members given up: {:?}", given_up.collect::<Vec<_>>())?;
         write!(f, "  the run ended at {:.0} s", self.ended_at.as_secs_f64())
     }
 }

@@ -216,3 +216,23 @@ fn an_application_outside_its_range_is_refused_by_name() {
         .contains("per second")
     );
 }
+
+#[test]
+fn what_is_underway_is_not_opened_again() {
+    let config = config();
+    let mut member = crate::anypoint::Connection::listen(config).unwrap();
+    let hears = |member: &mut crate::anypoint::Connection<Length>, body| {
+        let connection = 7;
+        let segment = crate::anypoint::Segment { connection, body };
+        member.handle_segment(Time::ZERO, &segment, Length(0));
+        member.poll_transmit(Time::ZERO).is_some()
+    };
+    let open = Body::Open { credit: 1000 };
+    assert!(hears(&mut member, open));
+    assert!(hears(&mut member, open), "the Accept was lost");
+    assert!(hears(&mut member, Body::Probe));
+    assert!(
+        !hears(&mut member, open),
+        "it comes late, or from a switch that has restarted"
+    );
+}

@@ -104,6 +104,24 @@ fn soft_flow_control_keeps_a_place_for_the_frame_that_is_next() {
 }
 
 #[test]
+fn what_is_furthest_beyond_a_gap_gives_way_to_the_frame_that_is_next() {
+    let mut receiver = by_credit(4);
+    // More than was granted: the missing frame has no place.
+    for sequence in 1..5 {
+        assert!(take(&mut receiver, sequence, 1000).0.is_some());
+    }
+    assert_eq!(told(take(&mut receiver, 0, 1000).0), (4, vec![]));
+    assert_eq!((receiver.occupied(), receiver.beyond_frames), (4000, 0));
+    let read = core::iter::from_fn(|| receiver.read(Time::ZERO));
+    assert_eq!(
+        read.map(|frame| frame.key).collect::<Vec<_>>(),
+        [0, 1, 2, 3]
+    );
+    receiver.poll_ack().expect("news of the room");
+    assert_eq!(told(take(&mut receiver, 4, 1000).0), (5, vec![]));
+}
+
+#[test]
 fn frames_of_a_byte_are_held_up_to_a_number() {
     let mut receiver = by_credit(1000);
     let taken = (0..70_000).filter(|n| take(&mut receiver, *n, 1).0.is_some());

@@ -1,14 +1,19 @@
 //! Tests of the sending half.
 
 use super::super::segment::{Feedback, NO_GAPS};
-use super::super::{FlowControl, Length};
+use super::super::{Control, FlowControl, Length};
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A sender with so many frames of 1 KB to send, all of which its window lets go.
+/// A sender by losses with so many frames of 1 KB to send, all of which its window lets go, at once.
 fn sender(frames: u32) -> Sender<Length> {
+    sender_by(Control::Reno, frames)
+}
+
+fn sender_by(control: Control, frames: u32) -> Sender<Length> {
     let mut sender = Sender::new(&AcpConfig {
+        control,
         flow: FlowControl::Credit,
         initial_window: 100,
         ..AcpConfig::default()
@@ -159,9 +164,64 @@ fn the_timer_repeats_what_is_unacknowledged_one_frame_at_first() {
     assert!(sender.handle_timeout(due, &mut events));
     assert_eq!(sent(&mut sender, due), [1]);
     assert_eq!(sender.poll_timeout(), Some(due + 400 * MS));
-    sender.window.restart();
     take(&mut sender, due + 10 * MS, &ack(2, 1, &[]));
-    assert_eq!(sent(&mut sender, due + 10 * MS), [2]);
+    assert_eq!(sent(&mut sender, due + 10 * MS), [2, 3]);
+}
+
+/// Lets the timer run out; the numbers that go again.
+fn time_out(sender: &mut Sender<Length>) -> Vec<u32> {
+    let due = sender.poll_timeout().unwrap();
+    assert!(sender.handle_timeout(due, &mut VecDeque::new()));
+    sent(sender, due)
+}
+
+#[test]
+fn a_time_out_repeats_what_was_acknowledged_by_itself_as_no_promise() {
+    let mut sender = sender(4);
+    sent(&mut sender, Time::ZERO);
+    take(&mut sender, Time::ZERO, &ack(0, 0, &[]));
+    take(&mut sender, Time::ZERO, &ack(0, 2, &[]));
+    let window = sender.window_frames();
+    assert_eq!(time_out(&mut sender), [0, 1, 2, 3]);
+    assert_eq!(sender.window_frames(), window, "the first has come through");
+}
+
+#[test]
+fn a_lost_retransmission_is_told_by_the_answer_to_a_later_one() {
+    let mut sender = sender(8);
+    sent(&mut sender, Time::ZERO);
+    take(&mut sender, Time::ZERO, &ack(0, 7, &[(0, 3)]));
+    assert_eq!(sent(&mut sender, Time::ZERO), [0, 1, 2]);
+    take(&mut sender, Time::ZERO, &ack(0, 6, &[(0, 3)]));
+    assert_eq!(sent(&mut sender, Time::ZERO), []);
+    take(&mut sender, Time::ZERO, &ack(0, 1, &[(0, 1), (2, 1)]));
+    assert_eq!(sent(&mut sender, Time::ZERO), [0], "2 went after 1");
+}
+
+#[test]
+fn lost_frames_go_round_behind_the_first_as_a_full_receiver_may_wait_for_any() {
+    let mut sender = sender(8);
+    sent(&mut sender, Time::ZERO);
+    assert_eq!(time_out(&mut sender), [0]);
+    let mut now = Time::ZERO + 2_000 * MS;
+    take(&mut sender, now, &ack(0, 0, &[]));
+    assert_eq!(sent(&mut sender, now), [1, 2]);
+    assert_eq!(time_out(&mut sender), [0, 3]);
+    now += 2_000 * MS;
+    take(&mut sender, now, &ack(0, 3, &[(6, 1)]));
+    assert_eq!(sent(&mut sender, now)[0], 6, "reported, so the next");
+}
+
+#[test]
+fn an_advance_ends_the_back_off_although_no_round_trip_is_measured() {
+    let mut sender = sender(2);
+    sent(&mut sender, Time::ZERO);
+    let initial = sender.timeout();
+    time_out(&mut sender);
+    time_out(&mut sender);
+    assert_eq!(sender.timeout(), 4 * initial);
+    take(&mut sender, Time::ZERO, &ack(1, 0, &[]));
+    assert_eq!(sender.timeout(), initial);
 }
 
 #[test]
@@ -222,7 +282,7 @@ fn asked(sender: &mut Sender<Length>, now: Time) -> Vec<i32> {
 
 #[test]
 fn a_window_that_the_application_does_not_fill_need_not_grow() {
-    let mut sender = sender(0);
+    let mut sender = sender_by(Control::Xcp, 0);
     sender.window.on_timeout(false);
     let mut now = Time::ZERO;
     // Nobody knows yet what the application will do.

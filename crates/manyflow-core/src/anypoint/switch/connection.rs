@@ -73,6 +73,8 @@ pub(super) struct Connection<P> {
     pub(super) sent: Ring<Sent<P>>,
     /// The latest headers of the members, together.
     pub(super) aggregate: Aggregate,
+    /// What the peer granted at first: all of its buffer.
+    buffer: u32,
     /// What the peer grants.
     pub(super) credit: u32,
     /// Of it, what frames of failed members take.
@@ -109,6 +111,7 @@ impl<P: Payload + Default> Connection<P> {
             peer_close: None,
             sent: Ring::new(),
             aggregate: Aggregate::default(),
+            buffer: credit,
             credit,
             orphan_bytes: 0,
             close: None,
@@ -188,8 +191,17 @@ impl<P: Payload + Default> Connection<P> {
 
     /// The peer's credit divided by the number of members.
     pub(super) fn part_of_credit(&self) -> u32 {
+        self.part_of(self.credit)
+    }
+
+    /// A member's part of the peer's buffer.
+    pub(super) fn part_of_buffer(&self) -> u32 {
+        self.part_of(self.buffer)
+    }
+
+    fn part_of(&self, credit: u32) -> u32 {
         let active = self.members.iter().filter(|member| member.is_active());
-        match self.credit {
+        match credit {
             UNLIMITED => UNLIMITED,
             credit => credit / active.count().max(1) as u32,
         }

@@ -40,14 +40,16 @@ impl<P: Payload + Default> Connection<P> {
     fn on_peer_segment(&mut self, now: Time, policy: &mut dyn Policy<P>, body: Body, payload: P) {
         match body {
             Body::Open { .. } => self.on_open(),
+            Body::Reset(reason) => self.reset_members(reason),
+            Body::Alive => self.on_peer_alive(),
+            // It knows of an Accept that is none of ours: what it has open here was lost with a restart, and its Open was late.
+            _ if !self.accepted => self.end(Reason::Unknown),
             Body::Data(data) => {
                 self.on_peer_numbered(policy, data.sequence, Numbered::Frame(data, payload));
             }
             Body::Close { sequence } => self.on_peer_numbered(policy, sequence, Numbered::Close),
             Body::Ack(ack) => self.on_peer_ack(now, &ack),
             Body::Probe => self.on_peer_probe(),
-            Body::Alive => self.on_peer_alive(),
-            Body::Reset(reason) => self.reset_members(reason),
             // The peer opens; it accepts nothing.
             Body::Accept { .. } => {}
         }

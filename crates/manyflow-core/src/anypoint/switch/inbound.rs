@@ -156,17 +156,21 @@ impl<P: Payload + Default> Connection<P> {
         if !before(ack.cumulative, member.acknowledged) {
             member.credit = ack.credit;
         }
-        self.note_answer(index, ack);
+        let is_repeated = !self.note_answer(index, ack);
         while before(self.members[index].acknowledged, ack.cumulative) {
             self.mark_acknowledged(index);
         }
         self.note_missing(index, ack);
+        if is_repeated {
+            self.report_first(index);
+        }
         self.advance_inbound();
         true
     }
 
-    /// A frame is answered. Feedback counts once for each frame: what answers a Probe or a duplicate has none of its own.
-    fn note_answer(&mut self, index: usize, ack: &Ack) {
+    /// A frame is answered; false if it was before. Feedback counts once for each frame: what answers a Probe or a duplicate has
+    /// none of its own.
+    fn note_answer(&mut self, index: usize, ack: &Ack) -> bool {
         let member = &mut self.members[index];
         if let Some(&sequence) = member.sent.get(ack.of)
             && let Some(route) = self.routes.get_mut(sequence)
@@ -174,6 +178,17 @@ impl<P: Payload + Default> Connection<P> {
         {
             member.note_feedback(ack.feedback);
             self.missing.remove(sequence);
+            return true;
+        }
+        false
+    }
+
+    /// A member that is asked, as nothing new comes through to it, tells the peer first of the frame that it waits for. After a
+    /// failure that need not be the lowest number, and with a full buffer it takes no other.
+    fn report_first(&mut self, index: usize) {
+        let member = &self.members[index];
+        if let Some(&sequence) = member.sent.get(member.acknowledged) {
+            self.missing.begin_with(sequence);
         }
     }
 

@@ -52,17 +52,20 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
-    /// Those that have nothing to send may keep their grants: the new one does not wait for that.
+    /// Those that have nothing to send may keep their grants: the new one does not wait for that. But it waits until the peer has
+    /// read: nothing can tell it of more credit before its first frame, for which the grant must suffice.
     fn admit(&mut self, now: Time, index: usize) {
         let (free, part) = (self.credit_for_member(index), self.part_of_credit());
         let waited = now - self.members[index].heard;
         let is_quiet = self.sent.is_empty() && waited >= self.config.failure_timeout;
-        if free < part / 2 && !is_quiet {
+        let has_read = part >= self.part_of_buffer() / 4;
+        if !has_read || (free < part / 2 && !is_quiet) {
             return;
         }
         let member = &mut self.members[index];
         member.state = State::Opening;
         member.heard = now;
+        member.idle = now;
         member.granted = if is_quiet { part } else { free };
         self.open_member(index);
     }
@@ -75,7 +78,15 @@ impl<P: Payload + Default> Connection<P> {
             self.gather_candidates();
             self.accept(now);
             self.advance_inbound();
+            if self.is_inbound_done() {
+                self.close_to_member(index);
+            }
         }
+    }
+
+    /// All of the peer's frames, and its Close, are acknowledged.
+    fn is_inbound_done(&self) -> bool {
+        self.peer_close.is_some() && self.routes.is_empty()
     }
 
     /// Tells the peer that the connection is open, when no member is awaited any more.
@@ -122,8 +133,9 @@ impl<P: Payload + Default> Connection<P> {
                 self.gather_candidates();
                 self.close_to_member(index);
             }
+            // What it has sent since it accepted is not heard any more.
             State::Waiting | State::Opening => {
-                self.remove(now, index, State::Left, Reason::Aborted)
+                self.remove(now, index, State::Failed, Reason::Aborted)
             }
             State::Leaving | State::Left | State::Failed => {}
         }
@@ -166,7 +178,7 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn after_removal(&mut self, now: Time) {
-        let is_served = self.routes.is_empty() && self.peer_close.is_some() && self.close.is_some();
+        let is_served = self.is_inbound_done() && self.close.is_some();
         if !is_served && !self.members.iter().any(Member::is_active) {
             let refused = if self.accepted {
                 Reason::Aborted
@@ -205,8 +217,12 @@ impl<P: Payload + Default> Connection<P> {
         self.acknowledge_to_peer(None, Feedback::default());
     }
 
-    /// A member asks for the peer.
+    /// A member asks for the peer; until that is told that the connection is open, all wait for the switch alone.
     pub(super) fn on_member_probe(&mut self, index: usize) {
+        if !self.accepted {
+            self.send_to(index, Body::Alive);
+            return;
+        }
         self.members[index].asks = true;
         self.send(Leg::Peer, Body::Probe);
     }
@@ -257,7 +273,11 @@ impl<P: Payload + Default> Connection<P> {
         }
         let silent = now - member.heard;
         let owing = now - member.heard.max(member.idle);
-        if owing >= self.config.failure_timeout {
+        // Whoever says other things than that it accepts has another connection in mind, of a switch that is gone.
+        let is_opening = self.members[index].state == State::Opening;
+        let refuses =
+            is_opening && now - self.members[index].idle >= 4 * self.config.failure_timeout;
+        if refuses || owing >= self.config.failure_timeout {
             self.fail(now, index, Reason::TimedOut);
             return;
         }

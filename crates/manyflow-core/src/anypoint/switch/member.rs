@@ -23,7 +23,7 @@ pub(super) enum State {
     Leaving,
     /// It has left, or was gone when the connection was opened.
     Left,
-    /// It answered nothing for too long, or gave up.
+    /// It answered nothing for too long, gave up, or left before it had accepted: what it says is not heard.
     Failed,
 }
 

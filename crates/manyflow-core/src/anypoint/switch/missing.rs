@@ -74,6 +74,13 @@ impl Missing {
         }
     }
 
+    /// The next report begins with this number, if it is missing.
+    pub(super) fn begin_with(&mut self, number: u32) {
+        if let Ok(place) = self.find(number) {
+            self.turn = place;
+        }
+    }
+
     /// Adds those whose turn it is.
     pub(super) fn report(&mut self, gaps: &mut Gaps) {
         if self.turn >= self.numbers.len() {

@@ -124,8 +124,8 @@ impl<P> Policy<P> for Weighted {
     }
 }
 
-/// A rule over the key: the first range that holds it names the member. Frames of other keys, and those whose member is gone, go
-/// to each candidate in turn.
+/// A rule over the key: the first range that holds it, and whose member is there, names the member. So a range that comes again
+/// names who takes over, as does a member that joins anew under another number. Other frames go to each candidate in turn.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRule {
     /// Ranges of keys and their members.
@@ -143,11 +143,11 @@ impl KeyRule {
 
 impl<P> Policy<P> for KeyRule {
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
-        let rule = self
+        let mut fitting = self
             .rules
             .iter()
-            .find(|(keys, _)| keys.contains(&frame.key));
-        let named = rule.and_then(|(_, member)| {
+            .filter(|(keys, _)| keys.contains(&frame.key));
+        let named = fitting.find_map(|(_, member)| {
             let place = candidates.binary_search_by_key(member, |candidate| candidate.member);
             place.ok()
         });
@@ -229,7 +229,7 @@ mod tests {
             routed(&mut policy, keys, &candidates(&[0, 2])),
             [2, 2, 0, 0, 2, 0]
         );
-        let without = routed(&mut policy, [0, 0], &candidates(&[0, 3]));
-        assert_eq!(without, [3, 0], "member 2 is gone");
+        let without = routed(&mut policy, [0, 0, 5], &candidates(&[0, 3]));
+        assert_eq!(without, [3, 0, 0], "member 2 is gone");
     }
 }

@@ -274,3 +274,60 @@ fn the_switch_answers_for_the_ensemble_and_asks_the_peer_for_a_member() {
     hear(&mut switch, 0.0, PEER, Body::Alive);
     assert_eq!(sent(&mut switch), [(member(1), Body::Alive)]);
 }
+
+#[test]
+fn a_member_that_joins_when_the_peer_has_closed_is_closed_to_as_well() {
+    let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
+    hear(&mut switch, 0.0, PEER, data(0));
+    hear(&mut switch, 0.0, PEER, Body::Close { sequence: 1 });
+    hear(&mut switch, 0.0, member(0), ack(2, 1));
+    assert_eq!(switch.join(at(0.1)), MemberId(1));
+    sent(&mut switch);
+    let credit = UNLIMITED;
+    hear(&mut switch, 0.1, member(1), Body::Accept { credit });
+    let to_new = sent_to(&mut switch, member(1));
+    assert_eq!(to_new, [Body::Close { sequence: 0 }]);
+}
+
+#[test]
+fn what_a_member_says_that_left_before_it_accepted_is_not_heard() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    let late = switch.join(at(0.1));
+    switch.leave(at(0.1), late);
+    let aborted = Body::Reset(Reason::Aborted);
+    assert_eq!(sent_to(&mut switch, Leg::Member(late)).pop(), Some(aborted));
+    let credit = UNLIMITED;
+    hear(&mut switch, 0.2, Leg::Member(late), Body::Accept { credit });
+    hear(&mut switch, 0.2, Leg::Member(late), data(0));
+    let unknown = (Leg::Member(late), Body::Reset(Reason::Unknown));
+    assert_eq!(sent(&mut switch), [unknown; 2]);
+}
+
+#[test]
+fn a_peer_that_speaks_before_it_is_accepted_has_a_connection_with_a_switch_that_is_gone() {
+    let mut switch = switch(SwitchConfig::default(), 2);
+    hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
+    sent(&mut switch);
+    hear(&mut switch, 0.0, PEER, data(57));
+    let unknown = Body::Reset(Reason::Unknown);
+    let all = [PEER, member(0), member(1)].map(|leg| (leg, unknown));
+    assert_eq!(sent(&mut switch), all);
+}
+
+#[test]
+fn a_member_that_is_asked_tells_first_what_it_waits_for() {
+    let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
+    switch.join(at(0.0));
+    (0..12).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
+    hear(&mut switch, 0.1, member(0), ack(1, 0));
+    // Losses apart from each other are more than an acknowledgement names.
+    let report = missing(ack(1, 11), &[(0, 1), (2, 1), (4, 1)]);
+    hear(&mut switch, 0.1, member(0), report);
+    hear(&mut switch, 0.1, member(0), missing(ack(1, 10), &[(6, 1)]));
+    sent(&mut switch);
+    hear(&mut switch, 0.1, member(0), ack(1, 9));
+    let offsets = |body: &Ack| body.missing.map(|gap| gap.offset);
+    assert_eq!(offsets(&acks(&sent_to(&mut switch, PEER))[0]), [0, 2, 4]);
+    hear(&mut switch, 0.1, member(0), ack(1, 9));
+    assert_eq!(offsets(&acks(&sent_to(&mut switch, PEER))[0])[0], 0);
+}
