@@ -28,16 +28,10 @@ fn frame(key: u32) -> Frame<Length> {
     Frame { key, payload }
 }
 
-/// The next frame at `now`, as if it had been paced before: pacing has a test of its own.
-fn unpaced(sender: &mut Sender<Length>, now: Time) -> Option<(Body, Option<Length>)> {
-    sender.paced_until = Time::ZERO;
-    sender.poll_transmit(now)
-}
-
 /// The numbers that it sends at `now`.
 fn sent(sender: &mut Sender<Length>, now: Time) -> Vec<u32> {
     let mut numbers = Vec::new();
-    while let Some((body, _)) = unpaced(sender, now) {
+    while let Some((body, _)) = sender.poll_transmit(now) {
         numbers.push(match body {
             Body::Data(data) => data.sequence,
             Body::Close { sequence } => sequence,
@@ -105,7 +99,7 @@ fn a_repeated_report_retransmits_once_until_a_newer_frame_is_answered() {
 
 #[test]
 fn frames_are_spaced_as_their_headers_say() {
-    let mut sender = sender(100);
+    let mut sender = sender_by(Control::Xcp, 100);
     assert!(sender.poll_transmit(Time::ZERO).is_some());
     let mut now = Time::ZERO + 100 * MS;
     take(&mut sender, now, &ack(1, 0, &[]));
@@ -272,7 +266,7 @@ fn a_frame_that_no_receiver_takes_is_refused() {
 
 /// What the frames that it sends at `now` ask for.
 fn asked(sender: &mut Sender<Length>, now: Time) -> Vec<i32> {
-    let sent = core::iter::from_fn(|| unpaced(sender, now));
+    let sent = core::iter::from_fn(|| sender.poll_transmit(now));
     let feedback = sent.map(|(body, _)| match body {
         Body::Data(data) => data.congestion.feedback.0,
         other => panic!("{other:?} is no frame"),
