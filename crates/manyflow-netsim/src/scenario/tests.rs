@@ -571,12 +571,8 @@ fn a_random_graph_is_connected_and_the_same_again() {
         made.unwrap()
     };
     let made = make();
-    assert!(
-        topology::Reach::new(&made)
-            .both_ways(0)
-            .iter()
-            .all(|&reached| reached)
-    );
+    let reached = topology::Reach::new(&made).both_ways(0);
+    assert!(reached.iter().all(|&reached| reached));
     let ends = |topology: &Topology| -> Vec<(u32, u32)> {
         topology
             .links
