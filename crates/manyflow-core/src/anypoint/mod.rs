@@ -17,7 +17,7 @@
 //! | `connection.rs` | one end: opening, closing, keep-alive, and the two halves below | |
 //! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
-//! | `soft.rs` | soft flow control: the receive buffer as an XCP queue | section IV-A |
+//! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
 //! | `host.rs`, `application.rs` | a connection with a modelled application, for scenarios | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!

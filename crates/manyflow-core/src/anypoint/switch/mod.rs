@@ -45,6 +45,8 @@
 //! - N of the outbound transforms counts the members that are sending: those heard within the last four round trips.
 //! - Outbound acknowledgements also move a tenth of the traffic in a round trip from members above the mean to those below it, as XCP's
 //!   fairness controller does among flows: where feedback is steady, the formulas leave members as unequal as they are.
+//! - Inbound, the least is taken of averages of what members' acknowledgements bring; outbound, fdbk_src is that of the frame which
+//!   is answered. The least of two samples of the same would be too low.
 //! - A member has a say in inbound feedback while something is on its way to it.
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the same room twice: what a member was
 //!   granted when there was more counts until it is used.
