@@ -202,9 +202,16 @@ impl<P: Payload> Sender<P> {
         });
     }
 
-    /// A round trip was measured.
+    /// A round trip was measured. One that is suddenly much longer may be of an acknowledgement that was lost and came again when
+    /// somebody was probed: it counts as four times the average, so that a path that has become long is learned all the same.
     pub(super) fn sample_rtt(&mut self, sample: Duration, events: &mut VecDeque<Event>) {
-        let sample_s = sample.as_secs_f64();
+        let average_s = self.rtt.average_s();
+        let limit_s = if average_s > 0.0 {
+            4.0 * average_s
+        } else {
+            f64::INFINITY
+        };
+        let sample_s = sample.as_secs_f64().min(limit_s);
         self.rtt.sample(sample_s);
         let average_s = self.rtt.average_s();
         events.push_back(Event::Rtt {
@@ -228,7 +235,8 @@ impl<P: Payload> Sender<P> {
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
         let has_room = self.window.has_room(self.pipe, wire_bytes);
-        self.is_paced = has_room && now < self.paced_until;
+        // With nothing in flight nothing tells whether the round-trip time is still as long as it was taken to be.
+        self.is_paced = has_room && self.pipe > 0 && now < self.paced_until;
         if !has_room || self.is_paced {
             self.is_window_limited = true;
             return None;

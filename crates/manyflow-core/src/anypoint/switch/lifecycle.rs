@@ -52,21 +52,21 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Opens it to a member that has joined, when the others have used up enough of what they were granted when they were fewer.
-    /// Those that have nothing to send may keep their grants: the new one does not wait for that. But it waits until the peer has
-    /// read: nothing can tell it of more credit before its first frame, for which the grant must suffice.
+    /// Those that have nothing to send may keep their grants: the new one does not wait for that. But it waits until half its
+    /// part of the peer's buffer is free: nothing can tell it of more credit before its first frame, for which the grant must suffice.
     fn admit(&mut self, now: Time, index: usize) {
         let (free, part) = (self.credit_for_member(index), self.part_of_credit());
         let waited = now - self.members[index].heard;
         let is_quiet = self.sent.is_empty() && waited >= self.config.failure_timeout;
-        let has_read = part >= self.part_of_buffer() / 4;
-        if !has_read || (free < part / 2 && !is_quiet) {
+        let grant = if is_quiet { part } else { free };
+        if grant < (part / 2).max(self.part_of_buffer() / 2) {
             return;
         }
         let member = &mut self.members[index];
         member.state = State::Opening;
         member.heard = now;
         member.idle = now;
-        member.granted = if is_quiet { part } else { free };
+        member.granted = grant;
         self.open_member(index);
     }
 
