@@ -16,6 +16,7 @@
 
 pub mod anypoint;
 pub mod cbr;
+mod config_error;
 pub mod endpoint;
 pub mod estimate;
 mod interval;
@@ -27,6 +28,7 @@ pub mod time;
 pub mod units;
 pub mod webrc;
 
+pub use config_error::ConfigError;
 pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
 pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
 pub use time::Time;

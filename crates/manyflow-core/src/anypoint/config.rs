@@ -1,5 +1,6 @@
 //! What a connection is like.
 
+pub use crate::config_error::ConfigError;
 use core::time::Duration;
 
 /// How the congestion window changes.
@@ -121,14 +122,6 @@ impl Default for AcpConfig {
     }
 }
 
-/// A connection's parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
 impl AcpConfig {
     /// # Errors
     /// Where a parameter is outside its range, or soft flow control is to go without XCP.
@@ -193,18 +186,6 @@ impl AcpConfig {
             ),
         ];
         ConfigError::first_of(checks)
-    }
-}
-
-impl ConfigError {
-    /// The first of these that does not hold: name, range, whether it holds.
-    pub(super) fn first_of<const N: usize>(
-        checks: [(&'static str, &'static str, bool); N],
-    ) -> Result<(), ConfigError> {
-        match checks.into_iter().find(|(_, _, holds)| !holds) {
-            Some((name, range, _)) => Err(ConfigError { name, range }),
-            None => Ok(()),
-        }
     }
 }
 

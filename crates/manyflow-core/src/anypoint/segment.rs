@@ -107,7 +107,7 @@ impl Feedback {
 pub struct Ack {
     /// All frames below this number have arrived.
     pub cumulative: u32,
-    /// The frame that this answers; it has arrived, too.
+    /// The frame that this answers. It has arrived, too, but may give way to another one: only `cumulative` is a promise.
     pub of: u32,
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,

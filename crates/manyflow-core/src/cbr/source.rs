@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{Datagram, HEADER_BYTES};
+pub use crate::config_error::ConfigError;
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::interval::Interval;
 use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
@@ -58,14 +59,6 @@ pub enum Periods {
     Exponential,
 }
 
-/// A source's parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
 /// The source.
 #[derive(Debug)]
 pub struct Source {
@@ -106,10 +99,7 @@ impl SourceConfig {
                 long_enough,
             ),
         ];
-        match checks.into_iter().find(|(_, _, holds)| !holds) {
-            Some((name, range, _)) => Err(ConfigError { name, range }),
-            None => Ok(()),
-        }
+        ConfigError::first_of(checks)
     }
 }
 

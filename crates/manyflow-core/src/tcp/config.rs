@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::{HEADER_BYTES, MAX_OPTION_BYTES};
+pub use crate::config_error::ConfigError;
 use crate::time::Time;
 
 /// How a sender finds losses and changes its window.
@@ -70,14 +71,6 @@ impl Default for TcpConfig {
     }
 }
 
-/// A connection's parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
 impl TcpConfig {
     /// # Errors
     /// Where a parameter is outside its range.
@@ -110,10 +103,7 @@ impl TcpConfig {
                 (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.minimum_rto),
             ),
         ];
-        match checks.into_iter().find(|(_, _, holds)| !holds) {
-            Some((name, range, _)) => Err(ConfigError { name, range }),
-            None => Ok(()),
-        }
+        ConfigError::first_of(checks)
     }
 }
 

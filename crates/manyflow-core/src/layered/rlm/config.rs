@@ -4,6 +4,8 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use super::sender::HEADER_BYTES;
+use crate::config_error::Check;
+pub use crate::config_error::ConfigError;
 use crate::layered::GROUPS_MAX;
 use crate::units::Rate;
 
@@ -80,24 +82,6 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// A parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
-type Check = (&'static str, &'static str, bool);
-
-/// The first that does not hold.
-fn first_failure<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
-    match checks.into_iter().find(|(_, _, holds)| !holds) {
-        Some((name, range, _)) => Err(ConfigError { name, range }),
-        None => Ok(()),
-    }
-}
-
 fn groups_check(groups: usize) -> Check {
     let holds = (1..=usize::from(GROUPS_MAX)).contains(&groups);
     ("the number of groups", "1 to 32", holds)
@@ -107,7 +91,7 @@ impl SenderConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let rates: RangeInclusive<Rate> = Rate::from_bits_per_s(1)..=RATE_MAX;
         let bytes = HEADER_BYTES..=u32::from(u16::MAX);
-        first_failure([
+        ConfigError::first_of([
             groups_check(self.rates.len()),
             (
                 "the rate of a group",
@@ -129,7 +113,7 @@ impl ReceiverConfig {
         let join_timers = self.join_timer_min..=24 * HOUR;
         let above_zero = |x: f64, max: f64| x > 0.0 && x <= max;
         let share = |x: f64| (0.0..=1.0).contains(&x);
-        first_failure([
+        ConfigError::first_of([
             groups_check(groups.into()),
             (
                 "the lowest join-timer",

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+pub use crate::config_error::ConfigError;
 use crate::layered::GROUPS_MAX;
 use crate::units::Rate;
 
@@ -83,18 +84,10 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// A parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
 impl SenderConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let fraction = |x: f64| x > 0.0 && x < 1.0;
-        check(&[
+        ConfigError::first_of([
             (
                 "the groups",
                 "1 to 32",
@@ -141,7 +134,7 @@ impl SenderConfig {
 
 impl ReceiverConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        check(&[
+        ConfigError::first_of([
             (
                 "the selection interval",
                 "at least 4 RTTs",
@@ -159,11 +152,4 @@ impl ReceiverConfig {
 /// What a longest round-trip time may be: shorter ones are taken for 1 ms, longer ones for 10 s.
 pub(super) fn is_round_trip(rtt: Duration) -> bool {
     (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&rtt)
-}
-
-fn check(checks: &[(&'static str, &'static str, bool)]) -> Result<(), ConfigError> {
-    match checks.iter().find(|(_, _, holds)| !holds) {
-        Some(&(name, range, _)) => Err(ConfigError { name, range }),
-        None => Ok(()),
-    }
 }
