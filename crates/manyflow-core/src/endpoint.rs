@@ -11,6 +11,7 @@
 use core::time::Duration;
 
 use crate::anypoint::{Reason, switch::MemberId};
+use crate::overlay;
 use crate::packet::{Channel, Packet};
 use crate::time::Time;
 use crate::units::Rate;
@@ -102,6 +103,55 @@ pub enum Event {
     Failed(Reason),
     /// A member of an ensemble is gone, as it answered nothing for too long.
     MemberFailed(MemberId),
+    /// The overlay has taken a message from the client that tells this.
+    Sent {
+        /// Its length.
+        bytes: u32,
+    },
+    /// A message of the overlay that was just delivered had been on its way for so long.
+    Latency {
+        /// From when its sender had it ready, in seconds.
+        seconds: f64,
+    },
+    /// So many messages wait at an overlay daemon for one of its links.
+    Queue {
+        /// The link.
+        link: overlay::LinkId,
+        /// The messages, after one has come.
+        messages: u32,
+    },
+    /// A daemon of the overlay has told at which rate it can take the messages of the one that tells this.
+    Acceptable {
+        /// Who can.
+        by: overlay::DaemonId,
+        /// Of which group.
+        group: overlay::GroupId,
+        /// The rate; `None` where it has never seen a loss.
+        rate: Option<Rate>,
+    },
+    /// The rate at which the clients of the daemon that tells this may send to a group, all together.
+    Allowed {
+        /// Which group.
+        group: overlay::GroupId,
+        /// The rate.
+        rate: Rate,
+    },
+    /// A group has so many members now.
+    View {
+        /// Which group.
+        group: overlay::GroupId,
+        /// Its members, at all daemons.
+        members: u32,
+    },
+    /// A client of the overlay reads too slowly.
+    SlowMember {
+        /// Which one, of the daemon that tells this.
+        client: overlay::ClientId,
+        /// Of which group.
+        group: overlay::GroupId,
+        /// What was done about it.
+        verdict: overlay::Verdict,
+    },
 }
 
 /// The four ways out of WEBRC's start-up (RFC 3738 section 3.2.2.6).

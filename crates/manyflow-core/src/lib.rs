@@ -9,6 +9,7 @@
 //! | [`webrc`] | one source, many receivers, each at its own rate (RFC 3738) |
 //! | [`layered`] | one source, groups that each receiver takes as many of as it can (SIM, and RLM beside it) |
 //! | [`anypoint`] | one connection to an ensemble of servers, steered by XCP's routers |
+//! | [`overlay`] | many senders to groups of clients, over daemons and the links between them (Cost-Benefit, many-to-many TFRC) |
 //! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`estimate`] | what several protocols estimate: the TCP equation, the retransmission time-out |
@@ -22,7 +23,9 @@ pub mod estimate;
 mod interval;
 pub mod layered;
 pub mod link;
+pub mod overlay;
 pub mod packet;
+mod payload;
 pub mod tcp;
 pub mod time;
 pub mod units;
@@ -31,5 +34,6 @@ pub mod webrc;
 pub use config_error::ConfigError;
 pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
 pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+pub use payload::{Length, Payload};
 pub use time::Time;
 pub use units::{Bytes, Rate};

@@ -2,7 +2,7 @@
 //!
 //! What the bytes are is the object layer's matter; what they look like on a wire is that of each protocol's `wire.rs`.
 
-use crate::{anypoint, cbr, layered, tcp, webrc};
+use crate::{anypoint, cbr, layered, overlay, tcp, webrc};
 
 /// One multicast channel of a session: what a receiver joins and leaves (RFC 3738 section 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,7 @@ impl Packet {
             Header::Cbr(_) => cbr::HEADER_BYTES,
             Header::Layered(message) => message.wire_bytes(),
             Header::Anypoint(segment) => segment.wire_bytes(),
+            Header::Overlay(frame) => frame.wire_bytes(),
         };
         header + self.payload_bytes
     }
@@ -85,6 +86,8 @@ pub enum Header {
     Layered(layered::Message),
     /// ACP: a frame, or what goes with frames.
     Anypoint(anypoint::Segment),
+    /// The overlay: between daemons, and between a daemon and its clients.
+    Overlay(overlay::Frame),
 }
 
 const _: () = assert!(size_of::<Packet>() <= 64, "packets are passed by value");

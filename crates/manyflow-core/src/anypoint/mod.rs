@@ -35,6 +35,7 @@ pub mod switch;
 mod window;
 mod wire;
 
+pub use crate::payload::{Length, Payload};
 pub use application::{Application, Service, Span};
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
 pub use connection::{Connection, Frame, SendError};
@@ -43,27 +44,3 @@ pub use segment::{
     Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
 };
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
-
-/// What a frame carries, as far as a transport must know: its length, and that it can be kept for a retransmission.
-///
-/// The simulator carries a [`Length`] alone, the network any bytes that are cheap to clone, such as `Bytes`.
-pub trait Payload: Clone {
-    /// Its bytes.
-    fn length(&self) -> u32;
-}
-
-/// A payload without contents.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Length(pub u32);
-
-impl Payload for Length {
-    fn length(&self) -> u32 {
-        self.0
-    }
-}
-
-impl<T: AsRef<[u8]> + Clone> Payload for T {
-    fn length(&self) -> u32 {
-        self.as_ref().len() as u32
-    }
-}

@@ -1,0 +1,253 @@
+//! Daemons, the links between them, and the shortest-path tree that is rooted at each.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::OnceLock;
+
+use super::message::{DaemonId, LinkId};
+
+/// The daemons of an overlay and the links between them. All daemons have the same; a tree is made when it is first asked for, and
+/// stands as long as the topology: clients that come and go change none.
+#[derive(Debug)]
+pub struct Topology {
+    links: Vec<(DaemonId, DaemonId)>,
+    weights: Vec<u32>,
+    /// Neighbours of each daemon, with the link that leads there.
+    neighbours: Vec<Vec<(DaemonId, LinkId)>>,
+    trees: Vec<OnceLock<Tree>>,
+}
+
+/// Why there is no such overlay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// A number that no daemon has.
+    #[error("link {0} leads to a daemon that is not there")]
+    UnknownDaemon(usize),
+    /// Both ends are the same, or two links join the same daemons.
+    #[error("link {0} joins a daemon to itself, or two daemons that are joined already")]
+    Superfluous(usize),
+    /// Numbers are limited.
+    #[error("an overlay has at most 32,767 links and 65,535 daemons")]
+    TooLarge,
+    /// No way leads to a daemon.
+    #[error("no way leads from daemon 0 to daemon {0}")]
+    Apart(usize),
+}
+
+impl Topology {
+    /// An overlay of `daemons` daemons, and its links: their ends and their weights, at least 1, which add up along a path.
+    ///
+    /// # Errors
+    /// Where the links join daemons that are not there, or leave some apart.
+    pub fn new(
+        daemons: usize,
+        links: &[(DaemonId, DaemonId, u32)],
+    ) -> Result<Topology, TopologyError> {
+        if daemons > usize::from(u16::MAX) || links.len() > usize::from(u16::MAX / 2) {
+            return Err(TopologyError::TooLarge);
+        }
+        let mut topology = Topology {
+            links: Vec::with_capacity(links.len()),
+            weights: links.iter().map(|link| link.2.max(1)).collect(),
+            neighbours: vec![Vec::new(); daemons],
+            trees: (0..daemons).map(|_| OnceLock::new()).collect(),
+        };
+        for (index, &(a, b, _)) in links.iter().enumerate() {
+            let (low, high) = (a.min(b), a.max(b));
+            if usize::from(high.0) >= daemons {
+                return Err(TopologyError::UnknownDaemon(index));
+            }
+            if low == high || topology.link(low, high).is_some() {
+                return Err(TopologyError::Superfluous(index));
+            }
+            let forth = LinkId(2 * index as u16);
+            topology.links.push((low, high));
+            topology.neighbours[usize::from(low.0)].push((high, forth));
+            topology.neighbours[usize::from(high.0)].push((low, LinkId(forth.0 + 1)));
+        }
+        topology.check_connected()?;
+        Ok(topology)
+    }
+
+    fn check_connected(&self) -> Result<(), TopologyError> {
+        let tree = self.tree(DaemonId(0));
+        let apart = (1..self.len()).find(|daemon| tree.parent[*daemon] == NONE);
+        apart.map_or(Ok(()), |daemon| Err(TopologyError::Apart(daemon)))
+    }
+
+    /// How many daemons there are.
+    pub fn len(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Whether there is no daemon.
+    pub fn is_empty(&self) -> bool {
+        self.neighbours.is_empty()
+    }
+
+    /// A daemon's neighbours, with the link that leads to each.
+    pub fn neighbours(&self, daemon: DaemonId) -> &[(DaemonId, LinkId)] {
+        &self.neighbours[usize::from(daemon.0)]
+    }
+
+    /// The link from one daemon to another, if they are neighbours.
+    pub fn link(&self, from: DaemonId, to: DaemonId) -> Option<LinkId> {
+        // The search is shorter from the end that has fewer neighbours.
+        let [there, back] = [from, to].map(|daemon| &self.neighbours[usize::from(daemon.0)]);
+        if there.len() <= back.len() {
+            return there
+                .iter()
+                .find(|(end, _)| *end == to)
+                .map(|(_, link)| *link);
+        }
+        back.iter()
+            .find(|(end, _)| *end == from)
+            .map(|(_, link)| LinkId(link.0 ^ 1))
+    }
+
+    /// Directions of links: their numbers are below this.
+    pub fn link_count(&self) -> usize {
+        2 * self.links.len()
+    }
+
+    /// Where a direction of a link begins and where it ends; `None` for a number that no link has.
+    pub fn ends(&self, link: LinkId) -> Option<(DaemonId, DaemonId)> {
+        let &(low, high) = self.links.get(usize::from(link.0 / 2))?;
+        Some(if link.0 % 2 == 0 {
+            (low, high)
+        } else {
+            (high, low)
+        })
+    }
+
+    /// The tree that is rooted at a daemon.
+    pub fn tree(&self, root: DaemonId) -> &Tree {
+        self.trees[usize::from(root.0)].get_or_init(|| Tree::new(self, root))
+    }
+
+    /// The links on the way from one daemon to another, from its end to its beginning.
+    pub fn path(&self, from: DaemonId, to: DaemonId) -> impl Iterator<Item = LinkId> {
+        let tree = self.tree(from);
+        core::iter::successors(Some(to), |daemon| tree.parent(*daemon))
+            .filter_map(|daemon| self.link(tree.parent(daemon)?, daemon))
+    }
+}
+
+/// No daemon.
+const NONE: u16 = u16::MAX;
+
+/// The shortest-path tree from one daemon to all.
+#[derive(Debug)]
+pub struct Tree {
+    parent: Vec<u16>,
+    /// Each daemon's place in a walk over the tree that visits a daemon before its children, and the place after its last descendant.
+    place: Vec<(u16, u16)>,
+    /// The daemons in the order of the walk.
+    walk: Vec<u16>,
+}
+
+impl Tree {
+    /// Dijkstra's algorithm. Each link's weight has a tiny share of its own, so that no two paths are equal: then the way from A to B
+    /// is that from B to A backwards, and a membership that has reached a sender has passed all daemons on its way.
+    fn new(topology: &Topology, root: DaemonId) -> Tree {
+        let count = topology.len();
+        let mut parent = vec![NONE; count];
+        let mut best = vec![u64::MAX; count];
+        let mut open = BinaryHeap::from([Reverse((0, root.0))]);
+        best[usize::from(root.0)] = 0;
+        while let Some(Reverse((cost, daemon))) = open.pop() {
+            if cost > best[usize::from(daemon)] {
+                continue;
+            }
+            for &(next, link) in topology.neighbours(DaemonId(daemon)) {
+                let through = cost + topology.cost(link);
+                if through < best[usize::from(next.0)] {
+                    best[usize::from(next.0)] = through;
+                    parent[usize::from(next.0)] = daemon;
+                    open.push(Reverse((through, next.0)));
+                }
+            }
+        }
+        Tree::walked(parent, root)
+    }
+
+    fn walked(parent: Vec<u16>, root: DaemonId) -> Tree {
+        let count = parent.len();
+        let mut children = vec![Vec::new(); count];
+        for (daemon, &above) in parent.iter().enumerate() {
+            if above != NONE {
+                children[usize::from(above)].push(daemon as u16);
+            }
+        }
+        let mut tree = Tree {
+            parent,
+            place: vec![(0, 0); count],
+            walk: Vec::with_capacity(count),
+        };
+        // A daemon comes up twice: to be entered, and when all below it is done.
+        let mut open = vec![(root.0, false)];
+        while let Some((daemon, done)) = open.pop() {
+            let here = tree.walk.len() as u16;
+            if done {
+                tree.place[usize::from(daemon)].1 = here;
+                continue;
+            }
+            tree.place[usize::from(daemon)].0 = here;
+            tree.walk.push(daemon);
+            open.push((daemon, true));
+            let below = children[usize::from(daemon)].iter().rev();
+            open.extend(below.map(|child| (*child, false)));
+        }
+        tree
+    }
+
+    /// The daemon before this one on the way from the root; `None` for the root.
+    pub fn parent(&self, daemon: DaemonId) -> Option<DaemonId> {
+        let parent = self.parent[usize::from(daemon.0)];
+        (parent != NONE).then_some(DaemonId(parent))
+    }
+
+    /// Whether the way from the root to `below` leads over `above`, or ends there.
+    pub fn is_below(&self, above: DaemonId, below: DaemonId) -> bool {
+        let (first, end) = self.place[usize::from(above.0)];
+        (first..end).contains(&self.place[usize::from(below.0)].0)
+    }
+
+    /// The daemons below this one that are next to it, in the order of the walk.
+    pub fn children(&self, daemon: DaemonId) -> impl Iterator<Item = DaemonId> {
+        let (first, end) = self.place[usize::from(daemon.0)];
+        core::iter::successors(Some(first + 1), move |place| {
+            let child = usize::from(self.walk[usize::from(*place)]);
+            Some(self.place[child].1)
+        })
+        .take_while(move |place| *place < end)
+        .map(|place| DaemonId(self.walk[usize::from(place)]))
+    }
+
+    /// The child of `above` on the way to `below`; `None` where the way does not lead over `above`, or ends there.
+    pub fn child_towards(&self, above: DaemonId, below: DaemonId) -> Option<DaemonId> {
+        if above == below || !self.is_below(above, below) {
+            return None;
+        }
+        let mut daemon = below;
+        loop {
+            let parent = self.parent(daemon)?;
+            if parent == above {
+                return Some(daemon);
+            }
+            daemon = parent;
+        }
+    }
+}
+
+impl Topology {
+    /// A link's weight, with a share that no other link has: a sum of at most 2^16 links does not reach the next weight.
+    fn cost(&self, link: LinkId) -> u64 {
+        let index = u64::from(link.0 / 2);
+        // SplitMix64's finish, so that sums of shares differ as well.
+        let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let share = (mixed ^ (mixed >> 27)) >> 48;
+        u64::from(self.weights[index as usize]) << 32 | share
+    }
+}
