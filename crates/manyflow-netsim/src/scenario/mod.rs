@@ -51,6 +51,8 @@ mod tests_acp;
 mod tests_inspect;
 #[cfg(test)]
 mod tests_manual;
+#[cfg(test)]
+mod tests_overlay;
 
 pub use cells::{Axis, Cell, Scenario};
 pub(crate) use error::Fault;
