@@ -27,8 +27,8 @@ pub enum TopologyError {
     #[error("link {0} joins a daemon to itself, or two daemons that are joined already")]
     Superfluous(usize),
     /// Numbers are limited.
-    #[error("an overlay has at most 32,767 links and 65,535 daemons")]
-    TooLarge,
+    #[error("an overlay has 1 to 65,535 daemons and at most 32,767 links")]
+    Size,
     /// No way leads to a daemon.
     #[error("no way leads from daemon 0 to daemon {0}")]
     Apart(usize),
@@ -43,8 +43,8 @@ impl Topology {
         daemons: usize,
         links: &[(DaemonId, DaemonId, u32)],
     ) -> Result<Topology, TopologyError> {
-        if daemons > usize::from(u16::MAX) || links.len() > usize::from(u16::MAX / 2) {
-            return Err(TopologyError::TooLarge);
+        if daemons == 0 || daemons > usize::from(u16::MAX) || links.len() > usize::from(u16::MAX / 2) {
+            return Err(TopologyError::Size);
         }
         let mut topology = Topology {
             links: Vec::with_capacity(links.len()),
