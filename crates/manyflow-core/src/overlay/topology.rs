@@ -43,7 +43,10 @@ impl Topology {
         daemons: usize,
         links: &[(DaemonId, DaemonId, u32)],
     ) -> Result<Topology, TopologyError> {
-        if daemons == 0 || daemons > usize::from(u16::MAX) || links.len() > usize::from(u16::MAX / 2) {
+        if daemons == 0
+            || daemons > usize::from(u16::MAX)
+            || links.len() > usize::from(u16::MAX / 2)
+        {
             return Err(TopologyError::Size);
         }
         let mut topology = Topology {

@@ -10,6 +10,8 @@ mod stream;
 
 use core::fmt;
 
+pub use datagram::DatagramHop;
+
 use super::message::{Frame, Message};
 use crate::packet::Ecn;
 use crate::time::Time;
