@@ -13,15 +13,21 @@
 
 mod config;
 pub mod controller;
+mod daemon;
+mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
 pub mod topology;
 
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
+pub use daemon::{Daemon, Output};
 pub use message::{
     Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
     Feedback, Frame, GroupId, LinkId, LinkState, Membership, Message, Pause, Report, RoundTrip,
     Welcome,
 };
 pub use topology::Topology;
+
+/// Messages that a client was given and has not read; more wait at its daemon.
+pub const CLIENT_WINDOW: u32 = 64;

@@ -11,7 +11,6 @@ mod stream;
 use core::fmt;
 
 pub use datagram::DatagramHop;
-pub use stream::StreamHop;
 
 use super::message::{Frame, Message};
 use crate::packet::Ecn;

@@ -1,4 +1,1 @@
 //! Stub.
-/// Stub.
-#[derive(Debug)]
-pub struct StreamHop;
