@@ -14,6 +14,7 @@
 mod config;
 pub mod controller;
 mod daemon;
+mod endpoint;
 mod flow;
 pub mod groups;
 pub mod hop;
@@ -22,6 +23,7 @@ pub mod topology;
 
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Output};
+pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
     Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
     Feedback, Frame, GroupId, LinkId, LinkState, Membership, Message, Pause, Report, RoundTrip,

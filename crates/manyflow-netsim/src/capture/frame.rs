@@ -69,9 +69,8 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
 
 fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     let protocol = match packet.header {
-        Header::Tcp(_) | Header::Overlay(overlay::Frame::Segment { .. } | overlay::Frame::Ack(_)) => {
-            IpNumber::TCP
-        }
+        Header::Tcp(_)
+        | Header::Overlay(overlay::Frame::Segment { .. } | overlay::Frame::Ack(_)) => IpNumber::TCP,
         Header::Webrc(_)
         | Header::Cbr(_)
         | Header::Layered(_)
