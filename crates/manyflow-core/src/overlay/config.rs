@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::message::{DATAGRAM_BYTES, GroupId};
+use super::message::{DATAGRAM_BYTES, GroupId, LENGTH_BYTES};
 use crate::config_error::ConfigError;
 use crate::tcp::{HEADER_BYTES, TcpConfig};
 
@@ -33,10 +33,10 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// What a message takes on a link besides its own header and its payload: IPv4 and TCP, or IPv4, UDP and a number.
+    /// What a message takes on a link besides its own header and its payload: IPv4, TCP and a length, or IPv4, UDP and a number.
     pub fn overhead_bytes(&self) -> u32 {
         match self {
-            LinkKind::Streams(_) => HEADER_BYTES,
+            LinkKind::Streams(_) => HEADER_BYTES + LENGTH_BYTES,
             LinkKind::Datagrams => DATAGRAM_BYTES + 8,
         }
     }

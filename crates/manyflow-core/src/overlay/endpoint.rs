@@ -75,7 +75,9 @@ impl DaemonEndpoint {
         )])?;
         let mut ends = topology.neighbours(here).to_vec();
         ends.sort_unstable();
-        let hops = ends.iter().map(|(end, _)| hop(config, seed ^ u64::from(end.0) << 32));
+        let hops = ends
+            .iter()
+            .map(|(end, _)| hop(config, seed ^ u64::from(end.0) << 32));
         let hops = hops.collect::<Result<_, _>>()?;
         Ok(DaemonEndpoint {
             daemon: Daemon::new(config.clone(), controller, here, topology, hops)?,
@@ -98,9 +100,11 @@ impl DaemonEndpoint {
     /// The frame as a packet. Clients' numbers count from 0 and are never given twice, so they are places among the homes.
     fn packet(&self, output: Output<Length>) -> Packet {
         let (to, frame, Length(payload_bytes)) = match output {
-            Output::Daemon(daemon, frame, payload) => {
-                (self.addresses.by_daemon[usize::from(daemon.0)], frame, payload)
-            }
+            Output::Daemon(daemon, frame, payload) => (
+                self.addresses.by_daemon[usize::from(daemon.0)],
+                frame,
+                payload,
+            ),
             Output::Client(client, frame, payload) => {
                 (self.homes[client.0 as usize], Frame::Client(frame), payload)
             }

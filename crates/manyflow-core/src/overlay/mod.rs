@@ -14,20 +14,24 @@
 mod config;
 pub mod controller;
 mod daemon;
+mod endpoint;
 mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
 pub mod topology;
+mod wire;
 
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Output};
+pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
     Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
-    Feedback, Frame, GroupId, LinkId, LinkState, Membership, Message, Pause, Report, RoundTrip,
-    Welcome,
+    Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
+    PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
 
 /// Messages that a client was given and has not read; more wait at its daemon.
 pub const CLIENT_WINDOW: u32 = 64;
+pub use wire::{Encoded, WireError};

@@ -116,7 +116,7 @@ impl Topology {
     /// Where a direction of a link begins and where it ends; `None` for a number that no link has.
     pub fn ends(&self, link: LinkId) -> Option<(DaemonId, DaemonId)> {
         let &(low, high) = self.links.get(usize::from(link.0 / 2))?;
-        Some(if link.0 % 2 == 0 {
+        Some(if link.0.is_multiple_of(2) {
             (low, high)
         } else {
             (high, low)

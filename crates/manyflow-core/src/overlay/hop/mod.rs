@@ -11,6 +11,7 @@ mod stream;
 use core::fmt;
 
 pub use datagram::DatagramHop;
+pub use stream::StreamHop;
 
 use super::message::{Frame, Message};
 use crate::packet::Ecn;
