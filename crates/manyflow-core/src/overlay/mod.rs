@@ -13,6 +13,7 @@
 
 mod config;
 pub mod controller;
+pub mod cost_benefit;
 pub mod groups;
 pub mod hop;
 mod message;
