@@ -13,6 +13,7 @@
 
 mod config;
 pub mod controller;
+pub mod cost_benefit;
 mod daemon;
 mod endpoint;
 mod flow;
