@@ -11,6 +11,7 @@
 //!    it waits)  controller: may this message enter now?
 //! ```
 
+mod client;
 mod config;
 pub mod controller;
 pub mod groups;
@@ -19,10 +20,11 @@ mod message;
 pub mod topology;
 mod wire;
 
+pub use client::{Application, ClientEndpoint, Source};
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
 pub use message::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
-    Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
+    Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
+    Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
     PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
