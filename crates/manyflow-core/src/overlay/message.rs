@@ -5,11 +5,14 @@ use crate::tcp;
 /// IPv4 and UDP, below each datagram.
 pub const DATAGRAM_BYTES: u32 = 28;
 
+/// The encoded header of a client's message.
+pub(super) const DATA_BYTES: u32 = 20;
+
 /// The length before each message on a stream.
 pub const LENGTH_BYTES: u32 = 2;
 
 /// The longest payload of a message: with all headers it fits in a packet of IPv4, on either kind of link and at clients.
-pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - 20;
+pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
 
 /// Messages that a daemon has handed to a client at most before it hears that they were [taken](ClientFrame::Took).
 pub const CLIENT_WINDOW: u32 = 64;
@@ -50,7 +53,7 @@ pub enum Body {
     Data(Data),
     /// A client has joined a group or left it. To all daemons.
     Membership(Membership),
-    /// Answers a daemon's first membership of a group: what it gets from here on. To one daemon.
+    /// What a daemon with members of a group gets from here on. To one daemon.
     Welcome(Welcome),
     /// A member of a group has no more room, or has room again. To all daemons.
     Pause(Pause),
@@ -80,18 +83,18 @@ pub struct Membership {
     pub client: ClientId,
     /// It has joined; otherwise it has left.
     pub joined: bool,
-    /// Counts the changes at the origin.
+    /// Counts the changes that the origin tells of, its [`Pause`]s among them, from 1.
     pub change: u32,
 }
 
-/// What a daemon that has its first member of a group may expect from the origin.
+/// From where on a daemon with members of a group gets all that the origin sends to it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// Whom it is for.
     pub to: DaemonId,
     /// Which group.
     pub group: GroupId,
-    /// The [`Membership::change`] that this answers.
+    /// The [`Membership::change`] by which that daemon got its first member.
     pub change: u32,
     /// The first message that reaches it for certain.
     pub start: u32,
@@ -104,6 +107,8 @@ pub struct Pause {
     pub group: GroupId,
     /// They are to wait; otherwise the origin has room again.
     pub paused: bool,
+    /// Counts the changes that the origin tells of, its [`Membership`]s among them, from 1.
+    pub change: u32,
 }
 
 /// What one controller says to others.
@@ -272,9 +277,10 @@ impl Message {
     pub fn wire_bytes(&self) -> u32 {
         // Kind, flags and origin.
         4 + match &self.body {
-            Body::Data(_) | Body::Welcome(_) => 16,
+            Body::Data(_) => DATA_BYTES - 4,
+            Body::Welcome(_) => 16,
             Body::Membership(_) => 12,
-            Body::Pause(_) => 4,
+            Body::Pause(_) => 8,
             Body::Control(Control::Cost(update)) => {
                 4 * update.links.iter().flatten().count() as u32
             }

@@ -14,6 +14,9 @@
 mod client;
 mod config;
 pub mod controller;
+mod daemon;
+mod endpoint;
+mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
@@ -22,10 +25,15 @@ mod wire;
 
 pub use client::{Application, ClientEndpoint, Source};
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
+pub use daemon::{Daemon, Output};
+pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
     Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
     Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
     PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
+
+/// Messages that a client was given and has not read; more wait at its daemon.
+pub const CLIENT_WINDOW: u32 = 64;
 pub use wire::{Encoded, WireError};

@@ -28,7 +28,8 @@ impl Message {
             }
             Body::Pause(pause) => {
                 let paused = flag(pause.paused, ON);
-                Encoded::of(PAUSE, flags | paused, origin, [pause.group.0])
+                let words = [pause.group.0, pause.change];
+                Encoded::of(PAUSE, flags | paused, origin, words)
             }
             Body::Control(control) => control.encode(flags, origin),
         }
@@ -71,9 +72,12 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
         }
         WELCOME => Body::Welcome(welcome(words(bytes)?)?),
         PAUSE => {
-            let [group] = words(bytes)?;
-            let group = GroupId(group);
-            Body::Pause(Pause { group, paused: on })
+            let [group, change] = words(bytes)?;
+            Body::Pause(Pause {
+                group: GroupId(group),
+                paused: on,
+                change,
+            })
         }
         COST => Body::Control(Control::Cost(cost(first, bytes)?)),
         REPORT => Body::Control(Control::Report(report(words(bytes)?))),

@@ -5,7 +5,7 @@
 //!   Data       | first | group      | sequence   | sender     | sent_us      | the payload ...
 //!   Membership | first | group      | client     | change     |
 //!   Welcome    | first | group      | change     | start      | to: 16 bits, 0 |
-//!   Pause      | first | group      |
+//!   Pause      | first | group      | change     |
 //!   Cost       | first | link, queue of each: 16 bits, 16 bits ...
 //!   Report     | first | group      | rate       | losses, repaired: 16 bits, 16 bits | acknowledged | held_us |
 //!   RoundTrip  | first | group      | rtt_us     |

@@ -69,6 +69,7 @@ fn the_bytes_of_frames_are_those_of_the_table() {
     let paused = Pause {
         group: GROUP,
         paused: true,
+        change: 2,
     };
     let deliver = ClientFrame::Deliver {
         origin: DaemonId(0x0102),
@@ -106,7 +107,7 @@ fn the_bytes_of_frames_are_those_of_the_table() {
         ),
         (
             Frame::Direct(message(Body::Pause(paused))),
-            [&[0x24, 0x40, 1, 2], &group[..]].concat(),
+            [&[0x24, 0x40, 1, 2], &group[..], &[0, 0, 0, 2]].concat(),
         ),
         (
             Frame::Direct(message(Body::Control(Control::Cost(full_update())))),
@@ -331,8 +332,13 @@ fn any_message() -> impl Strategy<Value = Message> {
                 start,
             })
         });
-    let pause =
-        (group(), any::<bool>()).prop_map(|(group, paused)| Body::Pause(Pause { group, paused }));
+    let pause = (group(), any::<(bool, u32)>()).prop_map(|(group, (paused, change))| {
+        Body::Pause(Pause {
+            group,
+            paused,
+            change,
+        })
+    });
     let body = prop_oneof![
         any_data().prop_map(Body::Data),
         membership,
