@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use manyflow_core::overlay::controller::{Controller, Open};
+use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
@@ -109,8 +110,14 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     (network, outcome)
 }
 
-fn controller(_plan: &Plan, _here: DaemonId) -> Box<dyn Controller> {
-    Box::new(Open)
+fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
+    match plan.control {
+        Control::Open | Control::Tfrc => Box::new(Open),
+        Control::CostBenefit => {
+            let config = CostBenefitConfig::default();
+            Box::new(CostBenefit::new(config, here, plan.seed).unwrap())
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
