@@ -103,6 +103,7 @@ fn a_reader_that_stops_holds_the_sender_up_and_lets_it_go_again() {
         ..TcpConfig::default()
     };
     let mut world = World::new(tcp, [bottleneck(), delay(20)], 6);
+    let sent = record(&mut world);
     world.supply = u32::MAX;
     world.reads = false;
     world.run_until(secs(10));
@@ -110,7 +111,30 @@ fn a_reader_that_stops_holds_the_sender_up_and_lets_it_go_again() {
     assert_eq!(world.pushed, 64 + 3);
     world.reads = true;
     world.run_until(secs(20));
+    // The whole window opened at once, after a long time.
+    assert_eq!(burst(&sent.borrow(), Duration::from_millis(10_020)), 2);
     assert!(world.read > 5000, "{}", world.read);
+}
+
+#[test]
+fn a_reader_that_comes_and_goes_misses_nothing_on_a_lossy_link() {
+    let lossy = LinkConfig {
+        loss: LossModel::Bernoulli(0.05),
+        jitter: Duration::from_millis(10),
+        ..bottleneck()
+    };
+    let tcp = TcpConfig {
+        maximum_window: 16,
+        send_jitter: Duration::from_millis(1),
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [lossy.clone(), lossy], 10);
+    world.supply = 2000;
+    for half_second in 1..=1200 {
+        world.reads = !world.reads;
+        world.run_until(Duration::from_millis(500 * half_second));
+    }
+    assert_eq!(world.read, 2000);
 }
 
 #[test]
