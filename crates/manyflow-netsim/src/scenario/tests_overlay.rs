@@ -201,6 +201,16 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ),
     (
         "overlay.clients = 2",
+        "stop = \"2 s\"",
+        "chain.toml:24: `sessions.one.stop`: it stops before it has started",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"cost-benefit\"\ncost-benefit.fee = 30",
+        "`overlays.spines`: the savings cap must be at least a salary and above the fee",
+    ),
+    (
+        "overlay.clients = 2",
         "overlay.rate = \"0 bit/s\"",
         "chain.toml:24: `sessions.one.overlay.rate`: it must be at least 1 bit/s",
     ),
