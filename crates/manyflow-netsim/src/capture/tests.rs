@@ -151,6 +151,7 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
                 sack,
                 ecn_echo,
                 window_reduced,
+                window: u16::MAX,
             }
         },
     );
