@@ -4,6 +4,7 @@ use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_core::anypoint::{self, Ack, Body, Congestion, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
+use manyflow_core::overlay::{self, ClientId, DaemonId, Frame, GroupId};
 use manyflow_core::tcp::Segment;
 use manyflow_core::webrc::{Cci, CciFormat};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
@@ -141,13 +142,14 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
     let block = (number.clone(), 1..1000u32).prop_map(|(from, length)| (from, from + length));
     let blocks = prop::collection::vec(block, 0..=3);
     let flags = (any::<bool>(), any::<bool>());
-    let segment = (number.clone(), number, blocks, flags).prop_map(
-        |(sequence, acknowledgement, blocks, (ecn_echo, window_reduced))| {
+    let segment = (number.clone(), number, any::<u16>(), blocks, flags).prop_map(
+        |(sequence, acknowledgement, window, blocks, (ecn_echo, window_reduced))| {
             let mut sack = [(0, 0); 3];
             sack[..blocks.len()].copy_from_slice(&blocks);
             Segment {
                 sequence,
                 acknowledgement,
+                window,
                 sack,
                 ecn_echo,
                 window_reduced,
@@ -363,4 +365,69 @@ fn a_payload_too_short_for_its_number_is_zeros() {
     let mut frame = Vec::new();
     encode(&packet, &addresses.flow_of(&packet), &mut frame);
     assert_eq!((frame.len(), &frame[28..]), (31, &[0; 3][..]));
+}
+
+#[test]
+fn frames_of_an_overlay_are_read_back_by_its_decoders() {
+    let data = overlay::Data {
+        group: GroupId(3),
+        sequence: 7,
+        sender: ClientId(2),
+        sent_us: 99,
+    };
+    let message = overlay::Message {
+        origin: DaemonId(5),
+        repaired: false,
+        body: overlay::Body::Data(data),
+    };
+    let ack = overlay::Ack {
+        acknowledgement: 9,
+        window: 40,
+        sack: [(11, 12), (0, 0), (0, 0)],
+    };
+    let number = 8;
+    let frames = [
+        (
+            Frame::Segment {
+                sequence: 6,
+                message,
+            },
+            1000,
+        ),
+        (Frame::Ack(ack), 0),
+        (Frame::Datagram { number, message }, 1000),
+    ];
+    for (frame, payload_bytes) in frames {
+        let packet = Packet {
+            source: other(0),
+            destination: Destination::Endpoint(EndpointId(0)),
+            ecn: Ecn::NotCapable,
+            header: Header::Overlay(frame),
+            payload_bytes,
+        };
+        let addresses = addresses();
+        let mut bytes = Vec::new();
+        encode(&packet, &addresses.flow_of(&packet), &mut bytes);
+        assert_eq!(bytes.len() as u32, packet.wire_bytes());
+        let ip = Ipv4Slice::from_slice(&bytes).unwrap();
+        let ip_header = ip.header().to_header();
+        let body = ip.payload().payload;
+        let (found, header) = match ip_header.protocol {
+            IpNumber::TCP => {
+                let tcp = TcpSlice::from_slice(body).unwrap();
+                let checksum = tcp.calc_checksum_ipv4(ip_header.source, ip_header.destination);
+                assert_eq!(tcp.checksum(), checksum.unwrap());
+                Frame::decode_tcp(body).unwrap()
+            }
+            _ => {
+                let (_, payload) = open_udp(&ip_header, body);
+                let (found, header) = Frame::decode(payload).unwrap();
+                (found, header + 8)
+            }
+        };
+        assert_eq!(
+            (found, body.len() - header),
+            (frame, payload_bytes as usize)
+        );
+    }
 }
