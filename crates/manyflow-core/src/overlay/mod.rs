@@ -14,6 +14,7 @@
 mod client;
 mod config;
 pub mod controller;
+pub mod cost_benefit;
 mod daemon;
 mod endpoint;
 mod flow;
@@ -33,7 +34,4 @@ pub use message::{
     PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
-
-/// Messages that a client was given and has not read; more wait at its daemon.
-pub const CLIENT_WINDOW: u32 = 64;
 pub use wire::{Encoded, WireError};

@@ -72,7 +72,7 @@ impl Receiver {
     }
 
     /// The application of a stream has taken one more of the delivered segments. A window that was closed is announced as open at
-    /// once (RFC 9293 section 3.8.6.1).
+    /// once, as its sender may have nothing in flight that would be acknowledged.
     pub fn take(&mut self) {
         if let Some(taken) = &mut self.taken
             && *taken < self.next
@@ -94,7 +94,7 @@ impl Receiver {
         self.duplicates
     }
 
-    /// Takes a segment; whether it is one that the application has still to get.
+    /// Takes a segment; returns whether it is new, so that its contents are to be kept.
     pub(crate) fn handle_segment(&mut self, now: Time, segment: &Segment, ecn: Ecn) -> bool {
         // A segment beyond the window is not ours to hold: so the blocks stay bounded. It may be a probe of a closed window.
         if segment.sequence.saturating_sub(self.next) >= self.room() {
@@ -106,10 +106,10 @@ impl Receiver {
         // RFC 3168 section 6.1.3: from a mark on, echo until the sender says that it has reduced its window.
         self.ecn_echo &= !segment.window_reduced;
         self.ecn_echo |= ecn == Ecn::Marked;
-        let known = self.duplicates;
+        let duplicates = self.duplicates;
         let in_order = self.place(segment.sequence);
         self.schedule(now, in_order);
-        self.duplicates == known
+        self.duplicates == duplicates
     }
 
     /// The acknowledgement that is due.

@@ -149,12 +149,12 @@ impl Sender {
         })
     }
 
-    /// The application of a stream has `segments` more to send. They go at once where the windows have room: jitter is for what
-    /// acknowledgements let go. Beyond 2^32 - 1 in all they are never sent.
+    /// The application of a stream has `segments` more to send. They wait for their jitter, but for those that follow what goes just
+    /// now. Beyond 2^32 - 1 in all they are never sent.
     pub fn offer(&mut self, now: Time, segments: u32) {
         self.end = self.end.saturating_add(segments);
-        if self.release.is_none() && self.may_send() {
-            self.release = Some(now);
+        if self.last_sent == Some(now) && self.may_send() {
+            self.release.get_or_insert(now);
         }
         self.settle(now);
     }
@@ -414,9 +414,12 @@ impl Sender {
             self.events.push_back(Event::Finished);
         }
         self.restart_if_idle(now);
-        self.persist = self.persist.take().filter(|_| self.is_shut_out());
-        if self.persist.is_none() && self.is_shut_out() {
-            self.persist = Some(Persist::new(now, self.rtt.timeout()));
+        if self.is_shut_out() {
+            let timeout = self.rtt.timeout();
+            self.persist
+                .get_or_insert_with(|| Persist::new(now, timeout));
+        } else {
+            self.persist = None;
         }
         if self.release.is_none() && self.may_send() {
             self.release = Some(now + self.jitter());
@@ -425,9 +428,9 @@ impl Sender {
 
     /// A stream that has sent nothing for a time-out begins with the restart window, rather than with a burst (RFC 5681 section 4.1).
     fn restart_if_idle(&mut self, now: Time) {
-        let idle = self.is_stream && self.flight.len() == 0;
-        let since = self.last_sent.filter(|_| idle);
-        if since.is_some_and(|sent| now > sent + self.rtt.timeout()) {
+        let timeout = self.rtt.timeout();
+        let is_idle = self.last_sent.is_some_and(|sent| now > sent + timeout);
+        if self.is_stream && self.flight.len() == 0 && is_idle {
             self.window.restart(self.config.initial_window);
         }
     }

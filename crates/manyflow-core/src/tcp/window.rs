@@ -71,7 +71,7 @@ impl Window {
         self.segments = 1.0;
     }
 
-    /// The window was not the limit, so it says nothing about the network: it stands (RFC 7661 section 4.4). CUBIC's time does not
+    /// The window was not the limit, so it says nothing about the network: it stands (RFC 7661 section 4). CUBIC's time does not
     /// count what it did not use (RFC 9438 section 5.8).
     pub(super) fn stand(&mut self) {
         if let Some(cubic) = &mut self.cubic {

@@ -1,5 +1,5 @@
-//! A world of one overlay link: a hop at each end, and a [`Link`] each way. A greedy application at the first end numbers what it
-//! pushes; the second end reads as long as it is told to.
+//! A world of one overlay link: a hop at each end, and a [`Link`] each way. An application at each end numbers what it pushes, and
+//! reads; that at the second end stops reading when it is told to.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ pub(crate) struct World {
     /// From each end to the other.
     pub(crate) links: [Link<OnWire>; 2],
     pub(crate) tamper: [Tamper; 2],
-    /// How many messages the application has, and how many of them are pushed.
-    pub(crate) supply: u32,
-    pub(crate) pushed: u32,
-    /// Whether the second end is read from, and what was read.
+    /// How many messages each application has, and how many of them are pushed.
+    pub(crate) supply: [u32; 2],
+    pub(crate) pushed: [u32; 2],
+    /// Whether the second end is read from, and what each end has read.
     pub(crate) reads: bool,
-    pub(crate) read: u32,
+    pub(crate) read: [u32; 2],
 }
 
 /// The application's message: its number from 1 on.
@@ -57,10 +57,10 @@ impl World {
             ends: [end(seed), end(seed + 1)],
             links: [Link::new(there, seed + 2), Link::new(back, seed + 3)],
             tamper: [Box::new(|_, _| true), Box::new(|_, _| true)],
-            supply: 0,
-            pushed: 0,
+            supply: [0; 2],
+            pushed: [0; 2],
             reads: true,
-            read: 0,
+            read: [0; 2],
         }
     }
 
@@ -100,12 +100,19 @@ impl World {
         loop {
             self.drain(1);
             self.drain(0);
-            if self.pushed == self.supply || !self.ends[0].has_room() {
+            if ![0, 1].map(|end| self.push_one(end)).contains(&true) {
                 return;
             }
-            self.pushed += 1;
-            self.ends[0].push(self.now, message(self.pushed), PAYLOAD);
         }
+    }
+
+    fn push_one(&mut self, end: usize) -> bool {
+        if self.pushed[end] == self.supply[end] || !self.ends[end].has_room() {
+            return false;
+        }
+        self.pushed[end] += 1;
+        self.ends[end].push(self.now, message(self.pushed[end]), PAYLOAD);
+        true
     }
 
     fn drain(&mut self, from: usize) {
@@ -119,12 +126,14 @@ impl World {
 
     /// Everything arrives once and in order.
     fn read_arrivals(&mut self) {
-        while self.reads
-            && let Some(arrival) = self.ends[1].poll_arrival(self.now)
-        {
-            self.read += 1;
-            assert_eq!(arrival.message, message(self.read));
-            assert_eq!(arrival.payload, PAYLOAD);
+        for end in 0..2 {
+            while (end == 0 || self.reads)
+                && let Some(arrival) = self.ends[end].poll_arrival(self.now)
+            {
+                self.read[end] += 1;
+                assert_eq!(arrival.message, message(self.read[end]));
+                assert_eq!(arrival.payload, PAYLOAD);
+            }
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum Observable {
     AcceptableRate,
     /// The rate at which the clients of a session's daemon may send to its group.
     AllowedRate,
-    /// How many members a session's group has, as the sender's daemon knows them.
+    /// How many members a session's group has, as a daemon with members knows them.
     Members,
     /// How often a member of a session's group was too slow.
     SlowMembers,
@@ -99,7 +99,7 @@ pub enum Subject {
     Clients,
     /// A session's group in its overlay.
     Group,
-    /// A daemon that tells a session's sender something.
+    /// A daemon that tells something of a session's group.
     Reporter,
     /// A link of an overlay.
     OverlayLink,
@@ -130,10 +130,8 @@ impl Observable {
             | Observable::ControlRate => Subject::Link,
             Observable::SentRate => Subject::Clients,
             Observable::OverlayQueue => Subject::OverlayLink,
-            Observable::AcceptableRate => Subject::Reporter,
-            Observable::AllowedRate | Observable::Members | Observable::SlowMembers => {
-                Subject::Group
-            }
+            Observable::AcceptableRate | Observable::Members => Subject::Reporter,
+            Observable::AllowedRate | Observable::SlowMembers => Subject::Group,
             Observable::GroupRate | Observable::MemberFailures => Subject::Sender,
             Observable::Efficiency | Observable::Instability => Subject::Audience,
             _ => Subject::Endpoint,

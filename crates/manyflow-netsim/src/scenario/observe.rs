@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use manyflow_core::link::Counters;
+use manyflow_core::overlay::Verdict;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Event, Header, Packet, Time};
 
@@ -124,7 +125,7 @@ impl Recorder {
                 bin_ns,
                 what,
                 subject,
-                topic: Topic::of(world, subject),
+                topic: Topic::of(world, what, subject),
                 values: Vec::new(),
                 times: Vec::new(),
                 count: 0.0,
@@ -185,8 +186,8 @@ impl Recorder {
                 let (from, _) = links.topology.ends(link).expect("it was found by its name");
                 self.hear(world.daemon(overlay, from), number);
             }
-            Place::Group(session) | Place::Reporter(session, _) => {
-                for id in daemons_that_tell(world, what, session) {
+            Place::Group(_) | Place::Reporter(..) => {
+                for id in daemons_that_tell(world, what, subject) {
                     self.hear(id, number);
                 }
             }
@@ -396,12 +397,17 @@ impl Probe {
                 self.count += f64::from(*bytes) * 8.0;
                 return;
             }
+            (Observable::SlowMembers, Event::SlowMember { verdict, .. })
+                if *verdict != Verdict::Resumed =>
+            {
+                self.count += 1.0;
+                return;
+            }
             (Observable::Joins, Event::Joined(_))
             | (Observable::DeliveredFrames, Event::Delivered { .. })
             | (Observable::Overflows, Event::Overflow)
             | (Observable::Failures, Event::Failed(_))
             | (Observable::MemberFailures, Event::MemberFailed(_))
-            | (Observable::SlowMembers, Event::SlowMember { .. })
             | (Observable::LossEvents, Event::LossEvent)
             | (Observable::Timeouts, Event::RetransmissionTimeout) => {
                 self.count += 1.0;

@@ -145,7 +145,7 @@ impl Sessions {
         topology: &Topology,
     ) -> Result<(usize, Affiliation, DaemonId), Problem> {
         let Some((session, node)) = name.split_once('/') else {
-            let message = "write `SESSION/NODE`: which daemon tells the session's sender";
+            let message = "write `SESSION/NODE`: which daemon tells it";
             return Err(Problem::Value(message.to_owned()));
         };
         let (index, own) = self.affiliated(session)?;

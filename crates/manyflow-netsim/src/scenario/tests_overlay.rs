@@ -105,24 +105,24 @@ fn without_links_daemons_are_joined_as_the_network_is() {
 /// What stands in the scenario, what is put in its place, and the message.
 const ERRORS: &[(&str, &str, &str)] = &[
     (
-        "\"C\", \"D\"]\n",
-        "\"C\", \"E\"]\n",
-        "chain.toml:14: `overlays.spines.daemons`: there is no node `E`",
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"E\"]\nlinks",
+        "chain.toml:15: `overlays.spines.daemons`: there is no node `E`",
     ),
     (
-        "\"C\", \"D\"]\n",
-        "\"C\", \"D\", \"C\"]\n",
-        "chain.toml:14: `overlays.spines.daemons`: `C` is there twice",
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"D\", \"C\"]\nlinks",
+        "chain.toml:15: `overlays.spines.daemons`: `C` is there twice",
     ),
     (
-        "\"C\", \"D\"]\n",
-        "\"C\", \"D\", \"far\"]\n",
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"D\", \"far\"]\nlinks",
         "`overlays.spines.links`: no links of the overlay lead from `A` to `far`",
     ),
     (
         "\"C\", \"D\"]\nlinks = [",
         "\"C\", \"D\", \"far\"]\nlinks = [[\"A\", \"far\"], ",
-        "chain.toml:14: `overlays.spines.daemons`: no links of the network lead from `A` to `far` and back",
+        "chain.toml:15: `overlays.spines.daemons`: no links of the network lead from `A` to `far` and back",
     ),
     (
         "[\"A\", \"B\"], {",
@@ -142,12 +142,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "controller = \"none\"",
         "controller = \"cost-benefit\"\nkind = \"datagrams\"",
-        "chain.toml:17: `overlays.spines.kind`: `cost-benefit` needs `streams`",
+        "chain.toml:18: `overlays.spines.kind`: `cost-benefit` needs `streams`",
     ),
     (
         "controller = \"none\"",
         "controller = \"tfrc\"\nkind = \"streams\"",
-        "chain.toml:17: `overlays.spines.kind`: `tfrc` needs `datagrams`",
+        "chain.toml:18: `overlays.spines.kind`: `tfrc` needs `datagrams`",
     ),
     (
         "controller = \"none\"",
@@ -157,12 +157,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "controller = \"none\"",
         "controller = \"none\"\nslow = \"evict\"",
-        "chain.toml:17: `overlays.spines.slow`: `evict` takes a `slow-deadline`",
+        "chain.toml:18: `overlays.spines.slow`: `evict` takes a `slow-deadline`",
     ),
     (
         "controller = \"none\"",
         "controller = \"none\"\nslow-deadline = \"1 s\"",
-        "chain.toml:17: `overlays.spines.slow-deadline`: only `slow = \"evict\"` has one",
+        "chain.toml:18: `overlays.spines.slow-deadline`: only `slow = \"evict\"` has one",
     ),
     (
         "controller = \"none\"",
@@ -177,32 +177,32 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "sender = \"A\"",
         "sender = \"r\"",
-        "chain.toml:20: `sessions.one.sender`: at `r` the overlay `spines` has no daemon",
+        "chain.toml:21: `sessions.one.sender`: at `r` the overlay `spines` has no daemon",
     ),
     (
         "receivers = [\"C\",",
         "receivers = [\"r\",",
-        "chain.toml:22: `sessions.one.receivers`: at `r` the overlay `spines` has no daemon",
+        "chain.toml:23: `sessions.one.receivers`: at `r` the overlay `spines` has no daemon",
     ),
     (
         "overlay.clients = 2",
         "overlay.overlay = \"mesh\"",
-        "chain.toml:23: `sessions.one.overlay.overlay`: there is no overlay `mesh`; known are `spines`",
+        "chain.toml:24: `sessions.one.overlay.overlay`: there is no overlay `mesh`; known are `spines`",
     ),
     (
         "overlay.clients = 2",
         "overlay.message = \"70 kB\"",
-        "chain.toml:23: `sessions.one.overlay.message`: a message has 1 to 65,000 bytes",
+        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65,000 bytes",
     ),
     (
         "overlay.clients = 2",
         "overlay.priority = 0",
-        "chain.toml:23: `sessions.one.overlay.priority`: it must be 1 % to 65,535 %",
+        "chain.toml:24: `sessions.one.overlay.priority`: it must be 1 % to 65,535 %",
     ),
     (
         "overlay.clients = 2",
         "overlay.rate = \"0 bit/s\"",
-        "chain.toml:23: `sessions.one.overlay.rate`: it must be at least 1 bit/s",
+        "chain.toml:24: `sessions.one.overlay.rate`: it must be at least 1 bit/s",
     ),
     (
         "of = \"B-C\"",
@@ -217,7 +217,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "of = \"two/D-0\"",
         "of = \"two\"",
-        "`measure.told.of`: write `SESSION/NODE`: which daemon tells the session's sender",
+        "`measure.told.of`: write `SESSION/NODE`: which daemon tells it",
     ),
 ];
 

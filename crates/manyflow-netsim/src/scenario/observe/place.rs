@@ -28,7 +28,7 @@ pub(super) enum Place {
     OverlayLink(u32, overlay::LinkId),
     /// The group of a session of an overlay.
     Group(u32),
-    /// A session, and the daemon that tells its sender something.
+    /// A session, and a daemon that tells something of its group.
     Reporter(u32, DaemonId),
 }
 
@@ -73,15 +73,18 @@ pub(super) enum Topic {
     Any,
     Link(overlay::LinkId),
     Group(GroupId),
-    /// What a daemon tells of a group.
+    /// What a daemon tells another of a group.
     Report(GroupId, DaemonId),
 }
 
 impl Topic {
-    pub(super) fn of(world: &World, subject: Place) -> Topic {
+    pub(super) fn of(world: &World, what: Observable, subject: Place) -> Topic {
         match subject {
             Place::OverlayLink(_, link) => Topic::Link(link),
             Place::Group(session) => Topic::Group(world.affiliation(session).group),
+            Place::Reporter(session, _) if what == Observable::Members => {
+                Topic::Group(world.affiliation(session).group)
+            }
             Place::Reporter(session, daemon) => {
                 Topic::Report(world.affiliation(session).group, daemon)
             }
@@ -108,12 +111,21 @@ impl Topic {
     }
 }
 
-/// The daemons that tell of a session's group: who is slow is told where it is, all else by the sender's.
-pub(super) fn daemons_that_tell(world: &World, what: Observable, session: u32) -> Vec<EndpointId> {
+/// The daemons that tell of a session's group: who is slow is told where it is, and views where there are members; all else is
+/// told by the sender's.
+pub(super) fn daemons_that_tell(
+    world: &World,
+    what: Observable,
+    subject: Place,
+) -> Vec<EndpointId> {
+    let (Place::Group(session) | Place::Reporter(session, _)) = subject else {
+        return Vec::new();
+    };
     let own = world.affiliation(session);
     let all = 0..world.overlays.0[own.overlay].nodes.len() as u16;
-    let daemons = match what {
-        Observable::SlowMembers => all.map(DaemonId).collect(),
+    let daemons = match (what, subject) {
+        (Observable::SlowMembers, _) => all.map(DaemonId).collect(),
+        (Observable::Members, Place::Reporter(_, daemon)) => vec![daemon],
         _ => vec![own.sender],
     };
     let endpoints = daemons.into_iter().map(|id| world.daemon(own.overlay, id));
