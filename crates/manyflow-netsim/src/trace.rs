@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use manyflow_core::anypoint::{Body, Reason};
 use manyflow_core::layered::Message;
 use manyflow_core::link::{Dropped, LinkConfig};
+use manyflow_core::overlay::{self, Control, Frame, Verdict};
 use manyflow_core::{
-    Channel, Destination, EndReason, EndpointId, Event, Header, Packet, SlowStartEnd, Time,
+    Channel, Destination, EndReason, EndpointId, Event, Header, Packet, Rate, SlowStartEnd, Time,
 };
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::ser::{CompactFormatter, Compound};
@@ -138,8 +139,44 @@ impl Names {
                 line.serialize_entry("group", &experiment.group)
             }
             Header::Anypoint(segment) => segment_values(&segment.body, line),
+            Header::Overlay(frame) => frame_values(&frame, line),
         }
     }
+}
+
+/// What goes between daemons of an overlay, and its numbers.
+fn frame_values(frame: &Frame, line: &mut Line) -> serde_json::Result<()> {
+    match frame {
+        Frame::Segment { sequence, message } => {
+            line.serialize_entry("sequence", sequence)?;
+            message_values(message, line)
+        }
+        Frame::Datagram { number, message } => {
+            line.serialize_entry("sequence", number)?;
+            message_values(message, line)
+        }
+        Frame::Direct(message) => message_values(message, line),
+        Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement),
+        Frame::Feedback(feedback) => line.serialize_entry("acknowledgement", &feedback.expected),
+        Frame::Client(_) => line.serialize_entry("kind", "client"),
+    }
+}
+
+/// A message between daemons of an overlay: a client's by its group and number there.
+fn message_values(message: &overlay::Message, line: &mut Line) -> serde_json::Result<()> {
+    let kind = match message.body {
+        overlay::Body::Data(data) => {
+            line.serialize_entry("group", &data.group.0)?;
+            return line.serialize_entry("message", &data.sequence);
+        }
+        overlay::Body::Membership(_) => "membership",
+        overlay::Body::Welcome(_) => "welcome",
+        overlay::Body::Pause(_) => "pause",
+        overlay::Body::Control(Control::Cost(_)) => "cost",
+        overlay::Body::Control(Control::Report(_)) => "report",
+        overlay::Body::Control(Control::RoundTrip(_)) => "round-trip",
+    };
+    line.serialize_entry("kind", kind)
 }
 
 /// What a segment of ACP is, and its numbers.
@@ -178,6 +215,13 @@ fn event_name(event: &Event) -> &'static str {
         Event::Overflow => "overflow",
         Event::Failed(_) => "failed",
         Event::MemberFailed(_) => "member-failed",
+        Event::Sent { .. } => "sent",
+        Event::Latency { .. } => "latency",
+        Event::Queue { .. } => "queue",
+        Event::Acceptable { .. } => "acceptable",
+        Event::Allowed { .. } => "allowed",
+        Event::View { .. } => "view",
+        Event::SlowMember { .. } => "slow-member",
     }
 }
 
@@ -209,12 +253,48 @@ fn event_values(event: &Event, line: &mut Line) -> serde_json::Result<()> {
             line.serialize_entry("group", group)?;
             line.serialize_entry("rate", &rate.bits_per_s())
         }
-        Event::Delivered { bytes } => line.serialize_entry("bytes", bytes),
+        Event::Delivered { bytes } | Event::Sent { bytes } => line.serialize_entry("bytes", bytes),
         Event::Failed(reason) => line.serialize_entry("why", failure(*reason)),
         Event::MemberFailed(member) => line.serialize_entry("member", &member.0),
+        Event::Latency { seconds } => line.serialize_entry("seconds", seconds),
+        Event::Queue { link, messages } => {
+            line.serialize_entry("overlay-link", &link.0)?;
+            line.serialize_entry("messages", messages)
+        }
+        Event::Acceptable { by, group, rate } => {
+            line.serialize_entry("by", &by.0)?;
+            line.serialize_entry("group", &group.0)?;
+            line.serialize_entry("rate", &rate.map(Rate::bits_per_s))
+        }
+        Event::Allowed { group, rate } => {
+            line.serialize_entry("group", &group.0)?;
+            line.serialize_entry("rate", &rate.bits_per_s())
+        }
+        Event::View { group, members } => {
+            line.serialize_entry("group", &group.0)?;
+            line.serialize_entry("members", members)
+        }
+        Event::SlowMember {
+            client,
+            group,
+            verdict,
+        } => {
+            line.serialize_entry("client", &client.0)?;
+            line.serialize_entry("group", &group.0)?;
+            line.serialize_entry("verdict", verdict_name(*verdict))
+        }
         Event::LossEvent | Event::RetransmissionTimeout | Event::Finished | Event::Overflow => {
             Ok(())
         }
+    }
+}
+
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Blocked => "blocked",
+        Verdict::Resumed => "resumed",
+        Verdict::Dropped => "dropped",
+        Verdict::Evicted => "evicted",
     }
 }
 

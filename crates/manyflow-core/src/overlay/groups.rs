@@ -7,21 +7,28 @@ use super::message::{DaemonId, GroupId};
 /// Each group's members, by their daemons. It does not grow with senders.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// Members at each daemon that has any.
-    members: BTreeMap<GroupId, BTreeMap<DaemonId, u32>>,
+    members: BTreeMap<GroupId, BTreeMap<DaemonId, Members>>,
+}
+
+/// A group's members at one daemon.
+#[derive(Copy, Clone, Debug)]
+struct Members {
+    count: u32,
+    /// The number of the daemon's change by which it got the first of them.
+    since: u32,
 }
 
 impl Groups {
-    /// A client at a daemon joins; returns whether it is the daemon's first member.
-    pub fn join(&mut self, group: GroupId, at: DaemonId) -> bool {
-        let count = self
-            .members
-            .entry(group)
-            .or_default()
-            .entry(at)
-            .or_default();
-        *count += 1;
-        *count == 1
+    /// A client at a daemon joins, by the daemon's change of this number; returns whether it is the daemon's first member.
+    pub fn join(&mut self, group: GroupId, at: DaemonId, change: u32) -> bool {
+        let daemons = self.members.entry(group).or_default();
+        let none = Members {
+            count: 0,
+            since: change,
+        };
+        let members = daemons.entry(at).or_insert(none);
+        members.count += 1;
+        members.count == 1
     }
 
     /// A client at a daemon leaves; returns whether it was the daemon's last member.
@@ -29,11 +36,11 @@ impl Groups {
         let Some(daemons) = self.members.get_mut(&group) else {
             return false;
         };
-        let Some(count) = daemons.get_mut(&at) else {
+        let Some(members) = daemons.get_mut(&at) else {
             return false;
         };
-        *count -= 1;
-        if *count > 0 {
+        members.count -= 1;
+        if members.count > 0 {
             return false;
         }
         daemons.remove(&at);
@@ -58,10 +65,15 @@ impl Groups {
             .is_some_and(|daemons| daemons.contains_key(&daemon))
     }
 
+    /// The number of the change by which a daemon got its first member, if it has one.
+    pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<u32> {
+        Some(self.members.get(&group)?.get(&daemon)?.since)
+    }
+
     /// A group's members, anywhere.
     pub fn members(&self, group: GroupId) -> u32 {
         self.members
             .get(&group)
-            .map_or(0, |daemons| daemons.values().sum())
+            .map_or(0, |daemons| daemons.values().map(|at| at.count).sum())
     }
 }

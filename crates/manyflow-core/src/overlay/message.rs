@@ -5,6 +5,18 @@ use crate::tcp;
 /// IPv4 and UDP, below each datagram.
 pub const DATAGRAM_BYTES: u32 = 28;
 
+/// The encoded header of a client's message.
+pub(super) const DATA_BYTES: u32 = 20;
+
+/// The length before each message on a stream.
+pub const LENGTH_BYTES: u32 = 2;
+
+/// The longest payload of a message: with all headers it fits in a packet of IPv4, on either kind of link and at clients.
+pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
+
+/// Messages that a daemon has handed to a client at most before it hears that they were [taken](ClientFrame::Took).
+pub const CLIENT_WINDOW: u32 = 64;
+
 /// A daemon, by its place in the [topology](super::Topology).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonId(pub u16);
@@ -41,7 +53,7 @@ pub enum Body {
     Data(Data),
     /// A client has joined a group or left it. To all daemons.
     Membership(Membership),
-    /// Answers a daemon's first membership of a group: what it gets from here on. To one daemon.
+    /// What a daemon with members of a group gets from here on. To one daemon.
     Welcome(Welcome),
     /// A member of a group has no more room, or has room again. To all daemons.
     Pause(Pause),
@@ -71,18 +83,18 @@ pub struct Membership {
     pub client: ClientId,
     /// It has joined; otherwise it has left.
     pub joined: bool,
-    /// Counts the changes at the origin.
+    /// Counts the changes that the origin tells of, its [`Pause`]s among them, from 1.
     pub change: u32,
 }
 
-/// What a daemon that has its first member of a group may expect from the origin.
+/// From where on a daemon with members of a group gets all that the origin sends to it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// Whom it is for.
     pub to: DaemonId,
     /// Which group.
     pub group: GroupId,
-    /// The [`Membership::change`] that this answers.
+    /// The [`Membership::change`] by which that daemon got its first member.
     pub change: u32,
     /// The first message that reaches it for certain.
     pub start: u32,
@@ -95,6 +107,8 @@ pub struct Pause {
     pub group: GroupId,
     /// They are to wait; otherwise the origin has room again.
     pub paused: bool,
+    /// Counts the changes that the origin tells of, its [`Membership`]s among them, from 1.
+    pub change: u32,
 }
 
 /// What one controller says to others.
@@ -261,11 +275,12 @@ impl Message {
 
     /// The bytes of its header, encoded.
     pub fn wire_bytes(&self) -> u32 {
-        // The origin, and a byte for the kind and one for flags.
+        // Kind, flags and origin.
         4 + match &self.body {
-            Body::Data(_) => 16,
-            Body::Membership(_) | Body::Pause(_) => 12,
+            Body::Data(_) => DATA_BYTES - 4,
             Body::Welcome(_) => 16,
+            Body::Membership(_) => 12,
+            Body::Pause(_) => 8,
             Body::Control(Control::Cost(update)) => {
                 4 * update.links.iter().flatten().count() as u32
             }
@@ -280,11 +295,13 @@ impl Frame {
     /// lower layers are taken as those of a datagram.
     pub fn wire_bytes(&self) -> u32 {
         match self {
-            Frame::Segment { message, .. } => tcp::HEADER_BYTES + message.wire_bytes(),
+            Frame::Segment { message, .. } => {
+                tcp::HEADER_BYTES + LENGTH_BYTES + message.wire_bytes()
+            }
             Frame::Ack(ack) => ack.wire_bytes(),
             Frame::Datagram { message, .. } => DATAGRAM_BYTES + 8 + message.wire_bytes(),
-            Frame::Feedback(_) => DATAGRAM_BYTES + 32,
-            Frame::Direct(message) => DATAGRAM_BYTES + 4 + message.wire_bytes(),
+            Frame::Feedback(feedback) => DATAGRAM_BYTES + feedback.wire_bytes(),
+            Frame::Direct(message) => DATAGRAM_BYTES + message.wire_bytes(),
             Frame::Client(frame) => DATAGRAM_BYTES + frame.wire_bytes(),
         }
     }
@@ -304,26 +321,49 @@ impl Frame {
 impl Ack {
     /// The bytes on a link: IPv4, TCP, and SACK where there are blocks.
     pub fn wire_bytes(&self) -> u32 {
-        let blocks = self.sack.iter().take_while(|block| block.0 < block.1);
-        match blocks.count() as u32 {
-            0 => tcp::HEADER_BYTES,
-            blocks => tcp::HEADER_BYTES + 4 + 8 * blocks,
+        self.segment().wire_bytes()
+    }
+
+    /// The segment of TCP that it is.
+    pub(super) fn segment(&self) -> tcp::Segment {
+        tcp::Segment {
+            acknowledgement: self.acknowledgement,
+            sack: self.sack,
+            ..tcp::Segment::default()
         }
     }
 }
 
+impl Feedback {
+    /// The bytes of its header, encoded.
+    pub fn wire_bytes(&self) -> u32 {
+        8 + 8 * self.ranges().count() as u32
+    }
+
+    /// The missing ranges that are used.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.missing
+            .into_iter()
+            .take_while(|range| range.0 != range.1)
+    }
+}
+
 impl ClientFrame {
+    /// Whether a payload follows it.
+    pub fn has_payload(&self) -> bool {
+        matches!(self, ClientFrame::Send { .. } | ClientFrame::Deliver { .. })
+    }
+
     /// The bytes of its header, encoded.
     pub fn wire_bytes(&self) -> u32 {
         4 + match self {
-            ClientFrame::Connect { .. }
-            | ClientFrame::Join(_)
+            ClientFrame::Connect { .. } | ClientFrame::Disconnect | ClientFrame::Ready => 0,
+            ClientFrame::Join(_)
             | ClientFrame::Leave(_)
             | ClientFrame::Took { .. }
             | ClientFrame::Evicted(_) => 4,
             ClientFrame::Send { .. } | ClientFrame::View { .. } => 8,
-            ClientFrame::Disconnect | ClientFrame::Ready => 0,
-            ClientFrame::Deliver { .. } => 20,
+            ClientFrame::Deliver { .. } => 16,
         }
     }
 }

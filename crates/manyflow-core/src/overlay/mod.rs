@@ -11,18 +11,27 @@
 //!    it waits)  controller: may this message enter now?
 //! ```
 
+mod client;
 mod config;
 pub mod controller;
 pub mod cost_benefit;
+mod daemon;
+mod endpoint;
+mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
 pub mod topology;
+mod wire;
 
+pub use client::{Application, ClientEndpoint, Source};
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
+pub use daemon::{Daemon, Output};
+pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
-    Feedback, Frame, GroupId, LinkId, LinkState, Membership, Message, Pause, Report, RoundTrip,
-    Welcome,
+    Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
+    Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
+    PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
+pub use wire::{Encoded, WireError};

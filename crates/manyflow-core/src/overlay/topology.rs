@@ -27,8 +27,8 @@ pub enum TopologyError {
     #[error("link {0} joins a daemon to itself, or two daemons that are joined already")]
     Superfluous(usize),
     /// Numbers are limited.
-    #[error("an overlay has at most 32,767 links and 65,535 daemons")]
-    TooLarge,
+    #[error("an overlay has 1 to 65,535 daemons and at most 32,767 links")]
+    Size,
     /// No way leads to a daemon.
     #[error("no way leads from daemon 0 to daemon {0}")]
     Apart(usize),
@@ -43,8 +43,11 @@ impl Topology {
         daemons: usize,
         links: &[(DaemonId, DaemonId, u32)],
     ) -> Result<Topology, TopologyError> {
-        if daemons > usize::from(u16::MAX) || links.len() > usize::from(u16::MAX / 2) {
-            return Err(TopologyError::TooLarge);
+        if daemons == 0
+            || daemons > usize::from(u16::MAX)
+            || links.len() > usize::from(u16::MAX / 2)
+        {
+            return Err(TopologyError::Size);
         }
         let mut topology = Topology {
             links: Vec::with_capacity(links.len()),
@@ -113,7 +116,7 @@ impl Topology {
     /// Where a direction of a link begins and where it ends; `None` for a number that no link has.
     pub fn ends(&self, link: LinkId) -> Option<(DaemonId, DaemonId)> {
         let &(low, high) = self.links.get(usize::from(link.0 / 2))?;
-        Some(if link.0 % 2 == 0 {
+        Some(if link.0.is_multiple_of(2) {
             (low, high)
         } else {
             (high, low)
@@ -216,12 +219,12 @@ impl Tree {
     /// The daemons below this one that are next to it, in the order of the walk.
     pub fn children(&self, daemon: DaemonId) -> impl Iterator<Item = DaemonId> {
         let (first, end) = self.place[usize::from(daemon.0)];
-        core::iter::successors(Some(first + 1), move |place| {
-            let child = usize::from(self.walk[usize::from(*place)]);
-            Some(self.place[child].1)
+        let mut place = first + 1;
+        core::iter::from_fn(move || {
+            let child = (place < end).then(|| self.walk[usize::from(place)])?;
+            place = self.place[usize::from(child)].1;
+            Some(DaemonId(child))
         })
-        .take_while(move |place| *place < end)
-        .map(|place| DaemonId(self.walk[usize::from(place)]))
     }
 
     /// The child of `above` on the way to `below`; `None` where the way does not lead over `above`, or ends there.
@@ -249,5 +252,97 @@ impl Topology {
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let share = (mixed ^ (mixed >> 27)) >> 48;
         u64::from(self.weights[index as usize]) << 32 | share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn link(a: u16, b: u16, weight: u32) -> (DaemonId, DaemonId, u32) {
+        (DaemonId(a), DaemonId(b), weight)
+    }
+
+    /// A connected graph: a random tree, and some links more.
+    fn any_topology() -> impl Strategy<Value = Topology> {
+        (2..30u16).prop_flat_map(|daemons| {
+            let parents: Vec<_> = (1..daemons).map(|d| (0..d, 1..4u32)).collect();
+            let more = prop::collection::vec((0..daemons, 0..daemons, 1..4u32), 0..30);
+            (parents, more).prop_map(move |(parents, more)| {
+                let below = (1..daemons).zip(parents);
+                let mut links: Vec<_> =
+                    below.map(|(d, (up, weight))| link(up, d, weight)).collect();
+                for (a, b, weight) in more {
+                    let known = |l: &(DaemonId, DaemonId, u32)| {
+                        [(l.0.0, l.1.0), (l.1.0, l.0.0)].contains(&(a, b))
+                    };
+                    if a != b && !links.iter().any(known) {
+                        links.push(link(a, b, weight));
+                    }
+                }
+                Topology::new(usize::from(daemons), &links).unwrap()
+            })
+        })
+    }
+
+    /// The weight of the shortest way, by relaxing all links again and again.
+    fn distance(topology: &Topology, from: DaemonId, to: DaemonId) -> u32 {
+        let mut best = vec![u32::MAX; topology.len()];
+        best[usize::from(from.0)] = 0;
+        for _ in 0..topology.len() {
+            for (link, (low, high)) in topology.links.iter().enumerate() {
+                for (a, b) in [(low, high), (high, low)] {
+                    let through = best[usize::from(a.0)].saturating_add(topology.weights[link]);
+                    let known = &mut best[usize::from(b.0)];
+                    *known = through.min(*known);
+                }
+            }
+        }
+        best[usize::from(to.0)]
+    }
+
+    proptest! {
+        #[test]
+        fn ways_are_shortest_and_the_same_both_ways(topology in any_topology()) {
+            let daemons = || (0..topology.len() as u16).map(DaemonId);
+            for (a, b) in daemons().flat_map(|a| daemons().map(move |b| (a, b))) {
+                let there: Vec<_> = topology.path(a, b).collect();
+                let mut back: Vec<_> = topology.path(b, a).map(|link| LinkId(link.0 ^ 1)).collect();
+                back.reverse();
+                prop_assert_eq!(&there, &back);
+                let weight: u32 = there.iter().map(|l| topology.weights[usize::from(l.0 / 2)]).sum();
+                prop_assert_eq!(weight, distance(&topology, a, b));
+            }
+        }
+
+        #[test]
+        fn a_child_leads_to_all_that_is_below_it(topology in any_topology()) {
+            let daemons = || (0..topology.len() as u16).map(DaemonId);
+            for root in daemons() {
+                let tree = topology.tree(root);
+                for above in daemons() {
+                    for below in daemons() {
+                        let way: Vec<_> = core::iter::successors(Some(below), |d| tree.parent(*d)).collect();
+                        let place = way.iter().position(|d| *d == above);
+                        prop_assert_eq!(tree.is_below(above, below), place.is_some());
+                        let child = place.and_then(|place| place.checked_sub(1)).map(|place| way[place]);
+                        prop_assert_eq!(tree.child_towards(above, below), child);
+                    }
+                    let children: Vec<_> = daemons().filter(|d| tree.parent(*d) == Some(above)).collect();
+                    prop_assert_eq!(tree.children(above).collect::<Vec<_>>(), children);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_overlay_that_is_none_is_refused() {
+        let refused = |links: &[_]| Topology::new(3, links).unwrap_err();
+        assert_eq!(refused(&[link(0, 1, 1)]), TopologyError::Apart(2));
+        assert_eq!(refused(&[link(0, 3, 1)]), TopologyError::UnknownDaemon(0));
+        let twice = [link(0, 1, 1), link(1, 0, 2)];
+        assert_eq!(refused(&twice), TopologyError::Superfluous(1));
+        assert_eq!(refused(&[link(1, 1, 1)]), TopologyError::Superfluous(0));
     }
 }

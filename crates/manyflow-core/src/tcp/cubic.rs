@@ -78,6 +78,11 @@ impl Cubic {
         window * BETA
     }
 
+    /// Time that the window did not limit does not count: where it does again, a new epoch begins (section 5.8).
+    pub(super) fn end_epoch(&mut self) {
+        self.epoch = None;
+    }
+
     /// The next epoch begins at its plateau (section 4.8).
     pub(super) fn on_timeout(&mut self) {
         self.plateau = 0.0;

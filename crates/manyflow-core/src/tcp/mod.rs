@@ -1,8 +1,12 @@
 //! TCP as a baseline: NewReno, SACK and CUBIC senders, and their receiver.
 //!
 //! Sources: RFC 5681 (congestion control), RFC 6298 (retransmission timer), RFC 6582 (NewReno), RFC 2018 and RFC 6675 (SACK),
-//! RFC 3042 (limited transmit), RFC 9438 (CUBIC), RFC 3168 (ECN). Like ns-2's one-way TCP it counts in segments, has no
-//! handshake, and sends data in one direction only.
+//! RFC 3042 (limited transmit), RFC 9438 (CUBIC), RFC 3168 (ECN), RFC 9293 (the receiver's window). Like ns-2's one-way TCP it
+//! counts in segments, has no handshake, and sends data in one direction only.
+//!
+//! There is a greedy connection, whose sender has all its data from the beginning and whose receiver takes everything at once, and
+//! a stream between two applications ([`Sender::of_stream`], [`Receiver::of_stream`]), of which one offers segments as it has them,
+//! and the other takes them as it can.
 //!
 //! ```text
 //!          +--------- three duplicates, or three SACKed above the first -------> fast recovery --+
@@ -26,6 +30,7 @@
 //! | `sender.rs` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
 //! | `flight.rs` | the scoreboard and the pipe | 6675 section 4 |
 //! | `window.rs`, `cubic.rs` | cwnd and ssthresh | 5681 section 3.1, 9438 section 4 |
+//! | `persist.rs` | the timer that probes a closed window | 9293 section 3.8.6.1 |
 //! | `receiver.rs` | acknowledgements, delayed or not, and SACK blocks | 5681 section 4.2, 2018 |
 //! | `wire.rs` | the header as bytes | 9293 section 3.1, 2018 section 3 |
 //!
@@ -44,10 +49,13 @@
 //! - A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438 section 4.6 would go on to one, and
 //!   then to the timer.
 //! - CUBIC has no HyStart (RFC 9438 section 4.10).
+//! - A receiver's window counts segments, and its end never goes back: acknowledgements that overtake each other cannot close it.
+//! - The receiver of a greedy connection does not answer what is beyond its window; that of a stream answers probes of a closed one.
 
 mod config;
 mod cubic;
 mod flight;
+mod persist;
 mod receiver;
 mod sender;
 mod window;
@@ -65,12 +73,14 @@ pub const HEADER_BYTES: u32 = 40;
 const MAX_OPTION_BYTES: u32 = 28;
 
 /// A segment's header. Sequence numbers count segments of the connection's maximum size.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Data: the segment's number. Acknowledgement: 0.
     pub sequence: u32,
     /// The next number that the receiver expects.
     pub acknowledgement: u32,
+    /// How many segments from there on the receiver has room for; [`Segment::UNLIMITED`] where it takes all at once.
+    pub window: u16,
     /// Received blocks above it, the newest first: first number and the one after the last; equal where unused (RFC 2018).
     pub sack: [(u32, u32); 3],
     /// ECE: the receiver has seen a marked packet (RFC 3168 section 6.1).
@@ -79,7 +89,23 @@ pub struct Segment {
     pub window_reduced: bool,
 }
 
+impl Default for Segment {
+    fn default() -> Segment {
+        Segment {
+            sequence: 0,
+            acknowledgement: 0,
+            window: Segment::UNLIMITED,
+            sack: [(0, 0); 3],
+            ecn_echo: false,
+            window_reduced: false,
+        }
+    }
+}
+
 impl Segment {
+    /// The window of a receiver that takes all at once.
+    pub const UNLIMITED: u16 = u16::MAX;
+
     /// The header's bytes on a link: IPv4, TCP, and SACK where there are blocks (RFC 2018 section 3).
     pub fn wire_bytes(&self) -> u32 {
         match self.blocks().count() as u32 {

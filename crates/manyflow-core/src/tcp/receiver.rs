@@ -18,6 +18,10 @@ pub struct Receiver {
     peer: EndpointId,
     /// The next number expected (RCV.NXT): what is below it was delivered.
     next: u32,
+    /// What is below this the application has taken; `None` where it takes all at once.
+    taken: Option<u32>,
+    /// The last window that was announced.
+    announced: u16,
     /// Blocks received above it, disjoint and apart; the one that grew last comes last.
     blocks: Vec<(u32, u32)>,
     acknowledge: Acknowledge,
@@ -45,11 +49,39 @@ impl Receiver {
             config,
             peer,
             next: 0,
+            taken: None,
+            announced: Segment::UNLIMITED,
             blocks: Vec::new(),
             acknowledge: Acknowledge::Nothing,
             ecn_echo: false,
             duplicates: 0,
         })
+    }
+
+    /// The receiver of a stream, which announces `maximum_window` segments less those that the application has not
+    /// [taken](Receiver::take).
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn of_stream(config: TcpConfig, peer: EndpointId) -> Result<Receiver, ConfigError> {
+        let receiver = Receiver::new(config, peer)?;
+        Ok(Receiver {
+            taken: Some(0),
+            ..receiver
+        })
+    }
+
+    /// The application of a stream has taken one more of the delivered segments. A window that was closed is announced as open at
+    /// once, as its sender may have nothing in flight that would be acknowledged.
+    pub fn take(&mut self) {
+        if let Some(taken) = &mut self.taken
+            && *taken < self.next
+        {
+            *taken += 1;
+            if self.announced == 0 {
+                self.acknowledge = Acknowledge::Now;
+            }
+        }
     }
 
     /// Segments delivered in order: the goodput.
@@ -60,6 +92,47 @@ impl Receiver {
     /// Segments that came more than once.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
+    }
+
+    /// Takes a segment; returns whether it is new, so that its contents are to be kept.
+    pub(crate) fn handle_segment(&mut self, now: Time, segment: &Segment, ecn: Ecn) -> bool {
+        // A segment beyond the window is not ours to hold: so the blocks stay bounded. It may be a probe of a closed window.
+        if segment.sequence.saturating_sub(self.next) >= self.room() {
+            if self.announced == 0 {
+                self.acknowledge = Acknowledge::Now;
+            }
+            return false;
+        }
+        // RFC 3168 section 6.1.3: from a mark on, echo until the sender says that it has reduced its window.
+        self.ecn_echo &= !segment.window_reduced;
+        self.ecn_echo |= ecn == Ecn::Marked;
+        let duplicates = self.duplicates;
+        let in_order = self.place(segment.sequence);
+        self.schedule(now, in_order);
+        self.duplicates == duplicates
+    }
+
+    /// The acknowledgement that is due.
+    pub(crate) fn poll_segment(&mut self) -> Option<Segment> {
+        if self.acknowledge != Acknowledge::Now {
+            return None;
+        }
+        self.acknowledge = Acknowledge::Nothing;
+        self.announced = self.window();
+        Some(self.acknowledgement())
+    }
+
+    /// How many segments from the next one on there is room for (RCV.WND).
+    fn room(&self) -> u32 {
+        self.config.maximum_window - (self.next - self.taken.unwrap_or(self.next))
+    }
+
+    fn window(&self) -> u16 {
+        match self.taken {
+            // One less than the window without limit.
+            Some(_) => self.room().min(u32::from(Segment::UNLIMITED) - 1) as u16,
+            None => Segment::UNLIMITED,
+        }
     }
 
     /// Puts a segment in its place; false where it must be acknowledged at once: out of order, filling a gap, or known.
@@ -111,41 +184,27 @@ impl Receiver {
         };
     }
 
-    fn acknowledgement(&self) -> Packet {
+    fn acknowledgement(&self) -> Segment {
         let mut sack = [(0, 0); 3];
         if self.config.variant.uses_sack() {
             let newest = self.blocks.iter().rev();
             sack.iter_mut().zip(newest).for_each(|(s, b)| *s = *b);
         }
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.peer),
-            ecn: Ecn::NotCapable,
-            header: Header::Tcp(Segment {
-                acknowledgement: self.next,
-                sack,
-                ecn_echo: self.ecn_echo,
-                ..Segment::default()
-            }),
-            payload_bytes: 0,
+        Segment {
+            acknowledgement: self.next,
+            window: self.announced,
+            sack,
+            ecn_echo: self.ecn_echo,
+            ..Segment::default()
         }
     }
 }
 
 impl Endpoint for Receiver {
     fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Tcp(segment) = &packet.header else {
-            return;
-        };
-        // A segment beyond the window is not ours to hold: so the blocks stay bounded.
-        if segment.sequence.saturating_sub(self.next) >= self.config.maximum_window {
-            return;
+        if let Header::Tcp(segment) = &packet.header {
+            self.handle_segment(now, segment, packet.ecn);
         }
-        // RFC 3168 section 6.1.3: from a mark on, echo until the sender says that it has reduced its window.
-        self.ecn_echo &= !segment.window_reduced;
-        self.ecn_echo |= packet.ecn == Ecn::Marked;
-        let in_order = self.place(segment.sequence);
-        self.schedule(now, in_order);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -155,11 +214,14 @@ impl Endpoint for Receiver {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        if self.acknowledge != Acknowledge::Now {
-            return None;
-        }
-        self.acknowledge = Acknowledge::Nothing;
-        Some(Action::Send(self.acknowledgement()))
+        let acknowledgement = self.poll_segment()?;
+        Some(Action::Send(Packet {
+            source: EndpointId::UNSET,
+            destination: Destination::Endpoint(self.peer),
+            ecn: Ecn::NotCapable,
+            header: Header::Tcp(acknowledgement),
+            payload_bytes: 0,
+        }))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::Segment;
 use super::config::{ConfigError, TcpConfig};
 use super::flight::{DUPLICATE_THRESHOLD, Flight};
-
+use super::persist::Persist;
 use super::window::Window;
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::estimate::rtt::RttEstimator;
@@ -34,8 +34,15 @@ pub struct Sender {
     retransmit_now: bool,
     /// CWR goes with the next new segment.
     announce_reduction: bool,
-    /// What is not to be sent any more.
+    /// What is not to be sent any more, or not yet.
     end: u32,
+    /// An application offers segments as it has them; otherwise all are there from the beginning.
+    is_stream: bool,
+    /// The end of the receiver's window: it has no room from here on, or had none when it last said so.
+    edge: u32,
+    persist: Option<Persist>,
+    /// When a segment was last sent.
+    last_sent: Option<Time>,
     /// The one segment of the round trip that is timed, and when it was sent.
     timed: Option<(u32, Time)>,
     /// The first unacknowledged segment when the retransmission timer last ran out.
@@ -77,6 +84,8 @@ pub struct Counters {
     pub timeout_series: u64,
     /// Times that a mark reduced the window.
     pub marks_heeded: u64,
+    /// Segments sent to probe a closed window; they are not among those sent.
+    pub probes: u64,
 }
 
 impl Sender {
@@ -98,6 +107,10 @@ impl Sender {
             retransmit_now: false,
             announce_reduction: false,
             end: config.transfer.unwrap_or(u32::MAX),
+            is_stream: false,
+            edge: config.maximum_window,
+            persist: None,
+            last_sent: None,
             timed: None,
             timed_out: None,
             timer: None,
@@ -110,6 +123,45 @@ impl Sender {
         };
         sender.release = Some(sender.config.start + sender.jitter());
         Ok(sender)
+    }
+
+    /// The sender of a stream to `peer`: it has nothing to send until it is [offered](Sender::offer), and never finishes. `start`,
+    /// `stop` and `transfer` of its configuration do not count.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn of_stream(
+        config: TcpConfig,
+        peer: EndpointId,
+        seed: u64,
+    ) -> Result<Sender, ConfigError> {
+        let config = TcpConfig {
+            stop: None,
+            transfer: None,
+            ..config
+        };
+        let sender = Sender::new(config, peer, seed)?;
+        Ok(Sender {
+            end: 0,
+            is_stream: true,
+            release: None,
+            ..sender
+        })
+    }
+
+    /// The application of a stream has `segments` more to send. They wait for their jitter, but for those that follow what goes just
+    /// now. Beyond 2^32 - 1 in all they are never sent.
+    pub fn offer(&mut self, now: Time, segments: u32) {
+        self.end = self.end.saturating_add(segments);
+        if self.last_sent == Some(now) && self.may_send() {
+            self.release.get_or_insert(now);
+        }
+        self.settle(now);
+    }
+
+    /// Segments that were offered and have not been sent.
+    pub fn unsent_segments(&self) -> u32 {
+        self.end - self.flight.next()
     }
 
     /// What was done so far.
@@ -137,13 +189,51 @@ impl Sender {
         self.finished
     }
 
+    /// Takes an acknowledgement.
+    pub(crate) fn handle_segment(&mut self, now: Time, ack: &Segment) {
+        let next = self.flight.next();
+        if self.persist.as_ref().is_some_and(Persist::has_probed)
+            && ack.acknowledgement.checked_sub(1) == Some(next)
+        {
+            // The probe found room: now it counts as sent.
+            self.flight.send_new();
+        }
+        let sent = self.flight.first()..=self.flight.next();
+        if sent.contains(&ack.acknowledgement) {
+            self.on_ack(now, ack);
+            self.settle(now);
+        }
+    }
+
+    /// The next segment to send, and whether routers may mark it.
+    pub(crate) fn poll_segment(&mut self, now: Time) -> Option<(Segment, Ecn)> {
+        if let Some(persist) = self.persist.as_mut().filter(|persist| now >= persist.at()) {
+            persist.probe(now);
+            self.counters.probes += 1;
+            return Some((data(self.flight.next()), Ecn::NotCapable));
+        }
+        self.release.filter(|release| now >= *release)?;
+        if !self.may_send() {
+            self.release = None;
+            return None;
+        }
+        Some(self.next_segment(now))
+    }
+
     fn on_ack(&mut self, now: Time, ack: &Segment) {
+        let was_limit = self.window_is_limit();
+        let edge = ack.acknowledgement.saturating_add(ack.window.into());
+        self.edge = match ack.window {
+            Segment::UNLIMITED => u32::MAX,
+            _ => self.edge.max(edge),
+        };
         let acknowledged = self.flight.acknowledge(ack.acknowledgement);
         if self.config.variant.uses_sack() {
             self.flight.sack(&ack.sack);
         }
         if acknowledged > 0 {
-            self.on_advance(now, acknowledged, ack.ecn_echo);
+            let may_grow = was_limit && !(ack.ecn_echo && self.config.ecn);
+            self.on_advance(now, acknowledged, may_grow);
         } else if self.flight.len() > 0 {
             self.on_duplicate();
         }
@@ -156,7 +246,7 @@ impl Sender {
         }
     }
 
-    fn on_advance(&mut self, now: Time, acknowledged: u32, marked: bool) {
+    fn on_advance(&mut self, now: Time, acknowledged: u32, may_grow: bool) {
         if let Some((number, sent)) = self.timed
             && number < self.flight.first()
         {
@@ -170,9 +260,11 @@ impl Sender {
             Phase::FastRecovery { partial } => self.on_partial_ack(now, acknowledged, partial),
             Phase::Open | Phase::AfterTimeout => {
                 self.flight.forget_duplicates();
-                if !(marked && self.config.ecn) {
+                if may_grow {
                     let rtt_s = self.rtt.average_s();
                     self.window.on_ack(now, acknowledged, rtt_s);
+                } else if self.is_stream {
+                    self.window.stand();
                 }
                 if recovered {
                     self.phase = Phase::Open;
@@ -180,6 +272,12 @@ impl Sender {
                 self.restart_timer(now);
             }
         }
+    }
+
+    /// Whether it is the congestion window that keeps more from the network, so that acknowledgements may let it grow (RFC 7661
+    /// section 4). To a greedy sender it always is.
+    fn window_is_limit(&self) -> bool {
+        !self.is_stream || !self.window.has_room(self.flight.pipe()) || self.may_send()
     }
 
     fn take_rtt_sample(&mut self, sample_s: f64) {
@@ -311,13 +409,36 @@ impl Sender {
         if self.config.stop.is_some_and(|stop| now >= stop) {
             self.end = self.end.min(self.flight.next());
         }
-        if !self.finished && self.flight.first() == self.end {
+        if !self.is_stream && !self.finished && self.flight.first() == self.end {
             self.finished = true;
             self.events.push_back(Event::Finished);
+        }
+        self.restart_if_idle(now);
+        if self.is_shut_out() {
+            let timeout = self.rtt.timeout();
+            self.persist
+                .get_or_insert_with(|| Persist::new(now, timeout));
+        } else {
+            self.persist = None;
         }
         if self.release.is_none() && self.may_send() {
             self.release = Some(now + self.jitter());
         }
+    }
+
+    /// A stream that has sent nothing for a time-out begins with the restart window, rather than with a burst (RFC 5681 section 4.1).
+    fn restart_if_idle(&mut self, now: Time) {
+        let timeout = self.rtt.timeout();
+        let is_idle = self.last_sent.is_some_and(|sent| now > sent + timeout);
+        if self.is_stream && self.flight.len() == 0 && is_idle {
+            self.window.restart(self.config.initial_window);
+        }
+    }
+
+    /// Whether nothing but the receiver's window keeps this from sending, and no acknowledgement can come that opens it.
+    fn is_shut_out(&self) -> bool {
+        let next = self.flight.next();
+        self.flight.len() == 0 && next < self.end && next >= self.edge
     }
 
     fn may_send(&self) -> bool {
@@ -327,12 +448,14 @@ impl Sender {
     }
 
     fn may_send_new(&self) -> bool {
-        self.flight.next() < self.end && self.flight.len() < self.config.maximum_window
+        self.flight.next() < self.end.min(self.edge)
+            && self.flight.len() < self.config.maximum_window
     }
 
     /// RFC 6675 section 4, NextSeg, rules 1 and 2: what is lost, then what is new.
-    fn next_segment(&mut self, now: Time) -> Packet {
+    fn next_segment(&mut self, now: Time) -> (Segment, Ecn) {
         self.retransmit_now = false;
+        self.last_sent = Some(now);
         self.counters.sent += 1;
         if self.timer.is_none() {
             self.timer = Some(now + self.rtt.timeout());
@@ -341,7 +464,7 @@ impl Sender {
             // Karn's rule: the acknowledgement of what follows may wait for the retransmission.
             self.timed = None;
             self.counters.retransmitted += 1;
-            return self.packet(number, Ecn::NotCapable, false);
+            return (data(number), Ecn::NotCapable);
         }
         let number = self.flight.send_new();
         self.timed.get_or_insert((number, now));
@@ -350,34 +473,25 @@ impl Sender {
         } else {
             Ecn::NotCapable
         };
-        let window_reduced = core::mem::take(&mut self.announce_reduction);
-        self.packet(number, ecn, window_reduced)
+        let segment = Segment {
+            window_reduced: core::mem::take(&mut self.announce_reduction),
+            ..data(number)
+        };
+        (segment, ecn)
     }
+}
 
-    fn packet(&self, sequence: u32, ecn: Ecn, window_reduced: bool) -> Packet {
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.peer),
-            ecn,
-            header: Header::Tcp(Segment {
-                sequence,
-                window_reduced,
-                ..Segment::default()
-            }),
-            payload_bytes: self.config.segment_bytes,
-        }
+fn data(sequence: u32) -> Segment {
+    Segment {
+        sequence,
+        ..Segment::default()
     }
 }
 
 impl Endpoint for Sender {
     fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Tcp(ack) = &packet.header else {
-            return;
-        };
-        let sent = self.flight.first()..=self.flight.next();
-        if sent.contains(&ack.acknowledgement) {
-            self.on_ack(now, ack);
-            self.settle(now);
+        if let Header::Tcp(ack) = &packet.header {
+            self.handle_segment(now, ack);
         }
     }
 
@@ -389,16 +503,22 @@ impl Endpoint for Sender {
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        self.release.filter(|release| now >= *release)?;
-        if !self.may_send() {
-            self.release = None;
-            return None;
-        }
-        Some(Action::Send(self.next_segment(now)))
+        let (segment, ecn) = self.poll_segment(now)?;
+        Some(Action::Send(Packet {
+            source: EndpointId::UNSET,
+            destination: Destination::Endpoint(self.peer),
+            ecn,
+            header: Header::Tcp(segment),
+            payload_bytes: self.config.segment_bytes,
+        }))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.release.into_iter().chain(self.timer).min()
+        let probe = self.persist.as_ref().map(Persist::at);
+        [self.release, self.timer, probe]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -71,6 +71,20 @@ impl Window {
         self.segments = 1.0;
     }
 
+    /// The window was not the limit, so it says nothing about the network: it stands (RFC 7661 section 4). CUBIC's time does not
+    /// count what it did not use (RFC 9438 section 5.8).
+    pub(super) fn stand(&mut self) {
+        if let Some(cubic) = &mut self.cubic {
+            cubic.end_epoch();
+        }
+    }
+
+    /// Nothing was sent for a whole time-out: begin again with at most `restart` segments, the restart window (RFC 5681 section 4.1).
+    pub(super) fn restart(&mut self, restart: u32) {
+        self.segments = self.segments.min(restart.into());
+        self.stand();
+    }
+
     /// NewReno leaves recovery without a burst (RFC 6582 section 3.2, step 3, option 1).
     pub(super) fn limit_to_flight(&mut self, flight: u32) {
         self.segments = self.threshold.min(f64::from(flight.max(1) + 1));
@@ -92,6 +106,16 @@ mod tests {
         window.on_congestion(20);
         (0..10).for_each(|_| window.on_ack(Time::ZERO, 1, 0.1));
         assert!((window.segments() - 10.96).abs() < 0.02, "{window:?}");
+    }
+
+    #[test]
+    fn a_restart_keeps_the_threshold() {
+        let mut window = window();
+        window.segments = 20.0;
+        window.on_congestion(20);
+        window.restart(2);
+        (0..7).for_each(|_| window.on_ack(Time::ZERO, 1, 0.1));
+        assert_eq!(window.segments(), 9.0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! TCP headers as bytes, for traces that other tools read (RFC 9293 section 3.1, RFC 2018 section 3, RFC 3168 section 6.1).
 //!
-//! Numbers of segments become numbers of bytes, modulo 2^32. The checksum, which covers addresses and payload, is left zero.
+//! Numbers of segments become numbers of bytes, modulo 2^32; the window stays a number of segments. The checksum, which covers
+//! addresses and payload, is left zero.
 
 use super::Segment;
 
@@ -8,6 +9,8 @@ use super::Segment;
 const FIXED_BYTES: usize = 20;
 /// Two bytes that align, kind and length, and three blocks of eight bytes.
 const MAX_BYTES: usize = FIXED_BYTES + 4 + 3 * 8;
+/// Where the window stands.
+const WINDOW: usize = 14;
 
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
@@ -27,6 +30,12 @@ impl EncodedHeader {
     /// The header, options included.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    /// The same with another window.
+    pub(crate) fn with_window(mut self, window: u16) -> EncodedHeader {
+        self.bytes[WINDOW..WINDOW + 2].copy_from_slice(&window.to_be_bytes());
+        self
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -51,8 +60,10 @@ impl Segment {
         let position = |number: u32| number.wrapping_mul(segment_bytes).to_be_bytes();
         header.put(&position(self.sequence));
         header.put(&position(self.acknowledgement));
-        // The window's field is full; checksum and urgent pointer are zero.
-        header.put(&[(words << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        header.put(&[(words << 4) as u8, flags]);
+        header.put(&self.window.to_be_bytes());
+        // Checksum and urgent pointer are zero.
+        header.put(&[0; 4]);
         if option_bytes > 0 {
             header.put(&[NO_OPERATION, NO_OPERATION, SACK, option_bytes as u8 - 2]);
             for (from, to) in self.blocks() {
@@ -70,18 +81,19 @@ impl Segment {
         let word = |at: usize| {
             u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
         };
-        let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+        let half = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         if usize::from(fixed[12] >> 4) * 4 != header.len() {
             return None;
         }
         let segment = Segment {
             sequence: number(word(4), segment_bytes)?,
             acknowledgement: number(word(8), segment_bytes)?,
+            window: half(14),
             sack: decode_sack(options, segment_bytes)?,
             ecn_echo: fixed[13] & ECE != 0,
             window_reduced: fixed[13] & CWR != 0,
         };
-        Some((port(0), port(2), segment))
+        Some((half(0), half(2), segment))
     }
 }
 
@@ -125,13 +137,15 @@ mod tests {
         let block = (0..numbers, 1..numbers)
             .prop_map(move |(from, length)| (from, (from + length).min(numbers)));
         let blocks = prop::collection::vec(block, 0..=3);
-        (0..numbers, 0..numbers, blocks, any::<bool>(), any::<bool>()).prop_map(
-            |(sequence, acknowledgement, blocks, ecn_echo, window_reduced)| {
+        let flags = (any::<bool>(), any::<bool>());
+        (0..numbers, 0..numbers, any::<u16>(), blocks, flags).prop_map(
+            |(sequence, acknowledgement, window, blocks, (ecn_echo, window_reduced))| {
                 let mut sack = [(0, 0); 3];
                 sack[..blocks.len()].copy_from_slice(&blocks);
                 Segment {
                     sequence,
                     acknowledgement,
+                    window,
                     sack,
                     ecn_echo,
                     window_reduced,

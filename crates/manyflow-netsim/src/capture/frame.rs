@@ -3,7 +3,7 @@
 //! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are written by the code that ships.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
-use manyflow_core::{Ecn, Header, Packet, webrc};
+use manyflow_core::{Ecn, Header, Packet, overlay, tcp, webrc};
 use manyflow_object::alc::PAYLOAD_ID_BYTES;
 use manyflow_object::lct;
 
@@ -54,6 +54,7 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
             pad(frame, length);
             seal_udp(&ip, flow, frame);
         }
+        Header::Overlay(message) => encode_overlay(message, &ip, flow, length, frame),
         Header::Cbr(datagram) => {
             frame.extend_from_slice(&[0; UdpHeader::LEN]);
             // A payload below 4 bytes has no room for it.
@@ -68,10 +69,13 @@ pub(super) fn encode(packet: &Packet, flow: &Flow, frame: &mut Vec<u8>) {
 
 fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     let protocol = match packet.header {
-        Header::Tcp(_) => IpNumber::TCP,
-        Header::Webrc(_) | Header::Cbr(_) | Header::Layered(_) | Header::Anypoint(_) => {
-            IpNumber::UDP
-        }
+        Header::Tcp(_)
+        | Header::Overlay(overlay::Frame::Segment { .. } | overlay::Frame::Ack(_)) => IpNumber::TCP,
+        Header::Webrc(_)
+        | Header::Cbr(_)
+        | Header::Layered(_)
+        | Header::Anypoint(_)
+        | Header::Overlay(_) => IpNumber::UDP,
     };
     let mut ip = Ipv4Header {
         total_len: u16::try_from(length).expect("no protocol has packets above 65,535 bytes"),
@@ -89,6 +93,38 @@ fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     };
     ip.header_checksum = ip.calc_header_checksum();
     ip
+}
+
+/// What daemons of an overlay say to each other: its streams are TCP, all else is UDP. The messages themselves are zeros.
+fn encode_overlay(
+    message: &overlay::Frame,
+    ip: &Ipv4Header,
+    flow: &Flow,
+    length: usize,
+    frame: &mut Vec<u8>,
+) {
+    let segment = match *message {
+        overlay::Frame::Segment { sequence, .. } => tcp::Segment {
+            sequence,
+            ..tcp::Segment::default()
+        },
+        overlay::Frame::Ack(ack) => tcp::Segment {
+            acknowledgement: ack.acknowledgement,
+            sack: ack.sack,
+            ..tcp::Segment::default()
+        },
+        _ => {
+            frame.extend_from_slice(&[0; UdpHeader::LEN]);
+            pad(frame, length);
+            return seal_udp(ip, flow, frame);
+        }
+    };
+    // Segments differ in length, so sequence numbers count them instead of their bytes.
+    let [source, destination] = [flow.source, flow.destination].map(|end| end.port());
+    let header = segment.encode(source, destination, 1);
+    frame.extend_from_slice(header.as_bytes());
+    pad(frame, length);
+    seal_tcp(ip, frame);
 }
 
 /// The LCT header around the CCI, and the FEC Payload ID of the first symbol.

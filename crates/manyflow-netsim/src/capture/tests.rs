@@ -151,6 +151,7 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
                 sack,
                 ecn_echo,
                 window_reduced,
+                window: u16::MAX,
             }
         },
     );
@@ -343,7 +344,7 @@ proptest! {
             Header::Webrc(_) => decode_webrc,
             Header::Layered(_) => decode_layered,
             Header::Anypoint(_) => decode_anypoint,
-            Header::Cbr(_) | Header::Tcp(_) => decode_cbr,
+            Header::Cbr(_) | Header::Tcp(_) | Header::Overlay(_) => decode_cbr,
         };
         prop_assert_eq!(decode(&frame, decode_udp, &addresses, &destinations), packet);
     }

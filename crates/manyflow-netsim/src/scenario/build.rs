@@ -2,10 +2,12 @@
 
 mod acp;
 mod layered;
+mod overlay;
 
 use std::sync::Arc;
 
 use manyflow_core::cbr::{Sink, Source};
+use manyflow_core::overlay::DaemonId;
 use manyflow_core::tcp;
 use manyflow_core::webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use manyflow_core::{Destination, Endpoint, EndpointId, Time};
@@ -15,6 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use super::cells::Cell;
 use super::devices::{Listener, Until};
 use super::error::Fault;
+use super::overlays::{Affiliation, Overlays};
 use super::protocols::Protocol;
 use super::schedule::Schedule;
 use super::schema::{ReceiverTable, SessionTable, Start};
@@ -26,11 +29,14 @@ use crate::{Names, Network, NodeId};
 pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) topology: Topology,
+    pub(crate) overlays: Overlays,
+    /// Of each overlay its first daemon; the others follow.
+    pub(crate) daemons: Vec<EndpointId>,
     pub(crate) sessions: Sessions,
     /// For each session and receiver.
     pub(crate) members: Vec<Vec<Member>>,
     /// For each session, with their nodes: where it is multicast its sender and then its aggregators; of ACP the sender's ends,
-    /// and then the switches.
+    /// and then the switches; of an overlay the sending clients.
     pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
     pub(crate) schedule: Schedule,
 }
@@ -71,10 +77,12 @@ impl World {
     /// What the check would have found.
     pub(crate) fn new(cell: &Cell, seed: u64) -> Result<World, Fault> {
         let topology = Topology::new(&cell.schema)?;
-        let sessions = Sessions::new(&cell.schema, &topology)?;
+        let overlays = Overlays::new(&cell.schema, &topology)?;
+        let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
         let mut network = Network::new(seed);
         network.set_leave_latency(cell.schema.run.leave_latency.duration());
-        let endpoints = sessions.0.iter().map(Session::endpoints).sum();
+        let endpoints: usize = sessions.0.iter().map(Session::endpoints).sum();
+        let endpoints = overlays.daemons() + endpoints;
         network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
         for name in topology.nodes.iter() {
             network.add_node(name);
@@ -83,6 +91,9 @@ impl World {
             let config = Arc::clone(&link.config);
             network.add_link(NodeId(link.from), NodeId(link.to), config);
         }
+        let tables = overlays.0.iter().zip(&cell.schema.overlays);
+        let daemons = tables.map(|(made, table)| overlay::add_daemons(&mut network, made, table));
+        let daemons: Vec<EndpointId> = daemons.collect::<Result<_, _>>()?;
         let mut members = Vec::with_capacity(sessions.0.len());
         let mut staff = Vec::with_capacity(sessions.0.len());
         for session in &sessions.0 {
@@ -92,6 +103,8 @@ impl World {
                 session,
                 table,
                 topology: &topology,
+                overlays: &overlays,
+                daemons: &daemons,
                 staff: Vec::new(),
             };
             members.push(builder.add()?);
@@ -101,6 +114,8 @@ impl World {
         Ok(World {
             network,
             topology,
+            overlays,
+            daemons,
             sessions,
             members,
             staff,
@@ -145,6 +160,20 @@ impl World {
         here.map(|(id, _)| *id)
     }
 
+    /// What a session of an overlay belongs to.
+    ///
+    /// # Panics
+    /// If it is not of an overlay.
+    pub(crate) fn affiliation(&self, session: u32) -> Affiliation {
+        let affiliation = self.sessions.0[session as usize].affiliation;
+        affiliation.expect("only sessions of overlays are asked for it")
+    }
+
+    /// The endpoint of an overlay's daemon.
+    pub(crate) fn daemon(&self, overlay: usize, daemon: DaemonId) -> EndpointId {
+        overlay::endpoint(self.daemons[overlay], daemon)
+    }
+
     /// How measures name what a session has at a node: `webrc/R`.
     pub(crate) fn name_at(&self, session: u32, node: u32) -> String {
         let session = &self.sessions.0[session as usize].name;
@@ -181,6 +210,9 @@ struct Builder<'a> {
     session: &'a Session,
     table: &'a SessionTable,
     topology: &'a Topology,
+    overlays: &'a Overlays,
+    /// Of each overlay its first daemon.
+    daemons: &'a [EndpointId],
     staff: Vec<(EndpointId, NodeId)>,
 }
 
@@ -191,6 +223,7 @@ impl Builder<'_> {
             Protocol::Sim => self.add_sim(),
             Protocol::Rlm => self.add_rlm(),
             Protocol::Acp => self.add_acp(),
+            Protocol::Overlay => self.add_overlay(),
             Protocol::Tcp => self.for_each_stay(Self::add_connection),
             Protocol::Cbr => self.for_each_stay(Self::add_constant),
         }

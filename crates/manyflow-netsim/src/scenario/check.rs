@@ -6,9 +6,10 @@ use super::cells::{Axis, Cell};
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
+use super::overlays::Overlays;
 use super::quantity::{Dimension, Quantity};
 use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
-use super::sessions::Sessions;
+use super::sessions::{Session, Sessions};
 use super::topology::{Reach, Topology};
 
 /// A change that repeats may do so this often: more is a mistake in `every`.
@@ -19,12 +20,14 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     let schema = &cell.schema;
     run(schema)?;
     let topology = Topology::new(schema)?;
-    let sessions = Sessions::new(schema, &topology)?;
+    let overlays = Overlays::new(schema, &topology)?;
+    let sessions = Sessions::new(schema, &topology, &overlays)?;
     reachable(&sessions, &topology)?;
     links(&topology)?;
     changes(schema, &topology)?;
     let names = Names {
         topology: &topology,
+        overlays: &overlays,
         sessions: &sessions,
     };
     let environment = measures(cell, &names)?;
@@ -76,7 +79,9 @@ fn bin(bin_s: f64, duration_s: f64) -> Result<(), Fault> {
 
 fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
     let reach = Reach::new(topology);
-    for session in &sessions.0 {
+    // Those of overlays are at daemons, which have been checked.
+    let direct = |session: &&Session| session.affiliation.is_none();
+    for session in sessions.0.iter().filter(direct) {
         let reached = reach.both_ways(session.sender);
         let alone = |receiver: &&super::sessions::Receiver| !reached[receiver.node as usize];
         if let Some(receiver) = session.receivers.iter().find(alone) {
@@ -137,15 +142,25 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
 /// What the keys `of` and `link` can name.
 struct Names<'a> {
     topology: &'a Topology,
+    overlays: &'a Overlays,
     sessions: &'a Sessions,
 }
 
 impl Names<'_> {
     fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
         let found = match what.subject() {
+            Subject::OverlayLink => self.overlays.link_named(of, self.topology).map(|_| ()),
+            Subject::Clients | Subject::Group => self.sessions.affiliated(of).map(|_| ()),
+            Subject::Reporter => {
+                let reporter = self
+                    .sessions
+                    .reporter_named(of, self.overlays, self.topology);
+                reporter.map(|_| ())
+            }
             Subject::Link => self.topology.links_named(of).map(|_| ()),
             Subject::Sender => self.sessions.named(of).map(|_| ()),
             Subject::Endpoint if self.sessions.staff_named(of, self.topology).is_some() => Ok(()),
+            Subject::Endpoint if self.overlays.daemon_named(of, self.topology).is_some() => Ok(()),
             Subject::Endpoint | Subject::Audience => {
                 self.sessions.receivers_named(of, self.topology).map(|_| ())
             }

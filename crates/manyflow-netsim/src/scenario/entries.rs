@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::protocols::{OverlayLinkEntry, OverlayLinkTable};
 use super::quantity::Seconds;
 use super::schema::{Label, OneOrMany, ReceiverEntry, ReceiverTable, Start};
 
@@ -29,6 +30,33 @@ impl<'de> Deserialize<'de> for ReceiverEntry {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ReceiverEntry, A::Error> {
                 ReceiverTable::deserialize(MapAccessDeserializer::new(map)).map(ReceiverEntry)
+            }
+        }
+        deserializer.deserialize_any(Entry)
+    }
+}
+
+impl<'de> Deserialize<'de> for OverlayLinkEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OverlayLinkEntry, D::Error> {
+        struct Entry;
+        impl<'de> Visitor<'de> for Entry {
+            type Value = OverlayLinkEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "two nodes, or a table such as { between = [\"A\", \"B\"], weight = 2 }",
+                )
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, ends: A) -> Result<OverlayLinkEntry, A::Error> {
+                let between = Deserialize::deserialize(SeqAccessDeserializer::new(ends))?;
+                let weight = None;
+                Ok(OverlayLinkEntry(OverlayLinkTable { between, weight }))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OverlayLinkEntry, A::Error> {
+                let table = OverlayLinkTable::deserialize(MapAccessDeserializer::new(map));
+                table.map(OverlayLinkEntry)
             }
         }
         deserializer.deserialize_any(Entry)

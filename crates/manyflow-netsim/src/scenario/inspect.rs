@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use manyflow_core::overlay::DaemonId;
 use manyflow_core::{EndpointId, Event, Packet, Time};
 
 use super::build::World;
@@ -141,7 +142,13 @@ impl Observer for Watchers<'_, '_> {
 
 /// Everyone's address: WEBRC's receivers alone never send anything but joins.
 fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
-    let mut ends = Vec::new();
+    let mut ends: Vec<End> = daemons(world)
+        .map(|(endpoint, node, _)| End {
+            endpoint,
+            node,
+            segment_bytes: 0,
+        })
+        .collect();
     for (index, session) in world.sessions.0.iter().enumerate() {
         let tcp = cell.schema.sessions[session.table].tcp.config();
         let end = |(endpoint, node)| End {
@@ -159,10 +166,24 @@ fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
     Addresses::new(world.topology.nodes.len(), ends, &sources).map_err(Fault::value)
 }
 
+/// The daemons of all overlays, with their nodes and their overlays' names.
+fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
+    let overlays = world.overlays.0.iter().enumerate();
+    overlays.flat_map(move |(index, overlay)| {
+        overlay.nodes.iter().zip(0u16..).map(move |(node, daemon)| {
+            let endpoint = world.daemon(index, DaemonId(daemon));
+            (endpoint, NodeId(*node), overlay.name.as_str())
+        })
+    })
+}
+
 fn names(world: &World) -> Names {
     let count = world.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
     let node_name = |node: NodeId| world.topology.nodes.get(node.0).to_owned();
+    for (id, node, overlay) in daemons(world) {
+        endpoints[id.0 as usize] = (node_name(node), overlay.to_owned());
+    }
     for (index, session) in world.sessions.0.iter().enumerate() {
         for &(id, node) in &world.staff[index] {
             endpoints[id.0 as usize] = (node_name(node), session.name.clone());

@@ -10,7 +10,7 @@
 //! | `schema.rs`, `links.rs`, `protocols.rs`, `observables.rs`, `entries.rs` | the tables and their keys |
 //! | `expression/`, `quantity.rs` | formulas over quantities with units |
 //! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
-//! | `topology.rs`, `sessions.rs`, `ensemble.rs` | generators: nodes, links, receivers and switches written out |
+//! | `topology.rs`, `sessions.rs`, `ensemble.rs`, `overlays.rs` | generators: nodes, links, receivers, switches and daemons written out |
 //! | `build.rs`, `build/`, `devices.rs` | a cell made into a network |
 //! | `schedule.rs` | what changes in the course of a run |
 //! | `observe.rs`, `audience.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
@@ -32,6 +32,7 @@ mod inspect;
 pub mod links;
 mod observables;
 mod observe;
+mod overlays;
 pub mod protocols;
 mod quantity;
 mod run;
@@ -50,6 +51,8 @@ mod tests_acp;
 mod tests_inspect;
 #[cfg(test)]
 mod tests_manual;
+#[cfg(test)]
+mod tests_overlay;
 
 pub use cells::{Axis, Cell, Scenario};
 pub(crate) use error::Fault;

@@ -39,6 +39,22 @@ pub enum Observable {
     Failures,
     /// Members that a session's switches have given up.
     MemberFailures,
+    /// How old the messages of an overlay are when a receiver takes them.
+    Latency,
+    /// Bits of the messages that an overlay takes from a sending client.
+    SentRate,
+    /// Messages that wait for a link of an overlay, at most.
+    OverlayQueue,
+    /// What an overlay's daemons say to each other for its own sake, over a link of the network.
+    ControlRate,
+    /// The rate that a daemon tells a session's sender.
+    AcceptableRate,
+    /// The rate at which the clients of a session's daemon may send to its group.
+    AllowedRate,
+    /// How many members a session's group has, as a daemon with members knows them.
+    Members,
+    /// How often a member of a session's group was too slow.
+    SlowMembers,
     /// Channels joined.
     Joins,
     /// Channels that are joined at a time.
@@ -79,6 +95,24 @@ pub enum Subject {
     Sender,
     /// A link.
     Link,
+    /// A session's sending clients, each by itself.
+    Clients,
+    /// A session's group in its overlay.
+    Group,
+    /// A daemon that tells something of a session's group.
+    Reporter,
+    /// A link of an overlay.
+    OverlayLink,
+}
+
+impl Subject {
+    /// Whether it is something that only overlays have.
+    pub(crate) fn is_in_overlays(self) -> bool {
+        matches!(
+            self,
+            Subject::Clients | Subject::Group | Subject::Reporter | Subject::OverlayLink
+        )
+    }
 }
 
 impl Observable {
@@ -92,7 +126,12 @@ impl Observable {
             | Observable::Losses
             | Observable::Marks
             | Observable::Queue
-            | Observable::ChannelRate => Subject::Link,
+            | Observable::ChannelRate
+            | Observable::ControlRate => Subject::Link,
+            Observable::SentRate => Subject::Clients,
+            Observable::OverlayQueue => Subject::OverlayLink,
+            Observable::AcceptableRate | Observable::Members => Subject::Reporter,
+            Observable::AllowedRate | Observable::SlowMembers => Subject::Group,
             Observable::GroupRate | Observable::MemberFailures => Subject::Sender,
             Observable::Efficiency | Observable::Instability => Subject::Audience,
             _ => Subject::Endpoint,
@@ -108,8 +147,12 @@ impl Observable {
             | Observable::ReportedRate
             | Observable::LinkRate
             | Observable::ChannelRate
-            | Observable::GroupRate => Dimension::RATE,
-            Observable::Rtt | Observable::RttSample => Dimension::TIME,
+            | Observable::GroupRate
+            | Observable::SentRate
+            | Observable::ControlRate
+            | Observable::AcceptableRate
+            | Observable::AllowedRate => Dimension::RATE,
+            Observable::Rtt | Observable::RttSample | Observable::Latency => Dimension::TIME,
             Observable::ReceivedPackets
             | Observable::DeliveredFrames
             | Observable::DeliveredPackets
@@ -117,7 +160,8 @@ impl Observable {
             | Observable::Losses
             | Observable::Marks
             | Observable::Cwnd
-            | Observable::Queue => Dimension::PACKETS,
+            | Observable::Queue
+            | Observable::OverlayQueue => Dimension::PACKETS,
             _ => Dimension::NUMBER,
         }
     }
@@ -131,6 +175,7 @@ impl Observable {
                 | Observable::Overflows
                 | Observable::Failures
                 | Observable::MemberFailures
+                | Observable::SlowMembers
                 | Observable::DeliveredPackets
                 | Observable::Drops
                 | Observable::Losses
@@ -153,6 +198,10 @@ impl Observable {
                 | Observable::Cwnd
                 | Observable::Channels
                 | Observable::GroupRate
+                | Observable::Latency
+                | Observable::AcceptableRate
+                | Observable::AllowedRate
+                | Observable::Members
         )
     }
 
@@ -180,6 +229,14 @@ impl Observable {
             Observable::Overflows => "frames without room",
             Observable::Failures => "connections failed",
             Observable::MemberFailures => "members failed",
+            Observable::Latency => "latency",
+            Observable::SentRate => "sent rate",
+            Observable::OverlayQueue => "messages waiting",
+            Observable::ControlRate => "control traffic",
+            Observable::AcceptableRate => "acceptable rate",
+            Observable::AllowedRate => "allowed rate",
+            Observable::Members => "members",
+            Observable::SlowMembers => "slow members",
             Observable::Joins => "joins",
             Observable::Channels => "channels joined",
             Observable::LinkRate => "rate",

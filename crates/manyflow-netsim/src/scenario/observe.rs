@@ -1,11 +1,16 @@
 //! Watching a run: which series the measures and plots need, and how they are recorded.
 
+mod place;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use manyflow_core::link::Counters;
+use manyflow_core::overlay::Verdict;
 use manyflow_core::time::seconds;
-use manyflow_core::{Destination, EndpointId, Event, Packet, Time};
+use manyflow_core::{Destination, EndpointId, Event, Header, Packet, Time};
+
+use place::{Place, Topic, daemons_that_tell, places};
 
 use super::audience::Audience;
 use super::build::World;
@@ -30,19 +35,6 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Place {
-    /// Session and receiver.
-    Receiver(u32, u32),
-    Link(u32),
-    /// What a session has besides its receivers.
-    Sender(u32),
-    /// What of that is at a node.
-    Staff(u32, u32),
-    /// The receivers of an audience.
-    Audience(u32),
-}
-
 /// The length of an observable's intervals; values at the times of events have none.
 fn interval_ns(what: Observable, bin_s: f64) -> u64 {
     match what.is_event() {
@@ -65,11 +57,20 @@ pub(crate) struct Recorder {
     by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
 }
 
+/// The bits of a packet that is there for an overlay's own sake.
+fn control_bits(packet: &Packet) -> f64 {
+    match packet.header {
+        Header::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
+        _ => 0.0,
+    }
+}
+
 /// One series while it grows. There may be one for each of a million receivers.
 struct Probe {
     bin_ns: u64,
     what: Observable,
     subject: Place,
+    topic: Topic,
     values: Vec<f64>,
     /// When each value was told; empty where values stand at the ends of intervals.
     times: Vec<f64>,
@@ -124,6 +125,7 @@ impl Recorder {
                 bin_ns,
                 what,
                 subject,
+                topic: Topic::of(world, what, subject),
                 values: Vec::new(),
                 times: Vec::new(),
                 count: 0.0,
@@ -172,7 +174,26 @@ impl Recorder {
                     self.hear(id, number);
                 }
             }
-            Place::Link(link) if what == Observable::ChannelRate => {
+            Place::Client(session, client) => {
+                let (id, _) = world.staff[session as usize][client as usize];
+                self.hear(id, number);
+            }
+            Place::Daemon(overlay, daemon) if what.is_told() => {
+                self.hear(world.daemon(overlay as usize, daemon), number);
+            }
+            Place::OverlayLink(overlay, link) => {
+                let (overlay, links) = (overlay as usize, &world.overlays.0[overlay as usize]);
+                let (from, _) = links.topology.ends(link).expect("it was found by its name");
+                self.hear(world.daemon(overlay, from), number);
+            }
+            Place::Group(_) | Place::Reporter(..) => {
+                for id in daemons_that_tell(world, what, subject) {
+                    self.hear(id, number);
+                }
+            }
+            Place::Link(link)
+                if matches!(what, Observable::ChannelRate | Observable::ControlRate) =>
+            {
                 world.network.tap(LinkId(link));
                 self.by_link.entry(LinkId(link)).or_default().push(number);
             }
@@ -245,47 +266,13 @@ impl Recorder {
         let probes = self.watched.get(&key).cloned().unwrap_or_default();
         self.probes[probes]
             .iter()
-            .flat_map(|probe| probe.series(self.name(world, probe.subject)))
-    }
-
-    /// The session and the receiver's node, or the link, or what stands in the scenario.
-    fn name(&self, world: &World, place: Place) -> String {
-        match place {
-            Place::Link(link) => world.topology.link_name(link),
-            Place::Sender(session) => world.sessions.0[session as usize].name.clone(),
-            Place::Audience(number) => self.audiences[number as usize].of.clone(),
-            Place::Staff(session, node) => world.name_at(session, node),
-            Place::Receiver(session, receiver) => {
-                let receivers = &world.sessions.0[session as usize].receivers;
-                world.name_at(session, receivers[receiver as usize].node)
-            }
-        }
+            .flat_map(|probe| probe.series(probe.subject.name(world, &self.audiences)))
     }
 }
 
 /// Whether an interval of this length ends now.
 fn is_end(bin_ns: u64, now: Time) -> bool {
     now > Time::ZERO && now.as_nanos().is_multiple_of(bin_ns)
-}
-
-/// What a name stands for.
-fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
-    let refuse = |problem| Fault::at(&["of"], problem);
-    if what.subject() == Subject::Link {
-        let links = world.topology.links_named(of).map_err(refuse)?;
-        return Ok(links.into_iter().map(Place::Link).collect());
-    }
-    if what.subject() == Subject::Sender {
-        let session = world.sessions.named(of).map_err(refuse)?;
-        return Ok(vec![Place::Sender(session as u32)]);
-    }
-    let staff = world.sessions.staff_named(of, &world.topology);
-    let receivers = world.sessions.receivers_named(of, &world.topology);
-    if let (Some((session, node)), Err(_)) = (staff, &receivers) {
-        return Ok(vec![Place::Staff(session as u32, node)]);
-    }
-    let place = |(session, receiver)| Place::Receiver(session as u32, receiver as u32);
-    Ok(receivers.map_err(refuse)?.into_iter().map(place).collect())
 }
 
 impl Probe {
@@ -302,9 +289,12 @@ impl Probe {
         let total = self.total(world);
         let value = match self.what {
             Observable::Queue => total,
-            Observable::ReceivedRate | Observable::Goodput | Observable::LinkRate => {
-                (total - self.last) / bin_s
-            }
+            Observable::OverlayQueue => std::mem::take(&mut self.count),
+            Observable::ReceivedRate
+            | Observable::Goodput
+            | Observable::LinkRate
+            | Observable::SentRate
+            | Observable::ControlRate => (total - self.last) / bin_s,
             Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
             _ => total - self.last,
         };
@@ -315,8 +305,18 @@ impl Probe {
     /// What has been counted so far.
     fn total(&self, world: &mut World) -> f64 {
         let link = match self.subject {
+            Place::Link(_) if self.what == Observable::ControlRate => return self.count,
             Place::Link(link) => LinkId(link),
-            Place::Sender(_) | Place::Audience(_) => return self.count,
+            Place::Daemon(overlay, daemon) => {
+                let endpoint = world.daemon(overlay as usize, daemon);
+                return self.received(world, std::iter::once(endpoint));
+            }
+            Place::Sender(_)
+            | Place::Audience(_)
+            | Place::Client(..)
+            | Place::OverlayLink(..)
+            | Place::Group(_)
+            | Place::Reporter(..) => return self.count,
             Place::Receiver(session, receiver) => {
                 return self.received(world, world.member(session, receiver).receiving());
             }
@@ -355,6 +355,9 @@ impl Probe {
     }
 
     fn on_event(&mut self, now: Time, event: &Event) {
+        if !self.topic.is_of(event) {
+            return;
+        }
         let value = match (self.what, event) {
             (Observable::Rtt, Event::Rtt { average_s, .. }) => *average_s,
             (Observable::RttSample, Event::Rtt { sample_s, .. }) => *sample_s,
@@ -376,8 +379,28 @@ impl Probe {
                 points.push((now.as_secs_f64(), rate.bits_per_s() as f64));
                 return;
             }
-            (Observable::Goodput, Event::Delivered { bytes }) => {
+            (Observable::Latency, Event::Latency { seconds }) => *seconds,
+            (
+                Observable::AcceptableRate,
+                Event::Acceptable {
+                    rate: Some(rate), ..
+                },
+            )
+            | (Observable::AllowedRate, Event::Allowed { rate, .. }) => rate.bits_per_s() as f64,
+            (Observable::Members, Event::View { members, .. }) => f64::from(*members),
+            (Observable::OverlayQueue, Event::Queue { messages, .. }) => {
+                self.count = self.count.max(f64::from(*messages));
+                return;
+            }
+            (Observable::Goodput, Event::Delivered { bytes })
+            | (Observable::SentRate, Event::Sent { bytes }) => {
                 self.count += f64::from(*bytes) * 8.0;
+                return;
+            }
+            (Observable::SlowMembers, Event::SlowMember { verdict, .. })
+                if *verdict != Verdict::Resumed =>
+            {
+                self.count += 1.0;
                 return;
             }
             (Observable::Joins, Event::Joined(_))
@@ -448,11 +471,15 @@ impl Observer for Recorder {
     }
 
     fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet) {
-        let Destination::Channel(channel) = packet.destination else {
-            return;
-        };
         for &probe in self.by_link.get(&link).into_iter().flatten() {
             let probe = &mut self.probes[probe as usize];
+            if probe.what == Observable::ControlRate {
+                probe.count += control_bits(packet);
+                continue;
+            }
+            let Destination::Channel(channel) = packet.destination else {
+                continue;
+            };
             let bin_s = probe.bin_ns as f64 / 1e9;
             let entry = probe.channels.entry(channel.number).or_insert_with(|| {
                 // Nothing came in the intervals before.

@@ -2,6 +2,7 @@
 
 mod acp;
 mod layered;
+mod overlay;
 
 use std::sync::Arc;
 
@@ -18,6 +19,10 @@ use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seco
 pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
 pub(crate) use acp::{Direction, PolicyName};
 pub use layered::{OutageTable, RlmTable, SimTable};
+pub use overlay::{
+    CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable,
+    TfrcTable,
+};
 
 /// Which protocol a session speaks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -35,6 +40,8 @@ pub enum Protocol {
     Rlm,
     /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and Chase).
     Acp,
+    /// Messages to a group of an overlay.
+    Overlay,
 }
 
 impl Protocol {
@@ -42,7 +49,7 @@ impl Protocol {
     pub(crate) fn is_multicast(self) -> bool {
         match self {
             Protocol::Webrc | Protocol::Sim | Protocol::Rlm => true,
-            Protocol::Tcp | Protocol::Cbr | Protocol::Acp => false,
+            Protocol::Tcp | Protocol::Cbr | Protocol::Acp | Protocol::Overlay => false,
         }
     }
 }

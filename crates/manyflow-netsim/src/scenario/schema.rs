@@ -7,7 +7,10 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::links::{LinkProperties, LinkTable};
 use super::observables::{Combination, Observable, Statistic};
-use super::protocols::{AcpTable, CbrTable, Protocol, RlmTable, SimTable, TcpTable, WebrcTable};
+use super::protocols::{
+    AcpTable, CbrTable, OverlaySessionTable, OverlayTable, Protocol, RlmTable, SimTable, TcpTable,
+    WebrcTable,
+};
 use super::quantity::{Bits, Count, Number, Probability, Seconds};
 
 /// A scenario, with the values of one cell of its sweep.
@@ -36,6 +39,9 @@ pub struct Schema {
     /// What joins them.
     #[serde(default)]
     pub links: Vec<LinkTable>,
+    /// Daemons that carry messages between groups of clients.
+    #[serde(default)]
+    pub overlays: Vec<OverlayTable>,
     /// Who sends to whom.
     #[serde(default)]
     pub sessions: Vec<SessionTable>,
@@ -166,7 +172,7 @@ pub struct SessionTable {
     pub start: Start,
     /// When the sender stops.
     pub stop: Option<Seconds>,
-    /// So many sessions of this kind; `{i}` and `{i+1}` in names stand for the number of each, from 0.
+    /// So many sessions of this kind; `{i}`, `{i+1}` and `{i+1 mod 800}` in names stand for the number of each, from 0.
     pub count: Option<Count>,
     /// WEBRC's parameters.
     pub webrc: Option<WebrcTable>,
@@ -183,6 +189,9 @@ pub struct SessionTable {
     /// ACP's parameters.
     #[serde(default)]
     pub acp: AcpTable,
+    /// What a session of an overlay is.
+    #[serde(default)]
+    pub overlay: OverlaySessionTable,
 }
 
 /// A receiver: a node's name, or a table.
@@ -211,12 +220,12 @@ pub struct ReceiverTable {
     pub send_buffer: Option<Bits>,
     /// Of ACP: its own receive buffer.
     pub receive_buffer: Option<Bits>,
-    /// Of ACP: how long its application works on a frame.
+    /// Of ACP and overlays: how long its application works on a frame or message.
     pub service: Option<Seconds>,
     /// Of ACP: when it sends, if it is to send at all; by default always.
     #[serde(default)]
     pub sends: Vec<SpanTable>,
-    /// Of ACP: when it dies.
+    /// Of ACP and overlays: when it dies.
     pub crash: Option<Seconds>,
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::check::REPETITIONS_MAX;
 use super::ensemble::{Site, Switch};
 use super::error::{Fault, Problem};
+use super::overlays::{Affiliation, GroupNumbers, Overlays};
 use super::protocols::Protocol;
 use super::quantity::Seconds;
 use manyflow_core::Time;
+use manyflow_core::overlay::{DaemonId, GroupId};
 
 use super::schema::{ReceiverEntry, ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) outage: Option<(u32, Time, Time)>,
     /// Those between the sender of an ACP session and its receivers.
     pub(crate) switches: Vec<Switch>,
+    /// Of a session of an overlay.
+    pub(crate) affiliation: Option<Affiliation>,
 }
 
 /// A receiver of a session.
@@ -58,13 +62,23 @@ impl Session {
 }
 
 impl Sessions {
-    pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Sessions, Fault> {
+    pub(crate) fn new(
+        schema: &Schema,
+        topology: &Topology,
+        overlays: &Overlays,
+    ) -> Result<Sessions, Fault> {
         let mut sessions: Vec<Session> = Vec::new();
+        let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
             protocol(table).map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
             for number in 0..count.min(REPETITIONS_MAX) {
-                let session = Session::new(schema, index, number, topology)?;
+                let mut session = Session::new(schema, index, number, topology)?;
+                if table.protocol == Protocol::Overlay {
+                    let name =
+                        numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
+                    session.affiliate(table, name, topology, overlays, &mut groups)?;
+                }
                 if sessions.len() < 1000 && sessions.iter().any(|s| s.name == session.name) {
                     let message = format!("there are two sessions called `{}`", session.name);
                     return Err(session.fault("name", Problem::Value(message)));
@@ -112,7 +126,38 @@ impl Sessions {
         }
     }
 
-    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session.
+    /// A session of an overlay, and what it belongs to.
+    pub(crate) fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
+        let index = self.named(name)?;
+        match self.0[index].affiliation {
+            Some(affiliation) => Ok((index, affiliation)),
+            None => Err(Problem::Value(format!(
+                "`{name}` is no session of an overlay"
+            ))),
+        }
+    }
+
+    /// Of `SESSION/NODE` the session, what it belongs to, and the daemon at the node.
+    pub(crate) fn reporter_named(
+        &self,
+        name: &str,
+        overlays: &Overlays,
+        topology: &Topology,
+    ) -> Result<(usize, Affiliation, DaemonId), Problem> {
+        let Some((session, node)) = name.split_once('/') else {
+            let message = "write `SESSION/NODE`: which daemon tells it";
+            return Err(Problem::Value(message.to_owned()));
+        };
+        let (index, own) = self.affiliated(session)?;
+        let nodes = topology.nodes_named(node)?;
+        let daemon = overlays.0[own.overlay].daemon_at(nodes.start);
+        match daemon.filter(|_| nodes.len() == 1) {
+            Some(daemon) => Ok((index, own, daemon)),
+            None => Err(Problem::Value(format!("at `{node}` there is no daemon"))),
+        }
+    }
+
+    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session, or the sender of one of an overlay.
     pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
         let (session, node) = name.split_once('/')?;
         let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
@@ -130,6 +175,10 @@ impl Session {
             Protocol::Webrc | Protocol::Sim | Protocol::Rlm => 1 + stays,
             Protocol::Acp if !self.switches.is_empty() => 1 + self.switches.len() + stays,
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp => 2 * stays,
+            Protocol::Overlay => {
+                let clients = self.affiliation.map_or(0, |own| own.clients);
+                clients as usize + stays
+            }
         }
     }
 
@@ -138,10 +187,45 @@ impl Session {
         self.protocol == Protocol::Acp && self.switches.is_empty()
     }
 
-    /// Whether there is something of an ACP session at a node besides its receivers: the sender, or a switch.
+    /// Whether there is something of a session of ACP or an overlay at a node besides its receivers: the sender, or a switch.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
-        self.protocol == Protocol::Acp && (node == self.sender || is_switch())
+        let has_staff = matches!(self.protocol, Protocol::Acp | Protocol::Overlay);
+        has_staff && (node == self.sender || is_switch())
+    }
+
+    /// Finds the daemons of a session of an overlay, and numbers the group that it calls so.
+    fn affiliate(
+        &mut self,
+        table: &SessionTable,
+        group: String,
+        topology: &Topology,
+        overlays: &Overlays,
+        groups: &mut GroupNumbers,
+    ) -> Result<(), Fault> {
+        let index = overlays.of_session(&table.overlay).map_err(|problem| {
+            Fault::at(&["sessions", &self.key, "overlay", "overlay"], problem)
+        })?;
+        let overlay = &overlays.0[index];
+        let daemon = |key: &str, node: u32| {
+            overlay.daemon_at(node).ok_or_else(|| {
+                let name = topology.nodes.get(node);
+                let message = format!("at `{name}` the overlay `{}` has no daemon", overlay.name);
+                self.fault(key, Problem::Value(message))
+            })
+        };
+        let sender = daemon("sender", self.sender)?;
+        for receiver in &self.receivers {
+            daemon("receivers", receiver.node)?;
+        }
+        let next = GroupId(groups.len() as u32);
+        self.affiliation = Some(Affiliation {
+            overlay: index,
+            group: *groups.entry((index, group)).or_insert(next),
+            sender,
+            clients: table.overlay.clients(),
+        });
+        Ok(())
     }
 
     fn new(
@@ -161,6 +245,7 @@ impl Session {
             aggregators: None,
             outage: None,
             switches: Vec::new(),
+            affiliation: None,
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
         let sender = sender.map_err(|problem| session.fault("sender", problem))?;
@@ -204,7 +289,7 @@ impl Session {
     }
 }
 
-/// `{i}` and `{i+1}` in a name, for the session of this number.
+/// `{i}`, `{i+1}` and `{i+1 mod 800}` in a name, for the session of this number.
 pub(crate) fn numbered(name: &str, number: u32) -> String {
     let mut rest = name;
     let mut result = String::new();
@@ -212,9 +297,15 @@ pub(crate) fn numbered(name: &str, number: u32) -> String {
         let Some((offset, behind)) = after.split_once('}') else {
             break;
         };
+        let (offset, modulus) = match offset.split_once(" mod ") {
+            Some((offset, modulus)) => (offset, modulus.trim().parse().ok()),
+            None => (offset, None),
+        };
         let offset: u32 = offset.trim_start_matches('+').parse().unwrap_or(0);
+        let sum = number.saturating_add(offset);
+        let wrapped = modulus.and_then(|modulus| sum.checked_rem(modulus));
         result.push_str(before);
-        result.push_str(&(number.saturating_add(offset)).to_string());
+        result.push_str(&wrapped.unwrap_or(sum).to_string());
         rest = behind;
     }
     result + rest
@@ -284,6 +375,10 @@ fn protocol(table: &SessionTable) -> Result<(), Fault> {
                 .check(&receivers)
                 .map_err(|fault| fault.within("acp"))
         }
+        Protocol::Overlay => table
+            .overlay
+            .check()
+            .map_err(|fault| fault.within("overlay")),
     }
 }
 
@@ -296,6 +391,9 @@ mod tests {
         assert_eq!(numbered("R-{i+2}", 5), "R-7");
         assert_eq!(numbered("{i}-{i}", 5), "5-5");
         assert_eq!(numbered("plain {i", 5), "plain {i");
+        let wrapping = [797, 798, 799].map(|number| numbered("R-{i+2 mod 800}", number));
+        assert_eq!(wrapping, ["R-799", "R-0", "R-1"]);
+        assert_eq!(numbered("{i mod 3}", 5), "2");
     }
 
     #[test]

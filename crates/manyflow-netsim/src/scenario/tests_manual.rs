@@ -83,6 +83,17 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("links.bursts", known::<links::BurstTable>()),
         ("links.red", known::<links::RedTable>()),
         ("links.xcp", known::<links::XcpTable>()),
+        ("overlays", known::<protocols::OverlayTable>()),
+        ("overlays.links", known::<protocols::OverlayLinkTable>()),
+        (
+            "overlays.cost-benefit",
+            known::<protocols::CostBenefitTable>(),
+        ),
+        ("overlays.tfrc", known::<protocols::TfrcTable>()),
+        (
+            "sessions.overlay",
+            known::<protocols::OverlaySessionTable>(),
+        ),
         ("sessions", known::<schema::SessionTable>()),
         ("sessions.receivers", known::<schema::ReceiverTable>()),
         ("sessions.webrc", known::<protocols::WebrcTable>()),

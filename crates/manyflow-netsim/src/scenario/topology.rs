@@ -85,7 +85,8 @@ impl Topology {
         })
     }
 
-    fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
+    /// The same; `None` where there is none.
+    pub(crate) fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
         if let Some(group) = self.groups.get(name) {
             return Some(group.nodes.clone());
         }

@@ -1,4 +1,390 @@
-//! Stub.
-/// Stub.
+//! A link that is a stream each way: every message in a TCP segment of its own, over [`tcp`].
+//!
+//! ```text
+//!   push -> unacknowledged --Segment-->  <--Ack-- arrived -> poll_arrival
+//!           (until its Ack)                       (until taken: what is there closes the window)
+//! ```
+//!
+//! There is no ECN: frames carry no echo.
+
+use std::collections::VecDeque;
+
+use super::{Arrival, Hop};
+use crate::config_error::ConfigError;
+use crate::endpoint::Endpoint;
+use crate::overlay::message::{Ack, Frame, Message};
+use crate::packet::{Ecn, EndpointId};
+use crate::payload::Payload;
+use crate::tcp::{Receiver, Segment, Sender, TcpConfig};
+use crate::time::Time;
+
+/// Messages that may wait for the congestion window here; what comes on top has its price in the daemon's queue.
+const UNSENT: u32 = 2;
+
+/// One end of a stream link. Each direction carries at most 2^32 - 1 messages.
 #[derive(Debug)]
-pub struct StreamHop;
+pub struct StreamHop<P> {
+    sender: Sender,
+    /// What was pushed and is not acknowledged.
+    unacknowledged: VecDeque<(Message, P)>,
+    /// The first one's segment.
+    first: u32,
+    receiver: Receiver,
+    /// What arrived and was not taken, and the gaps in it; not longer than the receiver's window.
+    arrived: VecDeque<Option<Arrival<P>>>,
+    /// The first one's segment.
+    next: u32,
+}
+
+impl<P: Payload> StreamHop<P> {
+    /// An end whose jitter is drawn from `seed`. Of the configuration, which is the same at both ends, `start`, `stop`, `transfer`,
+    /// `ecn` and `segment_bytes` do not count; `maximum_window` is how many messages an end holds for a daemon that does not take
+    /// them, at most 65,534.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(config: TcpConfig, seed: u64) -> Result<StreamHop<P>, ConfigError> {
+        let most = u32::from(Segment::UNLIMITED) - 1;
+        let config = TcpConfig {
+            ecn: false,
+            maximum_window: config.maximum_window.min(most),
+            ..config
+        };
+        Ok(StreamHop {
+            sender: Sender::of_stream(config.clone(), EndpointId::UNSET, seed)?,
+            unacknowledged: VecDeque::new(),
+            first: 0,
+            receiver: Receiver::of_stream(config, EndpointId::UNSET)?,
+            arrived: VecDeque::new(),
+            next: 0,
+        })
+    }
+
+    fn on_segment(&mut self, now: Time, sequence: u32, arrival: Arrival<P>) {
+        let segment = Segment {
+            sequence,
+            ..Segment::default()
+        };
+        if self.receiver.handle_segment(now, &segment, Ecn::NotCapable) {
+            // It is in the receiver's window, and so is its place.
+            let place = (sequence - self.next) as usize;
+            if place >= self.arrived.len() {
+                self.arrived.resize_with(place + 1, || None);
+            }
+            self.arrived[place] = Some(arrival);
+        }
+    }
+
+    fn on_ack(&mut self, now: Time, ack: &Ack) {
+        let segment = Segment {
+            acknowledgement: ack.acknowledgement,
+            window: ack.window,
+            sack: ack.sack,
+            ..Segment::default()
+        };
+        self.sender.handle_segment(now, &segment);
+        let acknowledged = self.sender.acknowledged_segments() - self.first;
+        self.unacknowledged.drain(..acknowledged as usize);
+        self.first += acknowledged;
+        self.forget_events();
+    }
+
+    /// A hop tells nothing: what would pile up is dropped.
+    fn forget_events(&mut self) {
+        while self.sender.poll_event().is_some() {}
+    }
+
+    fn poll_segment(&mut self, now: Time) -> Option<(Frame, P)> {
+        let (Segment { sequence, .. }, _) = self.sender.poll_segment(now)?;
+        let place = (sequence - self.first) as usize;
+        let (message, payload) = self.unacknowledged.get(place)?.clone();
+        Some((Frame::Segment { sequence, message }, payload))
+    }
+}
+
+impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
+    fn has_room(&self) -> bool {
+        self.sender.unsent_segments() <= UNSENT
+    }
+
+    fn push(&mut self, now: Time, message: Message, payload: P) {
+        self.unacknowledged.push_back((message, payload));
+        self.sender.offer(now, 1);
+    }
+
+    fn handle_frame(&mut self, now: Time, frame: &Frame, _ecn: Ecn, payload: P) {
+        match *frame {
+            Frame::Segment { sequence, message } => {
+                self.on_segment(now, sequence, Arrival { message, payload });
+            }
+            Frame::Ack(ref ack) => self.on_ack(now, ack),
+            Frame::Datagram { .. } | Frame::Feedback(_) | Frame::Direct(_) | Frame::Client(_) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.sender.handle_timeout(now);
+        self.receiver.handle_timeout(now);
+        self.forget_events();
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let ends = [self.sender.poll_timeout(), self.receiver.poll_timeout()];
+        ends.into_iter().flatten().min()
+    }
+
+    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)> {
+        match self.receiver.poll_segment() {
+            Some(segment) => Some((Frame::Ack(Ack::from(segment)), P::default())),
+            None => self.poll_segment(now),
+        }
+    }
+
+    fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<P>> {
+        self.arrived.front()?.as_ref()?;
+        self.next += 1;
+        self.receiver.take();
+        self.arrived.pop_front()?
+    }
+}
+
+impl From<Segment> for Ack {
+    fn from(segment: Segment) -> Ack {
+        Ack {
+            acknowledgement: segment.acknowledgement,
+            window: segment.window,
+            sack: segment.sack,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::overlay::message::{Body, DaemonId, GroupId, Pause};
+    use crate::payload::Length;
+
+    const WINDOW: u32 = 8;
+
+    fn config() -> TcpConfig {
+        TcpConfig {
+            maximum_window: WINDOW,
+            ..TcpConfig::default()
+        }
+    }
+
+    fn hop(config: TcpConfig) -> StreamHop<Length> {
+        StreamHop::new(config, 1).unwrap()
+    }
+
+    /// The message of a segment.
+    fn message(sequence: u32) -> Message {
+        Message {
+            origin: DaemonId(0),
+            repaired: false,
+            body: Body::Pause(Pause {
+                group: GroupId(sequence),
+                paused: true,
+                change: 1,
+            }),
+        }
+    }
+
+    fn segment(sequence: u32) -> Frame {
+        Frame::Segment {
+            sequence,
+            message: message(sequence),
+        }
+    }
+
+    fn ack(acknowledgement: u32, window: u16) -> Frame {
+        Frame::Ack(Ack {
+            acknowledgement,
+            window,
+            sack: [(0, 0); 3],
+        })
+    }
+
+    fn push(hop: &mut StreamHop<Length>, now: Time, numbers: core::ops::Range<u32>) {
+        numbers.for_each(|n| hop.push(now, message(n), Length(n)));
+    }
+
+    fn handle(hop: &mut StreamHop<Length>, now: Time, frame: Frame) {
+        let payload = match frame {
+            Frame::Segment { sequence, .. } => Length(sequence),
+            _ => Length(0),
+        };
+        hop.handle_frame(now, &frame, Ecn::NotCapable, payload);
+    }
+
+    fn drain(hop: &mut StreamHop<Length>, now: Time) -> Vec<Frame> {
+        core::iter::from_fn(|| hop.poll_frame(now))
+            .map(|(frame, _)| frame)
+            .collect()
+    }
+
+    fn at_ms(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn what_the_window_holds_back_leaves_room_for_three() {
+        let mut hop = hop(config());
+        let mut pushed = 0;
+        while hop.has_room() {
+            push(&mut hop, Time::ZERO, pushed..pushed + 1);
+            pushed += 1;
+        }
+        assert_eq!(pushed, 3);
+        // Two go, by the initial window.
+        assert_eq!(drain(&mut hop, Time::ZERO), [segment(0), segment(1)]);
+        assert!(hop.has_room());
+    }
+
+    #[test]
+    fn what_overtakes_waits_for_what_it_has_overtaken() {
+        let mut hop = hop(config());
+        for number in [2, 1, 2] {
+            handle(&mut hop, Time::ZERO, segment(number));
+            assert_eq!(hop.poll_arrival(Time::ZERO), None);
+        }
+        handle(&mut hop, Time::ZERO, segment(0));
+        for number in 0..3 {
+            let arrival = hop.poll_arrival(Time::ZERO).unwrap();
+            assert_eq!(
+                (arrival.message, arrival.payload),
+                (message(number), Length(number))
+            );
+        }
+        assert_eq!(drain(&mut hop, Time::ZERO), [ack(3, WINDOW as u16)]);
+    }
+
+    #[test]
+    fn a_window_that_opens_is_announced_at_once() {
+        let mut hop = hop(config());
+        (0..WINDOW + 1).for_each(|n| handle(&mut hop, Time::ZERO, segment(n)));
+        assert_eq!(drain(&mut hop, Time::ZERO), [ack(WINDOW, 0)]);
+        assert!(hop.poll_arrival(Time::ZERO).is_some());
+        assert_eq!(drain(&mut hop, Time::ZERO), [ack(WINDOW, 1)]);
+        assert!(hop.poll_arrival(Time::ZERO).is_some());
+        assert_eq!(drain(&mut hop, Time::ZERO), []);
+    }
+
+    #[test]
+    fn a_closed_window_is_probed_with_what_it_holds_back() {
+        let mut hop = hop(TcpConfig {
+            initial_window: WINDOW,
+            ..config()
+        });
+        push(&mut hop, Time::ZERO, 0..WINDOW + 1);
+        assert_eq!(drain(&mut hop, Time::ZERO).len() as u32, WINDOW);
+        handle(&mut hop, at_ms(100), ack(WINDOW, 0));
+        assert_eq!(drain(&mut hop, at_ms(100)), []);
+        let due = hop.poll_timeout().unwrap();
+        hop.handle_timeout(due);
+        assert_eq!(drain(&mut hop, due), [segment(WINDOW)]);
+        // It finds room.
+        handle(&mut hop, due, ack(WINDOW + 1, 5));
+        assert!(hop.unacknowledged.is_empty());
+        assert_eq!(hop.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_message_waits_for_its_jitter_and_its_followers_go_along() {
+        let jitter = Duration::from_millis(10);
+        let mut hop = hop(TcpConfig {
+            send_jitter: jitter,
+            ..config()
+        });
+        push(&mut hop, Time::ZERO, 0..1);
+        assert_eq!(drain(&mut hop, Time::ZERO), []);
+        let due = hop.poll_timeout().unwrap();
+        assert!(Time::ZERO < due && due < Time::ZERO + jitter);
+        hop.handle_timeout(due);
+        assert_eq!(drain(&mut hop, due), [segment(0)]);
+        push(&mut hop, due, 1..2);
+        assert_eq!(drain(&mut hop, due), [segment(1)]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push,
+        Read,
+        Frame(Frame),
+        Wait(u64),
+    }
+
+    fn any_number() -> impl Strategy<Value = u32> {
+        prop_oneof![8 => 0..40u32, 1 => any::<u32>(), 1 => Just(u32::MAX)]
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let block = || (any_number(), any_number());
+        let window = prop_oneof![0..10u16, any::<u16>()];
+        let acks = (any_number(), window, [block(), block(), block()]).prop_map(
+            |(acknowledgement, window, sack)| {
+                Frame::Ack(Ack {
+                    acknowledgement,
+                    window,
+                    sack,
+                })
+            },
+        );
+        prop_oneof![
+            4 => Just(Step::Push),
+            2 => Just(Step::Read),
+            6 => any_number().prop_map(|n| Step::Frame(segment(n))),
+            6 => acks.prop_map(Step::Frame),
+            2 => (0..3000u64).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Whatever numbers come, and whichever of them are lies: no panic, no more is held than the window and what was pushed,
+        /// what is handed up is in order, and each segment has its own message.
+        #[test]
+        fn no_frame_upsets_it(
+            steps in prop::collection::vec(any_step(), 1..120), newreno: bool, delayed_acks: bool, backlog in 0..20u32,
+        ) {
+            let variant = if newreno { crate::tcp::Variant::NewReno } else { crate::tcp::Variant::Sack };
+            let mut hop = hop(TcpConfig { variant, delayed_acks, ..config() });
+            let (mut now, mut pushed, mut read) = (Time::ZERO, backlog, 0);
+            push(&mut hop, now, 0..backlog);
+            for step in steps {
+                match step {
+                    Step::Push => {
+                        push(&mut hop, now, pushed..pushed + 1);
+                        pushed += 1;
+                    }
+                    Step::Read => while let Some(arrival) = hop.poll_arrival(now) {
+                        prop_assert_eq!((arrival.message, arrival.payload), (message(read), Length(read)));
+                        read += 1;
+                    },
+                    Step::Frame(frame) => handle(&mut hop, now, frame),
+                    Step::Wait(ms) => {
+                        now += Duration::from_millis(ms);
+                        hop.handle_timeout(now);
+                    }
+                }
+                let mut frames = 0;
+                while let Some((frame, payload)) = hop.poll_frame(now) {
+                    if let Frame::Segment { sequence, message: sent } = frame {
+                        prop_assert_eq!((sent, payload), (message(sequence), Length(sequence)));
+                    }
+                    frames += 1;
+                }
+                // An acknowledgement, a probe and no more than the window.
+                prop_assert!(frames <= WINDOW + 2);
+                prop_assert!(hop.arrived.len() <= WINDOW as usize);
+                prop_assert_eq!(hop.unacknowledged.len() as u32, pushed - hop.first);
+                prop_assert!(hop.poll_timeout().is_none_or(|due| due > now));
+            }
+        }
+    }
+}

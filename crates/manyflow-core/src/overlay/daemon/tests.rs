@@ -1,0 +1,413 @@
+//! Daemons joined by pipes that lose nothing, whose frames a random scheduler moves one at a time.
+
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+use crate::overlay::config::{SlowPolicy, Verdict};
+use crate::overlay::controller::Open;
+use crate::overlay::hop::Arrival;
+use crate::overlay::message::{Body, LinkId};
+use crate::payload::Length;
+use core::time::Duration;
+
+const G: GroupId = GroupId(7);
+
+/// One end of a pipe that takes so many messages before they are moved.
+#[derive(Debug, Default)]
+struct Pipe {
+    room: usize,
+    out: VecDeque<(Message, Length)>,
+    arrived: VecDeque<(Message, Length)>,
+}
+
+impl Hop<Length> for Pipe {
+    fn has_room(&self) -> bool {
+        self.out.len() < self.room
+    }
+    fn push(&mut self, _now: Time, message: Message, payload: Length) {
+        self.out.push_back((message, payload));
+    }
+    fn handle_frame(&mut self, _now: Time, frame: &Frame, _ecn: Ecn, payload: Length) {
+        if let Frame::Datagram { message, .. } = frame {
+            self.arrived.push_back((*message, payload));
+        }
+    }
+    fn handle_timeout(&mut self, _now: Time) {}
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+    fn poll_frame(&mut self, _now: Time) -> Option<(Frame, Length)> {
+        let (message, payload) = self.out.pop_front()?;
+        Some((Frame::Datagram { number: 0, message }, payload))
+    }
+    fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<Length>> {
+        let (message, payload) = self.arrived.pop_front()?;
+        Some(Arrival { message, payload })
+    }
+}
+
+struct World {
+    daemons: Vec<Daemon<Length>>,
+    /// Frames on their way, by both ends.
+    wires: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
+    /// What each client was given, by daemon and client: whose message it was, and which.
+    read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u32)>>,
+    ready: BTreeMap<(usize, ClientId), u32>,
+    /// Clients that take nothing.
+    asleep: Vec<(usize, ClientId)>,
+    events: Vec<(usize, Event)>,
+    random: Pcg64Mcg,
+    now: Time,
+}
+
+impl World {
+    fn new(daemons: usize, links: &[(u16, u16)], config: &OverlayConfig, seed: u64) -> World {
+        let links: Vec<_> = links
+            .iter()
+            .map(|(a, b)| (DaemonId(*a), DaemonId(*b), 1))
+            .collect();
+        let topology = Arc::new(Topology::new(daemons, &links).unwrap());
+        let daemon = |here: usize| {
+            let here = DaemonId(here as u16);
+            let pipe = |_| {
+                Box::new(Pipe {
+                    room: 4,
+                    ..Pipe::default()
+                }) as Box<dyn Hop<Length>>
+            };
+            let hops = topology.neighbours(here).iter().map(pipe).collect();
+            Daemon::new(config.clone(), Box::new(Open), here, topology.clone(), hops).unwrap()
+        };
+        World {
+            daemons: (0..daemons).map(daemon).collect(),
+            wires: BTreeMap::new(),
+            read: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            asleep: Vec::new(),
+            events: Vec::new(),
+            random: Pcg64Mcg::seed_from_u64(seed),
+            now: Time::ZERO,
+        }
+    }
+
+    fn connect(&mut self, at: usize) -> ClientId {
+        self.daemons[at].connect(self.now, 100)
+    }
+
+    fn say(&mut self, at: usize, client: ClientId, frame: ClientFrame) {
+        self.daemons[at].handle_client(self.now, client, &frame, Length(100));
+        self.drain(at);
+    }
+
+    fn send(&mut self, at: usize, client: ClientId, group: GroupId) {
+        self.say(at, client, ClientFrame::Send { group, sent_us: 0 });
+    }
+
+    fn member(&mut self, at: usize) -> ClientId {
+        let client = self.connect(at);
+        self.say(at, client, ClientFrame::Join(G));
+        client
+    }
+
+    fn drain(&mut self, at: usize) {
+        let from = DaemonId(at as u16);
+        while let Some(output) = self.daemons[at].poll_output() {
+            match output {
+                Output::Daemon(to, frame, payload) => {
+                    let wire = self.wires.entry((from, to)).or_default();
+                    wire.push_back((frame, payload));
+                }
+                Output::Client(client, ClientFrame::Deliver { origin, data }, _) => {
+                    let read = self.read.entry((at, client)).or_default();
+                    read.push((origin, data.sequence));
+                    if !self.asleep.contains(&(at, client)) {
+                        let took = ClientFrame::Took { messages: 1 };
+                        self.daemons[at].handle_client(self.now, client, &took, Length(0));
+                    }
+                }
+                Output::Client(client, ClientFrame::Ready, _) => {
+                    *self.ready.entry((at, client)).or_default() += 1;
+                }
+                Output::Client(..) => {}
+            }
+        }
+        while let Some(event) = self.daemons[at].poll_event() {
+            self.events.push((at, event));
+        }
+    }
+
+    /// Moves one frame on a wire that is drawn; false where nothing is on its way.
+    fn step(&mut self) -> bool {
+        let busy: Vec<_> = self
+            .wires
+            .iter()
+            .filter(|(_, wire)| !wire.is_empty())
+            .collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let (from, to) = *busy[self.random.random_range(0..busy.len())].0;
+        let wire = self.wires.get_mut(&(from, to)).unwrap();
+        let (frame, payload) = wire.pop_front().unwrap();
+        let at = usize::from(to.0);
+        self.daemons[at].handle_frame(self.now, from, &frame, Ecn::NotCapable, payload);
+        self.drain(at);
+        true
+    }
+
+    fn run(&mut self) {
+        while self.step() {}
+    }
+
+    fn from(&self, at: usize, client: ClientId, origin: usize) -> Vec<u32> {
+        let read = self.read.get(&(at, client)).into_iter().flatten();
+        let origin = DaemonId(origin as u16);
+        read.filter(|(from, _)| *from == origin)
+            .map(|(_, n)| *n)
+            .collect()
+    }
+}
+
+/// 0-1-2-3, and 1-4.
+const TREE: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
+
+#[test]
+fn every_member_gets_every_message_once_and_in_order() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let members: Vec<_> = [0, 3, 3, 4].map(|at| (at, world.member(at))).into();
+    let senders: Vec<_> = [0, 2, 2].map(|at| (at, world.connect(at))).into();
+    world.run();
+    for _ in 0..50 {
+        for &(at, client) in &senders {
+            world.send(at, client, G);
+        }
+        (0..5).for_each(|_| {
+            world.step();
+        });
+    }
+    world.run();
+    for (at, member) in members {
+        assert_eq!(world.from(at, member, 0), Vec::from_iter(1..=50));
+        assert_eq!(world.from(at, member, 2), Vec::from_iter(1..=100));
+    }
+}
+
+#[test]
+fn messages_go_only_where_members_are() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(4);
+    let sender = world.connect(0);
+    world.run();
+    world.send(0, sender, G);
+    world.run();
+    let queued = |event: &(usize, Event)| match event {
+        (at, Event::Queue { link, .. }) => Some((*at, *link)),
+        _ => None,
+    };
+    let queued: Vec<_> = world.events.iter().filter_map(queued).collect();
+    assert_eq!(queued, [(0, LinkId(0)), (1, LinkId(6))]);
+}
+
+#[test]
+fn a_router_keeps_no_state_of_flows() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(3);
+    let senders: Vec<_> = (0..20).map(|_| world.connect(0)).collect();
+    world.run();
+    for client in senders {
+        world.send(0, client, G);
+    }
+    world.run();
+    let states: Vec<_> = world.daemons.iter().map(Daemon::flow_states).collect();
+    assert_eq!(states, [1, 0, 0, 1, 0]);
+}
+
+#[test]
+fn a_client_is_not_read_from_while_its_link_is_full() {
+    let config = OverlayConfig {
+        queue_messages: 10,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    world.member(3);
+    let sender = world.connect(0);
+    world.run();
+    // The pipe drains at once, so its end is closed to stop it.
+    let wire = |world: &mut World, room| {
+        let closed = Pipe {
+            room,
+            ..Pipe::default()
+        };
+        world.daemons[0].neighbours[0].hop = Box::new(closed);
+    };
+    wire(&mut world, 0);
+    for _ in 0..100 {
+        world.send(0, sender, G);
+    }
+    assert_eq!(world.ready.get(&(0, sender)), Some(&5));
+    wire(&mut world, 4);
+    world.daemons[0].touch(0);
+    world.daemons[0].settle(world.now);
+    world.drain(0);
+    world.run();
+    assert_eq!(world.ready.get(&(0, sender)), Some(&6));
+}
+
+fn slow_world(slow: SlowPolicy) -> (World, ClientId, ClientId, ClientId) {
+    let config = OverlayConfig {
+        client_messages: 10,
+        slow,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    let (slow, quick) = (world.member(3), world.member(4));
+    world.asleep.push((3, slow));
+    let sender = world.connect(0);
+    world.run();
+    for _ in 0..200 {
+        world.send(0, sender, G);
+        world.run();
+    }
+    (world, slow, quick, sender)
+}
+
+fn verdicts(world: &World) -> Vec<Verdict> {
+    let verdict = |(_, event): &(usize, Event)| match event {
+        Event::SlowMember { verdict, .. } => Some(*verdict),
+        _ => None,
+    };
+    world.events.iter().filter_map(verdict).collect()
+}
+
+#[test]
+fn senders_wait_for_a_slow_member_and_go_on_when_it_has_read() {
+    let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
+    // The window, the buffer, and the message that found it full.
+    let sent = CLIENT + 10 + 1;
+    assert_eq!(world.ready[&(0, sender)], sent);
+    assert_eq!(world.from(4, quick, 0).len() as u32, sent);
+    assert_eq!(verdicts(&world), [Verdict::Blocked]);
+    world.asleep.clear();
+    world.say(3, slow, ClientFrame::Took { messages: CLIENT });
+    world.run();
+    assert_eq!(verdicts(&world), [Verdict::Blocked, Verdict::Resumed]);
+    for _ in 0..100 {
+        world.send(0, sender, G);
+        world.run();
+    }
+    assert_eq!(world.from(3, slow, 0), world.from(4, quick, 0));
+}
+
+const CLIENT: u32 = crate::overlay::CLIENT_WINDOW;
+
+#[test]
+fn a_slow_member_misses_messages_where_the_group_says_so() {
+    let (world, slow, quick, _) = slow_world(SlowPolicy::Drop);
+    assert_eq!(world.from(4, quick, 0), Vec::from_iter(1..=200));
+    assert_eq!(world.from(3, slow, 0), Vec::from_iter(1..=CLIENT));
+    assert_eq!(verdicts(&world).len() as u32, 200 - CLIENT - 10);
+}
+
+#[test]
+fn a_slow_member_is_evicted_after_its_time() {
+    let patience = Duration::from_secs(5);
+    let (mut world, _, quick, sender) = slow_world(SlowPolicy::Evict(patience));
+    let waiting = world.ready[&(0, sender)];
+    world.now = world.daemons[3].poll_timeout().unwrap();
+    assert_eq!(world.now, Time::ZERO + patience);
+    world.daemons[3].handle_timeout(world.now);
+    world.drain(3);
+    world.run();
+    assert_eq!(verdicts(&world)[..2], [Verdict::Blocked, Verdict::Evicted]);
+    assert_eq!(world.ready[&(0, sender)], waiting + 1);
+    assert_eq!(world.from(4, quick, 0).len() as u32, waiting + 1);
+}
+
+/// Members come and go while others send: from its first message on, nobody misses anything.
+#[test]
+fn whoever_joins_gets_everything_from_some_message_on() {
+    for seed in 0..200 {
+        let ring = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)];
+        let mut world = World::new(5, &ring, &OverlayConfig::default(), seed);
+        let senders: Vec<_> = [0, 2, 4].map(|at| (at, world.connect(at))).into();
+        let mut present: Vec<(usize, ClientId)> = Vec::new();
+        for _ in 0..300 {
+            match world.random.random_range(0..12) {
+                0 => {
+                    let at = world.random.random_range(0..5);
+                    let client = world.member(at);
+                    present.push((at, client));
+                }
+                1 if !present.is_empty() => {
+                    let place = world.random.random_range(0..present.len());
+                    let (at, client) = present.swap_remove(place);
+                    world.say(at, client, ClientFrame::Leave(G));
+                }
+                2..6 => {
+                    let (at, client) = senders[world.random.random_range(0..3)];
+                    world.send(at, client, G);
+                }
+                _ => {
+                    world.step();
+                }
+            }
+        }
+        world.run();
+        for (&(at, client), read) in &world.read {
+            for origin in [0, 2, 4] {
+                let numbers = world.from(at, client, origin);
+                let gap = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1);
+                assert!(
+                    gap.is_none(),
+                    "seed {seed}: {client:?} at {at} of {origin}: {gap:?} in {read:?}"
+                );
+                let last = world.daemons[origin].sent.get(&G).copied().unwrap_or(0);
+                if present.contains(&(at, client)) && !numbers.is_empty() {
+                    assert_eq!(
+                        numbers.last(),
+                        Some(&last),
+                        "seed {seed}: {client:?} at {at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_other_daemons_say_can_be_nonsense() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(0);
+    let data = Data {
+        group: G,
+        sequence: u32::MAX,
+        sender: ClientId(9),
+        sent_us: 0,
+    };
+    for origin in [0, 1, 9, u16::MAX] {
+        let message = Message {
+            origin: DaemonId(origin),
+            repaired: false,
+            body: Body::Data(data),
+        };
+        for frame in [
+            Frame::Direct(message),
+            Frame::Datagram { number: 1, message },
+        ] {
+            for from in [1, 3, 9] {
+                world.daemons[0].handle_frame(
+                    world.now,
+                    DaemonId(from),
+                    &frame,
+                    Ecn::Marked,
+                    Length(1),
+                );
+                world.drain(0);
+            }
+        }
+    }
+    assert!(world.read.is_empty());
+}

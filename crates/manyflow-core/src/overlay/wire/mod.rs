@@ -1,0 +1,269 @@
+//! The bytes of the overlay's frames. Integers are in network order, each column below is a word of 32 bits.
+//!
+//! ```text
+//!      byte 0       4            8              12           16             20
+//!   Data       | first | group      | sequence   | sender     | sent_us      | the payload ...
+//!   Membership | first | group      | client     | change     |
+//!   Welcome    | first | group      | change     | start      | to: 16 bits, 0 |
+//!   Pause      | first | group      | change     |
+//!   Cost       | first | link, queue of each: 16 bits, 16 bits ...
+//!   Report     | first | group      | rate       | losses, repaired: 16 bits, 16 bits | acknowledged | held_us |
+//!   RoundTrip  | first | group      | rtt_us     |
+//!
+//!   Datagram   | first | number     | a message, from Data to RoundTrip ...
+//!   Feedback   | first | expected   | begin, end of each missing range ...
+//!
+//!   Connect, Disconnect, Ready      | first |
+//!   Join, Leave, Evicted            | first | group      |
+//!   Send       | first | group      | sent_us    | the payload ...
+//!   Took       | first | messages   |
+//!   Deliver    | first | group      | sequence   | sender     | sent_us      | the payload ...
+//!   View       | first | group      | members    |
+//!
+//!   first      | version: 3 bits, kind: 5 bits | flags | origin, in Connect the priority, or 0: 16 bits |
+//!   flags      | repaired | joined or paused | links or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
+//! ```
+//!
+//! A [direct](Frame::Direct) message has no header of its own: its kind is none of the other frames'. On a stream a frame follows
+//! its length in two bytes, which do not count themselves.
+//!
+//! Decoding is strict: a frame has one encoding, and all other bytes are refused. After an error a stream cannot be read on, as
+//! nothing says where the next frame begins: whoever reads it closes it.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `message.rs` | what daemons say to each other |
+//! | `client.rs` | what clients and their daemons say |
+//! | `stream.rs` | either of them, on a stream |
+//! | `frame.rs` | datagrams, and the simulator's TCP |
+
+mod client;
+mod frame;
+mod message;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+#[cfg(doc)]
+use super::message::Frame;
+use super::message::PAYLOAD_BYTES_MAX;
+
+/// This version of the overlay.
+const VERSION: u8 = 1;
+/// The first byte's bits above the kind are the version.
+const KIND_BITS: u32 = 5;
+
+const DATA: u8 = 1;
+const MEMBERSHIP: u8 = 2;
+const WELCOME: u8 = 3;
+const PAUSE: u8 = 4;
+const COST: u8 = 5;
+const REPORT: u8 = 6;
+const ROUND_TRIP: u8 = 7;
+const DATAGRAM: u8 = 8;
+const FEEDBACK: u8 = 9;
+const CONNECT: u8 = 16;
+const JOIN: u8 = 17;
+const LEAVE: u8 = 18;
+const SEND: u8 = 19;
+const TOOK: u8 = 20;
+const DISCONNECT: u8 = 21;
+const READY: u8 = 22;
+const DELIVER: u8 = 23;
+const VIEW: u8 = 24;
+const EVICTED: u8 = 25;
+
+const REPAIRED: u8 = 0x80;
+/// Joined in a membership, paused in a pause.
+const ON: u8 = 0x40;
+/// The bits of the number of links in a cost update, or of ranges in feedback.
+const COUNT: u8 = 0x30;
+const COUNT_SHIFT: u32 = 4;
+
+/// The bytes of the longest encoded header: feedback with three ranges, or a datagram with a report.
+const HEADER_BYTES_MAX: usize = 32;
+
+/// Why bytes are no frame of the overlay, or why there are none for a frame.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// There are fewer bytes than the header takes.
+    #[error("{have} bytes, where the header takes {want}")]
+    Short {
+        /// Bytes there are.
+        have: usize,
+        /// Bytes that the header takes, as far as it can be told.
+        want: usize,
+    },
+    /// The first byte is another version's.
+    #[error("version {0} is not known: this is version {VERSION}")]
+    Version(u8),
+    /// The first byte is of a kind that is not known, or does not belong here.
+    #[error(
+        "kind {0} is not known here: 1 to 7 are messages, 8 and 9 what a link of datagrams adds, 16 to 25 are for clients"
+    )]
+    Kind(u8),
+    /// Bits that mean nothing in this kind are not zero.
+    #[error("reserved bits are not zero")]
+    Reserved,
+    /// A number is outside its range.
+    #[error("{name} is {number}: it must be {range}")]
+    Range {
+        /// Which number.
+        name: &'static str,
+        /// What it is.
+        number: u32,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// The missing ranges of feedback are out of order.
+    #[error("{0}")]
+    Missing(&'static str),
+    /// Something follows a header that has no payload.
+    #[error("{0} bytes follow a header that has no payload")]
+    Trailing(usize),
+    /// A payload is too long.
+    #[error("a payload of {0} bytes is too long: the longest has {PAYLOAD_BYTES_MAX}")]
+    Payload(usize),
+    /// A segment of TCP is not one that the simulator's streams have.
+    #[error("{0}")]
+    Tcp(&'static str),
+}
+
+/// An encoded header.
+#[derive(Copy, Clone, Debug)]
+pub struct Encoded {
+    bytes: [u8; HEADER_BYTES_MAX],
+    length: usize,
+}
+
+impl Encoded {
+    const EMPTY: Encoded = Encoded {
+        bytes: [0; HEADER_BYTES_MAX],
+        length: 0,
+    };
+
+    fn first(kind: u8, flags: u8, half: u16) -> Encoded {
+        let mut encoded = Encoded::EMPTY;
+        encoded.put(&[VERSION << KIND_BITS | kind, flags]);
+        encoded.put(&half.to_be_bytes());
+        encoded
+    }
+
+    fn of<const WORDS: usize>(kind: u8, flags: u8, half: u16, words: [u32; WORDS]) -> Encoded {
+        let mut encoded = Encoded::first(kind, flags, half);
+        for word in words {
+            encoded.put(&word.to_be_bytes());
+        }
+        encoded
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// A header's first word.
+#[derive(Copy, Clone)]
+struct First {
+    kind: u8,
+    flags: u8,
+    half: u16,
+}
+
+impl First {
+    fn decode(bytes: &[u8]) -> Result<First, WireError> {
+        let Some(&[version_and_kind, flags, high, low]) = bytes.first_chunk() else {
+            return Err(short(bytes, 4));
+        };
+        let version = version_and_kind >> KIND_BITS;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        Ok(First {
+            kind: version_and_kind & ((1 << KIND_BITS) - 1),
+            flags,
+            half: u16::from_be_bytes([high, low]),
+        })
+    }
+
+    /// Refuses flags that are not among these.
+    fn flags_among(self, known: u8) -> Result<(), WireError> {
+        zero(u32::from(self.flags & !known))
+    }
+
+    /// How many links or ranges follow.
+    fn count(self) -> usize {
+        usize::from((self.flags & COUNT) >> COUNT_SHIFT)
+    }
+}
+
+fn count_flags(count: usize) -> u8 {
+    (count as u8) << COUNT_SHIFT & COUNT
+}
+
+/// The words that follow the first, which are all there are of the header.
+fn words<const WORDS: usize>(bytes: &[u8]) -> Result<[u32; WORDS], WireError> {
+    let mut words = [0; WORDS];
+    some_words(bytes, &mut words)?;
+    Ok(words)
+}
+
+/// The same, where their number is only known at run time.
+fn some_words(bytes: &[u8], words: &mut [u32]) -> Result<(), WireError> {
+    let want = 4 + 4 * words.len();
+    let header = bytes.get(4..want).ok_or(short(bytes, want))?;
+    let (quads, _) = header.as_chunks::<4>();
+    for (word, quad) in words.iter_mut().zip(quads) {
+        *word = u32::from_be_bytes(*quad);
+    }
+    Ok(())
+}
+
+fn short(bytes: &[u8], want: usize) -> WireError {
+    let have = bytes.len();
+    WireError::Short { have, want }
+}
+
+fn zero(reserved: u32) -> Result<(), WireError> {
+    match reserved {
+        0 => Ok(()),
+        _ => Err(WireError::Reserved),
+    }
+}
+
+/// Numbers that are counted from 1.
+fn at_least_one(name: &'static str, number: u32) -> Result<u32, WireError> {
+    let range = "at least 1";
+    match number {
+        0 => Err(WireError::Range {
+            name,
+            number,
+            range,
+        }),
+        _ => Ok(number),
+    }
+}
+
+fn check_payload(bytes: usize) -> Result<(), WireError> {
+    if bytes > PAYLOAD_BYTES_MAX as usize {
+        return Err(WireError::Payload(bytes));
+    }
+    Ok(())
+}
+
+/// What follows a header must be a payload, where it may have one, or nothing.
+fn check_rest(bytes: &[u8], header_bytes: u32, has_payload: bool) -> Result<usize, WireError> {
+    let header = header_bytes as usize;
+    let rest = bytes.len().checked_sub(header);
+    match rest.ok_or(short(bytes, header))? {
+        0 => Ok(header),
+        rest if has_payload => check_payload(rest).map(|()| header),
+        rest => Err(WireError::Trailing(rest)),
+    }
+}

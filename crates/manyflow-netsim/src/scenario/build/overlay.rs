@@ -1,0 +1,126 @@
+//! Overlays: a daemon at each of their nodes, and clients at daemons.
+
+mod stub;
+
+use std::sync::Arc;
+
+use manyflow_core::EndpointId;
+use manyflow_core::overlay::{DaemonId, GroupId};
+use stub::{Application, ClientEndpoint, DaemonEndpoint, Source};
+
+use super::{Builder, Member};
+use crate::scenario::error::Fault;
+use crate::scenario::overlays::{Affiliation, Overlay};
+use crate::scenario::protocols::OverlayTable;
+use crate::scenario::quantity::{BitsPerSecond, Count, Seconds};
+use crate::scenario::sessions::Receiver;
+use crate::{Network, NodeId};
+
+/// Adds the daemons of an overlay, which have successive numbers; returns the first.
+pub(super) fn add_daemons(
+    network: &mut Network,
+    overlay: &Overlay,
+    table: &OverlayTable,
+) -> Result<EndpointId, Fault> {
+    let first = network.next_endpoint();
+    let config = table.config();
+    let daemons = 0..overlay.nodes.len() as u16;
+    let addresses: Arc<[EndpointId]> = daemons.map(|id| endpoint(first, DaemonId(id))).collect();
+    for (&node, number) in overlay.nodes.iter().zip(0u16..) {
+        let here = DaemonId(number);
+        let node = NodeId(node);
+        let seed = network.stream(&format!(
+            "{}: daemon at {}",
+            overlay.name,
+            network.name(node)
+        ));
+        let controller = table.controller(here, seed).map_err(Fault::value)?;
+        let topology = Arc::clone(&overlay.topology);
+        let addresses = Arc::clone(&addresses);
+        let daemon = DaemonEndpoint::new(&config, controller, here, topology, addresses, seed);
+        network.add_endpoint(node, Box::new(daemon.map_err(Fault::value)?));
+    }
+    Ok(first)
+}
+
+/// A daemon's endpoint, where that of the first is known.
+pub(super) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
+    EndpointId(first.0 + u32::from(daemon.0))
+}
+
+impl Builder<'_> {
+    /// The receivers' clients, and then those that send.
+    pub(super) fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
+        let affiliation = self.session.affiliation;
+        let own = affiliation.ok_or_else(|| Fault::value("the session has no overlay"))?;
+        let mut members = Vec::with_capacity(self.session.receivers.len());
+        for receiver in &self.session.receivers {
+            members.push(self.member(receiver, false));
+            self.add_listeners(&own, receiver)?;
+        }
+        for client in 0..own.clients {
+            self.add_talker(&own, client)?;
+        }
+        Ok(members)
+    }
+
+    /// A client for each stay of a receiver.
+    fn add_listeners(&mut self, own: &Affiliation, receiver: &Receiver) -> Result<(), Fault> {
+        let node = NodeId(receiver.node);
+        let daemon = self.daemon_at(own, receiver.node);
+        let entry = self.entry(receiver);
+        let crash = entry.crash.map(Seconds::time);
+        let service = entry.service.unwrap_or_default().duration();
+        for (index, stay) in receiver.stays.iter().enumerate() {
+            let name = self.stay(receiver, index);
+            let stop = stay.stop.map(Seconds::time);
+            let application = Application {
+                start: self.draw(stay.start, &name),
+                stop: stop.into_iter().chain(crash).min(),
+                crash: crash.is_some_and(|crash| stop.is_none_or(|stop| crash < stop)),
+                joins: Some(own.group),
+                sends: None,
+                priority: 100,
+                service,
+            };
+            let client = ClientEndpoint::new(application, daemon, self.seed(&name));
+            self.add_endpoint(node, client.map_err(Fault::value)?);
+        }
+        Ok(())
+    }
+
+    /// A client that sends.
+    fn add_talker(&mut self, own: &Affiliation, number: u32) -> Result<(), Fault> {
+        let name = format!("client {number}");
+        let application = Application {
+            start: self.draw(self.table.start, &name),
+            stop: self.table.stop.map(Seconds::time),
+            crash: false,
+            joins: None,
+            sends: Some(self.source(own.group)),
+            priority: self.table.overlay.priority_percent() as u16,
+            service: std::time::Duration::ZERO,
+        };
+        let daemon = self.daemon_at(own, self.session.sender);
+        let client = ClientEndpoint::new(application, daemon, self.seed(&name));
+        self.add_staff(NodeId(self.session.sender), client.map_err(Fault::value)?);
+        Ok(())
+    }
+
+    fn source(&self, group: GroupId) -> Source {
+        let table = &self.table.overlay;
+        Source {
+            group,
+            message_bytes: table.message_bytes() as u32,
+            rate: table.rate.map(BitsPerSecond::rate),
+            messages: table.messages.map(Count::get),
+        }
+    }
+
+    /// The endpoint of the daemon at a node, which has one.
+    fn daemon_at(&self, own: &Affiliation, node: u32) -> EndpointId {
+        let daemon = self.overlays.0[own.overlay].daemon_at(node);
+        let daemon = daemon.expect("a session's clients are at daemons: it was checked");
+        endpoint(self.daemons[own.overlay], daemon)
+    }
+}

@@ -1,0 +1,257 @@
+//! The parameters of overlays, and of the sessions in them.
+
+use std::collections::BTreeMap;
+
+use manyflow_core::ConfigError;
+use manyflow_core::overlay::controller::{Controller, Open};
+use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, SlowPolicy};
+use serde::Deserialize;
+
+use super::{TcpTable, set};
+use crate::scenario::error::{Fault, Problem};
+use crate::scenario::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
+
+/// `[[overlays]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OverlayTable {
+    /// Its name in sessions.
+    pub name: String,
+    /// The nodes and groups of nodes that have a daemon.
+    pub daemons: Vec<String>,
+    /// Which daemons are joined; by default those that a network link joins.
+    #[serde(default)]
+    pub links: Vec<OverlayLinkEntry>,
+    /// What decides when a client's message may enter.
+    pub controller: ControllerName,
+    /// What the links are made of; by default what the controller needs.
+    pub kind: Option<KindName>,
+    /// The parameters of the controller `cost-benefit`.
+    #[serde(default)]
+    pub cost_benefit: CostBenefitTable,
+    /// The parameters of the controller `tfrc`.
+    #[serde(default)]
+    pub tfrc: TfrcTable,
+    /// The parameters of streams.
+    #[serde(default)]
+    pub tcp: TcpTable,
+    /// Messages that wait for a link before its daemon reads no more.
+    pub queue: Option<Count>,
+    /// Messages that wait for a client before it counts as slow.
+    pub client_buffer: Option<Count>,
+    /// What is done about slow members.
+    #[serde(default)]
+    pub slow: SlowName,
+    /// For `evict`: for how long their senders wait.
+    pub slow_deadline: Option<Seconds>,
+}
+
+/// A link of an overlay: two nodes, or a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverlayLinkEntry(pub OverlayLinkTable);
+
+/// `overlays.links`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OverlayLinkTable {
+    /// Two nodes; a group stands for a link to each of its nodes.
+    pub between: [String; 2],
+    /// What it adds to the length of a path.
+    pub weight: Option<Count>,
+}
+
+/// What decides when a client's message may enter an overlay.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControllerName {
+    /// Links have prices, clients have salaries (Amir, Awerbuch, Danilov and Stanton).
+    CostBenefit,
+    /// Receiving daemons report the rates that TCP would have (Anker, Dolev, Shnayderman and Sukhov).
+    Tfrc,
+    /// The links' back-pressure alone.
+    None,
+}
+
+/// What an overlay's links are made of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KindName {
+    /// TCP.
+    Streams,
+    /// Datagrams that are repaired link by link.
+    Datagrams,
+}
+
+/// What is done about members that read too slowly.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlowName {
+    /// Their senders wait.
+    #[default]
+    Block,
+    /// They miss messages.
+    Drop,
+    /// Their senders wait for a time; then they are members no more.
+    Evict,
+}
+
+/// `overlays.cost-benefit`
+#[derive(Copy, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct CostBenefitTable {}
+
+/// `overlays.tfrc`
+#[derive(Copy, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TfrcTable {}
+
+/// `sessions.overlay`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OverlaySessionTable {
+    /// Which overlay; by default the only one.
+    pub overlay: Option<String>,
+    /// Which group; by default one of the session's name.
+    pub group: Option<String>,
+    /// So many clients send, each at the sender.
+    pub clients: Option<Count>,
+    /// Bytes of a message, without headers.
+    pub message: Option<Bits>,
+    /// How much each client has to send; by default as much as it may.
+    pub rate: Option<BitsPerSecond>,
+    /// Each client sends so many messages; by default without end.
+    pub messages: Option<Count>,
+    /// A multiple of what other clients get.
+    pub priority: Option<Number>,
+}
+
+impl OverlayTable {
+    /// What its links are made of.
+    fn kind(&self) -> KindName {
+        self.kind.unwrap_or(match self.controller {
+            ControllerName::CostBenefit | ControllerName::None => KindName::Streams,
+            ControllerName::Tfrc => KindName::Datagrams,
+        })
+    }
+
+    /// The parameters of its daemons.
+    pub(crate) fn config(&self) -> OverlayConfig {
+        let mut config = OverlayConfig {
+            links: match self.kind() {
+                KindName::Streams => LinkKind::Streams(self.tcp.config()),
+                KindName::Datagrams => LinkKind::Datagrams,
+            },
+            slow: match self.slow {
+                SlowName::Block => SlowPolicy::Block,
+                SlowName::Drop => SlowPolicy::Drop,
+                SlowName::Evict => {
+                    let deadline = self.slow_deadline.unwrap_or_default();
+                    SlowPolicy::Evict(deadline.duration())
+                }
+            },
+            slow_groups: BTreeMap::new(),
+            ..OverlayConfig::default()
+        };
+        let messages = |count: Count| count.get() as usize;
+        set(&mut config.queue_messages, self.queue.map(messages));
+        set(
+            &mut config.client_messages,
+            self.client_buffer.map(messages),
+        );
+        config
+    }
+
+    /// The controller of a daemon.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub(crate) fn controller(
+        &self,
+        _here: DaemonId,
+        _seed: u64,
+    ) -> Result<Box<dyn Controller>, ConfigError> {
+        Ok(Box::new(Open))
+    }
+
+    /// Whether the parameters fit together.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let refuse = |key: &str, message: &str| {
+            let problem = Problem::Value(message.to_owned());
+            Err(Fault::at(&[key], problem))
+        };
+        match (self.controller, self.kind()) {
+            (ControllerName::CostBenefit, KindName::Datagrams) => refuse(
+                "kind",
+                "`cost-benefit` needs `streams`: its prices are made of queues, and datagrams leave none to fill",
+            ),
+            (ControllerName::Tfrc, KindName::Streams) => refuse(
+                "kind",
+                "`tfrc` needs `datagrams`: its rates are made of losses, and of streams nothing is ever lost",
+            ),
+            _ => Ok(()),
+        }?;
+        match (self.slow, self.slow_deadline) {
+            (SlowName::Evict, None) => refuse("slow", "`evict` takes a `slow-deadline`"),
+            (SlowName::Block | SlowName::Drop, Some(_)) => {
+                refuse("slow-deadline", "only `slow = \"evict\"` has one")
+            }
+            _ => Ok(()),
+        }?;
+        if self.tcp.transfer.is_some() {
+            return refuse(
+                "tcp",
+                "the streams of an overlay have no `transfer`: they end with it",
+            );
+        }
+        self.tcp.check().map_err(|fault| fault.within("tcp"))?;
+        self.config().check().map_err(Fault::value)?;
+        let controller = self.controller(DaemonId(0), 0);
+        controller.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+impl OverlaySessionTable {
+    /// How many clients send.
+    pub(crate) fn clients(&self) -> u32 {
+        self.clients.map_or(1, Count::get)
+    }
+
+    /// The bytes of a message.
+    pub(crate) fn message_bytes(&self) -> u64 {
+        self.message.map_or(1000, Bits::bytes)
+    }
+
+    /// What its clients get, in percent of what others get.
+    pub(crate) fn priority_percent(&self) -> f64 {
+        self.priority
+            .map_or(100.0, |priority| (priority.0 * 100.0).round())
+    }
+
+    /// Whether the parameters are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let refuse = |key: &str, message: &str| {
+            let problem = Problem::Value(message.to_owned());
+            Err(Fault::at(&[key], problem))
+        };
+        match () {
+            _ if !(1..=MESSAGE_BYTES_MAX).contains(&self.message_bytes()) => {
+                refuse("message", "a message has 1 to 65,000 bytes")
+            }
+            _ if !(1.0..=65_535.0).contains(&self.priority_percent()) => {
+                refuse("priority", "it must be 1 % to 65,535 %")
+            }
+            _ if self.rate.is_some_and(|rate| rate.rate().bits_per_s() == 0) => {
+                refuse("rate", "it must be at least 1 bit/s")
+            }
+            _ if self.clients() > CLIENTS_MAX => {
+                refuse("clients", "at most 100,000 clients are possible")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// With all headers a message still fits into a packet of IPv4.
+const MESSAGE_BYTES_MAX: u64 = 65_000;
+/// More clients of one session are a mistake.
+const CLIENTS_MAX: u32 = 100_000;

@@ -1,0 +1,215 @@
+//! What happens in a run, drawn from its seed.
+
+use core::time::Duration;
+
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
+use manyflow_core::tcp::TcpConfig;
+use manyflow_core::{Rate, Time};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// By then all have heard of those who joined at once, whatever was lost.
+const SETTLED_S: f64 = 60.0;
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) config: OverlayConfig,
+    pub(crate) control: Control,
+    pub(crate) daemons: u16,
+    /// Their ends, what they are like, and when they are cut and restored.
+    pub(crate) links: Vec<(u16, u16, LinkConfig, Option<(Time, Time)>)>,
+    pub(crate) senders: Vec<Sender>,
+    pub(crate) members: Vec<Member>,
+}
+
+/// Which controller the daemons have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    Open,
+    CostBenefit,
+    Tfrc,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    pub(crate) at: u16,
+    pub(crate) groups: Vec<GroupId>,
+    pub(crate) start: Time,
+    pub(crate) messages: u32,
+    /// How long it waits before each of them.
+    pub(crate) pause: Duration,
+    /// It dies after so long.
+    pub(crate) crash: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) at: u16,
+    pub(crate) group: GroupId,
+    pub(crate) start: Time,
+    pub(crate) ends: Option<Ends>,
+    /// How long it works on a message.
+    pub(crate) service: Duration,
+}
+
+/// How a member ends.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Ends {
+    Leaves(Time),
+    Crashes(Time),
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn of(seed: u64) -> Plan {
+        let random = &mut Pcg64Mcg::seed_from_u64(seed);
+        let daemons = random.random_range(2..=6);
+        let control = match random.random_range(0..4) {
+            0 => Control::Open,
+            1 => Control::CostBenefit,
+            _ => Control::Tfrc,
+        };
+        let from_s = [0.0, SETTLED_S][random.random_range(0..2)];
+        let datagrams = control == Control::Tfrc || (control == Control::Open && random.random());
+        Plan {
+            seed,
+            config: config(datagrams, random),
+            control,
+            daemons,
+            links: links(daemons, datagrams, from_s, random),
+            senders: (0..random.random_range(1..=5))
+                .map(|_| sender(daemons, from_s, random))
+                .collect(),
+            members: (0..random.random_range(1..=8))
+                .map(|_| member(daemons, from_s, random))
+                .collect(),
+        }
+    }
+}
+
+fn at(from_s: f64, to_s: f64, random: &mut Pcg64Mcg) -> Time {
+    Time::from_secs_f64(random.random_range(from_s..to_s))
+}
+
+fn group(random: &mut Pcg64Mcg) -> GroupId {
+    GroupId(random.random_range(1..=2))
+}
+
+fn config(datagrams: bool, random: &mut Pcg64Mcg) -> OverlayConfig {
+    let tcp = TcpConfig {
+        send_jitter: Duration::from_micros(500),
+        ..TcpConfig::default()
+    };
+    OverlayConfig {
+        links: match datagrams {
+            true => LinkKind::Datagrams,
+            false => LinkKind::Streams(tcp),
+        },
+        queue_messages: random.random_range(20..=1000),
+        client_messages: random.random_range(10..=300),
+        slow: match random.random_range(0..4) {
+            0 => SlowPolicy::Drop,
+            1 => SlowPolicy::Evict(Duration::from_secs(random.random_range(1..5))),
+            _ => SlowPolicy::Block,
+        },
+        ..OverlayConfig::default()
+    }
+}
+
+/// A tree, so that full queues cannot wait for each other in a circle; where a controller keeps queues short, some links more.
+fn links(
+    daemons: u16,
+    datagrams: bool,
+    from_s: f64,
+    random: &mut Pcg64Mcg,
+) -> Vec<(u16, u16, LinkConfig, Option<(Time, Time)>)> {
+    let mut ends: Vec<_> = (1..daemons)
+        .map(|daemon| (random.random_range(0..daemon), daemon))
+        .collect();
+    if datagrams && daemons > 2 {
+        let (a, b) = (0, daemons - 1);
+        if !ends.contains(&(a, b)) {
+            ends.push((a, b));
+        }
+    }
+    let link = |(a, b)| (a, b, link(random), cut(from_s, random));
+    ends.into_iter().map(link).collect()
+}
+
+fn link(random: &mut Pcg64Mcg) -> LinkConfig {
+    let loss = match random.random_range(0..3) {
+        0 => LossModel::None,
+        1 => LossModel::Bernoulli(random.random_range(0.0..0.02)),
+        _ => LossModel::Bernoulli(random.random_range(0.0..0.1)),
+    };
+    LinkConfig {
+        rate: Some(Rate::from_bits_per_s(
+            random.random_range(500_000..10_000_000),
+        )),
+        delay: Duration::from_micros(random.random_range(100..50_000)),
+        queue: QueueLimit::Packets(random.random_range(5..100)),
+        loss,
+        duplication: [0.0, 0.02][random.random_range(0..2)],
+        jitter: Duration::from_micros(random.random_range(0..5_000)),
+        reorder: random.random(),
+        ..LinkConfig::default()
+    }
+}
+
+fn cut(from_s: f64, random: &mut Pcg64Mcg) -> Option<(Time, Time)> {
+    random.random_bool(0.3).then(|| {
+        let from = at(from_s + 0.5, from_s + 10.0, random);
+        (
+            from,
+            from + Duration::from_millis(random.random_range(100..8_000)),
+        )
+    })
+}
+
+fn sender(daemons: u16, from_s: f64, random: &mut Pcg64Mcg) -> Sender {
+    let first = group(random);
+    let groups = match random.random_bool(0.3) {
+        true => vec![GroupId(1), GroupId(2)],
+        false => vec![first],
+    };
+    Sender {
+        at: random.random_range(0..daemons),
+        groups,
+        start: at(from_s, from_s + 8.0, random),
+        messages: random.random_range(1..=300),
+        pause: match random.random_bool(0.5) {
+            true => Duration::from_millis(random.random_range(1..700)),
+            false => Duration::ZERO,
+        },
+        crash: random
+            .random_bool(0.15)
+            .then(|| at(from_s, from_s + 60.0, random)),
+    }
+}
+
+fn member(daemons: u16, from_s: f64, random: &mut Pcg64Mcg) -> Member {
+    let start = match random.random_bool(0.6) {
+        true => Time::ZERO,
+        false => at(from_s, from_s + 12.0, random),
+    };
+    let later = start.max(Time::from_secs_f64(from_s))
+        + Duration::from_millis(random.random_range(10..10_000));
+    let ends = match random.random_range(0..6) {
+        0 => Some(Ends::Leaves(later)),
+        1 => Some(Ends::Crashes(later)),
+        _ => None,
+    };
+    Member {
+        at: random.random_range(0..daemons),
+        group: group(random),
+        start,
+        ends,
+        service: match random.random_bool(0.2) {
+            true => Duration::from_millis(random.random_range(5..30)),
+            false => Duration::from_micros(10),
+        },
+    }
+}

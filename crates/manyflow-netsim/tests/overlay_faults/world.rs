@@ -1,0 +1,145 @@
+//! The network of a plan, and its run.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use manyflow_core::overlay::controller::{Controller, Open};
+use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
+use manyflow_core::{EndpointId, Time};
+use manyflow_netsim::{Change, Network};
+
+use crate::client::{Client, Log, Task};
+use crate::plan::{Control, Plan};
+
+/// What has not been read by then is stuck.
+const LIMIT: Time = Time::from_nanos(1_800_000_000_000);
+const STEP: Duration = Duration::from_secs(5);
+/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may be silent.
+const QUIET_STEPS: u32 = 30;
+
+/// What came of a run.
+pub(crate) struct Outcome {
+    pub(crate) senders: Vec<Rc<RefCell<Log>>>,
+    pub(crate) members: Vec<Rc<RefCell<Log>>>,
+    ended_at: Time,
+}
+
+impl Outcome {
+    /// A number that grows while anything happens.
+    fn progress(&self) -> usize {
+        let logs = self.senders.iter().chain(&self.members);
+        let done = logs.map(|log| {
+            let log = log.borrow();
+            log.taken.len() + log.read.len() + usize::from(log.over)
+        });
+        done.sum()
+    }
+}
+
+/// Runs a plan until nothing happens any more.
+pub(crate) fn run(plan: &Plan) -> Outcome {
+    let (mut network, mut outcome) = build(plan);
+    let (mut last, mut quiet) = (0, 0);
+    while network.now() < LIMIT && quiet < QUIET_STEPS {
+        network.run_until(network.now() + STEP, &mut ());
+        quiet += 1;
+        if outcome.progress() != last {
+            (last, quiet) = (outcome.progress(), 0);
+        }
+        // Nothing is slow or cut any more by then, and all has been read.
+        if quiet > 4 && crate::check::check(plan, &outcome).is_ok() {
+            break;
+        }
+    }
+    outcome.ended_at = network.now();
+    outcome
+}
+
+fn build(plan: &Plan) -> (Network, Outcome) {
+    let mut network = Network::new(plan.seed);
+    let nodes: Vec<_> = (0..plan.daemons)
+        .map(|daemon| network.add_node(&format!("daemon-{daemon}")))
+        .collect();
+    let mut ends = Vec::new();
+    for (a, b, config, cut) in &plan.links {
+        ends.push((DaemonId(*a), DaemonId(*b), 1));
+        let [from, to] = [a, b].map(|daemon| nodes[usize::from(*daemon)]);
+        let (there, back) = network.add_duplex(from, to, config.clone());
+        if let &Some((begin, end)) = cut {
+            for link in [there, back] {
+                network.at(begin, Change::Cut(link, true));
+                network.at(end, Change::Cut(link, false));
+            }
+        }
+    }
+    let topology = Arc::new(Topology::new(usize::from(plan.daemons), &ends).unwrap());
+    let addresses = (0..u32::from(plan.daemons)).map(EndpointId).collect();
+    let addresses = Arc::new(Addresses::new(addresses));
+    for (number, node) in nodes.iter().enumerate() {
+        let here = DaemonId(number as u16);
+        let daemon = DaemonEndpoint::new(
+            &plan.config,
+            controller(plan, here),
+            here,
+            Arc::clone(&topology),
+            Arc::clone(&addresses),
+            network.stream(&format!("daemon {number}")),
+        );
+        network.add_endpoint(*node, Box::new(daemon.unwrap()));
+    }
+    let mut add = |at: u16, task| {
+        let log = Rc::default();
+        let client = Client::new(EndpointId(at.into()), task, Rc::clone(&log));
+        network.add_endpoint(nodes[usize::from(at)], Box::new(client));
+        log
+    };
+    let members = plan.members.iter();
+    let members = members.map(|member| add(member.at, Task::Reads(member.clone())));
+    let members = members.collect();
+    let senders = plan.senders.iter();
+    let senders = senders.map(|sender| add(sender.at, Task::Sends(sender.clone())));
+    let outcome = Outcome {
+        senders: senders.collect(),
+        members,
+        ended_at: Time::ZERO,
+    };
+    (network, outcome)
+}
+
+fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
+    match plan.control {
+        Control::Open | Control::Tfrc => Box::new(Open),
+        Control::CostBenefit => {
+            let config = CostBenefitConfig::default();
+            Box::new(CostBenefit::new(config, here, plan.seed).unwrap())
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, log) in self.senders.iter().enumerate() {
+            let log = log.borrow();
+            let (taken, over) = (log.taken.len(), log.over);
+            writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
+        }
+        for (number, log) in self.members.iter().enumerate() {
+            let Log {
+                read,
+                over,
+                evicted,
+                ..
+            } = &*log.borrow();
+            let read = read.len();
+            writeln!(
+                f,
+                "  member {number}: {read} read, over {over}, evicted {evicted}"
+            )?;
+        }
+        write!(f, "  the run ended at {:.0} s", self.ended_at.as_secs_f64())
+    }
+}
