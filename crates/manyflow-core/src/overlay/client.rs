@@ -16,8 +16,9 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::CLIENT_WINDOW;
-use super::message::{ClientFrame, DaemonId, Data, Frame, GroupId, PAYLOAD_BYTES_MAX};
+use super::message::{
+    CLIENT_WINDOW, ClientFrame, DaemonId, Data, Frame, GroupId, PAYLOAD_BYTES_MAX,
+};
 use crate::config_error::ConfigError;
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::interval::Interval;
