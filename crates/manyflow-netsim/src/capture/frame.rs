@@ -95,29 +95,28 @@ fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     ip
 }
 
-/// What daemons of an overlay say to each other and to clients: its streams are TCP, all else is UDP.
+/// What daemons of an overlay say to each other: its streams are TCP, all else is UDP.
 fn encode_overlay(
-    packet: &overlay::Frame,
+    message: &overlay::Frame,
     ip: &Ipv4Header,
     flow: &Flow,
     length: usize,
     frame: &mut Vec<u8>,
 ) {
+    let payload_bytes = length as u32 - message.wire_bytes();
+    let encoded = message.encode(payload_bytes);
+    let encoded = encoded.expect("the longest message was checked when the session was");
     let [source, destination] = [flow.source, flow.destination].map(|end| end.port());
-    let tcp = packet.encode_tcp(source, destination);
-    match &tcp {
-        Some(header) => frame.extend_from_slice(header.as_bytes()),
-        None => frame.extend_from_slice(&[0; UdpHeader::LEN]),
-    }
-    let payload_bytes = length as u32 - packet.wire_bytes();
-    let header = packet
-        .encode(payload_bytes)
-        .expect("clients have no longer messages");
-    frame.extend_from_slice(header.as_bytes());
-    pad(frame, length);
-    match tcp {
-        Some(_) => seal_tcp(ip, frame),
-        None => seal_udp(ip, flow, frame),
+    if let Some(header) = message.encode_tcp(source, destination) {
+        frame.extend_from_slice(header.as_bytes());
+        frame.extend_from_slice(encoded.as_bytes());
+        pad(frame, length);
+        seal_tcp(ip, frame);
+    } else {
+        frame.extend_from_slice(&[0; UdpHeader::LEN]);
+        frame.extend_from_slice(encoded.as_bytes());
+        pad(frame, length);
+        seal_udp(ip, flow, frame);
     }
 }
 

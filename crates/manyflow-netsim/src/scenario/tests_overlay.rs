@@ -192,7 +192,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "overlay.clients = 2",
         "overlay.message = \"70 kB\"",
-        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65,000 bytes",
+        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65473 bytes",
     ),
     (
         "overlay.clients = 2",

@@ -5,8 +5,8 @@ mod stub;
 use std::sync::Arc;
 
 use manyflow_core::EndpointId;
-use manyflow_core::overlay::{DaemonId, GroupId};
-use stub::{Application, ClientEndpoint, DaemonEndpoint, Source};
+use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId};
+use stub::{Application, ClientEndpoint, Source};
 
 use super::{Builder, Member};
 use crate::scenario::error::Fault;
@@ -25,7 +25,8 @@ pub(super) fn add_daemons(
     let first = network.next_endpoint();
     let config = table.config();
     let daemons = 0..overlay.nodes.len() as u16;
-    let addresses: Arc<[EndpointId]> = daemons.map(|id| endpoint(first, DaemonId(id))).collect();
+    let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
+    let addresses = Arc::new(Addresses::new(addresses.collect()));
     for (&node, number) in overlay.nodes.iter().zip(0u16..) {
         let here = DaemonId(number);
         let node = NodeId(node);

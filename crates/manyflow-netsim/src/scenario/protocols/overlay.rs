@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use manyflow_core::ConfigError;
 use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, SlowPolicy};
+use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
 use super::{TcpTable, set};
@@ -234,8 +234,9 @@ impl OverlaySessionTable {
             Err(Fault::at(&[key], problem))
         };
         match () {
-            _ if !(1..=MESSAGE_BYTES_MAX).contains(&self.message_bytes()) => {
-                refuse("message", "a message has 1 to 65,000 bytes")
+            _ if !(1..=u64::from(PAYLOAD_BYTES_MAX)).contains(&self.message_bytes()) => {
+                let message = format!("a message has 1 to {PAYLOAD_BYTES_MAX} bytes");
+                refuse("message", &message)
             }
             _ if !(1.0..=65_535.0).contains(&self.priority_percent()) => {
                 refuse("priority", "it must be 1 % to 65,535 %")
@@ -251,7 +252,5 @@ impl OverlaySessionTable {
     }
 }
 
-/// With all headers a message still fits into a packet of IPv4.
-const MESSAGE_BYTES_MAX: u64 = 65_000;
 /// More clients of one session are a mistake.
 const CLIENTS_MAX: u32 = 100_000;

@@ -1,9 +1,8 @@
-//! Stands in for the endpoints of the overlay until they are there.
+//! Stands in for the client of the overlay until it is there.
 use core::time::Duration;
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use manyflow_core::overlay::controller::Controller;
-use manyflow_core::overlay::{ClientFrame, DaemonId, Frame, GroupId, OverlayConfig, Topology};
+use manyflow_core::overlay::{ClientFrame, Frame, GroupId};
 use manyflow_core::{
     Action, ConfigError, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Rate, Time,
 };
@@ -25,70 +24,112 @@ pub(super) struct Source {
     pub(super) messages: Option<u32>,
 }
 
-pub(super) struct ClientEndpoint(Application, EndpointId, Vec<Packet>, Option<Time>);
-pub(super) struct DaemonEndpoint;
-
-impl DaemonEndpoint {
-    pub(super) fn new(
-        _: &OverlayConfig,
-        _: Box<dyn Controller>,
-        _: DaemonId,
-        _: Arc<Topology>,
-        _: Arc<[EndpointId]>,
-        _: u64,
-    ) -> Result<DaemonEndpoint, ConfigError> {
-        Ok(DaemonEndpoint)
-    }
+pub(super) struct ClientEndpoint {
+    application: Application,
+    daemon: EndpointId,
+    begun: bool,
+    /// When the next message is ready.
+    next: Option<Time>,
+    left: Option<u32>,
+    actions: VecDeque<Packet>,
+    events: VecDeque<Event>,
 }
+
 impl ClientEndpoint {
     pub(super) fn new(
-        a: Application,
+        application: Application,
         daemon: EndpointId,
         _: u64,
     ) -> Result<ClientEndpoint, ConfigError> {
-        let start = a.start;
-        let _ = (a.priority, a.stop, a.crash, a.joins, a.service);
-        let _ = a
-            .sends
-            .as_ref()
-            .map(|s| (s.group, s.message_bytes, s.rate, s.messages));
-        Ok(ClientEndpoint(a, daemon, Vec::new(), Some(start)))
+        let _ = (application.crash, application.service);
+        Ok(ClientEndpoint {
+            left: application.sends.as_ref().and_then(|sends| sends.messages),
+            next: Some(application.start),
+            application,
+            daemon,
+            begun: false,
+            actions: VecDeque::new(),
+            events: VecDeque::new(),
+        })
     }
-}
-impl Endpoint for DaemonEndpoint {
-    fn handle_packet(&mut self, _: Time, _: &Packet) {}
-    fn handle_timeout(&mut self, _: Time) {}
-    fn poll_action(&mut self, _: Time) -> Option<Action> {
-        None
-    }
-    fn poll_timeout(&self) -> Option<Time> {
-        None
-    }
-    fn poll_event(&mut self) -> Option<Event> {
-        None
-    }
-}
-impl Endpoint for ClientEndpoint {
-    fn handle_packet(&mut self, _: Time, _: &Packet) {}
-    fn handle_timeout(&mut self, _: Time) {
-        self.3 = None;
-        self.2.push(Packet {
+
+    fn say(&mut self, frame: ClientFrame, payload_bytes: u32) {
+        self.actions.push_back(Packet {
             source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.1),
+            destination: Destination::Endpoint(self.daemon),
             ecn: Ecn::NotCapable,
-            header: Header::Overlay(Frame::Client(ClientFrame::Connect {
-                priority: self.0.priority,
-            })),
-            payload_bytes: 0,
+            header: Header::Overlay(Frame::Client(frame)),
+            payload_bytes,
         });
     }
+}
+
+impl Endpoint for ClientEndpoint {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        let Header::Overlay(Frame::Client(frame)) = packet.header else {
+            return;
+        };
+        match frame {
+            ClientFrame::Ready => {
+                let Some(sends) = &self.application.sends else {
+                    return;
+                };
+                let bytes = sends.message_bytes;
+                self.events.push_back(Event::Sent { bytes });
+                let gap = sends.rate.map_or(0.0, |rate| {
+                    f64::from(bytes) * 8.0 / rate.bits_per_s() as f64
+                });
+                self.left = self.left.map(|left| left - 1);
+                if self.left != Some(0) {
+                    self.next = Some(now + Duration::from_secs_f64(gap));
+                }
+            }
+            ClientFrame::Deliver { data, .. } => {
+                let now_us = (now.as_nanos() / 1000) as u32;
+                let seconds = f64::from(now_us.wrapping_sub(data.sent_us)) / 1e6;
+                self.events.push_back(Event::Delivered {
+                    bytes: packet.payload_bytes,
+                });
+                self.events.push_back(Event::Latency { seconds });
+                self.say(ClientFrame::Took { messages: 1 }, 0);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if !self.begun && now >= self.application.start {
+            self.begun = true;
+            let priority = self.application.priority;
+            self.say(ClientFrame::Connect { priority }, 0);
+            if let Some(group) = self.application.joins {
+                self.say(ClientFrame::Join(group), 0);
+            }
+        }
+        if self.application.stop.is_some_and(|stop| now >= stop) {
+            self.application.stop = None;
+            self.next = None;
+            self.say(ClientFrame::Disconnect, 0);
+        }
+        if self.next.is_some_and(|next| next <= now) {
+            self.next = None;
+            if let Some(sends) = &self.application.sends {
+                let (group, bytes) = (sends.group, sends.message_bytes);
+                let sent_us = (now.as_nanos() / 1000) as u32;
+                self.say(ClientFrame::Send { group, sent_us }, bytes);
+            }
+        }
+    }
+
     fn poll_action(&mut self, _: Time) -> Option<Action> {
-        self.2.pop().map(Action::Send)
+        self.actions.pop_front().map(Action::Send)
     }
+
     fn poll_timeout(&self) -> Option<Time> {
-        self.3
+        self.next.into_iter().chain(self.application.stop).min()
     }
+
     fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 }
