@@ -16,8 +16,9 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::CLIENT_WINDOW;
-use super::message::{ClientFrame, DaemonId, Data, Frame, GroupId, PAYLOAD_BYTES_MAX};
+use super::message::{
+    CLIENT_WINDOW, ClientFrame, DaemonId, Data, Frame, GroupId, PAYLOAD_BYTES_MAX,
+};
 use crate::config_error::ConfigError;
 use crate::endpoint::{Action, Endpoint, Event};
 use crate::interval::Interval;
@@ -400,6 +401,10 @@ impl Reader {
                 data.group,
             );
         }
+        debug_assert!(
+            self.unread.len() + (self.taken as usize) < CLIENT_WINDOW as usize,
+            "a daemon keeps to the window"
+        );
         if self.unread.is_empty() {
             self.done = now + self.service;
         }

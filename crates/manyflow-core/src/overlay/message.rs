@@ -14,6 +14,9 @@ pub const LENGTH_BYTES: u32 = 2;
 /// The longest payload of a message: with all headers it fits in a packet of IPv4, on either kind of link and at clients.
 pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
 
+/// Messages that a daemon has handed to a client at most before it hears that they were [taken](ClientFrame::Took).
+pub const CLIENT_WINDOW: u32 = 64;
+
 /// A daemon, by its place in the [topology](super::Topology).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonId(pub u16);

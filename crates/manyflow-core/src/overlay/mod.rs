@@ -29,8 +29,8 @@ pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Output};
 pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
-    Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
+    Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
+    Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
     PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
 pub use topology::Topology;
