@@ -35,6 +35,3 @@ pub use message::{
 };
 pub use topology::Topology;
 pub use wire::{Encoded, WireError};
-
-/// Messages that a client was given and has not read; more wait at its daemon.
-pub const CLIENT_WINDOW: u32 = 64;
