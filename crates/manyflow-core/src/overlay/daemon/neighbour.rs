@@ -90,18 +90,26 @@ impl<P: Payload + Default> Daemon<P> {
     /// Fills the link, hands on what came over it, and notes when it wants to be called.
     pub(super) fn serve(&mut self, now: Time, index: u16) {
         self.neighbours[usize::from(index)].dirty = false;
-        self.fill(now, index);
         self.read(now, index);
+        // What a hop sends makes room for more.
+        while self.fill(now, index) | self.drain_frames(now, index) {}
+        self.rearm(index);
+    }
+
+    /// Puts a hop's frames among the outputs; returns whether there were any.
+    fn drain_frames(&mut self, now: Time, index: u16) -> bool {
         let neighbour = &mut self.neighbours[usize::from(index)];
+        let before = self.outputs.len();
         while let Some((frame, payload)) = neighbour.hop.poll_frame(now) {
             self.outputs
                 .push_back(Output::Daemon(neighbour.id, frame, payload));
         }
-        self.rearm(index);
+        self.outputs.len() > before
     }
 
-    /// Hands messages to the link while it has room, control first.
-    fn fill(&mut self, now: Time, index: u16) {
+    /// Hands messages to the link while it has room, control first; returns whether there were any.
+    fn fill(&mut self, now: Time, index: u16) -> bool {
+        let mut has_filled = false;
         let before = self.neighbours[usize::from(index)].data.len();
         let neighbour = &mut self.neighbours[usize::from(index)];
         while neighbour.hop.has_room() {
@@ -113,12 +121,14 @@ impl<P: Payload + Default> Daemon<P> {
                 break;
             };
             neighbour.hop.push(now, message, payload);
+            has_filled = true;
         }
         let (after, link) = (neighbour.data.len(), neighbour.link);
         if after < before {
             self.controller.on_queue(now, link, after);
             self.on_drained(now, before, after);
         }
+        has_filled
     }
 
     /// Where a queue is no longer full, links are read again; where none is half full, clients may send again.

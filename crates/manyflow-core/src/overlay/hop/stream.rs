@@ -189,6 +189,7 @@ mod tests {
             body: Body::Pause(Pause {
                 group: GroupId(sequence),
                 paused: true,
+                change: 1,
             }),
         }
     }
