@@ -16,6 +16,7 @@ pub mod controller;
 pub mod groups;
 pub mod hop;
 mod message;
+pub mod tfrc;
 pub mod topology;
 
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
