@@ -1,5 +1,7 @@
 //! A token bucket: bursts up to its depth, and its rate in the long run.
 
+use core::time::Duration;
+
 use crate::time::{Time, seconds};
 
 /// Tokens that come at a rate and are kept up to a depth. What a token is worth is its owner's matter: a byte, a message.
@@ -48,7 +50,8 @@ impl TokenBucket {
         if missing == 0.0 {
             return self.at;
         }
-        self.at + seconds(missing / self.rate_per_s)
+        // Later than now in any case: who waits must get on.
+        self.at + seconds(missing / self.rate_per_s).max(Duration::from_nanos(1))
     }
 
     fn fill(&mut self, now: Time) {

@@ -21,6 +21,8 @@ pub struct TfrcConfig {
     /// The lost packet that begins a loss event counts for the interval that it begins, as in RFC 5348 section 5.3. Section 4.2's letter,
     /// `false`, counts what arrived and no more.
     pub count_losses: bool,
+    /// The weight of I_past in the average interval between loss events, in [0, 1) (Eq. (2)).
+    pub loss_history: f64,
     /// The time between looks at what local clients ask for, positive.
     pub demand_interval: Duration,
     /// The weight of the past in what they ask for, in [0, 0.5): lower than that of the present (section 4.3.1).
@@ -35,6 +37,7 @@ impl Default for TfrcConfig {
             rtt_history: 0.5,
             count_repairs: true,
             count_losses: true,
+            loss_history: 0.5,
             demand_interval: Duration::from_millis(500),
             demand_history: 0.25,
         }
@@ -60,6 +63,11 @@ impl TfrcConfig {
                 "the round-trip time's history",
                 "at least 0 and below 1",
                 (0.0..1.0).contains(&self.rtt_history),
+            ),
+            (
+                "the loss intervals' history",
+                "at least 0 and below 1",
+                (0.0..1.0).contains(&self.loss_history),
             ),
             (
                 "the demand's interval",

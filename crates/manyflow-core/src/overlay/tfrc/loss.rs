@@ -9,6 +9,7 @@
 
 use core::time::Duration;
 
+use super::config::TfrcConfig;
 use crate::time::Time;
 
 /// Events that one gap may begin: each halves the average interval, so more make no difference.
@@ -19,6 +20,8 @@ const EVENTS_MAX: usize = 32;
 pub(super) struct LossHistory {
     /// What I_sample begins with: 1 where the lost packet counts.
     first: f64,
+    /// The weight of I_past.
+    history: f64,
     /// The highest sequence number that has arrived, and when.
     highest: Option<(u32, Time)>,
     /// When the last loss event began.
@@ -36,10 +39,11 @@ struct Average {
 }
 
 impl LossHistory {
-    /// Nothing has arrived yet. With `count_losses` the lost packet that begins a loss event counts for the interval that it begins.
-    pub(super) fn new(count_losses: bool) -> LossHistory {
+    /// Nothing has arrived yet. With [`count_losses`](TfrcConfig::count_losses) the lost packet that begins a loss event counts for the interval that it begins.
+    pub(super) fn new(config: &TfrcConfig) -> LossHistory {
         LossHistory {
-            first: f64::from(u8::from(count_losses)),
+            first: f64::from(u8::from(config.count_losses)),
+            history: config.loss_history,
             highest: None,
             event_at: None,
             sample: 0.0,
@@ -98,9 +102,10 @@ impl LossHistory {
     }
 
     fn begin_event(&mut self, at: Time) {
+        let mean = self.mean();
         if let Some(average) = &mut self.average {
             // p is at most 1.
-            average.past = ((average.past + self.sample) / 2.0).max(1.0);
+            average.past = mean.max(1.0);
             average.mean = average.past;
         }
         self.sample = self.first;
@@ -113,11 +118,18 @@ impl LossHistory {
             return;
         }
         self.sample += 1.0;
+        let mean = self.mean();
         if let Some(average) = &mut self.average
             && self.sample >= average.past
         {
-            average.mean = (average.past + self.sample) / 2.0;
+            average.mean = mean;
         }
+    }
+
+    /// Eq. (2), whose weights are both one half.
+    fn mean(&self) -> f64 {
+        let past = self.average.map_or(0.0, |average| average.past);
+        self.history * past + (1.0 - self.history) * self.sample
     }
 
     /// Whether a loss event has begun, and the interval before it is to be [seeded](LossHistory::seed).
@@ -144,6 +156,14 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
     const SPACING_S: f64 = 0.01;
 
+    /// As section 4.2 has it.
+    fn literal() -> LossHistory {
+        LossHistory::new(&TfrcConfig {
+            count_losses: false,
+            ..TfrcConfig::default()
+        })
+    }
+
     /// Hands over packets that are a hundredth of a second apart, but for those that are lost; returns where loss events were seen to begin.
     fn run(history: &mut LossHistory, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<u32> {
         let arrive = numbers.filter(|number| !lost.contains(number));
@@ -164,14 +184,14 @@ mod tests {
 
     #[test]
     fn without_loss_there_is_no_rate() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         assert!(run(&mut history, 1..1000, &[]).is_empty());
         assert_eq!(history.loss_event_rate(), None);
     }
 
     #[test]
     fn losses_within_a_round_trip_of_an_events_beginning_belong_to_it() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         // 100 begins an event; 110 is exactly a round trip later, 111 is beyond it.
         let began = run(&mut history, 1..200, &[100, 103, 110, 111]);
         assert_eq!(began, [101, 112]);
@@ -179,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_lost_packets_time_lies_in_proportion_between_its_neighbours() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         run(&mut history, 1..101, &[]);
         // 100 came at 1 s, 103 comes at 1.3 s: 101 was due at 1.1 s, and 102 a round trip later, in the same event.
         assert!(history.on_packet(Time::from_secs_f64(1.3), 103, false, RTT));
@@ -191,7 +211,7 @@ mod tests {
 
     #[test]
     fn packets_of_an_event_do_not_count_as_received_between_events() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         // The event begins at 1 s and is over at 1.1 s: 110 to 200 arrive before the next, which are 91.
         run(&mut history, 1..201, &[100]);
         assert_eq!(history.sample, 91.0);
@@ -201,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_held_until_the_sample_reaches_the_past() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         run(&mut history, 1..159, &[100]);
         assert_eq!((history.sample, mean(&history)), (49.0, 50.0));
         run(&mut history, 159..161, &[]);
@@ -212,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_repaired_copy_counts_as_lost_once_and_never_as_received() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         run(&mut history, 1..151, &[100]);
         let sample = history.sample;
         let now = Time::from_secs_f64(1.6);
@@ -226,14 +246,14 @@ mod tests {
 
     #[test]
     fn an_interval_may_count_the_loss_that_begins_it() {
-        let mut history = LossHistory::new(true);
+        let mut history = LossHistory::new(&TfrcConfig::default());
         run(&mut history, 1..203, &[100, 201]);
         assert_eq!(mean(&history), (50.0 + 92.0) / 2.0);
     }
 
     #[test]
     fn a_long_gap_ends_at_a_loss_event_rate_of_one() {
-        let mut history = LossHistory::new(false);
+        let mut history = literal();
         run(&mut history, 1..101, &[50]);
         assert!(history.on_packet(Time::from_secs_f64(1e6), u32::MAX / 2, false, RTT));
         assert_eq!(history.loss_event_rate(), Some(1.0));

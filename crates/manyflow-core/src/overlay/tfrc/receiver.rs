@@ -75,7 +75,7 @@ impl Flow {
             group,
             rtt: config.initial_rtt,
             rtt_is_known: false,
-            losses: LossHistory::new(config.count_losses),
+            losses: LossHistory::new(config),
             meter: Meter {
                 began: now,
                 messages: 0,

@@ -40,6 +40,15 @@ pub(super) struct Acknowledged {
     pub(super) total_bytes: u64,
 }
 
+impl Acknowledged {
+    /// The rate at which messages arrived since an earlier one, in bytes per second.
+    pub(super) fn rate_since(&self, earlier: &Acknowledged) -> f64 {
+        let bytes = self.total_bytes.saturating_sub(earlier.total_bytes);
+        let span = self.arrived - earlier.arrived;
+        bytes as f64 / span.as_secs_f64().max(1e-6)
+    }
+}
+
 impl SentLog {
     pub(super) fn on_sent(&mut self, now: Time, sequence: u32, bytes: u32) {
         let next = self.first.wrapping_add(self.messages.len() as u32);

@@ -98,12 +98,15 @@ impl Remote {
             return limit;
         }
         self.grown_at = Some(now);
-        let before = core::mem::replace(&mut self.mark, acknowledged);
         if reported.is_finite() {
             return 2.0 * limit;
         }
-        let received = before.zip(acknowledged).map(received);
-        (2.0 * limit.min(received.unwrap_or(limit))).max(limit)
+        let Some(arrived) = acknowledged else {
+            return limit;
+        };
+        let before = self.mark.replace(arrived);
+        let received = before.map_or(limit, |before| arrived.rate_since(&before));
+        (2.0 * limit.min(received)).max(limit)
     }
 
     /// Nothing was heard of it for too long (RFC 5348 section 4.4): half the rate. Where nothing was sent, the rate falls to the initial one.
@@ -131,12 +134,6 @@ impl Remote {
             total_bytes: terms.log.total_bytes(),
         });
     }
-}
-
-/// The rate at which acknowledged messages came, in bytes per second, between two of them.
-fn received((before, after): (Acknowledged, Acknowledged)) -> f64 {
-    let bytes = after.total_bytes.saturating_sub(before.total_bytes);
-    bytes as f64 / (after.arrived - before.arrived).as_secs_f64().max(1e-6)
 }
 
 /// What a report allows to be sent anew; `None` where there is no limit.

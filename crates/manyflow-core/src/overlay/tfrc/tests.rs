@@ -24,6 +24,24 @@ struct Way {
     delay: Duration,
     loss: f64,
     cut: bool,
+    /// Of the bottleneck, in bytes per second, and when it will have sent what waits: at most what takes [`QUEUE`].
+    rate: f64,
+    free_at: Time,
+}
+
+/// What may wait at a bottleneck.
+const QUEUE: Duration = Duration::from_millis(100);
+
+impl Way {
+    /// How long a message is on its way that enters now; `None` where it has no room.
+    fn carry(&mut self, now: Time) -> Option<Duration> {
+        let begins = self.free_at.max(now);
+        if begins - now > QUEUE {
+            return None;
+        }
+        self.free_at = begins + crate::time::seconds(f64::from(BYTES) / self.rate);
+        Some(self.free_at - now + self.delay)
+    }
 }
 
 /// Daemon 0, with a client that sends all that it may, and receiving daemons, each at the end of its own way.
@@ -39,6 +57,8 @@ struct World {
     sequence: u32,
     /// Since [`World::reset`]: messages sent, and loss events of each daemon.
     sent: u32,
+    /// Messages that found no room at a bottleneck.
+    dropped: u32,
     events: Vec<u32>,
 }
 
@@ -66,6 +86,8 @@ impl World {
                     delay: Duration::from_millis(delay_ms),
                     loss,
                     cut: false,
+                    rate: f64::INFINITY,
+                    free_at: Time::ZERO,
                 })
                 .collect(),
             wire: Vec::new(),
@@ -73,6 +95,7 @@ impl World {
             waiting: false,
             sequence: 0,
             sent: 0,
+            dropped: 0,
             events: vec![0; count],
         };
         (1..count).for_each(|daemon| world.change(daemon, true));
@@ -127,7 +150,7 @@ impl World {
         };
         self.daemons[SENDER].on_sent(self.now, &data, BYTES, &self.sites[SENDER]);
         for end in 1..self.ways.len() {
-            let way = &self.ways[end];
+            let way = &mut self.ways[end];
             let is_member = self.sites[SENDER]
                 .groups
                 .has_member_at(GROUP, DaemonId(end as u16));
@@ -135,8 +158,15 @@ impl World {
                 continue;
             }
             // What is lost is repaired a round trip later.
-            let repaired = self.random.random_bool(way.loss);
-            let delay = if repaired { 3 * way.delay } else { way.delay };
+            let carried = way.carry(self.now);
+            let repaired = carried.is_none() || self.random.random_bool(way.loss);
+            let again = if repaired {
+                2 * way.delay
+            } else {
+                Duration::ZERO
+            };
+            let delay = carried.unwrap_or(QUEUE + way.delay) + again;
+            self.dropped += u32::from(carried.is_none());
             let item = Item::Data { data, repaired };
             self.wire.push((self.now + delay, end, item));
         }
@@ -360,4 +390,41 @@ fn what_others_say_does_no_harm_whatever_it_is() {
     }
     let flows = &world.daemons[1].flows;
     assert_eq!(flows.len(), 1);
+}
+
+#[test]
+fn losses_of_several_percent_leave_a_rate_near_the_equations() {
+    for (delay_ms, loss) in [(140, 0.076), (60, 0.05), (60, 0.03), (15, 0.076)] {
+        let rates = (0..6).map(|seed| {
+            let mut world = World::new(&[(delay_ms, loss)]);
+            world.random = Pcg64Mcg::seed_from_u64(seed);
+            world.run(5.0);
+            world.measure(60.0).0
+        });
+        let mean = rates.sum::<f64>() / 6.0;
+        let ratio = mean / full_rate_packets_per_s(2.0 * delay_ms as f64 / 1000.0, loss);
+        println!("{delay_ms} ms, {loss}: {mean:.1} packets/s, ratio {ratio:.2}");
+        assert!(
+            (1.0 / 1.6..1.25).contains(&ratio),
+            "{delay_ms} ms, {loss}: {ratio}"
+        );
+    }
+}
+
+#[test]
+fn a_bottleneck_is_used_and_loses_little() {
+    for (rate, delay_ms) in [(50_000.0, 50), (250_000.0, 20), (1_250_000.0, 50)] {
+        let mut world = World::new(&[(delay_ms, 0.0)]);
+        world.ways[1].rate = rate;
+        world.run(60.0);
+        world.dropped = 0;
+        let packets = world.measure(120.0).0;
+        let sent = packets * f64::from(BYTES) / rate;
+        let lost = f64::from(world.dropped) / f64::from(world.sent);
+        println!("{rate} bytes/s: {sent:.2} of it sent, {lost:.4} lost");
+        assert!(
+            sent > 0.75 && lost < 0.05,
+            "{rate} bytes/s: {sent:.2}, {lost:.4}"
+        );
+    }
 }
