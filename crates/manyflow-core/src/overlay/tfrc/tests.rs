@@ -108,7 +108,7 @@ impl World {
         for place in 0..self.sites.len() {
             let groups = &mut self.sites[place].groups;
             if joins {
-                groups.join(GROUP, who);
+                groups.join(GROUP, who, 1);
             } else {
                 groups.leave(GROUP, who);
             }
