@@ -39,7 +39,7 @@ struct Average {
 }
 
 impl LossHistory {
-    /// Nothing has arrived yet. With [`count_losses`](TfrcConfig::count_losses) the lost packet that begins a loss event counts for the interval that it begins.
+    /// Nothing has arrived yet.
     pub(super) fn new(config: &TfrcConfig) -> LossHistory {
         LossHistory {
             first: f64::from(u8::from(config.count_losses)),
