@@ -380,7 +380,7 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     };
     let message = overlay::Message {
         origin,
-        repaired: half % 2 == 0,
+        repaired: half.is_multiple_of(2),
         body: match is_data {
             true => overlay::Body::Data(data),
             false => overlay::Body::Welcome(welcome),
