@@ -10,7 +10,9 @@ use super::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All that a trace can tell; the manual lists them.
-pub(super) const EVENTS: [&str; 24] = [
+pub(super) const EVENTS: [&str; 31] = [
+    "acceptable",
+    "allowed",
     "change",
     "cut",
     "delivered",
@@ -22,6 +24,7 @@ pub(super) const EVENTS: [&str; 24] = [
     "group-rate",
     "join",
     "join-timeout",
+    "latency",
     "leave",
     "loss",
     "loss-event",
@@ -29,11 +32,15 @@ pub(super) const EVENTS: [&str; 24] = [
     "member-failed",
     "overflow",
     "prune",
+    "queue",
     "rates",
     "restore",
     "retransmission-timeout",
     "rtt",
+    "sent",
+    "slow-member",
     "start-up-end",
+    "view",
     "window",
 ];
 

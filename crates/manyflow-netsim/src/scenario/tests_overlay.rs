@@ -210,6 +210,11 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "`overlays.spines`: the savings cap must be at least a salary and above the fee",
     ),
     (
+        "controller = \"none\"",
+        "controller = \"tfrc\"\ntfrc.demand-history = 0.5",
+        "`overlays.spines`: the demand's history must be at least 0 and below 0.5",
+    ),
+    (
         "overlay.clients = 2",
         "overlay.rate = \"0 bit/s\"",
         "chain.toml:24: `sessions.one.overlay.rate`: it must be at least 1 bit/s",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use manyflow_core::ConfigError;
 use manyflow_core::overlay::controller::{Controller, Open};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
@@ -138,6 +139,8 @@ pub struct TfrcTable {
     pub rtt_history: Option<Number>,
     /// Whether repaired copies count towards the rate.
     pub count_repairs: Option<bool>,
+    /// Whether the lost packet that begins a loss event counts for its interval.
+    pub count_losses: Option<bool>,
     /// The time between looks at what local clients ask for.
     pub demand_interval: Option<Seconds>,
     /// The weight of the past in what they ask for.
@@ -213,7 +216,7 @@ impl OverlayTable {
             ControllerName::CostBenefit => {
                 Box::new(CostBenefit::new(self.cost_benefit.config(), here, seed)?)
             }
-            ControllerName::Tfrc => Box::new(Open),
+            ControllerName::Tfrc => Box::new(Tfrc::new(self.tfrc.config(), here)?),
             ControllerName::None => Box::new(Open),
         })
     }
@@ -281,6 +284,33 @@ impl CostBenefitTable {
         }
         set(&mut config.randomise, self.randomise);
         set(&mut config.own_queues_at_once, self.own_queues_at_once);
+        config
+    }
+}
+
+impl TfrcTable {
+    fn config(self) -> TfrcConfig {
+        let mut config = TfrcConfig::default();
+        set(
+            &mut config.initial_rate,
+            self.initial_rate.map(BitsPerSecond::rate),
+        );
+        let times = [
+            (&mut config.initial_rtt, self.initial_rtt),
+            (&mut config.demand_interval, self.demand_interval),
+        ];
+        for (time, given) in times {
+            set(time, given.map(Seconds::duration));
+        }
+        let shares = [
+            (&mut config.rtt_history, self.rtt_history),
+            (&mut config.demand_history, self.demand_history),
+        ];
+        for (share, given) in shares {
+            set(share, given.map(|number| number.0));
+        }
+        set(&mut config.count_repairs, self.count_repairs);
+        set(&mut config.count_losses, self.count_losses);
         config
     }
 }
