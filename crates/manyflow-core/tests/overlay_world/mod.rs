@@ -99,7 +99,7 @@ impl World {
         let mut members = Groups::default();
         for (group, daemons) in groups.iter().enumerate() {
             for daemon in daemons {
-                members.join(GroupId(group as u32), DaemonId(*daemon));
+                members.join(GroupId(group as u32), DaemonId(*daemon), 1);
             }
         }
         let node = |here| Node {

@@ -4,6 +4,9 @@ mod benefit;
 mod config;
 mod price;
 mod salary;
+#[cfg(test)]
+mod tests;
+pub mod theory;
 mod updates;
 
 use core::time::Duration;
