@@ -1,7 +1,7 @@
 //! The rate of a TCP connection as an equation: what WEBRC and TFRC aim at.
 //!
 //! RFC 3738 section 3.2.2.3 writes it with rounded constants; the WEBRC paper's Eq. (1) and (6), sqrt(3/2) and 9, agree
-//! with it to a thousandth.
+//! with it to a thousandth. Many-to-many TFRC has the full equation, of a TCP that acknowledges every second packet.
 
 /// The TCP rate in packets per second, for a round-trip time in seconds and a loss event probability in (0, 1].
 ///
@@ -11,14 +11,36 @@ pub fn rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
     1.0 / (rtt_s * p.sqrt() * (0.816 + 7.35 * p * (1.0 + 32.0 * p * p)))
 }
 
-/// The loss event probability at which [`rate_packets_per_s`] gives `rate`, within (0, 1].
+/// The same in full, for acknowledgements of every second packet and a time-out of four round-trip times: Eq. (1) of Xpand's paper, which
+/// is Eq. (30) of Padhye, Firoiu, Towsley and Kurose without a window's limit, with b = 2 and RTO = 4 RTT.
 ///
-/// The equation falls with the probability, so bisection finds it; in logarithms, because it spans ten decades.
+/// `1 / (RTT sqrt(2 b p / 3) + RTO min(1, sqrt(27 b p / 8)) p (1 + 32 p^2))`
+pub fn full_rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
+    const B: f64 = 2.0;
+    let p = loss_probability;
+    let rto_s = 4.0 * rtt_s;
+    let timeouts = (27.0 * B * p / 8.0).sqrt().min(1.0) * p * (1.0 + 32.0 * p * p);
+    1.0 / (rtt_s * (2.0 * B * p / 3.0).sqrt() + rto_s * timeouts)
+}
+
+/// The loss event probability at which [`rate_packets_per_s`] gives `rate`, within (0, 1].
 pub fn loss_probability(rtt_s: f64, rate_packets_per_s_wanted: f64) -> f64 {
+    inverse(rate_packets_per_s_wanted, |p| rate_packets_per_s(rtt_s, p))
+}
+
+/// The loss event probability at which [`full_rate_packets_per_s`] gives `rate`, within (0, 1].
+pub fn full_loss_probability(rtt_s: f64, rate_packets_per_s_wanted: f64) -> f64 {
+    inverse(rate_packets_per_s_wanted, |p| {
+        full_rate_packets_per_s(rtt_s, p)
+    })
+}
+
+/// The equations fall with the probability, so bisection inverts them; in logarithms, because they span ten decades.
+fn inverse(wanted: f64, rate: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (libm::log(1e-14), 0.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if rate_packets_per_s(rtt_s, libm::exp(middle)) > rate_packets_per_s_wanted {
+        if rate(libm::exp(middle)) > wanted {
             low = middle;
         } else {
             high = middle;
@@ -42,6 +64,8 @@ mod tests {
     fn the_inverse_gives_back_the_probability() {
         for p in [1e-9, 1e-4, 0.01, 0.1, 0.9] {
             let back = loss_probability(0.05, rate_packets_per_s(0.05, p));
+            assert!((back / p - 1.0).abs() < 1e-9, "{p} came back as {back}");
+            let back = full_loss_probability(0.05, full_rate_packets_per_s(0.05, p));
             assert!((back / p - 1.0).abs() < 1e-9, "{p} came back as {back}");
         }
     }

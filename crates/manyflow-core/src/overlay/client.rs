@@ -401,6 +401,10 @@ impl Reader {
                 data.group,
             );
         }
+        debug_assert!(
+            self.unread.len() + (self.taken as usize) < CLIENT_WINDOW as usize,
+            "a daemon keeps to the window"
+        );
         if self.unread.is_empty() {
             self.done = now + self.service;
         }

@@ -328,6 +328,7 @@ impl Ack {
     pub(super) fn segment(&self) -> tcp::Segment {
         tcp::Segment {
             acknowledgement: self.acknowledgement,
+            window: self.window,
             sack: self.sack,
             ..tcp::Segment::default()
         }

@@ -21,6 +21,7 @@ mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
+pub mod tfrc;
 pub mod topology;
 mod wire;
 

@@ -9,8 +9,6 @@ use super::Segment;
 const FIXED_BYTES: usize = 20;
 /// Two bytes that align, kind and length, and three blocks of eight bytes.
 const MAX_BYTES: usize = FIXED_BYTES + 4 + 3 * 8;
-/// Where the window stands.
-const WINDOW: usize = 14;
 
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
@@ -30,12 +28,6 @@ impl EncodedHeader {
     /// The header, options included.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
-    }
-
-    /// The same with another window.
-    pub(crate) fn with_window(mut self, window: u16) -> EncodedHeader {
-        self.bytes[WINDOW..WINDOW + 2].copy_from_slice(&window.to_be_bytes());
-        self
     }
 
     fn put(&mut self, bytes: &[u8]) {

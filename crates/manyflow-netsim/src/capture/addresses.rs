@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use manyflow_core::overlay::Frame;
 use manyflow_core::{Channel, Destination, EndpointId, Header, Packet};
 
 use crate::NodeId;
@@ -15,6 +16,9 @@ const FIRST_PORT: u16 = 49_152;
 const CHANNEL_PORT: u16 = 5445;
 /// What is added to it for channels of layered sessions: a tool that takes the other for ALC leaves these alone.
 const LAYERED_PORTS: u16 = 43_000;
+/// What differs in the port of the receiving end of an overlay's stream: between two daemons there is one each way. It leaves the
+/// port among the dynamic ones.
+const STREAM_PORTS: u16 = 0x2000;
 /// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
@@ -79,10 +83,22 @@ impl Addresses {
     /// The way of a packet.
     pub(super) fn flow_of(&self, packet: &Packet) -> Flow {
         let mut flow = self.flow(packet.source, packet.destination);
-        if let (Header::Layered(_), Destination::Channel(_)) = (packet.header, packet.destination) {
-            for socket in [&mut flow.source, &mut flow.destination] {
-                socket.set_port(socket.port().wrapping_add(LAYERED_PORTS));
+        let Flow {
+            source,
+            destination,
+            ..
+        } = &mut flow;
+        match (packet.header, packet.destination) {
+            (Header::Layered(_), Destination::Channel(_)) => {
+                for socket in [source, destination] {
+                    socket.set_port(socket.port().wrapping_add(LAYERED_PORTS));
+                }
             }
+            (Header::Overlay(Frame::Segment { .. }), _) => {
+                destination.set_port(destination.port() ^ STREAM_PORTS);
+            }
+            (Header::Overlay(Frame::Ack(_)), _) => source.set_port(source.port() ^ STREAM_PORTS),
+            _ => {}
         }
         flow
     }
@@ -140,6 +156,8 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use manyflow_core::Ecn;
+    use manyflow_core::overlay::{Ack, Body, ClientId, DaemonId, Data, GroupId, Message};
 
     fn end(endpoint: u32, node: u32) -> End {
         End {
@@ -163,6 +181,43 @@ mod tests {
             (there.destination, there.source)
         );
         assert_eq!(flow(2, 3).source, "10.0.0.1:49153".parse().unwrap());
+    }
+
+    #[test]
+    fn the_two_streams_between_daemons_are_two_connections() {
+        let addresses = Addresses::new(2, [end(0, 0), end(1, 1)], &[]).unwrap();
+        let data = Data {
+            group: GroupId(1),
+            sequence: 1,
+            sender: ClientId(0),
+            sent_us: 0,
+        };
+        let message = Message {
+            origin: DaemonId(0),
+            repaired: false,
+            body: Body::Data(data),
+        };
+        let sequence = 0;
+        let segment = Frame::Segment { sequence, message };
+        let ack = Frame::Ack(Ack {
+            acknowledgement: 1,
+            window: 1,
+            sack: [(0, 0); 3],
+        });
+        let ends = |from: u32, frame| {
+            let flow = addresses.flow_of(&Packet {
+                source: EndpointId(from),
+                destination: Destination::Endpoint(EndpointId(1 - from)),
+                ecn: Ecn::NotCapable,
+                header: Header::Overlay(frame),
+                payload_bytes: 0,
+            });
+            (flow.source, flow.destination)
+        };
+        let (there, acknowledged) = (ends(0, segment), ends(1, ack));
+        assert_eq!((acknowledged.1, acknowledged.0), there);
+        let back = ends(1, segment);
+        assert_ne!((back.1, back.0), there);
     }
 
     #[test]

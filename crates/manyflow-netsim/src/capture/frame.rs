@@ -3,7 +3,7 @@
 //! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are written by the code that ships.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
-use manyflow_core::{Ecn, Header, Packet, overlay, tcp, webrc};
+use manyflow_core::{Ecn, Header, Packet, overlay, webrc};
 use manyflow_object::alc::PAYLOAD_ID_BYTES;
 use manyflow_object::lct;
 
@@ -95,7 +95,7 @@ fn ip_header(packet: &Packet, flow: &Flow, length: usize) -> Ipv4Header {
     ip
 }
 
-/// What daemons of an overlay say to each other: its streams are TCP, all else is UDP. The messages themselves are zeros.
+/// What daemons of an overlay say to each other: its streams are TCP, all else is UDP.
 fn encode_overlay(
     message: &overlay::Frame,
     ip: &Ipv4Header,
@@ -103,28 +103,21 @@ fn encode_overlay(
     length: usize,
     frame: &mut Vec<u8>,
 ) {
-    let segment = match *message {
-        overlay::Frame::Segment { sequence, .. } => tcp::Segment {
-            sequence,
-            ..tcp::Segment::default()
-        },
-        overlay::Frame::Ack(ack) => tcp::Segment {
-            acknowledgement: ack.acknowledgement,
-            sack: ack.sack,
-            ..tcp::Segment::default()
-        },
-        _ => {
-            frame.extend_from_slice(&[0; UdpHeader::LEN]);
-            pad(frame, length);
-            return seal_udp(ip, flow, frame);
-        }
-    };
-    // Segments differ in length, so sequence numbers count them instead of their bytes.
+    let payload_bytes = length as u32 - message.wire_bytes();
+    let encoded = message.encode(payload_bytes);
+    let encoded = encoded.expect("the longest message was checked when the session was");
     let [source, destination] = [flow.source, flow.destination].map(|end| end.port());
-    let header = segment.encode(source, destination, 1);
-    frame.extend_from_slice(header.as_bytes());
-    pad(frame, length);
-    seal_tcp(ip, frame);
+    if let Some(header) = message.encode_tcp(source, destination) {
+        frame.extend_from_slice(header.as_bytes());
+        frame.extend_from_slice(encoded.as_bytes());
+        pad(frame, length);
+        seal_tcp(ip, frame);
+    } else {
+        frame.extend_from_slice(&[0; UdpHeader::LEN]);
+        frame.extend_from_slice(encoded.as_bytes());
+        pad(frame, length);
+        seal_udp(ip, flow, frame);
+    }
 }
 
 /// The LCT header around the CCI, and the FEC Payload ID of the first symbol.

@@ -4,6 +4,7 @@ use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_core::anypoint::{self, Ack, Body, Congestion, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
+use manyflow_core::overlay::{self, ClientFrame, ClientId, DaemonId, Frame, GroupId, Welcome};
 use manyflow_core::tcp::Segment;
 use manyflow_core::webrc::{Cci, CciFormat};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
@@ -44,7 +45,7 @@ fn source_of(destination: Destination) -> EndpointId {
 /// Reads a frame; panics where a length or checksum is wrong.
 fn decode(
     frame: &[u8],
-    decode_udp: DecodeUdp,
+    decode_body: DecodeBody,
     known: &Addresses,
     destinations: &[Destination],
 ) -> Packet {
@@ -53,14 +54,11 @@ fn decode(
     assert_eq!(usize::from(ip_header.total_len), frame.len());
     assert_eq!(ip_header.header_checksum, ip_header.calc_header_checksum());
     let body = ip.payload().payload;
-    let (ports, header, payload_bytes) = match ip_header.protocol {
-        IpNumber::TCP => decode_tcp(&ip_header, body),
-        _ => {
-            let (ports, payload) = open_udp(&ip_header, body);
-            let (header, payload_bytes) = decode_udp(payload);
-            (ports, header, payload_bytes)
-        }
+    let (ports, body) = match ip_header.protocol {
+        IpNumber::TCP => open_tcp(&ip_header, body),
+        _ => open_udp(&ip_header, body),
     };
+    let (header, payload_bytes) = decode_body(body);
     let found = destinations.iter().copied().find(|&destination| {
         let flow = known.flow(source_of(destination), destination);
         let addresses = [flow.source, flow.destination].map(|end| end.ip().octets());
@@ -81,14 +79,12 @@ fn decode(
     }
 }
 
-fn decode_tcp(ip: &Ipv4Header, body: &[u8]) -> ([u16; 2], Header, u32) {
+/// The ports of a segment, and the whole of it.
+fn open_tcp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     let tcp = TcpSlice::from_slice(body).unwrap();
     let checksum = tcp.calc_checksum_ipv4(ip.source, ip.destination).unwrap();
     assert_eq!(tcp.checksum(), checksum);
-    let (source, destination, segment) =
-        Segment::decode(tcp.header_slice(), SEGMENT_BYTES).unwrap();
-    let payload_bytes = tcp.payload().len() as u32;
-    ([source, destination], Header::Tcp(segment), payload_bytes)
+    ([tcp.source_port(), tcp.destination_port()], body)
 }
 
 /// The ports of a datagram, and what is in it.
@@ -99,9 +95,25 @@ fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     ([udp.source_port(), udp.destination_port()], udp.payload())
 }
 
-/// Reads what is in a datagram: a protocol's header, and the bytes behind it. As on any network, only the receiving end
-/// knows which protocol it is.
-type DecodeUdp = fn(&[u8]) -> (Header, u32);
+/// Reads what is in a datagram, or a segment of TCP: a protocol's header, and the bytes behind it. As on any network, only the
+/// receiving end knows which protocol it is.
+type DecodeBody = fn(&[u8]) -> (Header, u32);
+
+fn decode_tcp(segment: &[u8]) -> (Header, u32) {
+    let tcp = TcpSlice::from_slice(segment).unwrap();
+    let (_, _, segment) = Segment::decode(tcp.header_slice(), SEGMENT_BYTES).unwrap();
+    (Header::Tcp(segment), tcp.payload().len() as u32)
+}
+
+fn decode_overlay_stream(segment: &[u8]) -> (Header, u32) {
+    let (frame, header) = Frame::decode_tcp(segment).unwrap();
+    (Header::Overlay(frame), (segment.len() - header) as u32)
+}
+
+fn decode_overlay_datagram(datagram: &[u8]) -> (Header, u32) {
+    let (frame, header) = Frame::decode(datagram).unwrap();
+    (Header::Overlay(frame), (datagram.len() - header) as u32)
+}
 
 fn decode_cbr(datagram: &[u8]) -> (Header, u32) {
     let number = datagram.first_chunk().expect("the sequence number");
@@ -140,18 +152,18 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
     let number = 0..u32::MAX / SEGMENT_BYTES / 2;
     let block = (number.clone(), 1..1000u32).prop_map(|(from, length)| (from, from + length));
     let blocks = prop::collection::vec(block, 0..=3);
-    let flags = (any::<bool>(), any::<bool>());
-    let segment = (number.clone(), number, blocks, flags).prop_map(
-        |(sequence, acknowledgement, blocks, (ecn_echo, window_reduced))| {
+    let rest = (any::<u16>(), any::<bool>(), any::<bool>());
+    let segment = (number.clone(), number, blocks, rest).prop_map(
+        |(sequence, acknowledgement, blocks, (window, ecn_echo, window_reduced))| {
             let mut sack = [(0, 0); 3];
             sack[..blocks.len()].copy_from_slice(&blocks);
             Segment {
                 sequence,
                 acknowledgement,
+                window,
                 sack,
                 ecn_echo,
                 window_reduced,
-                window: u16::MAX,
             }
         },
     );
@@ -323,10 +335,88 @@ fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: anypoint::Feedback, gap:
     }
 }
 
+/// Any way of a message, and what goes with messages; clients' messages alone have a payload.
+fn any_overlay() -> impl Strategy<Value = Packet> {
+    let numbers = (any::<[u32; 3]>(), 1..1_000_000u32, any::<u16>());
+    let packet = |(kind, (words, sequence, half), is_data, payload_bytes, ecn, id)| {
+        let frame = any_frame(kind, words, sequence, half, is_data);
+        let has_payload = match frame {
+            Frame::Segment { .. } | Frame::Datagram { .. } | Frame::Direct(_) => is_data,
+            Frame::Client(frame) => frame.has_payload(),
+            Frame::Ack(_) | Frame::Feedback(_) => false,
+        };
+        Packet {
+            source: other(id),
+            destination: Destination::Endpoint(EndpointId(id)),
+            ecn,
+            header: Header::Overlay(frame),
+            payload_bytes: if has_payload { payload_bytes } else { 0 },
+        }
+    };
+    (
+        0..7u8,
+        numbers,
+        any::<bool>(),
+        0..=overlay::PAYLOAD_BYTES_MAX,
+        any_ecn(),
+        0..4u32,
+    )
+        .prop_map(packet)
+}
+
+fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: bool) -> Frame {
+    let (origin, group) = (DaemonId(half), GroupId(a));
+    let data = overlay::Data {
+        group,
+        sequence,
+        sender: ClientId(b),
+        sent_us: c,
+    };
+    let welcome = Welcome {
+        to: origin,
+        group,
+        change: b,
+        start: sequence,
+    };
+    let message = overlay::Message {
+        origin,
+        repaired: half.is_multiple_of(2),
+        body: match is_data {
+            true => overlay::Body::Data(data),
+            false => overlay::Body::Welcome(welcome),
+        },
+    };
+    let ranges = [
+        (sequence, sequence + 1),
+        (sequence + 2, sequence + 9),
+        (0, 0),
+    ];
+    match kind {
+        0 => Frame::Segment {
+            sequence: c,
+            message,
+        },
+        1 => Frame::Ack(overlay::Ack {
+            acknowledgement: sequence - 1,
+            window: half,
+            sack: ranges,
+        }),
+        2 => Frame::Datagram { number: c, message },
+        3 => Frame::Feedback(overlay::Feedback {
+            expected: sequence,
+            missing: ranges,
+        }),
+        4 => Frame::Direct(message),
+        5 => Frame::Client(ClientFrame::Send { group, sent_us: c }),
+        _ => Frame::Client(ClientFrame::Deliver { origin, data }),
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
-        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered(), any_anypoint()], others in prop::collection::vec(0..SESSIONS, 3),
+        packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered(), any_anypoint(), any_overlay()],
+        others in prop::collection::vec(0..SESSIONS, 3),
     ) {
         let addresses = addresses();
         let mut frame = vec![0xff; 100];
@@ -340,13 +430,16 @@ proptest! {
             }
         }
         destinations.push(packet.destination);
-        let decode_udp = match packet.header {
+        let decode_body = match packet.header {
             Header::Webrc(_) => decode_webrc,
             Header::Layered(_) => decode_layered,
             Header::Anypoint(_) => decode_anypoint,
-            Header::Cbr(_) | Header::Tcp(_) | Header::Overlay(_) => decode_cbr,
+            Header::Overlay(Frame::Segment { .. } | Frame::Ack(_)) => decode_overlay_stream,
+            Header::Overlay(_) => decode_overlay_datagram,
+            Header::Tcp(_) => decode_tcp,
+            Header::Cbr(_) => decode_cbr,
         };
-        prop_assert_eq!(decode(&frame, decode_udp, &addresses, &destinations), packet);
+        prop_assert_eq!(decode(&frame, decode_body, &addresses, &destinations), packet);
     }
 }
 

@@ -375,6 +375,10 @@ fn protocol(table: &SessionTable) -> Result<(), Fault> {
                 .check(&receivers)
                 .map_err(|fault| fault.within("acp"))
         }
+        Protocol::Overlay if table.stop.is_some_and(|stop| stop <= table.start.to) => {
+            let message = "it stops before it has started".to_owned();
+            Err(Fault::at(&["stop"], Problem::Value(message)))
+        }
         Protocol::Overlay => table
             .overlay
             .check()

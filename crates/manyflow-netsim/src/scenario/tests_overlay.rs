@@ -192,12 +192,22 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "overlay.clients = 2",
         "overlay.message = \"70 kB\"",
-        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65,000 bytes",
+        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65473 bytes",
     ),
     (
         "overlay.clients = 2",
         "overlay.priority = 0",
         "chain.toml:24: `sessions.one.overlay.priority`: it must be 1 % to 65,535 %",
+    ),
+    (
+        "overlay.clients = 2",
+        "stop = \"2 s\"",
+        "chain.toml:24: `sessions.one.stop`: it stops before it has started",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"cost-benefit\"\ncost-benefit.fee = 30",
+        "`overlays.spines`: the savings cap must be at least a salary and above the fee",
     ),
     (
         "overlay.clients = 2",

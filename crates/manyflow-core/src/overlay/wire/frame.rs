@@ -9,8 +9,7 @@ use crate::tcp::{self, EncodedHeader};
 
 /// TCP counts bytes. The simulator's streams count segments, which have all lengths: each is taken as one byte.
 const SEGMENT_BYTES: u32 = 1;
-/// Where TCP has its window and its checksum (RFC 9293 section 3.1).
-const WINDOW: usize = 14;
+/// Where TCP has its checksum (RFC 9293 section 3.1).
 const CHECKSUM: usize = 16;
 /// Clients' kinds are from here on.
 const CLIENTS: u8 = super::CONNECT;
@@ -56,19 +55,15 @@ impl Frame {
     /// The TCP header before what [`encode`](Frame::encode) gives; `None` for frames that go in datagrams. Its numbers count
     /// segments, as the simulator's do, and its checksum is left zero.
     pub fn encode_tcp(&self, source: u16, destination: u16) -> Option<EncodedHeader> {
-        let (segment, window) = match *self {
-            Frame::Segment { sequence, .. } => {
-                let segment = tcp::Segment {
-                    sequence,
-                    ..tcp::Segment::default()
-                };
-                (segment, u16::MAX)
-            }
-            Frame::Ack(ack) => (ack.segment(), ack.window),
+        let segment = match *self {
+            Frame::Segment { sequence, .. } => tcp::Segment {
+                sequence,
+                ..tcp::Segment::default()
+            },
+            Frame::Ack(ack) => ack.segment(),
             _ => return None,
         };
-        let header = segment.encode(source, destination, SEGMENT_BYTES);
-        Some(header.with_window(window))
+        Some(segment.encode(source, destination, SEGMENT_BYTES))
     }
 
     /// Decodes a segment of the simulator's TCP, from its TCP header on: the frame, and where its payload begins. The checksum is
@@ -84,7 +79,7 @@ impl Frame {
         let (source, destination, segment) =
             tcp::Segment::decode(header, SEGMENT_BYTES).ok_or(unknown)?;
         let (frame, header_bytes) = match body {
-            [] => (Frame::Ack(ack(header, &segment)?), 0),
+            [] => (Frame::Ack(ack(&segment)?), 0),
             body => in_segment(segment.sequence, body)?,
         };
         // Whatever else a TCP header may say, these never do.
@@ -156,10 +151,10 @@ impl Feedback {
 }
 
 /// A pure acknowledgement.
-fn ack(header: &[u8], segment: &tcp::Segment) -> Result<Ack, WireError> {
+fn ack(segment: &tcp::Segment) -> Result<Ack, WireError> {
     let ack = Ack {
         acknowledgement: segment.acknowledgement,
-        window: u16::from_be_bytes([header[WINDOW], header[WINDOW + 1]]),
+        window: segment.window,
         sack: segment.sack,
     };
     let mut blocks = ack.sack.iter().filter(|block| block.0 < block.1);

@@ -1,12 +1,11 @@
 //! Overlays: a daemon at each of their nodes, and clients at daemons.
 
-mod stub;
-
 use std::sync::Arc;
 
-use manyflow_core::EndpointId;
-use manyflow_core::overlay::{DaemonId, GroupId};
-use stub::{Application, ClientEndpoint, DaemonEndpoint, Source};
+use manyflow_core::overlay::{
+    Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, Source,
+};
+use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
 use crate::scenario::error::Fault;
@@ -25,7 +24,8 @@ pub(super) fn add_daemons(
     let first = network.next_endpoint();
     let config = table.config();
     let daemons = 0..overlay.nodes.len() as u16;
-    let addresses: Arc<[EndpointId]> = daemons.map(|id| endpoint(first, DaemonId(id))).collect();
+    let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
+    let addresses = Arc::new(Addresses::new(addresses.collect()));
     for (&node, number) in overlay.nodes.iter().zip(0u16..) {
         let here = DaemonId(number);
         let node = NodeId(node);
@@ -73,15 +73,18 @@ impl Builder<'_> {
         let service = entry.service.unwrap_or_default().duration();
         for (index, stay) in receiver.stays.iter().enumerate() {
             let name = self.stay(receiver, index);
+            let start = self.draw(stay.start, &name);
             let stop = stay.stop.map(Seconds::time);
+            // It dies in the stay that the moment falls into, and may come again.
+            let dies = |crash: &Time| *crash > start && stop.is_none_or(|stop| *crash < stop);
+            let crash = crash.filter(dies);
             let application = Application {
-                start: self.draw(stay.start, &name),
-                stop: stop.into_iter().chain(crash).min(),
-                crash: crash.is_some_and(|crash| stop.is_none_or(|stop| crash < stop)),
+                start,
+                stop: crash.or(stop),
+                crash: crash.is_some(),
                 joins: Some(own.group),
-                sends: None,
-                priority: 100,
                 service,
+                ..Application::default()
             };
             let client = ClientEndpoint::new(application, daemon, self.seed(&name));
             self.add_endpoint(node, client.map_err(Fault::value)?);
@@ -95,11 +98,9 @@ impl Builder<'_> {
         let application = Application {
             start: self.draw(self.table.start, &name),
             stop: self.table.stop.map(Seconds::time),
-            crash: false,
-            joins: None,
             sends: Some(self.source(own.group)),
             priority: self.table.overlay.priority_percent() as u16,
-            service: std::time::Duration::ZERO,
+            ..Application::default()
         };
         let daemon = self.daemon_at(own, self.session.sender);
         let client = ClientEndpoint::new(application, daemon, self.seed(&name));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use manyflow_core::ConfigError;
 use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, SlowPolicy};
+use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
 use super::{TcpTable, set};
@@ -98,12 +99,50 @@ pub enum SlowName {
 /// `overlays.cost-benefit`
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct CostBenefitTable {}
+pub struct CostBenefitTable {
+    /// What a client is paid at a time, in dollars.
+    pub salary: Option<Number>,
+    /// S.
+    pub savings: Option<Number>,
+    /// M, in messages.
+    pub soft_limit: Option<Number>,
+    /// What each message costs besides its links, in dollars.
+    pub fee: Option<Number>,
+    /// H.
+    pub threshold: Option<Number>,
+    /// Tmin.
+    pub update_min: Option<Seconds>,
+    /// Tmax.
+    pub update_max: Option<Seconds>,
+    /// The shortest time between a client's salaries.
+    pub salary_period_min: Option<Seconds>,
+    /// The longest.
+    pub salary_period_max: Option<Seconds>,
+    /// How long a client waits until it asks again, on average, for each dollar that its message costs.
+    pub retry_per_dollar: Option<Seconds>,
+    /// Whether a client buys with probability 1/C.
+    pub randomise: Option<bool>,
+    /// Whether a daemon knows its own queues at any time.
+    pub own_queues_at_once: Option<bool>,
+}
 
 /// `overlays.tfrc`
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct TfrcTable {}
+pub struct TfrcTable {
+    /// A group's rate before any daemon has reported.
+    pub initial_rate: Option<BitsPerSecond>,
+    /// What a receiving daemon takes for the round-trip time until it is told.
+    pub initial_rtt: Option<Seconds>,
+    /// The weight of the past in the average round-trip time.
+    pub rtt_history: Option<Number>,
+    /// Whether repaired copies count towards the rate.
+    pub count_repairs: Option<bool>,
+    /// The time between looks at what local clients ask for.
+    pub demand_interval: Option<Seconds>,
+    /// The weight of the past in what they ask for.
+    pub demand_history: Option<Number>,
+}
 
 /// `sessions.overlay`
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -167,10 +206,16 @@ impl OverlayTable {
     /// Where a parameter is outside its range.
     pub(crate) fn controller(
         &self,
-        _here: DaemonId,
-        _seed: u64,
+        here: DaemonId,
+        seed: u64,
     ) -> Result<Box<dyn Controller>, ConfigError> {
-        Ok(Box::new(Open))
+        Ok(match self.controller {
+            ControllerName::CostBenefit => {
+                Box::new(CostBenefit::new(self.cost_benefit.config(), here, seed)?)
+            }
+            ControllerName::Tfrc => Box::new(Open),
+            ControllerName::None => Box::new(Open),
+        })
     }
 
     /// Whether the parameters fit together.
@@ -210,6 +255,36 @@ impl OverlayTable {
     }
 }
 
+impl CostBenefitTable {
+    fn config(self) -> CostBenefitConfig {
+        let mut config = CostBenefitConfig::default();
+        let numbers = [
+            (&mut config.salary_dollars, self.salary),
+            (&mut config.savings_dollars, self.savings),
+            (&mut config.queue_messages, self.soft_limit),
+            (&mut config.fee_dollars, self.fee),
+            (&mut config.threshold_dollars, self.threshold),
+        ];
+        for (number, given) in numbers {
+            set(number, given.map(|number| number.0));
+        }
+        let (shortest, longest) = &mut config.salary_period;
+        let times = [
+            (&mut config.update_min, self.update_min),
+            (&mut config.update_max, self.update_max),
+            (shortest, self.salary_period_min),
+            (longest, self.salary_period_max),
+            (&mut config.retry_per_dollar, self.retry_per_dollar),
+        ];
+        for (time, given) in times {
+            set(time, given.map(Seconds::duration));
+        }
+        set(&mut config.randomise, self.randomise);
+        set(&mut config.own_queues_at_once, self.own_queues_at_once);
+        config
+    }
+}
+
 impl OverlaySessionTable {
     /// How many clients send.
     pub(crate) fn clients(&self) -> u32 {
@@ -234,8 +309,9 @@ impl OverlaySessionTable {
             Err(Fault::at(&[key], problem))
         };
         match () {
-            _ if !(1..=MESSAGE_BYTES_MAX).contains(&self.message_bytes()) => {
-                refuse("message", "a message has 1 to 65,000 bytes")
+            _ if !(1..=u64::from(PAYLOAD_BYTES_MAX)).contains(&self.message_bytes()) => {
+                let message = format!("a message has 1 to {PAYLOAD_BYTES_MAX} bytes");
+                refuse("message", &message)
             }
             _ if !(1.0..=65_535.0).contains(&self.priority_percent()) => {
                 refuse("priority", "it must be 1 % to 65,535 %")
@@ -251,7 +327,5 @@ impl OverlaySessionTable {
     }
 }
 
-/// With all headers a message still fits into a packet of IPv4.
-const MESSAGE_BYTES_MAX: u64 = 65_000;
 /// More clients of one session are a mistake.
 const CLIENTS_MAX: u32 = 100_000;
