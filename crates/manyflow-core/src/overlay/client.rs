@@ -45,6 +45,10 @@ pub struct Application {
     pub service: Duration,
 }
 
+/// What an application needs to make a message. Without it, one that nobody holds up would send without end at one moment, as long
+/// as its group has no members.
+const MAKING: Duration = Duration::from_micros(10);
+
 /// What an application sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
@@ -52,7 +56,8 @@ pub struct Source {
     pub group: GroupId,
     /// The length of its messages, 1 to [`PAYLOAD_BYTES_MAX`].
     pub message_bytes: u32,
-    /// How fast it has messages ready, in payload; those that its daemon does not take yet wait. `None` is as fast as they are taken.
+    /// How fast it has messages ready, in payload; those that its daemon does not take yet wait. `None` is as fast as they are taken,
+    /// with 10 microseconds from one to the next.
     pub rate: Option<Rate>,
     /// It ends after so many.
     pub messages: Option<u32>,
@@ -310,6 +315,8 @@ struct Sender {
     interval: Option<Interval>,
     /// When the next message is ready, or was: those behind it, which may be ready as well, are so many intervals later.
     ready: Time,
+    /// Before this it does not send.
+    free: Time,
     /// The daemon has one.
     is_waiting: bool,
     sent: u32,
@@ -326,6 +333,7 @@ impl Sender {
             ready: start + phase.mul_f64(share),
             source,
             interval,
+            free: start,
             is_waiting: false,
             sent: 0,
         }
@@ -334,7 +342,7 @@ impl Sender {
     /// When the next message is sent, if it can be.
     fn next_due(&self) -> Option<Time> {
         let has_more = self.source.messages.is_none_or(|all| self.sent < all);
-        (has_more && !self.is_waiting).then_some(self.ready)
+        (has_more && !self.is_waiting).then_some(self.ready.max(self.free))
     }
 
     fn send(&mut self) -> ClientFrame {
@@ -350,8 +358,9 @@ impl Sender {
 
     fn on_ready(&mut self, now: Time) {
         self.is_waiting = false;
+        self.free = now + MAKING;
         if self.interval.is_none() {
-            self.ready = now;
+            self.ready = self.free;
         }
     }
 }
