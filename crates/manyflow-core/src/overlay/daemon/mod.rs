@@ -78,6 +78,8 @@ pub struct Daemon<P> {
     timers: BTreeSet<(Time, u16)>,
     clients: BTreeMap<ClientId, Client<P>>,
     next_client: u32,
+    /// Whose message entered last.
+    last_sender: Option<ClientId>,
     /// The members of each group that are here.
     members: BTreeMap<GroupId, Vec<ClientId>>,
     /// Changes that this daemon has told of.
@@ -138,6 +140,7 @@ impl<P: Payload + Default> Daemon<P> {
             timers: BTreeSet::new(),
             clients: BTreeMap::new(),
             next_client: 0,
+            last_sender: None,
             members: BTreeMap::new(),
             changes: 0,
             heard: BTreeMap::new(),

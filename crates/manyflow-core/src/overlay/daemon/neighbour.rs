@@ -132,7 +132,7 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     /// Where a queue is no longer full, links are read again; where none is half full, clients may send again.
-    fn on_drained(&mut self, now: Time, before: usize, after: usize) {
+    pub(super) fn on_drained(&mut self, now: Time, before: usize, after: usize) {
         let crossed = |limit: usize| before >= limit && after < limit;
         if crossed(self.config.queue_messages) {
             self.full -= 1;

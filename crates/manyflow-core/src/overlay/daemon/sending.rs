@@ -38,12 +38,17 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets all enter whose messages wait for such a group, if they may.
+    /// Lets all enter whose messages wait for such a group, if they may. They take turns: the first place goes to the client after
+    /// the one that had the last.
     pub(super) fn try_all(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
-        let waits =
-            |client: &Client<P>| client.waiting.as_ref().is_some_and(|w| concerned(w.group));
+        let waits = |client: &Client<P>| {
+            let waiting = client.waiting.as_ref();
+            waiting.is_some_and(|waiting| concerned(waiting.group))
+        };
         let waiting = self.clients.iter().filter(|(_, client)| waits(client));
-        let waiting: Vec<ClientId> = waiting.map(|(id, _)| *id).collect();
+        let mut waiting: Vec<ClientId> = waiting.map(|(id, _)| *id).collect();
+        let turn = waiting.partition_point(|id| Some(*id) <= self.last_sender);
+        waiting.rotate_left(turn);
         for client in waiting {
             self.try_send(now, client);
         }
@@ -89,6 +94,7 @@ impl<P: Payload + Default> Daemon<P> {
             self.welcome_all(now, data.group);
         }
         self.sent.insert(data.group, data.sequence);
+        self.last_sender = Some(data.sender);
         self.controller.on_sent(now, &data, bytes, &self.site);
         let message = self.message(Body::Data(data));
         self.forward(now, message, waiting.payload.clone());

@@ -256,6 +256,41 @@ fn a_client_is_not_read_from_while_its_link_is_full() {
     assert_eq!(world.ready.get(&(0, sender)), Some(&6));
 }
 
+#[test]
+fn clients_take_turns_where_a_link_holds_them_up() {
+    let config = OverlayConfig {
+        queue_messages: 10,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    world.member(3);
+    let senders: Vec<_> = (0..3).map(|_| world.connect(0)).collect();
+    world.run();
+    // The link takes one message each time, so that there is one place.
+    world.daemons[0].neighbours[0].hop = Box::new(Pipe::default());
+    for _ in 0..60 {
+        for client in &senders {
+            world.send(0, *client, G);
+        }
+        let now = world.now;
+        let daemon = &mut world.daemons[0];
+        let half_full = daemon.neighbours[0].data.len() == 5;
+        if half_full {
+            daemon.neighbours[0].data.pop_front();
+            daemon.on_drained(now, 5, 4);
+        }
+        world.drain(0);
+    }
+    let taken = senders.iter().map(|client| world.ready[&(0, *client)]);
+    let taken: Vec<_> = taken.collect();
+    let (least, most) = (taken.iter().min(), taken.iter().max());
+    assert!(
+        most.zip(least)
+            .is_some_and(|(most, least)| most - least <= 3),
+        "{taken:?}"
+    );
+}
+
 fn slow_world(slow: SlowPolicy) -> (World, ClientId, ClientId, ClientId) {
     let config = OverlayConfig {
         client_messages: 10,
