@@ -194,8 +194,11 @@ impl<P: Payload + Default> Daemon<P> {
     /// daemon of this overlay, is ignored.
     pub fn handle_frame(&mut self, now: Time, from: DaemonId, frame: &Frame, ecn: Ecn, payload: P) {
         if let Frame::Direct(message) = frame {
-            if message.origin == from {
-                self.take(now, *message, payload);
+            // It is for this daemon alone, and goes nowhere from here.
+            if let Body::Control(control) = message.body
+                && message.origin == from
+            {
+                self.controller.on_control(now, from, &control, &self.site);
             }
         } else if let Some(index) = self.neighbour_index(from) {
             self.neighbours[usize::from(index)]

@@ -6,7 +6,7 @@ use crate::payload::Payload;
 use crate::time::Time;
 
 impl<P: Payload + Default> Daemon<P> {
-    /// A message has come from a neighbour or straight from its origin: on with it, and then what it means here.
+    /// A message has come from a neighbour: on with it, and then what it means here.
     pub(super) fn take(&mut self, now: Time, message: Message, payload: P) {
         if usize::from(message.origin.0) >= self.site.topology.len()
             || message.origin == self.site.here

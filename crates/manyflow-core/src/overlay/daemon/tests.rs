@@ -9,7 +9,7 @@ use super::*;
 use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::controller::Open;
 use crate::overlay::hop::Arrival;
-use crate::overlay::message::{Body, LinkId};
+use crate::overlay::message::{Body, Control, LinkId, RoundTrip};
 use crate::payload::Length;
 use core::time::Duration;
 
@@ -410,6 +410,24 @@ fn whoever_joins_gets_everything_from_some_message_on() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_said_to_one_daemon_goes_no_further() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let round_trip = RoundTrip {
+        group: G,
+        rtt_us: 1,
+    };
+    let message = Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body: Body::Control(Control::RoundTrip(round_trip)),
+    };
+    let frame = Frame::Direct(message);
+    world.daemons[1].handle_frame(world.now, DaemonId(0), &frame, Ecn::NotCapable, Length(0));
+    world.drain(1);
+    assert!(!world.step());
 }
 
 #[test]
