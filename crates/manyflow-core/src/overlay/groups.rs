@@ -7,10 +7,11 @@ use super::message::{DaemonId, GroupId};
 /// Each group's members, by their daemons. It does not grow with senders.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    members: BTreeMap<GroupId, BTreeMap<DaemonId, Members>>,
+    /// One map for all groups: a map for each would take several times the memory where groups are small and many.
+    members: BTreeMap<(GroupId, DaemonId), Members>,
 }
 
-/// A group's members at one daemon.
+/// A group's members at one daemon: at least one.
 #[derive(Copy, Clone, Debug)]
 struct Members {
     count: u32,
@@ -21,59 +22,82 @@ struct Members {
 impl Groups {
     /// A client at a daemon joins, by the daemon's change of this number; returns whether it is the daemon's first member.
     pub fn join(&mut self, group: GroupId, at: DaemonId, change: u32) -> bool {
-        let daemons = self.members.entry(group).or_default();
-        let none = Members {
+        let members = self.members.entry((group, at)).or_insert(Members {
             count: 0,
             since: change,
-        };
-        let members = daemons.entry(at).or_insert(none);
+        });
         members.count += 1;
         members.count == 1
     }
 
     /// A client at a daemon leaves; returns whether it was the daemon's last member.
     pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
-        let Some(daemons) = self.members.get_mut(&group) else {
-            return false;
-        };
-        let Some(members) = daemons.get_mut(&at) else {
+        let Some(members) = self.members.get_mut(&(group, at)) else {
             return false;
         };
         members.count -= 1;
-        if members.count > 0 {
-            return false;
+        let is_last = members.count == 0;
+        if is_last {
+            self.members.remove(&(group, at));
         }
-        daemons.remove(&at);
-        if daemons.is_empty() {
-            self.members.remove(&group);
-        }
-        true
+        is_last
+    }
+
+    fn of(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, Members)> {
+        let all = (group, DaemonId(0))..=(group, DaemonId(u16::MAX));
+        let members = self.members.range(all);
+        members.map(|(&(_, daemon), &members)| (daemon, members))
     }
 
     /// The daemons with members of a group, in order.
     pub fn daemons(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
-        self.members
-            .get(&group)
-            .into_iter()
-            .flat_map(|daemons| daemons.keys().copied())
+        self.of(group).map(|(daemon, _)| daemon)
     }
 
     /// Whether a daemon has a member.
     pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
-        self.members
-            .get(&group)
-            .is_some_and(|daemons| daemons.contains_key(&daemon))
+        self.members.contains_key(&(group, daemon))
     }
 
     /// The number of the change by which a daemon got its first member, if it has one.
     pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<u32> {
-        Some(self.members.get(&group)?.get(&daemon)?.since)
+        let members = self.members.get(&(group, daemon))?;
+        Some(members.since)
     }
 
     /// A group's members, anywhere.
     pub fn members(&self, group: GroupId) -> u32 {
-        self.members
-            .get(&group)
-            .map_or(0, |daemons| daemons.values().map(|at| at.count).sum())
+        self.of(group).map(|(_, members)| members.count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: GroupId = GroupId(1);
+    const B: GroupId = GroupId(2);
+
+    #[test]
+    fn the_first_join_and_the_last_leave_of_a_daemon_are_told_from_others() {
+        let mut groups = Groups::default();
+        assert!(groups.join(A, DaemonId(3), 5));
+        assert!(!groups.join(A, DaemonId(3), 6));
+        assert!(groups.join(B, DaemonId(3), 7));
+        assert_eq!(groups.member_since(A, DaemonId(3)), Some(5));
+        assert!(!groups.leave(A, DaemonId(3)));
+        assert!(groups.leave(A, DaemonId(3)));
+        assert!(!groups.leave(A, DaemonId(3)));
+        assert_eq!((groups.members(A), groups.members(B)), (0, 1));
+    }
+
+    #[test]
+    fn daemons_of_other_groups_are_left_out() {
+        let mut groups = Groups::default();
+        for (group, daemon) in [(A, 9), (B, 1), (A, 2), (A, u16::MAX), (B, 9)] {
+            groups.join(group, DaemonId(daemon), 1);
+        }
+        let daemons: Vec<_> = groups.daemons(A).map(|daemon| daemon.0).collect();
+        assert_eq!(daemons, [2, 9, u16::MAX]);
     }
 }
