@@ -143,6 +143,9 @@ fn two_groups_share_a_bottleneck_and_so_do_their_clients() {
         assert!(busy >= 0.97);
         assert!(first_off.max(second_off) <= 0.15);
         assert!(start.max(world.peak()) <= 150);
+        // One congested link in the network: half a percent of any link of 2 Mbit/s.
+        let control = world.control_share(world.link(E, G));
+        assert!(control <= 0.005 && control > 0.0, "{control}");
     }
 }
 

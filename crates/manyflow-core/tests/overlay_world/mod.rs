@@ -45,7 +45,7 @@ pub(crate) struct Line {
     /// The most that waited in the daemon, and the messages sent, since [`World::mark`].
     pub(crate) peak: usize,
     pub(crate) sent: u64,
-    /// The bytes of control.
+    /// The bytes of control, since [`World::mark`]; they take no time of the link.
     pub(crate) control_bytes: u64,
 }
 
@@ -188,6 +188,14 @@ impl World {
         line.sent as f64 * line.per_message.as_secs_f64() / (self.now - self.marked).as_secs_f64()
     }
 
+    /// The share of a link that control takes.
+    pub(crate) fn control_share(&self, link: usize) -> f64 {
+        let line = &self.lines[link];
+        let messages = line.control_bytes as f64 / f64::from(MESSAGE_BYTES);
+        messages * line.per_message.as_secs_f64() / (self.now - self.marked).as_secs_f64()
+    }
+
+    /// The most that waited for any link.
     pub(crate) fn peak(&self) -> usize {
         self.lines.iter().map(|line| line.peak).max().unwrap_or(0)
     }
