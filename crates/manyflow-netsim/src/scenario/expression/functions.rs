@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use manyflow_core::estimate::tcp_equation;
+use manyflow_core::overlay::cost_benefit::theory::worst_ratio;
 
 use super::Samples;
 use super::evaluate::broadcast;
@@ -128,7 +129,16 @@ pub static FUNCTIONS: &[Function] = &[
             }))
         },
     ),
+    function(
+        "admission_ratio",
+        "admission_ratio(gamma, hops), the worst ratio of what a prescient algorithm could admit to a path of links to what the prices of Cost-Benefit's paper (section IV-A) admit, over 10,000 random and hostile sequences of circuits; gamma is at least 8 for each hop",
+        2..=2,
+        admission_ratio,
+    ),
 ];
+
+/// Sequences that [`admission_ratio`] tries.
+const ADMISSION_INPUTS: u32 = 10_000;
 
 impl Function {
     pub(super) fn call(&self, arguments: &[Samples]) -> Result<Samples, Fault> {
@@ -218,6 +228,24 @@ fn tcp_rate(arguments: &[Samples]) -> Result<Samples, Fault> {
         tcp_equation::rate_packets_per_s,
     );
     let dimension = Dimension::PACKET_RATE;
+    Ok(Samples { values, dimension })
+}
+
+fn admission_ratio(arguments: &[Samples]) -> Result<Samples, Fault> {
+    numbers("admission_ratio", arguments)?;
+    let is_possible = |gamma: f64, hops: f64| (1.0..=64.0).contains(&hops) && gamma >= 8.0 * hops;
+    let possible = broadcast(&arguments[0], &arguments[1], |gamma, hops| {
+        f64::from(is_possible(gamma, hops))
+    });
+    if possible.contains(&0.0) {
+        return Err(Fault::value(
+            "admission_ratio takes 1 to 64 hops, and a gamma of at least 8 for each",
+        ));
+    }
+    let values = broadcast(&arguments[0], &arguments[1], |gamma, hops| {
+        worst_ratio(gamma, hops as usize, ADMISSION_INPUTS, 1)
+    });
+    let dimension = Dimension::NUMBER;
     Ok(Samples { values, dimension })
 }
 
