@@ -91,8 +91,11 @@ impl World {
             let config = Arc::clone(&link.config);
             network.add_link(NodeId(link.from), NodeId(link.to), config);
         }
-        let tables = overlays.0.iter().zip(&cell.schema.overlays);
-        let daemons = tables.map(|(made, table)| overlay::add_daemons(&mut network, made, table));
+        let tables = overlays.0.iter().zip(&cell.schema.overlays).enumerate();
+        let daemons = tables.map(|(number, (made, table))| {
+            let slow_groups = overlay::slow_groups(number, &sessions, &cell.schema);
+            overlay::add_daemons(&mut network, made, table, slow_groups)
+        });
         let daemons: Vec<EndpointId> = daemons.collect::<Result<_, _>>()?;
         let mut members = Vec::with_capacity(sessions.0.len());
         let mut staff = Vec::with_capacity(sessions.0.len());

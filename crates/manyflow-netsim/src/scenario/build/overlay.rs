@@ -1,9 +1,11 @@
 //! Overlays: a daemon at each of their nodes, and clients at daemons.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyflow_core::overlay::{
-    Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, Source,
+    Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, OverlayConfig,
+    SlowPolicy, Source,
 };
 use manyflow_core::{EndpointId, Time};
 
@@ -12,17 +14,36 @@ use crate::scenario::error::Fault;
 use crate::scenario::overlays::{Affiliation, Overlay};
 use crate::scenario::protocols::OverlayTable;
 use crate::scenario::quantity::{BitsPerSecond, Count, Seconds};
-use crate::scenario::sessions::Receiver;
+use crate::scenario::schema::Schema;
+use crate::scenario::sessions::{Receiver, Session, Sessions};
 use crate::{Network, NodeId};
+
+/// The groups of an overlay whose sessions say what is done about slow members.
+pub(super) fn slow_groups(
+    overlay: usize,
+    sessions: &Sessions,
+    schema: &Schema,
+) -> BTreeMap<GroupId, SlowPolicy> {
+    let policy = |session: &Session| {
+        let own = session.affiliation.filter(|own| own.overlay == overlay)?;
+        let policy = schema.sessions[session.table].overlay.slow_policy()?;
+        Some((own.group, policy))
+    };
+    sessions.0.iter().filter_map(policy).collect()
+}
 
 /// Adds the daemons of an overlay, which have successive numbers; returns the first.
 pub(super) fn add_daemons(
     network: &mut Network,
     overlay: &Overlay,
     table: &OverlayTable,
+    slow_groups: BTreeMap<GroupId, SlowPolicy>,
 ) -> Result<EndpointId, Fault> {
     let first = network.next_endpoint();
-    let config = table.config();
+    let config = OverlayConfig {
+        slow_groups,
+        ..table.config()
+    };
     let daemons = 0..overlay.nodes.len() as u16;
     let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
     let addresses = Arc::new(Addresses::new(addresses.collect()));

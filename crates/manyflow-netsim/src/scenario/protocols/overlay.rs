@@ -1,7 +1,5 @@
 //! The parameters of overlays, and of the sessions in them.
 
-use std::collections::BTreeMap;
-
 use manyflow_core::ConfigError;
 use manyflow_core::overlay::controller::{Controller, Open};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
@@ -165,6 +163,27 @@ pub struct OverlaySessionTable {
     pub messages: Option<Count>,
     /// A multiple of what other clients get.
     pub priority: Option<Number>,
+    /// What is done about slow members of the group; by default what the overlay does.
+    pub slow: Option<SlowName>,
+    /// For `evict`: for how long their senders wait.
+    pub slow_deadline: Option<Seconds>,
+}
+
+/// What is done about slow members.
+fn slow_policy(slow: SlowName, deadline: Option<Seconds>) -> Result<SlowPolicy, Fault> {
+    let refuse = |key: &str, message: &str| {
+        let problem = Problem::Value(message.to_owned());
+        Err(Fault::at(&[key], problem))
+    };
+    match (slow, deadline) {
+        (SlowName::Evict, None) => refuse("slow", "`evict` takes a `slow-deadline`"),
+        (SlowName::Block | SlowName::Drop, Some(_)) => {
+            refuse("slow-deadline", "only `slow = \"evict\"` has one")
+        }
+        (SlowName::Evict, Some(deadline)) => Ok(SlowPolicy::Evict(deadline.duration())),
+        (SlowName::Block, None) => Ok(SlowPolicy::Block),
+        (SlowName::Drop, None) => Ok(SlowPolicy::Drop),
+    }
 }
 
 impl OverlayTable {
@@ -183,15 +202,7 @@ impl OverlayTable {
                 KindName::Streams => LinkKind::Streams(self.tcp.config()),
                 KindName::Datagrams => LinkKind::Datagrams,
             },
-            slow: match self.slow {
-                SlowName::Block => SlowPolicy::Block,
-                SlowName::Drop => SlowPolicy::Drop,
-                SlowName::Evict => {
-                    let deadline = self.slow_deadline.unwrap_or_default();
-                    SlowPolicy::Evict(deadline.duration())
-                }
-            },
-            slow_groups: BTreeMap::new(),
+            slow: slow_policy(self.slow, self.slow_deadline).unwrap_or_default(),
             ..OverlayConfig::default()
         };
         let messages = |count: Count| count.get() as usize;
@@ -238,13 +249,7 @@ impl OverlayTable {
             ),
             _ => Ok(()),
         }?;
-        match (self.slow, self.slow_deadline) {
-            (SlowName::Evict, None) => refuse("slow", "`evict` takes a `slow-deadline`"),
-            (SlowName::Block | SlowName::Drop, Some(_)) => {
-                refuse("slow-deadline", "only `slow = \"evict\"` has one")
-            }
-            _ => Ok(()),
-        }?;
+        slow_policy(self.slow, self.slow_deadline)?;
         if self.tcp.transfer.is_some() {
             return refuse(
                 "tcp",
@@ -332,12 +337,18 @@ impl OverlaySessionTable {
             .map_or(100.0, |priority| (priority.0 * 100.0).round())
     }
 
+    /// What is done about slow members of the group, if the session says so.
+    pub(crate) fn slow_policy(&self) -> Option<SlowPolicy> {
+        slow_policy(self.slow?, self.slow_deadline).ok()
+    }
+
     /// Whether the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {
             let problem = Problem::Value(message.to_owned());
             Err(Fault::at(&[key], problem))
         };
+        slow_policy(self.slow.unwrap_or_default(), self.slow_deadline)?;
         match () {
             _ if !(1..=u64::from(PAYLOAD_BYTES_MAX)).contains(&self.message_bytes()) => {
                 let message = format!("a message has 1 to {PAYLOAD_BYTES_MAX} bytes");
