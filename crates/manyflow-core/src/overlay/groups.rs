@@ -58,6 +58,21 @@ impl Groups {
             .flat_map(|daemons| daemons.keys().copied())
     }
 
+    /// Whether a group has a member anywhere.
+    pub fn has_members(&self, group: GroupId) -> bool {
+        self.members.contains_key(&group)
+    }
+
+    /// How many groups have members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether no group has a member.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Whether a daemon has a member.
     pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
         self.members
