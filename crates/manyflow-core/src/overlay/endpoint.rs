@@ -51,8 +51,8 @@ pub struct DaemonEndpoint {
     daemon: Daemon<Length>,
     addresses: Arc<Addresses>,
     clients: BTreeMap<EndpointId, ClientId>,
-    /// Where each client is, by its number.
-    homes: Vec<EndpointId>,
+    /// Where each client is.
+    homes: BTreeMap<ClientId, EndpointId>,
 }
 
 impl DaemonEndpoint {
@@ -83,22 +83,31 @@ impl DaemonEndpoint {
             daemon: Daemon::new(config.clone(), controller, here, topology, hops)?,
             addresses,
             clients: BTreeMap::new(),
-            homes: Vec::new(),
+            homes: BTreeMap::new(),
         })
     }
 
     fn on_client(&mut self, now: Time, from: EndpointId, frame: &ClientFrame, payload: Length) {
-        if let ClientFrame::Connect { priority } = *frame {
-            let client = self.daemon.connect(now, priority);
-            self.clients.insert(from, client);
-            self.homes.push(from);
-        } else if let Some(&client) = self.clients.get(&from) {
-            self.daemon.handle_client(now, client, frame, payload);
+        let known = self.clients.get(&from).copied();
+        match (*frame, known) {
+            (ClientFrame::Connect { priority }, None) => {
+                let client = self.daemon.connect(now, priority);
+                self.clients.insert(from, client);
+                self.homes.insert(client, from);
+            }
+            (_, Some(client)) => {
+                self.daemon.handle_client(now, client, frame, payload);
+                if *frame == ClientFrame::Disconnect {
+                    self.clients.remove(&from);
+                    self.homes.remove(&client);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// The frame as a packet. Clients' numbers count from 0 and are never given twice, so they are places among the homes.
-    fn packet(&self, output: Output<Length>) -> Packet {
+    /// The frame as a packet; `None` where it is for a client that is gone.
+    fn packet(&self, output: Output<Length>) -> Option<Packet> {
         let (to, frame, Length(payload_bytes)) = match output {
             Output::Daemon(daemon, frame, payload) => (
                 self.addresses.by_daemon[usize::from(daemon.0)],
@@ -106,16 +115,16 @@ impl DaemonEndpoint {
                 payload,
             ),
             Output::Client(client, frame, payload) => {
-                (self.homes[client.0 as usize], Frame::Client(frame), payload)
+                (*self.homes.get(&client)?, Frame::Client(frame), payload)
             }
         };
-        Packet {
+        Some(Packet {
             source: EndpointId::UNSET,
             destination: Destination::Endpoint(to),
             ecn: Ecn::NotCapable,
             header: Header::Overlay(frame),
             payload_bytes,
-        }
+        })
     }
 }
 
@@ -145,8 +154,12 @@ impl Endpoint for DaemonEndpoint {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        let output = self.daemon.poll_output()?;
-        Some(Action::Send(self.packet(output)))
+        loop {
+            let output = self.daemon.poll_output()?;
+            if let Some(packet) = self.packet(output) {
+                return Some(Action::Send(packet));
+            }
+        }
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -43,11 +43,16 @@ impl<T> Flow<T> {
         }
     }
 
+    /// How many wait for what is missing.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// The next one in order, if it has come.
     pub(super) fn pop(&mut self) -> Option<T> {
         let next = self.next?;
         let thing = self.held.remove(&next)?;
-        self.next = Some(next + 1);
+        self.next = Some(next.wrapping_add(1));
         Some(thing)
     }
 }
@@ -82,5 +87,12 @@ mod tests {
         flow.start(3);
         flow.insert(10, 10);
         assert_eq!(drain(&mut flow), [10]);
+    }
+
+    #[test]
+    fn the_last_number_is_no_end() {
+        let mut flow = Flow::from(u32::MAX);
+        [u32::MAX, 1].into_iter().for_each(|n| flow.insert(n, n));
+        assert_eq!(drain(&mut flow), [u32::MAX]);
     }
 }

@@ -54,6 +54,21 @@ impl Groups {
         self.of(group).map(|(daemon, _)| daemon)
     }
 
+    /// Whether a group has a member anywhere.
+    pub fn has_members(&self, group: GroupId) -> bool {
+        self.of(group).next().is_some()
+    }
+
+    /// How many groups have members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether no group has a member.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Whether a daemon has a member.
     pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
         self.members.contains_key(&(group, daemon))

@@ -40,12 +40,13 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     pub(super) fn disconnect(&mut self, now: Time, client: ClientId) {
+        // First: no message that waits may enter when its client's leaving lets others go on.
+        self.clients.remove(&client);
+        self.controller.remove_client(now, client);
         let groups: Vec<GroupId> = self.members.keys().copied().collect();
         for group in groups {
             self.leave(now, client, group);
         }
-        self.clients.remove(&client);
-        self.controller.remove_client(now, client);
     }
 
     fn announce(&mut self, now: Time, client: ClientId, group: GroupId, joined: bool) {
@@ -95,11 +96,28 @@ impl<P: Payload + Default> Daemon<P> {
             if is_first && self.sent.contains_key(&group) {
                 self.welcome(now, group, at);
             }
-        } else if self.site.groups.leave(group, at) && at == self.site.here {
-            self.flows.retain(|(of, _), _| *of != group);
+        } else if self.site.groups.leave(group, at) {
+            self.forget(group, at);
         }
         self.controller.on_membership(now, group, &self.site);
         self.show_view(group);
+    }
+
+    /// A daemon has no member of a group any more.
+    fn forget(&mut self, group: GroupId, at: DaemonId) {
+        if at == self.site.here {
+            self.flows.retain(|(of, _), _| *of != group);
+        }
+        if !self.site.groups.has_members(group) {
+            let sent = self.sent.remove(&group).unwrap_or(0);
+            self.sent_before = self.sent_before.max(sent);
+        }
+    }
+
+    /// The number of the next message from here to a group.
+    pub(super) fn next_sequence(&self, group: GroupId) -> u32 {
+        let sent = self.sent.get(&group).unwrap_or(&self.sent_before);
+        sent.wrapping_add(1)
     }
 
     fn apply_pause(&mut self, now: Time, at: DaemonId, pause: &Pause) {
@@ -124,7 +142,7 @@ impl<P: Payload + Default> Daemon<P> {
             to,
             group,
             change,
-            start: self.sent.get(&group).map_or(1, |sent| sent + 1),
+            start: self.next_sequence(group),
         };
         let message = self.message(Body::Welcome(welcome));
         self.forward(now, message, P::default());

@@ -78,8 +78,6 @@ pub struct Daemon<P> {
     timers: BTreeSet<(Time, u16)>,
     clients: BTreeMap<ClientId, Client<P>>,
     next_client: u32,
-    /// Whose message entered last.
-    last_sender: Option<ClientId>,
     /// The members of each group that are here.
     members: BTreeMap<GroupId, Vec<ClientId>>,
     /// Changes that this daemon has told of.
@@ -88,8 +86,13 @@ pub struct Daemon<P> {
     heard: BTreeMap<DaemonId, Flow<Message>>,
     /// What others sent to groups that have members here.
     flows: BTreeMap<(GroupId, DaemonId), Flow<(Data, P)>>,
-    /// How many messages this daemon's clients have sent to each group.
+    /// How many messages this daemon's clients have sent to each group with members, and to any group that has none any more: the
+    /// numbers of a group that is new begin above, so that nothing that is still on its way is taken for one of them.
     sent: BTreeMap<GroupId, u32>,
+    sent_before: u32,
+    /// The client whose message entered last, and those that are asked next.
+    last_sender: ClientId,
+    asked: Vec<ClientId>,
     /// Groups whose senders wait, and for which daemons' members.
     paused: BTreeMap<GroupId, BTreeSet<DaemonId>>,
     /// The slow members here for which they wait.
@@ -140,12 +143,14 @@ impl<P: Payload + Default> Daemon<P> {
             timers: BTreeSet::new(),
             clients: BTreeMap::new(),
             next_client: 0,
-            last_sender: None,
             members: BTreeMap::new(),
             changes: 0,
             heard: BTreeMap::new(),
             flows: BTreeMap::new(),
             sent: BTreeMap::new(),
+            sent_before: 0,
+            last_sender: ClientId(0),
+            asked: Vec::new(),
             paused: BTreeMap::new(),
             slow: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -194,12 +199,7 @@ impl<P: Payload + Default> Daemon<P> {
     /// daemon of this overlay, is ignored.
     pub fn handle_frame(&mut self, now: Time, from: DaemonId, frame: &Frame, ecn: Ecn, payload: P) {
         if let Frame::Direct(message) = frame {
-            // It is for this daemon alone, and goes nowhere from here.
-            if let Body::Control(control) = message.body
-                && message.origin == from
-            {
-                self.controller.on_control(now, from, &control, &self.site);
-            }
+            self.take_straight(now, from, message);
         } else if let Some(index) = self.neighbour_index(from) {
             self.neighbours[usize::from(index)]
                 .hop
@@ -294,8 +294,19 @@ impl<P: Payload + Default> Daemon<P> {
         found.ok().map(|index| index as u16)
     }
 
-    /// What this daemon keeps for messages that are neither its clients' nor for them: none but what waits in its queues. For tests of
-    /// the promise that routers keep no state of flows.
+    /// Entries that this daemon keeps for clients, groups and senders: none once all clients everywhere are gone and all that they sent
+    /// has arrived. For operators, and for tests that it does not grow.
+    pub fn state_size(&self) -> usize {
+        let queues = self.neighbours.iter().map(Neighbour::waiting);
+        let early = self.heard.values().map(Flow::held);
+        let flows = self.flows.values().map(|flow| 1 + flow.held());
+        let slow = self.paused.len() + self.slow.len() + self.deadlines.len();
+        let own = self.clients.len() + self.members.len() + self.sent.len() + slow;
+        own + self.site.groups.len() + queues.chain(early).chain(flows).sum::<usize>()
+    }
+
+    /// What this daemon keeps for flows of messages, none where they only go through. For tests of the promise that routers keep
+    /// no state of flows.
     #[cfg(test)]
     fn flow_states(&self) -> usize {
         self.flows.len() + self.sent.len()

@@ -40,6 +40,11 @@ impl<P: Payload + Default> Neighbour<P> {
         }
     }
 
+    /// Messages that wait for the link.
+    pub(super) fn waiting(&self) -> usize {
+        self.control.len() + self.data.len()
+    }
+
     /// A cost update replaces one of the same links that still waits.
     pub(super) fn push_control(&mut self, message: Message) {
         let outdated = self

@@ -6,11 +6,23 @@ use crate::payload::Payload;
 use crate::time::Time;
 
 impl<P: Payload + Default> Daemon<P> {
+    /// A message past the overlay's links is between two controllers: it goes no further.
+    pub(super) fn take_straight(&mut self, now: Time, from: DaemonId, message: &Message) {
+        if let Body::Control(control) = &message.body
+            && message.origin == from
+            && self.is_other(from)
+        {
+            self.controller.on_control(now, from, control, &self.site);
+        }
+    }
+
+    fn is_other(&self, daemon: DaemonId) -> bool {
+        usize::from(daemon.0) < self.site.topology.len() && daemon != self.site.here
+    }
+
     /// A message has come from a neighbour: on with it, and then what it means here.
     pub(super) fn take(&mut self, now: Time, message: Message, payload: P) {
-        if usize::from(message.origin.0) >= self.site.topology.len()
-            || message.origin == self.site.here
-        {
+        if !self.is_other(message.origin) {
             return;
         }
         self.forward(now, message, payload.clone());

@@ -1,5 +1,7 @@
 //! From a client into the overlay.
 
+use core::ops::Bound;
+
 use super::Daemon;
 use super::delivery::Client;
 use crate::overlay::controller::Request;
@@ -38,20 +40,22 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets all enter whose messages wait for such a group, if they may. They take turns: the first place goes to the client after
-    /// the one that had the last.
+    /// Lets all enter whose messages wait for such a group, if they may. They take turns: there may be room for one alone.
     pub(super) fn try_all(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
-        let waits = |client: &Client<P>| {
-            let waiting = client.waiting.as_ref();
-            waiting.is_some_and(|waiting| concerned(waiting.group))
-        };
-        let waiting = self.clients.iter().filter(|(_, client)| waits(client));
-        let mut waiting: Vec<ClientId> = waiting.map(|(id, _)| *id).collect();
-        let turn = waiting.partition_point(|id| Some(*id) <= self.last_sender);
-        waiting.rotate_left(turn);
-        for client in waiting {
+        let waits =
+            |client: &Client<P>| client.waiting.as_ref().is_some_and(|w| concerned(w.group));
+        let last = self.last_sender;
+        let after = self
+            .clients
+            .range((Bound::Excluded(last), Bound::Unbounded));
+        let in_turn = after.chain(self.clients.range(..=last));
+        let waiting = in_turn.filter(|(_, client)| waits(client));
+        let mut asked = core::mem::take(&mut self.asked);
+        asked.extend(waiting.map(|(id, _)| *id));
+        for client in asked.drain(..) {
             self.try_send(now, client);
         }
+        self.asked = asked;
     }
 
     /// Lets a client's message enter, if it may: no member holds its group up, no queue is half full, and the controller admits it.
@@ -67,7 +71,7 @@ impl<P: Payload + Default> Daemon<P> {
         }
         let data = Data {
             group: waiting.group,
-            sequence: self.sent.get(&waiting.group).map_or(1, |sent| sent + 1),
+            sequence: self.next_sequence(waiting.group),
             sender: client,
             sent_us: waiting.sent_us,
         };
@@ -90,11 +94,13 @@ impl<P: Payload + Default> Daemon<P> {
         let Some(waiting) = client.waiting.take() else {
             return;
         };
-        if data.sequence == 1 {
+        self.last_sender = data.sender;
+        if !self.sent.contains_key(&data.group) {
             self.welcome_all(now, data.group);
         }
-        self.sent.insert(data.group, data.sequence);
-        self.last_sender = Some(data.sender);
+        if self.site.groups.has_members(data.group) {
+            self.sent.insert(data.group, data.sequence);
+        }
         self.controller.on_sent(now, &data, bytes, &self.site);
         let message = self.message(Body::Data(data));
         self.forward(now, message, waiting.payload.clone());

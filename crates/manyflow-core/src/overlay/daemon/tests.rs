@@ -9,7 +9,7 @@ use super::*;
 use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::controller::Open;
 use crate::overlay::hop::Arrival;
-use crate::overlay::message::{Body, Control, LinkId, RoundTrip};
+use crate::overlay::message::{Body, Control, LinkId, Report};
 use crate::payload::Length;
 use core::time::Duration;
 
@@ -256,41 +256,6 @@ fn a_client_is_not_read_from_while_its_link_is_full() {
     assert_eq!(world.ready.get(&(0, sender)), Some(&6));
 }
 
-#[test]
-fn clients_take_turns_where_a_link_holds_them_up() {
-    let config = OverlayConfig {
-        queue_messages: 10,
-        ..OverlayConfig::default()
-    };
-    let mut world = World::new(5, &TREE, &config, 1);
-    world.member(3);
-    let senders: Vec<_> = (0..3).map(|_| world.connect(0)).collect();
-    world.run();
-    // The link takes one message each time, so that there is one place.
-    world.daemons[0].neighbours[0].hop = Box::new(Pipe::default());
-    for _ in 0..60 {
-        for client in &senders {
-            world.send(0, *client, G);
-        }
-        let now = world.now;
-        let daemon = &mut world.daemons[0];
-        let half_full = daemon.neighbours[0].data.len() == 5;
-        if half_full {
-            daemon.neighbours[0].data.pop_front();
-            daemon.on_drained(now, 5, 4);
-        }
-        world.drain(0);
-    }
-    let taken = senders.iter().map(|client| world.ready[&(0, *client)]);
-    let taken: Vec<_> = taken.collect();
-    let (least, most) = (taken.iter().min(), taken.iter().max());
-    assert!(
-        most.zip(least)
-            .is_some_and(|(most, least)| most - least <= 3),
-        "{taken:?}"
-    );
-}
-
 fn slow_world(slow: SlowPolicy) -> (World, ClientId, ClientId, ClientId) {
     let config = OverlayConfig {
         client_messages: 10,
@@ -413,24 +378,6 @@ fn whoever_joins_gets_everything_from_some_message_on() {
 }
 
 #[test]
-fn what_is_said_to_one_daemon_goes_no_further() {
-    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
-    let round_trip = RoundTrip {
-        group: G,
-        rtt_us: 1,
-    };
-    let message = Message {
-        origin: DaemonId(0),
-        repaired: false,
-        body: Body::Control(Control::RoundTrip(round_trip)),
-    };
-    let frame = Frame::Direct(message);
-    world.daemons[1].handle_frame(world.now, DaemonId(0), &frame, Ecn::NotCapable, Length(0));
-    world.drain(1);
-    assert!(!world.step());
-}
-
-#[test]
 fn what_other_daemons_say_can_be_nonsense() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     world.member(0);
@@ -463,4 +410,92 @@ fn what_other_daemons_say_can_be_nonsense() {
         }
     }
     assert!(world.read.is_empty());
+}
+
+/// A report is between two daemons. Whoever else heard of it would take it for one on what it sends itself.
+#[test]
+fn what_comes_straight_goes_no_further() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let report = Report {
+        group: G,
+        rate_bytes_per_s: 1,
+        loss_event_rate: 0,
+        repaired: 0,
+        acknowledged: 0,
+        held_us: 0,
+    };
+    let message = Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body: Body::Control(Control::Report(report)),
+    };
+    let (now, straight) = (world.now, Frame::Direct(message));
+    world.daemons[1].handle_frame(now, DaemonId(0), &straight, Ecn::NotCapable, Length(0));
+    assert_eq!(world.daemons[1].poll_output(), None);
+}
+
+#[test]
+fn clients_take_turns_where_there_is_room_for_one_at_a_time() {
+    let config = OverlayConfig {
+        queue_messages: 2,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    world.member(3);
+    let senders: Vec<_> = (0..5).map(|_| world.connect(0)).collect();
+    world.run();
+    world.daemons[0].neighbours[0].hop = Box::new(Pipe::default());
+    for &client in &senders {
+        world.send(0, client, G);
+    }
+    for _ in 0..50 {
+        let room = Pipe {
+            room: 1,
+            ..Pipe::default()
+        };
+        world.daemons[0].neighbours[0].hop = Box::new(room);
+        world.daemons[0].touch(0);
+        world.daemons[0].settle(world.now);
+        world.daemons[0].neighbours[0].hop = Box::new(Pipe::default());
+        world.drain(0);
+        for &client in &senders {
+            world.send(0, client, G);
+        }
+    }
+    let taken: Vec<_> = senders.iter().map(|c| world.ready.get(&(0, *c))).collect();
+    assert!(taken.iter().all(|n| n >= &Some(&8)), "{taken:?}");
+}
+
+#[test]
+fn a_message_of_a_client_that_goes_does_not_enter() {
+    let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
+    let sent = world.ready[&(0, sender)];
+    // It is a slow member and a sender itself: as it goes, senders need not wait any more.
+    world.send(3, slow, G);
+    world.say(3, slow, ClientFrame::Disconnect);
+    world.run();
+    assert_eq!(world.ready.get(&(3, slow)), None);
+    assert_eq!(world.from(4, quick, 3), []);
+    assert_eq!(world.ready[&(0, sender)], sent + 1);
+}
+
+#[test]
+fn numbers_grow_though_a_group_without_members_is_forgotten() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let sender = world.connect(0);
+    let mut last = 0;
+    for _ in 0..3 {
+        let member = world.member(3);
+        world.run();
+        (0..10).for_each(|_| world.send(0, sender, G));
+        world.run();
+        let numbers = world.from(3, member, 0);
+        assert_eq!(numbers, Vec::from_iter(last + 1..=last + 10));
+        last += 10;
+        world.say(3, member, ClientFrame::Disconnect);
+        world.run();
+        world.send(0, sender, G);
+        let sizes: Vec<_> = world.daemons.iter().map(Daemon::state_size).collect();
+        assert_eq!(sizes, [1, 0, 0, 0, 0], "the sender alone is left");
+    }
 }
