@@ -59,7 +59,7 @@ impl Groups {
         self.of(group).next().is_some()
     }
 
-    /// How many groups have members.
+    /// How many pairs of a group and a daemon with members of it there are.
     pub fn len(&self) -> usize {
         self.members.len()
     }
