@@ -4,14 +4,14 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
-use manyflow_core::overlay::{ClientId, DaemonId, SlowPolicy};
+use manyflow_core::overlay::{DaemonId, GroupId, SlowPolicy};
 
-use crate::client::Log;
+use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
 use crate::world::Outcome;
 
 /// By then a join has reached all, whatever was lost and cut.
-const SURELY_KNOWN: Duration = Duration::from_secs(60);
+const SURELY_KNOWN: Duration = Duration::from_secs(150);
 
 /// # Errors
 /// The first thing that does not hold.
@@ -24,11 +24,9 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
         ensure(!log.garbled, || {
             format!("member {number} read a message of another length")
         })?;
-        check_order(plan, &log).map_err(|error| format!("member {number}: {error}"))?;
-        if !log.over {
-            check_whole(plan, outcome, member, &log)
-                .map_err(|error| format!("member {number}: {error}"))?;
-        }
+        check_numbers(plan, &log)
+            .and_then(|()| check_messages(plan, outcome, member, &log))
+            .map_err(|error| format!("member {number}: {error}"))?;
     }
     Ok(())
 }
@@ -37,68 +35,89 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// Whether members may miss what they are too slow for.
-fn may_drop(plan: &Plan) -> bool {
-    plan.config.slow == SlowPolicy::Drop
+/// Whether members of a group may miss what they are too slow for.
+fn may_drop(plan: &Plan, group: GroupId) -> bool {
+    plan.config.slow_policy(group) == SlowPolicy::Drop
 }
 
-/// The numbers of each origin follow each other, and those of each sender grow.
-fn check_order(plan: &Plan, log: &Log) -> Result<(), String> {
-    let mut origins: BTreeMap<DaemonId, u32> = BTreeMap::new();
-    let mut senders: BTreeMap<(DaemonId, ClientId), u32> = BTreeMap::new();
+/// The numbers of each origin and group follow each other.
+fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
+    let mut flows: BTreeMap<(DaemonId, GroupId), u32> = BTreeMap::new();
     for (origin, data) in &log.read {
-        let last = origins.insert(*origin, data.sequence);
-        let follows = |last| data.sequence == last + 1 || (may_drop(plan) && data.sequence > last);
+        let last = flows.insert((*origin, data.group), data.sequence);
+        let drops = may_drop(plan, data.group);
+        let follows = |last| data.sequence == last + 1 || (drops && data.sequence > last);
         ensure(last.is_none_or(follows), || {
             format!("{} came after {last:?} from {origin:?}", data.sequence)
         })?;
-        let last = senders.insert((*origin, data.sender), data.sent_us);
-        ensure(last.is_none_or(|last| data.sent_us > last), || {
-            format!(
-                "message {} of {:?} came after {last:?}",
-                data.sent_us, data.sender
-            )
-        })?;
     }
     Ok(())
 }
 
-/// A member that stayed has read all that was sent to its group from some message on, and none that was taken so long after its join
-/// was before that one.
-fn check_whole(plan: &Plan, outcome: &Outcome, member: &Member, log: &Log) -> Result<(), String> {
-    if may_drop(plan) {
-        return Ok(());
-    }
-    for origin in (0..plan.daemons).map(DaemonId) {
-        let taken = taken_at(plan, outcome, member, origin);
-        let known = member.start + SURELY_KNOWN;
-        let early = taken.iter().filter(|time| **time < known).count();
-        let read = log.read.iter().filter(|(from, _)| *from == origin);
-        let numbers: Vec<usize> = read.map(|(_, data)| data.sequence as usize).collect();
-        let first = numbers.first().copied().unwrap_or(taken.len() + 1);
-        let last = numbers.last().copied().unwrap_or(taken.len());
-        ensure(first <= early + 1 && last == taken.len(), || {
-            format!(
-                "of {} messages from {origin:?}, {early} of them early, it read {first} to {last}",
-                taken.len()
-            )
-        })?;
+/// What a member read of each sender and group was taken there, in this order, and without a gap. If it stayed, it has read the last of
+/// it, and what was taken so long after its join.
+fn check_messages(
+    plan: &Plan,
+    outcome: &Outcome,
+    member: &Member,
+    log: &Log,
+) -> Result<(), String> {
+    for (number, (sender, sent)) in plan.senders.iter().zip(&outcome.senders).enumerate() {
+        let sent = sent.borrow();
+        for group in &member.groups {
+            let taken = sender.groups.iter().cycle().zip(&sent.taken);
+            let taken = taken.enumerate().filter(|(_, (to, _))| *to == group);
+            let taken: Vec<(u32, Time)> = taken.map(|(n, (_, at))| (n as u32, *at)).collect();
+            let of_sender = log
+                .read
+                .iter()
+                .filter(|(_, data)| data.group == *group && data.sent_us / SENDER == number as u32);
+            let read: Vec<u32> = of_sender.map(|(_, data)| data.sent_us % SENDER).collect();
+            let stays = !log.over && !log.evicted.contains(group) && !may_drop(plan, *group);
+            check_flow(&taken, &read, may_drop(plan, *group))
+                .and_then(|()| match stays {
+                    true => check_whole(&taken, &read, known(plan, member)),
+                    false => Ok(()),
+                })
+                .map_err(|error| format!("of sender {number} to {group:?} {error}"))?;
+        }
     }
     Ok(())
 }
 
-/// When a daemon took the messages to a member's group.
-fn taken_at(plan: &Plan, outcome: &Outcome, member: &Member, origin: DaemonId) -> Vec<Time> {
-    let senders = plan.senders.iter().zip(&outcome.senders);
-    let mut taken = Vec::new();
-    for (sender, log) in senders.filter(|(sender, _)| sender.at == origin.0) {
-        let log = log.borrow();
-        let turns = sender.groups.iter().cycle().zip(&log.taken);
-        taken.extend(
-            turns
-                .filter(|(group, _)| **group == member.group)
-                .map(|(_, at)| *at),
-        );
+/// When all know of a member that joined.
+fn known(plan: &Plan, member: &Member) -> Time {
+    match member.start < plan.from {
+        // Nothing is cut before.
+        true => plan.from,
+        false => member.start + SURELY_KNOWN,
     }
-    taken
+}
+
+fn check_flow(taken: &[(u32, Time)], read: &[u32], drops: bool) -> Result<(), String> {
+    let mut next = None;
+    for message in read {
+        let place = taken.iter().position(|(number, _)| number == message);
+        let place = place.ok_or_else(|| format!("it read {message}, which was not taken"))?;
+        let follows = |next| place == next || (drops && place > next);
+        ensure(next.is_none_or(follows), || {
+            format!("it read {message}, not the {next:?}th that was taken")
+        })?;
+        next = Some(place + 1);
+    }
+    Ok(())
+}
+
+fn check_whole(taken: &[(u32, Time)], read: &[u32], known: Time) -> Result<(), String> {
+    let missed = taken.len() - read.len();
+    let early = taken.iter().filter(|(_, at)| *at < known).count();
+    let has_last = read.is_empty() || read.last() == taken.last().map(|(number, _)| number);
+    ensure(missed <= early && has_last, || {
+        let last = read.last();
+        format!(
+            "it read {} of {} messages, of which {early} were early, up to {last:?}",
+            read.len(),
+            taken.len()
+        )
+    })
 }

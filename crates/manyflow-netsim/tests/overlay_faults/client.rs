@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use manyflow_core::overlay::{ClientFrame, DaemonId, Data, Frame};
+use manyflow_core::overlay::{ClientFrame, DaemonId, Data, Frame, GroupId};
 use manyflow_core::{Action, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Time};
 
 use crate::plan::{Ends, Member, Sender};
@@ -17,16 +17,20 @@ pub(crate) struct Log {
     pub(crate) taken: Vec<Time>,
     /// What it read, a member's: from where, and its header.
     pub(crate) read: Vec<(DaemonId, Data)>,
-    /// It will do no more: it has sent all, or has left, crashed, or been evicted.
+    /// It will do no more: it has sent all, or has left or crashed.
     pub(crate) over: bool,
-    pub(crate) evicted: bool,
+    /// Groups that it was too slow for.
+    pub(crate) evicted: Vec<GroupId>,
     /// A payload had another length than its header tells.
     pub(crate) garbled: bool,
 }
 
+/// A message is known by its sender's number times this, and its own number.
+pub(crate) const SENDER: u32 = 1 << 16;
+
 /// The length of a message: it tells one from another.
-pub(crate) fn length_of(data: &Data) -> u32 {
-    1 + data.sent_us.wrapping_mul(7919) % 1400
+fn length_of(message: u32) -> u32 {
+    1 + message.wrapping_mul(7919) % 1400
 }
 
 /// A client that sends, or one that reads.
@@ -44,7 +48,8 @@ pub(crate) struct Client {
 }
 
 pub(crate) enum Task {
-    Sends(Sender),
+    /// With its number.
+    Sends(u32, Sender),
     Reads(Member),
 }
 
@@ -64,14 +69,14 @@ impl Client {
 
     fn start(&self) -> Time {
         match &self.task {
-            Task::Sends(sender) => sender.start,
+            Task::Sends(_, sender) => sender.start,
             Task::Reads(member) => member.start,
         }
     }
 
     fn end(&self) -> Option<Time> {
         match &self.task {
-            Task::Sends(sender) => sender.crash,
+            Task::Sends(_, sender) => sender.crash,
             Task::Reads(member) => match member.ends {
                 Some(Ends::Leaves(time) | Ends::Crashes(time)) => Some(time),
                 None => None,
@@ -81,9 +86,21 @@ impl Client {
 
     fn service(&self) -> Duration {
         match &self.task {
-            Task::Sends(_) => Duration::ZERO,
+            Task::Sends(..) => Duration::ZERO,
             Task::Reads(member) => member.service,
         }
+    }
+
+    fn sleeps(&self) -> Option<(Time, Time)> {
+        match &self.task {
+            Task::Sends(..) => None,
+            Task::Reads(member) => member.sleeps,
+        }
+    }
+
+    fn is_asleep(&self, now: Time) -> bool {
+        self.sleeps()
+            .is_some_and(|(from, to)| (from..to).contains(&now))
     }
 
     fn work(&mut self, now: Time) {
@@ -108,30 +125,30 @@ impl Client {
         self.out
             .push_back((ClientFrame::Connect { priority: 100 }, 0));
         match &self.task {
-            Task::Sends(_) => self.sends_at = Some(now),
-            Task::Reads(member) => self.out.push_back((ClientFrame::Join(member.group), 0)),
+            Task::Sends(..) => self.sends_at = Some(now),
+            Task::Reads(member) => {
+                let joins = member.groups.iter().map(|group| ClientFrame::Join(*group));
+                self.out.extend(joins.map(|join| (join, 0)));
+            }
         }
     }
 
-    /// Where the senders' messages go takes turns. A message is known by its number among its sender's, which stands for its time.
+    /// A sender's groups take turns. What a message is known by stands for its time.
     fn send_next(&mut self) {
-        let Task::Sends(sender) = &self.task else {
+        let Task::Sends(sender_number, sender) = &self.task else {
             return;
         };
-        let number = self.log.borrow().taken.len() as u32;
-        let group = sender.groups[number as usize % sender.groups.len()];
-        let send = ClientFrame::Send {
-            group,
-            sent_us: number,
-        };
-        let length = 1 + number.wrapping_mul(7919) % 1400;
-        self.out.push_back((send, length));
+        let number = self.log.borrow().taken.len();
+        let group = sender.groups[number % sender.groups.len()];
+        let sent_us = sender_number * SENDER + number as u32;
+        let send = ClientFrame::Send { group, sent_us };
+        self.out.push_back((send, length_of(sent_us)));
     }
 
     fn on_taken(&mut self, now: Time) {
         let mut log = self.log.borrow_mut();
         log.taken.push(now);
-        if let Task::Sends(sender) = &self.task {
+        if let Task::Sends(_, sender) = &self.task {
             log.over = log.taken.len() as u32 == sender.messages;
             self.sends_at = Some(now + sender.pause);
         }
@@ -141,16 +158,20 @@ impl Client {
         self.log.borrow_mut().over = true;
         if let Task::Reads(Member {
             ends: Some(Ends::Leaves(_)),
-            group,
+            groups,
             ..
-        }) = self.task
+        }) = &self.task
         {
-            self.out.push_back((ClientFrame::Leave(group), 0));
+            let leaves = groups.iter().map(|group| ClientFrame::Leave(*group));
+            self.out.extend(leaves.map(|leave| (leave, 0)));
         }
         self.out.push_back((ClientFrame::Disconnect, 0));
     }
 
     fn read(&mut self, now: Time) {
+        if self.is_asleep(now) {
+            return;
+        }
         if self.busy_until.is_some_and(|until| now >= until) {
             self.busy_until = None;
             self.out.push_back((ClientFrame::Took { messages: 1 }, 0));
@@ -159,7 +180,7 @@ impl Client {
             && let Some(message) = self.unread.pop_front()
         {
             self.log.borrow_mut().read.push(message);
-            self.busy_until = Some(now + self.service());
+            self.busy_until = Some(now + self.service().max(Duration::from_micros(1)));
         }
     }
 }
@@ -174,13 +195,10 @@ impl Endpoint for Client {
                 self.on_taken(now);
             }
             ClientFrame::Deliver { origin, data } => {
-                self.log.borrow_mut().garbled |= packet.payload_bytes != length_of(&data);
+                self.log.borrow_mut().garbled |= packet.payload_bytes != length_of(data.sent_us);
                 self.unread.push_back((origin, data));
             }
-            ClientFrame::Evicted(_) => {
-                let mut log = self.log.borrow_mut();
-                (log.over, log.evicted) = (true, true);
-            }
+            ClientFrame::Evicted(group) => self.log.borrow_mut().evicted.push(group),
             _ => {}
         }
         self.work(now);
@@ -207,7 +225,13 @@ impl Endpoint for Client {
         }
         let start = (!self.connected).then(|| self.start());
         let end = self.end().filter(|_| self.connected);
-        [start, end, self.busy_until, self.sends_at]
+        // Who is not done before it falls asleep, or has something to read that it does not, is asleep.
+        let done = match (self.busy_until, self.sleeps()) {
+            (Some(until), Some((from, to))) if (from..to).contains(&until) => Some(to),
+            (None, Some((_, to))) if !self.unread.is_empty() => Some(to),
+            (until, _) => until,
+        };
+        [start, end, done, self.sends_at]
             .into_iter()
             .flatten()
             .min()

@@ -1,6 +1,6 @@
-//! Groups under faults drawn at random: lossy links that reorder and duplicate, links that are cut and restored, clients that join late,
-//! leave, crash or read slowly. Whatever happens, each member reads each sender's messages in order, none twice, and from its first one
-//! on none is missing.
+//! Groups under faults drawn at random: lossy links that reorder and duplicate, links that are cut and restored again and again, clients that
+//! join late, leave, crash, read slowly or not at all for a while, queues, buffers and windows of few messages. Whatever happens, each
+//! member reads each sender's messages in order, none twice, and from its first one on none is missing; and every sender gets on.
 //!
 //! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k` that one alone and prints its
 //! plan.
@@ -42,7 +42,7 @@ fn members_read_every_senders_messages_once_in_order_and_without_a_gap() {
     for seed in first..first + seeds {
         if let Err(error) = run(seed) {
             failed += 1;
-            eprintln!("seed {seed}: {error}");
+            eprintln!("seed {seed} ({:?}): {error}", Plan::of(seed).control);
             eprintln!(
                 "MANYFLOW_SEED={seed} cargo test -p manyflow-netsim --test overlay_faults -- --nocapture\n"
             );

@@ -1,6 +1,8 @@
 //! What happens in a run, drawn from its seed.
 
+use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
@@ -19,8 +21,10 @@ pub(crate) struct Plan {
     pub(crate) config: OverlayConfig,
     pub(crate) control: Control,
     pub(crate) daemons: u16,
+    /// Nobody sends and nothing is cut before.
+    pub(crate) from: Time,
     /// Their ends, what they are like, and when they are cut and restored.
-    pub(crate) links: Vec<(u16, u16, LinkConfig, Option<(Time, Time)>)>,
+    pub(crate) links: Vec<(u16, u16, LinkConfig, Vec<(Time, Time)>)>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) members: Vec<Member>,
 }
@@ -48,11 +52,13 @@ pub(crate) struct Sender {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) at: u16,
-    pub(crate) group: GroupId,
+    pub(crate) groups: Vec<GroupId>,
     pub(crate) start: Time,
     pub(crate) ends: Option<Ends>,
     /// How long it works on a message.
     pub(crate) service: Duration,
+    /// It reads nothing in between.
+    pub(crate) sleeps: Option<(Time, Time)>,
 }
 
 /// How a member ends.
@@ -79,11 +85,12 @@ impl Plan {
             config: config(datagrams, random),
             control,
             daemons,
+            from: Time::from_secs_f64(from_s),
             links: links(daemons, datagrams, from_s, random),
-            senders: (0..random.random_range(1..=5))
+            senders: (0..random.random_range(1..=8))
                 .map(|_| sender(daemons, from_s, random))
                 .collect(),
-            members: (0..random.random_range(1..=8))
+            members: (0..random.random_range(1..=12))
                 .map(|_| member(daemons, from_s, random))
                 .collect(),
         }
@@ -94,13 +101,18 @@ fn at(from_s: f64, to_s: f64, random: &mut Pcg64Mcg) -> Time {
     Time::from_secs_f64(random.random_range(from_s..to_s))
 }
 
-fn group(random: &mut Pcg64Mcg) -> GroupId {
-    GroupId(random.random_range(1..=2))
+/// One group, or all.
+fn groups(random: &mut Pcg64Mcg) -> Vec<GroupId> {
+    match random.random_bool(0.3) {
+        true => vec![GroupId(1), GroupId(2), GroupId(3)],
+        false => vec![GroupId(random.random_range(1..=3))],
+    }
 }
 
 fn config(datagrams: bool, random: &mut Pcg64Mcg) -> OverlayConfig {
     let tcp = TcpConfig {
         send_jitter: Duration::from_micros(500),
+        maximum_window: [2, 4, 16, 64, 256, 10_000][random.random_range(0..6)],
         ..TcpConfig::default()
     };
     OverlayConfig {
@@ -108,14 +120,29 @@ fn config(datagrams: bool, random: &mut Pcg64Mcg) -> OverlayConfig {
             true => LinkKind::Datagrams,
             false => LinkKind::Streams(tcp),
         },
-        queue_messages: random.random_range(20..=1000),
-        client_messages: random.random_range(10..=300),
-        slow: match random.random_range(0..4) {
-            0 => SlowPolicy::Drop,
-            1 => SlowPolicy::Evict(Duration::from_secs(random.random_range(1..5))),
-            _ => SlowPolicy::Block,
+        queue_messages: few_or(20..=1000, random),
+        client_messages: few_or(10..=300, random),
+        slow: policy(random),
+        slow_groups: match random.random_bool(0.3) {
+            true => BTreeMap::from([(GroupId(1), policy(random))]),
+            false => BTreeMap::new(),
         },
-        ..OverlayConfig::default()
+    }
+}
+
+/// As few as one, as often as not.
+fn few_or(many: RangeInclusive<usize>, random: &mut Pcg64Mcg) -> usize {
+    match random.random() {
+        true => random.random_range(1..8),
+        false => random.random_range(many),
+    }
+}
+
+fn policy(random: &mut Pcg64Mcg) -> SlowPolicy {
+    match random.random_range(0..4) {
+        0 => SlowPolicy::Drop,
+        1 => SlowPolicy::Evict(Duration::from_millis(random.random_range(50..5_000))),
+        _ => SlowPolicy::Block,
     }
 }
 
@@ -125,7 +152,7 @@ fn links(
     datagrams: bool,
     from_s: f64,
     random: &mut Pcg64Mcg,
-) -> Vec<(u16, u16, LinkConfig, Option<(Time, Time)>)> {
+) -> Vec<(u16, u16, LinkConfig, Vec<(Time, Time)>)> {
     let mut ends: Vec<_> = (1..daemons)
         .map(|daemon| (random.random_range(0..daemon), daemon))
         .collect();
@@ -135,7 +162,7 @@ fn links(
             ends.push((a, b));
         }
     }
-    let link = |(a, b)| (a, b, link(random), cut(from_s, random));
+    let link = |(a, b)| (a, b, link(random), cuts(from_s, random));
     ends.into_iter().map(link).collect()
 }
 
@@ -159,25 +186,25 @@ fn link(random: &mut Pcg64Mcg) -> LinkConfig {
     }
 }
 
-fn cut(from_s: f64, random: &mut Pcg64Mcg) -> Option<(Time, Time)> {
-    random.random_bool(0.3).then(|| {
-        let from = at(from_s + 0.5, from_s + 10.0, random);
-        (
-            from,
-            from + Duration::from_millis(random.random_range(100..8_000)),
-        )
-    })
+/// Up to four times, one after the other.
+fn cuts(from_s: f64, random: &mut Pcg64Mcg) -> Vec<(Time, Time)> {
+    let times = match random.random_bool(0.4) {
+        true => random.random_range(1..=4),
+        false => 0,
+    };
+    let mut end = Time::from_secs_f64(from_s);
+    let cuts = (0..times).map(|_| {
+        let begin = end + Duration::from_millis(random.random_range(100..6_000));
+        end = begin + Duration::from_millis(random.random_range(50..8_000));
+        (begin, end)
+    });
+    cuts.collect()
 }
 
 fn sender(daemons: u16, from_s: f64, random: &mut Pcg64Mcg) -> Sender {
-    let first = group(random);
-    let groups = match random.random_bool(0.3) {
-        true => vec![GroupId(1), GroupId(2)],
-        false => vec![first],
-    };
     Sender {
         at: random.random_range(0..daemons),
-        groups,
+        groups: groups(random),
         start: at(from_s, from_s + 8.0, random),
         messages: random.random_range(1..=300),
         pause: match random.random_bool(0.5) {
@@ -185,7 +212,7 @@ fn sender(daemons: u16, from_s: f64, random: &mut Pcg64Mcg) -> Sender {
             false => Duration::ZERO,
         },
         crash: random
-            .random_bool(0.15)
+            .random_bool(0.25)
             .then(|| at(from_s, from_s + 60.0, random)),
     }
 }
@@ -204,12 +231,19 @@ fn member(daemons: u16, from_s: f64, random: &mut Pcg64Mcg) -> Member {
     };
     Member {
         at: random.random_range(0..daemons),
-        group: group(random),
+        groups: groups(random),
         start,
         ends,
-        service: match random.random_bool(0.2) {
+        service: match random.random_bool(0.3) {
             true => Duration::from_millis(random.random_range(5..30)),
             false => Duration::from_micros(10),
         },
+        sleeps: random.random_bool(0.25).then(|| {
+            let from = at(from_s, from_s + 10.0, random);
+            (
+                from,
+                from + Duration::from_millis(random.random_range(100..20_000)),
+            )
+        }),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use manyflow_core::overlay::controller::{Controller, Open};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
@@ -16,10 +17,10 @@ use crate::client::{Client, Log, Task};
 use crate::plan::{Control, Plan};
 
 /// What has not been read by then is stuck.
-const LIMIT: Time = Time::from_nanos(1_800_000_000_000);
+const LIMIT: Time = Time::from_nanos(7_200_000_000_000);
 const STEP: Duration = Duration::from_secs(5);
-/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may be silent.
-const QUIET_STEPS: u32 = 30;
+/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may be silent, or TFRC at its slowest.
+const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.
 pub(crate) struct Outcome {
@@ -65,11 +66,11 @@ fn build(plan: &Plan) -> (Network, Outcome) {
         .map(|daemon| network.add_node(&format!("daemon-{daemon}")))
         .collect();
     let mut ends = Vec::new();
-    for (a, b, config, cut) in &plan.links {
+    for (a, b, config, cuts) in &plan.links {
         ends.push((DaemonId(*a), DaemonId(*b), 1));
         let [from, to] = [a, b].map(|daemon| nodes[usize::from(*daemon)]);
         let (there, back) = network.add_duplex(from, to, config.clone());
-        if let &Some((begin, end)) = cut {
+        for &(begin, end) in cuts {
             for link in [there, back] {
                 network.at(begin, Change::Cut(link, true));
                 network.at(end, Change::Cut(link, false));
@@ -100,8 +101,11 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     let members = plan.members.iter();
     let members = members.map(|member| add(member.at, Task::Reads(member.clone())));
     let members = members.collect();
-    let senders = plan.senders.iter();
-    let senders = senders.map(|sender| add(sender.at, Task::Sends(sender.clone())));
+    let senders = (0..).zip(&plan.senders);
+    let senders = senders.map(|(number, sender)| {
+        let task = Task::Sends(number, sender.clone());
+        add(sender.at, task)
+    });
     let outcome = Outcome {
         senders: senders.collect(),
         members,
@@ -112,7 +116,8 @@ fn build(plan: &Plan) -> (Network, Outcome) {
 
 fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
     match plan.control {
-        Control::Open | Control::Tfrc => Box::new(Open),
+        Control::Open => Box::new(Open),
+        Control::Tfrc => Box::new(Tfrc::new(TfrcConfig::default(), here).unwrap()),
         Control::CostBenefit => {
             let config = CostBenefitConfig::default();
             Box::new(CostBenefit::new(config, here, plan.seed).unwrap())
@@ -128,16 +133,11 @@ impl fmt::Display for Outcome {
             writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
         }
         for (number, log) in self.members.iter().enumerate() {
-            let Log {
-                read,
-                over,
-                evicted,
-                ..
-            } = &*log.borrow();
-            let read = read.len();
+            let log = log.borrow();
+            let (read, over, evicted) = (log.read.len(), log.over, &log.evicted);
             writeln!(
                 f,
-                "  member {number}: {read} read, over {over}, evicted {evicted}"
+                "  member {number}: {read} read, over {over}, evicted from {evicted:?}"
             )?;
         }
         write!(f, "  the run ended at {:.0} s", self.ended_at.as_secs_f64())

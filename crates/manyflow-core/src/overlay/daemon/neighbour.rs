@@ -9,6 +9,10 @@ use crate::overlay::message::{Body, Control, DaemonId, LinkId, Message};
 use crate::payload::Payload;
 use crate::time::Time;
 
+/// Control messages that go in a row while clients' messages wait. Without a limit, a link that carries fewer messages than there are
+/// cost updates would carry nothing else.
+const CONTROL_RUN: u32 = 3;
+
 /// The daemon at the other end of a link, and what waits for it: two queues, however many senders and groups there are.
 #[derive(Debug)]
 pub(super) struct Neighbour<P> {
@@ -17,6 +21,8 @@ pub(super) struct Neighbour<P> {
     pub(super) hop: Box<dyn Hop<P>>,
     /// Goes first; it is small, because what is outdated is replaced.
     control: VecDeque<Message>,
+    /// How many of them went in a row while data waited.
+    control_run: u32,
     pub(super) data: VecDeque<(Message, P)>,
     /// Something is to be done for it.
     pub(super) dirty: bool,
@@ -33,6 +39,7 @@ impl<P: Payload + Default> Neighbour<P> {
             link,
             hop,
             control: VecDeque::new(),
+            control_run: 0,
             data: VecDeque::new(),
             dirty: false,
             armed: None,
@@ -43,6 +50,21 @@ impl<P: Payload + Default> Neighbour<P> {
     /// Messages that wait for the link.
     pub(super) fn waiting(&self) -> usize {
         self.control.len() + self.data.len()
+    }
+
+    /// The next message for the link.
+    pub(super) fn pop(&mut self) -> Option<(Message, P)> {
+        if self.data.is_empty() {
+            self.control_run = 0;
+        }
+        if self.control_run < CONTROL_RUN
+            && let Some(message) = self.control.pop_front()
+        {
+            self.control_run += 1;
+            return Some((message, P::default()));
+        }
+        self.control_run = 0;
+        self.data.pop_front()
     }
 
     /// A cost update replaces one of the same links that still waits.
@@ -118,11 +140,7 @@ impl<P: Payload + Default> Daemon<P> {
         let before = self.neighbours[usize::from(index)].data.len();
         let neighbour = &mut self.neighbours[usize::from(index)];
         while neighbour.hop.has_room() {
-            let next = match neighbour.control.pop_front() {
-                Some(message) => Some((message, P::default())),
-                None => neighbour.data.pop_front(),
-            };
-            let Some((message, payload)) = next else {
+            let Some((message, payload)) = neighbour.pop() else {
                 break;
             };
             neighbour.hop.push(now, message, payload);

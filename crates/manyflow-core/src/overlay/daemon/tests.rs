@@ -9,7 +9,7 @@ use super::*;
 use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::controller::Open;
 use crate::overlay::hop::Arrival;
-use crate::overlay::message::{Body, Control, LinkId, Report};
+use crate::overlay::message::{Body, Control, LinkId, Pause, Report};
 use crate::payload::Length;
 use core::time::Duration;
 
@@ -498,4 +498,36 @@ fn numbers_grow_though_a_group_without_members_is_forgotten() {
         let sizes: Vec<_> = world.daemons.iter().map(Daemon::state_size).collect();
         assert_eq!(sizes, [1, 0, 0, 0, 0], "the sender alone is left");
     }
+}
+
+#[test]
+fn control_goes_first_but_not_for_ever() {
+    let mut neighbour = Neighbour::new(DaemonId(1), LinkId(0), Box::new(Pipe::default()));
+    let message = |body| Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body,
+    };
+    let data = Data {
+        group: G,
+        sequence: 1,
+        sender: ClientId(0),
+        sent_us: 0,
+    };
+    for change in 1..=8 {
+        let pause = Pause {
+            group: G,
+            paused: true,
+            change,
+        };
+        neighbour.push_control(message(Body::Pause(pause)));
+    }
+    (0..2).for_each(|_| {
+        neighbour
+            .data
+            .push_back((message(Body::Data(data)), Length(1)))
+    });
+    let order = core::iter::from_fn(|| neighbour.pop()).map(|(message, _)| message.is_data());
+    let places: Vec<_> = order.enumerate().filter(|(_, is_data)| *is_data).collect();
+    assert_eq!(places, [(3, true), (7, true)]);
 }

@@ -9,6 +9,9 @@ use crate::time::Time;
 /// Messages that are remembered: those of a round-trip time, unless they are very many.
 const REMEMBERED: usize = 4096;
 
+/// The weight of the past in the average message size.
+const SIZE_HISTORY: f64 = 0.9;
+
 /// When the last messages to a group were sent, T_out, and the bytes up to each.
 #[derive(Debug, Default)]
 pub(super) struct SentLog {
@@ -17,8 +20,8 @@ pub(super) struct SentLog {
     messages: VecDeque<Sent>,
     /// Bytes of all messages ever sent.
     total_bytes: u64,
-    /// The bytes of the last message.
-    message_bytes: u32,
+    /// s: the bytes of a message, averaged as a receiver does.
+    message_bytes: f64,
 }
 
 /// A message that was sent.
@@ -63,7 +66,11 @@ impl SentLog {
             self.first = sequence;
         }
         self.total_bytes += u64::from(bytes);
-        self.message_bytes = bytes;
+        let bytes = f64::from(bytes);
+        if self.message_bytes == 0.0 {
+            self.message_bytes = bytes;
+        }
+        self.message_bytes += (1.0 - SIZE_HISTORY) * (bytes - self.message_bytes);
         self.messages.push_back(Sent {
             at: now,
             total_bytes: self.total_bytes,
@@ -74,9 +81,9 @@ impl SentLog {
         self.total_bytes
     }
 
-    /// The bytes of the last message.
+    /// s, in bytes: an average, so that one short message does not make the slowest rate one at which a long one takes minutes.
     pub(super) fn message_bytes(&self) -> f64 {
-        f64::from(self.message_bytes)
+        self.message_bytes
     }
 
     /// What a report that arrives now tells, if it acknowledges a message that is remembered, and for which it cannot have been held longer
@@ -148,6 +155,15 @@ mod tests {
             None,
             "held for longer than it was away"
         );
+    }
+
+    #[test]
+    fn one_short_message_is_not_what_a_message_takes() {
+        let mut log = SentLog::default();
+        for (sequence, bytes) in (1..).zip([1000, 1000, 100]) {
+            log.on_sent(at(1.0), sequence, bytes);
+        }
+        assert!((log.message_bytes() - 910.0).abs() < 1e-6);
     }
 
     #[test]

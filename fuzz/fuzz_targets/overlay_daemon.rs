@@ -1,0 +1,339 @@
+//! Whatever a daemon hears from neighbours, strangers and its clients, and in whichever order: it does not panic, flood, or want to
+//! be called again at once for ever.
+#![cfg_attr(fuzzing, no_main)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use manyflow_core::overlay::controller::{Controller, Open};
+use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
+use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_core::overlay::{
+    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data, Feedback, Frame,
+    GroupId, LinkId, LinkKind, LinkState, Membership, Message, Output, OverlayConfig, Pause,
+    Report, RoundTrip, SlowPolicy, Topology, Welcome,
+};
+use manyflow_core::tcp::TcpConfig;
+use manyflow_core::{Ecn, Length, Time};
+
+/// 0-1-2-3, and 1-4; the daemon is 1.
+const LINKS: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
+const HERE: DaemonId = DaemonId(1);
+/// What one frame can set free: what waits at clients and in queues, for each neighbour.
+const BURST_MAX: usize = 4096;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Link(Forged),
+    Client {
+        client: u8,
+        kind: u8,
+        group: u8,
+        number: u16,
+    },
+    Acknowledge,
+    Wait {
+        milliseconds: u16,
+    },
+}
+
+/// The parts of a frame between daemons.
+#[derive(Arbitrary, Debug)]
+struct Forged {
+    from: u8,
+    carrier: u8,
+    body: u8,
+    origin: u8,
+    group: u8,
+    numbers: [u16; 2],
+    words: [u32; 2],
+}
+
+impl Forged {
+    fn frame(&self, next: u32) -> Frame {
+        let message = self.message();
+        // Mostly the number that is next, so that the message arrives.
+        let number = match self.numbers[0] {
+            0..0xe000 => next,
+            word => number(word),
+        };
+        let sequence = number;
+        let [first, second] = self.words;
+        match self.carrier {
+            0..100 => Frame::Segment { sequence, message },
+            100..200 => Frame::Datagram { number, message },
+            200..216 => Frame::Direct(message),
+            216..236 => Frame::Ack(Ack {
+                acknowledgement: first % 64,
+                window: self.numbers[1],
+                sack: [(first % 64 + 1, second % 64), (0, 0), (0, 0)],
+            }),
+            _ => Frame::Feedback(Feedback {
+                expected: first % 64,
+                missing: [
+                    (first, second),
+                    (second % 64, first % 64),
+                    (first % 64, second),
+                ],
+            }),
+        }
+    }
+
+    fn message(&self) -> Message {
+        let origin = DaemonId(match self.origin {
+            0..240 => u16::from(self.origin % 5),
+            _ => u16::from(self.origin) << 8,
+        });
+        Message {
+            origin,
+            repaired: self.words[1] & 1 == 1,
+            body: self.body(),
+        }
+    }
+
+    fn body(&self) -> Body {
+        let group = GroupId(u32::from(self.group % 4));
+        let [small, other] = self.numbers.map(number);
+        let [first, second] = self.words;
+        let client = ClientId(second % 4);
+        match self.body {
+            0..80 => Body::Data(Data {
+                group,
+                sequence: other,
+                sender: client,
+                sent_us: first,
+            }),
+            80..140 => Body::Membership(Membership {
+                group,
+                client,
+                joined: first % 3 != 0,
+                change: other,
+            }),
+            140..170 => Body::Welcome(Welcome {
+                to: DaemonId(u16::from(self.origin >> 4) % 6),
+                group,
+                change: small,
+                start: other,
+            }),
+            170..190 => Body::Pause(Pause {
+                group,
+                paused: first & 1 == 1,
+                change: other,
+            }),
+            190..210 => Body::Control(Control::Cost(CostUpdate {
+                links: [first, second, second >> 8].map(|word| {
+                    (word & 3 != 0).then_some(LinkState {
+                        link: LinkId((word >> 2) as u16 % 12),
+                        queue: (word >> 16) as u16,
+                    })
+                }),
+            })),
+            210..240 => Body::Control(Control::Report(Report {
+                group,
+                rate_bytes_per_s: first,
+                loss_event_rate: second as u16,
+                repaired: (second >> 16) as u16,
+                acknowledged: small,
+                held_us: first % 100_000,
+            })),
+            _ => Body::Control(Control::RoundTrip(RoundTrip {
+                group,
+                rtt_us: first,
+            })),
+        }
+    }
+}
+
+/// Mostly a small number; sometimes one from all over the range.
+fn number(word: u16) -> u32 {
+    match word {
+        0..0xf000 => u32::from(word % 64),
+        0xf000..0xff00 => u32::from(word) << 16,
+        _ => u32::MAX - u32::from(word & 0xf),
+    }
+}
+
+manyflow_fuzz::target!(|bytes: &[u8]| {
+    let [first, rest @ ..] = bytes else { return };
+    let mut world = World::new(*first);
+    for step in manyflow_fuzz::each(rest) {
+        world.take(step);
+        world.drain();
+    }
+});
+
+struct World {
+    daemon: Daemon<Length>,
+    now: Time,
+    clients: u32,
+    /// The next number on each neighbour's link: what was sent to the daemon, and what it sent.
+    next: [u32; 5],
+    sent: [u32; 5],
+    is_stream: bool,
+}
+
+impl World {
+    fn new(choice: u8) -> World {
+        let links = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
+        let topology = Arc::new(Topology::new(5, &links).expect("the links join all"));
+        let tcp = TcpConfig {
+            maximum_window: 8,
+            ..TcpConfig::default()
+        };
+        let controller: Box<dyn Controller> = match choice % 3 {
+            0 => Box::new(Open),
+            1 => {
+                let config = CostBenefitConfig::default();
+                Box::new(CostBenefit::new(config, HERE, 1).expect("the defaults are sound"))
+            }
+            _ => Box::new(Tfrc::new(TfrcConfig::default(), HERE).expect("the defaults are sound")),
+        };
+        let is_stream = choice % 3 == 1 || choice & 0x80 == 0 && choice % 3 == 0;
+        let hop = |seed| -> Box<dyn Hop<Length>> {
+            match is_stream {
+                true => Box::new(StreamHop::new(tcp.clone(), seed).expect("the window is sound")),
+                false => Box::new(DatagramHop::new()),
+            }
+        };
+        let config = OverlayConfig {
+            links: match is_stream {
+                true => LinkKind::Streams(tcp.clone()),
+                false => LinkKind::Datagrams,
+            },
+            queue_messages: 1 + usize::from(choice >> 3 & 7),
+            client_messages: 4,
+            slow: match choice >> 6 {
+                0 => SlowPolicy::Drop,
+                1 => SlowPolicy::Evict(Duration::from_millis(500)),
+                _ => SlowPolicy::Block,
+            },
+            ..OverlayConfig::default()
+        };
+        let hops = (0..3).map(hop).collect();
+        World {
+            daemon: Daemon::new(config, controller, HERE, topology, hops)
+                .expect("daemon 1 has three neighbours"),
+            now: Time::ZERO,
+            clients: 0,
+            next: [0; 5],
+            sent: [0; 5],
+            is_stream,
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Link(forged) => {
+                let from = usize::from(forged.from % 5);
+                let frame = forged.frame(self.next[from]);
+                if let Frame::Segment { sequence, .. }
+                | Frame::Datagram {
+                    number: sequence, ..
+                } = frame
+                {
+                    self.next[from] += u32::from(sequence == self.next[from]);
+                }
+                let payload = Length(u32::from(forged.numbers[1] % 1500));
+                self.hear(from, &frame, payload);
+            }
+            Step::Client {
+                client,
+                kind,
+                group,
+                number,
+            } => self.client(client, kind, group, number),
+            Step::Acknowledge => self.acknowledge(),
+            Step::Wait { milliseconds } => {
+                let milliseconds = match milliseconds {
+                    60_000.. => milliseconds,
+                    _ => milliseconds % 500,
+                };
+                self.now += Duration::from_millis(milliseconds.into());
+                self.daemon.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn hear(&mut self, from: usize, frame: &Frame, payload: Length) {
+        let from = DaemonId(from as u16);
+        self.daemon
+            .handle_frame(self.now, from, frame, Ecn::NotCapable, payload);
+    }
+
+    fn client(&mut self, client: u8, kind: u8, group: u8, number: u16) {
+        let group = GroupId(u32::from(group % 4));
+        let id = ClientId(u32::from(client) % (self.clients + 1));
+        let frame = match kind {
+            0..20 => {
+                self.clients += 1;
+                self.daemon.connect(self.now, number);
+                return;
+            }
+            20..60 => ClientFrame::Join(group),
+            60..80 => ClientFrame::Leave(group),
+            80..180 => ClientFrame::Send { group, sent_us: 0 },
+            180..235 => ClientFrame::Took {
+                messages: u32::from(number % 80),
+            },
+            235..245 => ClientFrame::Disconnect,
+            245..250 => ClientFrame::Evicted(group),
+            _ => ClientFrame::Ready,
+        };
+        let payload = Length(u32::from(number % 1500));
+        self.daemon.handle_client(self.now, id, &frame, payload);
+    }
+
+    /// Neighbours say that they have got all: so the daemon goes on.
+    fn acknowledge(&mut self) {
+        for neighbour in [0, 2, 4] {
+            let sent = self.sent[neighbour];
+            let frame = match self.is_stream {
+                true => Frame::Ack(Ack {
+                    acknowledgement: sent,
+                    window: 8,
+                    sack: [(0, 0); 3],
+                }),
+                false => Frame::Feedback(Feedback {
+                    expected: sent,
+                    missing: [(0, 0); 3],
+                }),
+            };
+            self.hear(neighbour, &frame, Length(0));
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut outputs = 0;
+        // Timers that are due are served; each leads further.
+        for _ in 0..BURST_MAX {
+            while let Some(output) = self.daemon.poll_output() {
+                outputs += 1;
+                self.note(&output);
+            }
+            while self.daemon.poll_event().is_some() {}
+            if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
+                assert!(outputs <= BURST_MAX, "{outputs} answers to one input");
+                return;
+            }
+            self.daemon.handle_timeout(self.now);
+        }
+        panic!("it wants to be called at the same time for ever");
+    }
+
+    fn note(&mut self, output: &Output<Length>) {
+        if let Output::Daemon(
+            to,
+            Frame::Segment {
+                sequence: number, ..
+            }
+            | Frame::Datagram { number, .. },
+            _,
+        ) = output
+        {
+            let sent = &mut self.sent[usize::from(to.0)];
+            *sent = (*sent).max(number.wrapping_add(1));
+        }
+    }
+}
