@@ -7,7 +7,7 @@ use super::message::{DaemonId, GroupId};
 /// Each group's members, by their daemons. It does not grow with senders.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    members: BTreeMap<GroupId, BTreeMap<DaemonId, Members>>,
+    members: BTreeMap<(GroupId, DaemonId), Members>,
 }
 
 /// A group's members at one daemon.
@@ -21,59 +21,52 @@ struct Members {
 impl Groups {
     /// A client at a daemon joins, by the daemon's change of this number; returns whether it is the daemon's first member.
     pub fn join(&mut self, group: GroupId, at: DaemonId, change: u32) -> bool {
-        let daemons = self.members.entry(group).or_default();
         let none = Members {
             count: 0,
             since: change,
         };
-        let members = daemons.entry(at).or_insert(none);
+        let members = self.members.entry((group, at)).or_insert(none);
         members.count += 1;
         members.count == 1
     }
 
     /// A client at a daemon leaves; returns whether it was the daemon's last member.
     pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
-        let Some(daemons) = self.members.get_mut(&group) else {
-            return false;
-        };
-        let Some(members) = daemons.get_mut(&at) else {
+        let Some(members) = self.members.get_mut(&(group, at)) else {
             return false;
         };
         members.count -= 1;
         if members.count > 0 {
             return false;
         }
-        daemons.remove(&at);
-        if daemons.is_empty() {
-            self.members.remove(&group);
-        }
+        self.members.remove(&(group, at));
         true
+    }
+
+    /// A group's daemons, in order, each with its members.
+    fn of(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, &Members)> {
+        let all = (group, DaemonId(0))..=(group, DaemonId(u16::MAX));
+        let members = self.members.range(all);
+        members.map(|((_, daemon), members)| (*daemon, members))
     }
 
     /// The daemons with members of a group, in order.
     pub fn daemons(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
-        self.members
-            .get(&group)
-            .into_iter()
-            .flat_map(|daemons| daemons.keys().copied())
+        self.of(group).map(|(daemon, _)| daemon)
     }
 
     /// Whether a daemon has a member.
     pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
-        self.members
-            .get(&group)
-            .is_some_and(|daemons| daemons.contains_key(&daemon))
+        self.members.contains_key(&(group, daemon))
     }
 
     /// The number of the change by which a daemon got its first member, if it has one.
     pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<u32> {
-        Some(self.members.get(&group)?.get(&daemon)?.since)
+        Some(self.members.get(&(group, daemon))?.since)
     }
 
     /// A group's members, anywhere.
     pub fn members(&self, group: GroupId) -> u32 {
-        self.members
-            .get(&group)
-            .map_or(0, |daemons| daemons.values().map(|at| at.count).sum())
+        self.of(group).map(|(_, members)| members.count).sum()
     }
 }
