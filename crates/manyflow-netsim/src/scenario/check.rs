@@ -150,7 +150,8 @@ impl Names<'_> {
     fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
         let found = match what.subject() {
             Subject::OverlayLink => self.overlays.link_named(of, self.topology).map(|_| ()),
-            Subject::Clients | Subject::Group => self.sessions.affiliated(of).map(|_| ()),
+            Subject::Clients => self.sessions.clients_named(of).map(|_| ()),
+            Subject::Group => self.sessions.affiliated(of).map(|_| ()),
             Subject::Reporter => {
                 let reporter = self
                     .sessions

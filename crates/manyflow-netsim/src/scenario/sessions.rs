@@ -1,5 +1,6 @@
 //! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::check::REPETITIONS_MAX;
@@ -102,6 +103,15 @@ impl Sessions {
         found.ok_or_else(|| Problem::unknown("session", name, known))
     }
 
+    /// The numbers of the sessions of an entry with a `count`, by the name that stands there (`flow-{i}`); of any other name the one.
+    fn all_named(&self, name: &str) -> Result<Range<usize>, Problem> {
+        let Some(first) = self.0.iter().position(|session| session.key == name) else {
+            return self.named(name).map(|index| index..index + 1);
+        };
+        let entry = self.0[first..].iter().take_while(|other| other.key == name);
+        Ok(first..first + entry.count())
+    }
+
     /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
     pub(crate) fn receivers_named(
         &self,
@@ -112,29 +122,38 @@ impl Sessions {
             Some((session, node)) => (session, Some(node)),
             None => (name, None),
         };
-        let index = self.named(session)?;
         let nodes = node.map(|node| topology.nodes_named(node)).transpose()?;
         let wanted = |node: &u32| nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
-        let receivers = self.0[index].receivers.iter().enumerate();
-        let chosen: Vec<_> = receivers
-            .filter(|(_, receiver)| wanted(&receiver.node))
-            .map(|(receiver, _)| (index, receiver))
-            .collect();
+        let of = |index: usize| {
+            let receivers = self.0[index].receivers.iter().enumerate();
+            let chosen = receivers.filter(|(_, receiver)| wanted(&receiver.node));
+            chosen.map(move |(receiver, _)| (index, receiver))
+        };
+        let chosen: Vec<_> = self.all_named(session)?.flat_map(of).collect();
         match chosen.is_empty() {
             true => Err(Problem::Value(format!("`{session}` has no receiver there"))),
             false => Ok(chosen),
         }
     }
 
+    /// What a session of an overlay belongs to.
+    fn affiliation(&self, index: usize) -> Result<Affiliation, Problem> {
+        let session = &self.0[index];
+        session.affiliation.ok_or_else(|| {
+            Problem::Value(format!("`{}` is no session of an overlay", session.name))
+        })
+    }
+
     /// A session of an overlay, and what it belongs to.
     pub(crate) fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
         let index = self.named(name)?;
-        match self.0[index].affiliation {
-            Some(affiliation) => Ok((index, affiliation)),
-            None => Err(Problem::Value(format!(
-                "`{name}` is no session of an overlay"
-            ))),
-        }
+        Ok((index, self.affiliation(index)?))
+    }
+
+    /// The sessions of an overlay that a name stands for, and how many sending clients each has.
+    pub(crate) fn clients_named(&self, name: &str) -> Result<Vec<(usize, u32)>, Problem> {
+        let clients = |index: usize| Ok((index, self.affiliation(index)?.clients));
+        self.all_named(name)?.map(clients).collect()
     }
 
     /// Of `SESSION/NODE` the session, what it belongs to, and the daemon at the node.

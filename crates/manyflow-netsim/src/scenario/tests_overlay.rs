@@ -102,6 +102,24 @@ fn without_links_daemons_are_joined_as_the_network_is() {
     assert_eq!(world.overlays.0[0].topology.link_count(), 10);
 }
 
+#[test]
+fn an_entrys_name_stands_for_the_clients_and_receivers_of_all_its_sessions() {
+    let many = CHAIN
+        .replace("name = \"two\"", "name = \"two-{i}\"\ncount = 3")
+        .replace("receivers = []", "receivers = [\"C\"]\noverlay.clients = 4")
+        .replace("of = \"two/D-0\"", "of = \"two-1/D-0\"");
+    let cell = parse(&many).unwrap().cell(0).unwrap();
+    let sessions = World::new(&cell, 1).unwrap().sessions;
+    let clients = |name: &str| sessions.clients_named(name).map_err(|_| ());
+    assert_eq!(clients("two-{i}"), Ok(vec![(1, 4), (2, 4), (3, 4)]));
+    assert_eq!(clients("two-1"), Ok(vec![(2, 4)]));
+    assert_eq!(clients("two-3"), Err(()));
+    let topology = World::new(&cell, 1).unwrap().topology;
+    let receivers = |name: &str| sessions.receivers_named(name, &topology).map_err(|_| ());
+    assert_eq!(receivers("two-{i}/C"), Ok(vec![(1, 0), (2, 0), (3, 0)]));
+    assert_eq!(receivers("two-{i}/D"), Err(()));
+}
+
 /// What stands in the scenario, what is put in its place, and the message.
 const ERRORS: &[(&str, &str, &str)] = &[
     (

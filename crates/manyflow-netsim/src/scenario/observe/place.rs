@@ -147,11 +147,11 @@ fn places_in_overlays(world: &World, what: Observable, of: &str) -> Result<Vec<P
         }
         Subject::Group => vec![Place::Group(sessions.affiliated(of)?.0 as u32)],
         _ => {
-            let (session, own) = sessions.affiliated(of)?;
-            let clients = 0..own.clients;
-            clients
-                .map(|client| Place::Client(session as u32, client))
-                .collect()
+            let of_session = |(session, clients): (usize, u32)| {
+                (0..clients).map(move |client| Place::Client(session as u32, client))
+            };
+            let named = sessions.clients_named(of)?.into_iter();
+            named.flat_map(of_session).collect()
         }
     })
 }
