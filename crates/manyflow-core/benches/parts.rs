@@ -17,6 +17,12 @@ use manyflow_core::webrc::{
 };
 use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, Packet, Time};
 
+#[path = "../tests/overlay_line/mod.rs"]
+mod overlay_line;
+
+use manyflow_core::overlay::LinkKind;
+use overlay_line::Line;
+
 fn main() {
     let mut criterion = Criterion::default()
         .sample_size(20)
@@ -28,6 +34,7 @@ fn main() {
     acp(&mut criterion);
     webrc(&mut criterion);
     switch(&mut criterion);
+    overlay(&mut criterion);
     wire(&mut criterion);
     criterion.final_summary();
 }
@@ -342,6 +349,19 @@ fn switch(criterion: &mut Criterion) {
     group.bench_function("inbound to four members, and acknowledged", |bencher| {
         bencher.iter(&mut round)
     });
+}
+
+/// A message from its client over three daemons to a member: routed twice, over two links, and delivered.
+fn overlay(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("overlay, messages over three daemons");
+    group.throughput(Throughput::Elements(1));
+    for (name, links) in [
+        ("streams", LinkKind::Streams(TcpConfig::default())),
+        ("datagrams", LinkKind::Datagrams),
+    ] {
+        let mut line = Line::new(links);
+        group.bench_function(name, |bencher| bencher.iter(|| line.message()));
+    }
 }
 
 fn wire(criterion: &mut Criterion) {

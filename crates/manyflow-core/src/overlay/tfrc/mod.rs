@@ -109,6 +109,11 @@ impl Tfrc {
         })
     }
 
+    /// Groups and flows that it keeps something of: none without members and senders.
+    pub fn state_size(&self) -> usize {
+        self.groups.len() + self.flows.len()
+    }
+
     /// Other daemons with members of a group.
     fn remote_members(
         here: DaemonId,
