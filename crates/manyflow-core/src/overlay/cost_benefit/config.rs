@@ -44,8 +44,8 @@ impl Default for CostBenefitConfig {
             threshold_dollars: 2.0,
             update_min: Duration::from_millis(50),
             update_max: Duration::from_millis(2500),
-            salary_period: (Duration::from_millis(5), Duration::from_millis(200)),
-            retry_per_dollar: Duration::from_millis(3),
+            salary_period: (Duration::from_millis(5), Duration::from_millis(300)),
+            retry_per_dollar: Duration::from_millis(4),
             randomise: true,
             own_queues_at_once: true,
         }
