@@ -192,7 +192,7 @@ impl<P: Payload + Default> Daemon<P> {
     pub fn handle_frame(&mut self, now: Time, from: DaemonId, frame: &Frame, ecn: Ecn, payload: P) {
         if let Frame::Direct(message) = frame {
             if message.origin == from {
-                self.take(now, *message, payload);
+                self.take_straight(now, *message, payload);
             }
         } else if let Some(index) = self.neighbour_index(from) {
             self.neighbours[usize::from(index)]

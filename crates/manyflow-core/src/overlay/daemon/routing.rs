@@ -6,14 +6,27 @@ use crate::payload::Payload;
 use crate::time::Time;
 
 impl<P: Payload + Default> Daemon<P> {
-    /// A message has come from a neighbour or straight from its origin: on with it, and then what it means here.
+    /// A message has come over a link: on with it, and then what it means here.
     pub(super) fn take(&mut self, now: Time, message: Message, payload: P) {
-        if usize::from(message.origin.0) >= self.site.topology.len()
-            || message.origin == self.site.here
-        {
-            return;
+        if self.is_from_elsewhere(&message) {
+            self.forward(now, message, payload.clone());
+            self.accept(now, message, payload);
         }
-        self.forward(now, message, payload.clone());
+    }
+
+    /// A message has come straight from its origin: it is for this daemon alone, so it goes no further. Only controllers speak like this.
+    pub(super) fn take_straight(&mut self, now: Time, message: Message, payload: P) {
+        let is_control = matches!(message.body, Body::Control(_));
+        if is_control && self.is_from_elsewhere(&message) {
+            self.accept(now, message, payload);
+        }
+    }
+
+    fn is_from_elsewhere(&self, message: &Message) -> bool {
+        usize::from(message.origin.0) < self.site.topology.len() && message.origin != self.site.here
+    }
+
+    fn accept(&mut self, now: Time, message: Message, payload: P) {
         match message.body {
             Body::Data(data) => {
                 self.on_data(now, message.origin, data, message.repaired, payload);

@@ -9,7 +9,7 @@ use super::*;
 use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::controller::Open;
 use crate::overlay::hop::Arrival;
-use crate::overlay::message::{Body, LinkId};
+use crate::overlay::message::{Body, Control, LinkId, RoundTrip};
 use crate::payload::Length;
 use core::time::Duration;
 
@@ -410,4 +410,25 @@ fn what_other_daemons_say_can_be_nonsense() {
         }
     }
     assert!(world.read.is_empty());
+}
+
+#[test]
+fn what_is_said_straight_to_a_daemon_goes_no_further() {
+    // In the tree of daemon 0 there are others below daemon 1.
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let told = RoundTrip {
+        group: G,
+        rtt_us: 26_000,
+    };
+    let message = Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body: Body::Control(Control::RoundTrip(told)),
+    };
+    let flooded = Frame::Datagram { number: 0, message };
+    for (frame, goes_on) in [(Frame::Direct(message), false), (flooded, true)] {
+        world.daemons[1].handle_frame(world.now, DaemonId(0), &frame, Ecn::NotCapable, Length(0));
+        world.drain(1);
+        assert_eq!(!world.wires.is_empty(), goes_on);
+    }
 }
