@@ -141,6 +141,8 @@ pub struct TfrcTable {
     pub count_repairs: Option<bool>,
     /// Whether the lost packet that begins a loss event counts for its interval.
     pub count_losses: Option<bool>,
+    /// The weight of the past in the average interval between loss events.
+    pub loss_history: Option<Number>,
     /// The time between looks at what local clients ask for.
     pub demand_interval: Option<Seconds>,
     /// The weight of the past in what they ask for.
@@ -304,6 +306,7 @@ impl TfrcTable {
         }
         let shares = [
             (&mut config.rtt_history, self.rtt_history),
+            (&mut config.loss_history, self.loss_history),
             (&mut config.demand_history, self.demand_history),
         ];
         for (share, given) in shares {
