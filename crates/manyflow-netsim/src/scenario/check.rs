@@ -230,13 +230,29 @@ fn measure_dimension(
         names.check(what, of)?;
     }
     let statistic = measure.statistic_or_default(what);
+    match &measure.against {
+        Some(against) => {
+            let mut of = against.of.0.iter();
+            let known = of.try_for_each(|of| names.check(against.what, of));
+            known.map_err(|fault| fault.within("against"))?;
+            let (given, wanted) = (against.what.dimension(), what.dimension());
+            if statistic != Statistic::Correlation && given != wanted {
+                return Err(unit_fault("what", given, wanted).within("against"));
+            }
+        }
+        None if statistic == Statistic::Correlation => {
+            return missing("`statistic = \"correlation\"` takes `against`: with what");
+        }
+        None => {}
+    }
     let timed = matches!(statistic, Statistic::TimeToRise | Statistic::TimeToFall);
     match &measure.level {
         None if timed => return missing("`time-to-rise` and `time-to-fall` take a `level`"),
         Some(level) => {
             let given = dimension(level, &cell.parameters, "level")?;
-            if given != what.dimension() {
-                return Err(unit_fault("level", given, what.dimension()));
+            let wanted = measure.value_dimension(what);
+            if given != wanted {
+                return Err(unit_fault("level", given, wanted));
             }
         }
         None => {}

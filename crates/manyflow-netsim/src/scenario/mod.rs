@@ -22,6 +22,7 @@ mod audience;
 mod build;
 mod cells;
 mod check;
+mod compare;
 mod de;
 mod devices;
 mod ensemble;

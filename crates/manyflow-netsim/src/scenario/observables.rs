@@ -282,13 +282,15 @@ pub enum Statistic {
     TimeToFall,
     /// The longest time without anything.
     LongestSilence,
+    /// Pearson's correlation with what the measure is taken against.
+    Correlation,
 }
 
 impl Statistic {
     /// The unit of the result.
     pub fn dimension(self, of: Dimension) -> Dimension {
         match self {
-            Statistic::Variation => Dimension::NUMBER,
+            Statistic::Variation | Statistic::Correlation => Dimension::NUMBER,
             Statistic::TimeToRise | Statistic::TimeToFall | Statistic::LongestSilence => {
                 Dimension::TIME
             }
@@ -336,7 +338,15 @@ impl MeasureTable {
         };
         let statistic = self.statistic_or_default(what);
         self.combine
-            .dimension(statistic.dimension(what.dimension()))
+            .dimension(statistic.dimension(self.value_dimension(what)))
+    }
+
+    /// The unit of what the statistic is taken of: a ratio has none.
+    pub(crate) fn value_dimension(&self, what: Observable) -> Dimension {
+        match self.against {
+            Some(_) => Dimension::NUMBER,
+            None => what.dimension(),
+        }
     }
 
     /// How its values over time become one number: counts by their sum, others by their mean, unless it says otherwise.

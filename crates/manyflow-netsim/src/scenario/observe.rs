@@ -92,6 +92,11 @@ impl Recorder {
                 let what = measure.what.expect("filtered for it");
                 recorder.watch(world, what, of, measure.bin.unwrap_or(common).0)?;
             }
+            if let Some(against) = &measure.against {
+                for of in &against.of.0 {
+                    recorder.watch(world, against.what, of, measure.bin.unwrap_or(common).0)?;
+                }
+            }
         }
         for series in cell.schema.plots.iter().flat_map(|plot| &plot.series) {
             let bin = series.bin.unwrap_or(common).0;

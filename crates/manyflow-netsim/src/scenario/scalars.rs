@@ -2,6 +2,7 @@
 
 use super::build::World;
 use super::cells::Cell;
+use super::compare;
 use super::error::Fault;
 use super::expression::{mean, quantile, spread};
 use super::observables::{Combination, Statistic};
@@ -42,20 +43,31 @@ pub(crate) fn scalar(
     };
     let bin_s = measure.bin.unwrap_or(run.bin).0;
     let channel = measure.channel.map(|channel| channel.get() as u16);
+    let mut others: Vec<Series> = Vec::new();
+    if let Some(against) = &measure.against {
+        let of = against.of.0.iter();
+        of.for_each(|of| others.extend(recorder.series(world, against.what, of, bin_s)));
+    }
     let mut numbers = Vec::new();
     for of in &measure.of.0 {
         let series = recorder.series(world, what, of, bin_s);
         let chosen = series.filter(|s| channel.is_none() || s.channel == channel);
-        numbers.extend(chosen.map(|series| reduction.apply(&series)));
+        numbers.extend(chosen.map(|series| match measure.against {
+            Some(_) => reduction.compare(&series, &others),
+            None => reduction.apply(&series),
+        }));
     }
     Ok(measure.combine.apply(&numbers))
 }
 
 impl Reduction {
+    /// A tenth of a nanosecond of slack, for intervals that end where the window does.
+    fn has(&self, time: f64) -> bool {
+        time > self.from_s + 1e-10 && time <= self.to_s + 1e-10
+    }
+
     fn apply(&self, series: &Series) -> f64 {
-        // A tenth of a nanosecond of slack, for intervals that end where the window does.
-        let inside = |time: f64| time > self.from_s + 1e-10 && time <= self.to_s + 1e-10;
-        let points = series.points.iter().filter(|(time, _)| inside(*time));
+        let points = series.points.iter().filter(|(time, _)| self.has(*time));
         let (times, values): (Vec<f64>, Vec<f64>) = points.copied().unzip();
         match self.statistic {
             Statistic::Mean => mean(&values),
@@ -72,7 +84,24 @@ impl Reduction {
             Statistic::LongestSilence => {
                 longest_silence(&values) * series.bin_s.unwrap_or(f64::NAN)
             }
+            // Of one series there is none.
+            Statistic::Correlation => f64::NAN,
         }
+    }
+
+    /// The correlation with the lowest of others, or the statistic of the ratio to it.
+    fn compare(&self, series: &Series, others: &[Series]) -> f64 {
+        let pairs = compare::pairs(series, others).into_iter();
+        if self.statistic == Statistic::Correlation {
+            let inside = pairs.filter(|(time, ..)| self.has(*time));
+            let values: Vec<_> = inside.map(|(_, own, other)| (own, other)).collect();
+            return compare::correlation(&values);
+        }
+        let ratios = pairs.map(|(time, own, other)| (time, own / other));
+        self.apply(&Series {
+            points: ratios.collect(),
+            ..series.clone()
+        })
     }
 
     /// NaN where it never is.

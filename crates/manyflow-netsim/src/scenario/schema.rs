@@ -327,6 +327,18 @@ pub struct MeasureTable {
     pub combine: Combination,
     /// The length of the intervals over which rates are taken.
     pub bin: Option<Seconds>,
+    /// What its values are divided by, or correlated with.
+    pub against: Option<AgainstTable>,
+}
+
+/// What a measure's values are compared with at the same times.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AgainstTable {
+    /// What is observed.
+    pub what: Observable,
+    /// Of which sessions, receivers or links; of several the lowest value counts.
+    pub of: OneOrMany,
 }
 
 /// A text or a list of texts.

@@ -115,6 +115,7 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
         ("at", known::<schema::ChangeTable>()),
         ("at.then", known::<schema::TurnTable>()),
         ("measure", known::<schema::MeasureTable>()),
+        ("measure.against", known::<schema::AgainstTable>()),
         ("plots", known::<schema::PlotTable>()),
         ("plots.series", known::<schema::SeriesTable>()),
         ("plots.curves", known::<schema::CurveTable>()),

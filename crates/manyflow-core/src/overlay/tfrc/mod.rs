@@ -30,14 +30,16 @@
 //!   it takes minutes to come back from there. [`count_losses`](TfrcConfig::count_losses)` = false` is the paper's letter.
 //! - **Eq. (2) forgets quickly**: half of p is the last interval. The rate scatters for it, and since low rates last longer, its mean lies below that of
 //!   Eq. (1) at the mean p: by some 10 % at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it). RFC 5348's average over eight
-//!   intervals would not; a [`loss_history`](TfrcConfig::loss_history) of 0.75 or more comes near it.
+//!   intervals would not; a [`loss_history`](TfrcConfig::loss_history) of 0.75 or more comes near it. That is a choice
+//!   between two of the paper's figures: with 0.75 fewer minutes beside TCP are off by a factor of two (`scenarios/xp-8.toml`), but the rate takes
+//!   four times as long to fall when a slower member joins (`scenarios/xp-6.toml`). The paper's half stays.
 //! - **The first loss.** Eq. (2) needs an I_past. The number of packets until the first loss says how slow start went; RFC 5348 section 6.3.1 takes
 //!   the interval at which Eq. (1) gives the highest rate that was received until then, which is what is done.
 //! - **Slow start.** A daemon that has seen no loss reports no limit. Its limit at the sender then grows in each round-trip time, at most to twice itself and
 //!   twice the rate at which acknowledged messages arrive (RFC 5348 section 4.3), and grows no further while it is not used. Where
 //!   losses are known, a limit at most doubles in a round-trip time as well: so the rate comes back from silence as it does at first.
-//! - **Silence.** RFC 5348 section 4.4: without a report for max(4 RTT, 2 s/X), and 2 s before the first one, a daemon's limit is halved, down to a
-//!   message in 64 s. Where nothing was sent in that time, down to the initial rate only.
+//! - **Silence.** RFC 5348 section 4.4, but for 3 s/X instead of 2: without a report for max(4 RTT, 3 s/X), and 2 s before the first one, a daemon's
+//!   limit is halved, down to a message in 64 s. After 2 s/X a single lost report or message would do that, wherever answers come message by message. Where nothing was sent in that time, down to the initial rate only.
 //! - **Members that come and go.** A daemon whose last member leaves counts no more, from the moment at which that is heard. One that joins counts from its
 //!   first report on, or from when it should have come. Until then the others' minimum bounds the rate, and the initial rate where there
 //!   are none: at worst, its path gets for one round-trip time what the others take. Its limit begins at the group's allowed rate.

@@ -3,7 +3,7 @@
 //! ```text
 //!             first report                     each report, at most twice the limit of a round-trip time ago
 //!   no limit -------------> limit: min(reported x (1 - repaired), what it may grow to) <---+
-//!       |                     |  nothing heard for max(4 RTT, 2 s/X): halved               |
+//!       |                     |  nothing heard for max(4 RTT, 3 s/X): halved               |
 //!       +---------------------+------------------------------------------------------------+
 //! ```
 
@@ -18,6 +18,9 @@ use crate::time::{Time, seconds};
 
 /// The no-feedback timer before there is a round-trip time (RFC 5348 section 4.2).
 const SILENCE_AT_FIRST: Duration = Duration::from_secs(2);
+/// The time of so many messages is silence. RFC 5348 section 4.4 has two: between two answers lies as much where one message or report was lost,
+/// so that chance decides whether the rate is halved for a single loss.
+const SILENCE_MESSAGES: f64 = 3.0;
 /// t_mbi: a message in so many seconds is sent whatever happens (RFC 5348 section 4.3).
 const SLOWEST_S: f64 = 64.0;
 /// The share by which the allowed rate must change to be told.
@@ -40,10 +43,19 @@ struct Remote {
     rtt: Option<Duration>,
     /// X, as far as this daemon goes; `None` until it has reported.
     limit: Option<f64>,
-    /// When the limit could grow last (tld in RFC 5348), and what had arrived by then.
-    grown_at: Option<Time>,
+    round: Option<Round>,
+    /// What had arrived when the limit could last grow in slow start.
     mark: Option<Acknowledged>,
     silence: Option<Silence>,
+}
+
+/// A round-trip time, in which the limit at most doubles.
+#[derive(Copy, Clone, Debug)]
+struct Round {
+    /// tld in RFC 5348.
+    began: Time,
+    /// The limit at its beginning.
+    limit: f64,
 }
 
 /// The no-feedback timer.
@@ -94,12 +106,14 @@ impl Remote {
     ) -> f64 {
         let limit = self.limit.unwrap_or(terms.allowed);
         let rtt = self.rtt.unwrap_or(terms.config.initial_rtt);
-        if self.grown_at.is_some_and(|grown_at| now - grown_at < rtt) {
-            return limit;
-        }
-        self.grown_at = Some(now);
+        let present = self.round.filter(|round| now - round.began < rtt);
+        let round = present.unwrap_or(Round { began: now, limit });
+        self.round = Some(round);
         if reported.is_finite() {
-            return 2.0 * limit;
+            return 2.0 * round.limit;
+        }
+        if present.is_some() {
+            return limit;
         }
         let Some(arrived) = acknowledged else {
             return limit;
@@ -119,18 +133,19 @@ impl Remote {
             return;
         }
         let least = if is_idle { initial } else { terms.slowest() };
-        self.limit = Some((limit / 2.0).max(least));
-        self.grown_at = Some(now);
+        let limit = (limit / 2.0).max(least);
+        self.limit = Some(limit);
+        self.round = Some(Round { began: now, limit });
         self.mark = None;
         self.arm(now, terms);
     }
 
     fn arm(&mut self, now: Time, terms: &Terms<'_>) {
         let rate = self.limit.unwrap_or(terms.allowed).min(terms.allowed);
-        let two_messages = seconds(2.0 * terms.log.message_bytes() / rate);
+        let messages = seconds(SILENCE_MESSAGES * terms.log.message_bytes() / rate);
         let span = self.rtt.map_or(SILENCE_AT_FIRST, |rtt| 4 * rtt);
         self.silence = Some(Silence {
-            ends: now + span.max(two_messages),
+            ends: now + span.max(messages),
             total_bytes: terms.log.total_bytes(),
         });
     }
@@ -396,6 +411,22 @@ mod tests {
         sending.send(100.0, 1.0);
         sending.report(NEAR, 40_000, 0);
         assert_eq!(sending.allowed(), 2.0 * before);
+    }
+
+    #[test]
+    fn a_reported_rate_is_followed_at_once_up_to_twice_that_of_a_round_trip_time_ago() {
+        let mut sending = Sending::new(&[NEAR]);
+        sending.send(0.2, 1.0);
+        sending.report(NEAR, 10_000, 0);
+        assert_eq!(sending.allowed(), 10_000.0);
+        sending.send(0.2, 1.0);
+        sending.report(NEAR, 11_000, 0);
+        // Losses make reports come early.
+        sending.now += Duration::from_millis(10);
+        sending.report(NEAR, 12_000, 0);
+        assert_eq!(sending.allowed(), 12_000.0);
+        sending.report(NEAR, 30_000, 0);
+        assert_eq!(sending.allowed(), 20_000.0);
     }
 
     #[test]

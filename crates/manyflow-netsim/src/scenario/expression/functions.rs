@@ -105,7 +105,13 @@ pub static FUNCTIONS: &[Function] = &[
         "tcp_rate",
         "tcp_rate(rtt, p), in packets/s: the TCP equation, RFC 3738 section 3.2.2.3, Eqs. (1) and (6) of the WEBRC paper",
         2..=2,
-        tcp_rate,
+        |a| rate_by_equation(a, tcp_equation::rate_packets_per_s),
+    ),
+    function(
+        "tcp_full_rate",
+        "tcp_full_rate(rtt, p), in packets/s: the same with b = 2 packets to an acknowledgement and RTO = 4 RTT, Eq. (1) of the many-to-many TFRC paper",
+        2..=2,
+        |a| rate_by_equation(a, tcp_equation::full_rate_packets_per_s),
     ),
     function(
         "loss_event_probability",
@@ -217,16 +223,17 @@ fn jain(arguments: &[Samples]) -> Result<Samples, Fault> {
     })
 }
 
-fn tcp_rate(arguments: &[Samples]) -> Result<Samples, Fault> {
+fn rate_by_equation(
+    arguments: &[Samples],
+    equation: fn(f64, f64) -> f64,
+) -> Result<Samples, Fault> {
     if arguments[0].dimension != Dimension::TIME {
-        return Err(Fault::value("tcp_rate takes a time and a probability"));
+        return Err(Fault::value(
+            "the TCP equation takes a time and a probability",
+        ));
     }
-    numbers("the second argument of tcp_rate", &arguments[1..])?;
-    let values = broadcast(
-        &arguments[0],
-        &arguments[1],
-        tcp_equation::rate_packets_per_s,
-    );
+    numbers("the TCP equation's second argument", &arguments[1..])?;
+    let values = broadcast(&arguments[0], &arguments[1], equation);
     let dimension = Dimension::PACKET_RATE;
     Ok(Samples { values, dimension })
 }
