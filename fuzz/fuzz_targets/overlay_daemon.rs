@@ -190,7 +190,7 @@ impl World {
             }
             _ => Box::new(Tfrc::new(TfrcConfig::default(), HERE).expect("the defaults are sound")),
         };
-        let is_stream = choice % 3 == 1 || choice & 0x80 == 0 && choice % 3 == 0;
+        let is_stream = choice % 3 == 1 || (choice & 0x80 == 0 && choice.is_multiple_of(3));
         let hop = |seed| -> Box<dyn Hop<Length>> {
             match is_stream {
                 true => Box::new(StreamHop::new(tcp.clone(), seed).expect("the window is sound")),

@@ -11,7 +11,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     // Most inputs would be of no known version and kind; these are of one, with as many bytes as a header may have.
     let mut known = bytes.to_vec();
     if let [first, flags, high, low, ..] = known.as_mut_slice() {
-        *first = 0x20 | *first % 26;
+        *first = 0x20 | (*first % 26);
         *flags &= [0, 0x30, 0x40, 0xc0][usize::from(*flags % 4)];
         if *first > 0x30 && *first != 0x37 {
             (*high, *low) = (0, 0);

@@ -23,10 +23,18 @@ pub(crate) struct Plan {
     pub(crate) daemons: u16,
     /// Nobody sends and nothing is cut before.
     pub(crate) from: Time,
-    /// Their ends, what they are like, and when they are cut and restored.
-    pub(crate) links: Vec<(u16, u16, LinkConfig, Vec<(Time, Time)>)>,
+    pub(crate) links: Vec<Way>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) members: Vec<Member>,
+}
+
+/// A link between two daemons.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) ends: (u16, u16),
+    pub(crate) config: LinkConfig,
+    /// When it is cut and restored, again and again.
+    pub(crate) cuts: Vec<(Time, Time)>,
 }
 
 /// Which controller the daemons have.
@@ -147,12 +155,7 @@ fn policy(random: &mut Pcg64Mcg) -> SlowPolicy {
 }
 
 /// A tree, so that full queues cannot wait for each other in a circle; where a controller keeps queues short, some links more.
-fn links(
-    daemons: u16,
-    datagrams: bool,
-    from_s: f64,
-    random: &mut Pcg64Mcg,
-) -> Vec<(u16, u16, LinkConfig, Vec<(Time, Time)>)> {
+fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<Way> {
     let mut ends: Vec<_> = (1..daemons)
         .map(|daemon| (random.random_range(0..daemon), daemon))
         .collect();
@@ -162,8 +165,12 @@ fn links(
             ends.push((a, b));
         }
     }
-    let link = |(a, b)| (a, b, link(random), cuts(from_s, random));
-    ends.into_iter().map(link).collect()
+    let way = |ends| Way {
+        ends,
+        config: link(random),
+        cuts: cuts(from_s, random),
+    };
+    ends.into_iter().map(way).collect()
 }
 
 fn link(random: &mut Pcg64Mcg) -> LinkConfig {

@@ -66,11 +66,12 @@ fn build(plan: &Plan) -> (Network, Outcome) {
         .map(|daemon| network.add_node(&format!("daemon-{daemon}")))
         .collect();
     let mut ends = Vec::new();
-    for (a, b, config, cuts) in &plan.links {
-        ends.push((DaemonId(*a), DaemonId(*b), 1));
-        let [from, to] = [a, b].map(|daemon| nodes[usize::from(*daemon)]);
-        let (there, back) = network.add_duplex(from, to, config.clone());
-        for &(begin, end) in cuts {
+    for way in &plan.links {
+        let (a, b) = way.ends;
+        ends.push((DaemonId(a), DaemonId(b), 1));
+        let [from, to] = [a, b].map(|daemon| nodes[usize::from(daemon)]);
+        let (there, back) = network.add_duplex(from, to, way.config.clone());
+        for &(begin, end) in &way.cuts {
             for link in [there, back] {
                 network.at(begin, Change::Cut(link, true));
                 network.at(end, Change::Cut(link, false));
