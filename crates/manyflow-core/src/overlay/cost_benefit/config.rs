@@ -44,7 +44,7 @@ impl Default for CostBenefitConfig {
             threshold_dollars: 2.0,
             update_min: Duration::from_millis(50),
             update_max: Duration::from_millis(2500),
-            salary_period: (Duration::from_millis(5), Duration::from_millis(300)),
+            salary_period: (Duration::from_micros(100), Duration::from_millis(300)),
             retry_per_dollar: Duration::from_millis(4),
             randomise: true,
             own_queues_at_once: true,
@@ -94,8 +94,8 @@ impl CostBenefitConfig {
             ),
             (
                 "the salary period",
-                "at least 1 ms, and its longest not below its shortest",
-                shortest >= Duration::from_millis(1) && shortest <= longest,
+                "at least 10 us, and its longest not below its shortest",
+                shortest >= Duration::from_micros(10) && shortest <= longest,
             ),
             (
                 "the time until a client asks again",

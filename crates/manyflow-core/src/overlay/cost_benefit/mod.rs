@@ -33,7 +33,7 @@
 //!   the cost. Then n clients with money enough buy n / (4 ms * C (C - 1)) messages a second: where it is not money that limits them, the
 //!   price grows with the square root of their number, up to S, at which nobody can buy. There 800 clients hold a link of 2 Mbit/s: the
 //!   more rarely they ask, the less comes in until the next update tells of it. Salaries wake nobody, as all would wake at once.
-//! - **Bounds on the salary period.** T stays between 5 ms (what one client needs for 16 Mbit/s) and 300 ms. Eq. (3) is a long step: from
+//! - **Bounds on the salary period.** T stays between 0.1 ms (what one client needs for 800 Mbit/s) and 300 ms. Eq. (3) is a long step: from
 //!   T = 2.5 s it leads to 49 ms. Where many share a link, T without a bound swings between the two, and who is paid often meets who is
 //!   paid rarely. With the bound, T of all who share a congested link is 300 ms most of the time, and shares are even; and a flow over many
 //!   links, whose cost exceeds H where that of others does not, is left with $33 a second, a percent or two of a link for a cost of about $5.
