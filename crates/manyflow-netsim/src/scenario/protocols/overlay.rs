@@ -171,20 +171,16 @@ pub struct OverlaySessionTable {
     pub slow_deadline: Option<Seconds>,
 }
 
-/// What is done about slow members.
+/// What is done about slow members. A deadline that nothing waits for is ignored, so that `slow` can be swept.
 fn slow_policy(slow: SlowName, deadline: Option<Seconds>) -> Result<SlowPolicy, Fault> {
-    let refuse = |key: &str, message: &str| {
-        let problem = Problem::Value(message.to_owned());
-        Err(Fault::at(&[key], problem))
-    };
     match (slow, deadline) {
-        (SlowName::Evict, None) => refuse("slow", "`evict` takes a `slow-deadline`"),
-        (SlowName::Block | SlowName::Drop, Some(_)) => {
-            refuse("slow-deadline", "only `slow = \"evict\"` has one")
-        }
+        (SlowName::Block, _) => Ok(SlowPolicy::Block),
+        (SlowName::Drop, _) => Ok(SlowPolicy::Drop),
         (SlowName::Evict, Some(deadline)) => Ok(SlowPolicy::Evict(deadline.duration())),
-        (SlowName::Block, None) => Ok(SlowPolicy::Block),
-        (SlowName::Drop, None) => Ok(SlowPolicy::Drop),
+        (SlowName::Evict, None) => {
+            let problem = Problem::Value("`evict` takes a `slow-deadline`".to_owned());
+            Err(Fault::at(&["slow"], problem))
+        }
     }
 }
 
