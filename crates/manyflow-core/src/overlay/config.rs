@@ -51,7 +51,7 @@ pub enum SlowPolicy {
     Block,
     /// It misses what it has no room for.
     Drop,
-    /// Its senders wait for so long; then it is no longer a member.
+    /// Its senders wait for it. Where it has not caught up so long after they first did, it is no longer a member.
     Evict(Duration),
 }
 

@@ -106,7 +106,9 @@ impl<P: Payload + Default> Daemon<P> {
                 self.hold_up(now, group, client);
             }
             SlowPolicy::Evict(patience) => {
-                if self.hold_up(now, group, client) {
+                let is_new = self.hold_up(now, group, client);
+                let is_it = |(_, of, who): &(_, _, _)| (*of, *who) == (group, client);
+                if is_new && !self.deadlines.iter().any(is_it) {
                     self.deadlines.insert((now + patience, group, client));
                 }
             }
@@ -148,8 +150,6 @@ impl<P: Payload + Default> Daemon<P> {
             self.slow.remove(&group);
             self.announce_pause(now, group, false);
         }
-        self.deadlines
-            .retain(|(_, of, who)| (*of, *who) != (group, client));
         self.tell_slow(client, group, Verdict::Resumed);
     }
 
@@ -173,12 +173,12 @@ impl<P: Payload + Default> Daemon<P> {
         };
         known.unread = known.unread.saturating_sub(messages);
         self.hand_out(client);
-        let half = self.config.client_messages / 2;
-        let has_room = self
-            .clients
-            .get(&client)
-            .is_some_and(|c| c.inbox.len() <= half);
-        if has_room {
+        let waiting = self.clients.get(&client).map_or(0, |c| c.inbox.len());
+        if waiting == 0 {
+            // One that is always slow has room again and again, but never catches up.
+            self.deadlines.retain(|(.., who)| *who != client);
+        }
+        if waiting <= self.config.client_messages / 2 {
             let groups = self.slow.iter().filter(|(_, slow)| slow.contains(&client));
             let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
             for group in groups {

@@ -36,6 +36,8 @@ impl<P: Payload + Default> Daemon<P> {
             self.members.remove(&group);
         }
         self.forgive(now, group, client);
+        self.deadlines
+            .retain(|(_, of, who)| (*of, *who) != (group, client));
         self.announce(now, client, group, false);
     }
 

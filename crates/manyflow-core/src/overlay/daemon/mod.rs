@@ -97,7 +97,7 @@ pub struct Daemon<P> {
     paused: BTreeMap<GroupId, BTreeSet<DaemonId>>,
     /// The slow members here for which they wait.
     slow: BTreeMap<GroupId, BTreeSet<ClientId>>,
-    /// When slow members have had their time.
+    /// When slow members that have not caught up since have had their time.
     deadlines: BTreeSet<(Time, GroupId, ClientId)>,
     /// Messages to groups that went through here, and the links that the present one goes to.
     forwarded: u64,

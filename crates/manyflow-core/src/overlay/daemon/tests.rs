@@ -326,6 +326,33 @@ fn a_slow_member_is_evicted_after_its_time() {
     assert_eq!(world.from(4, quick, 0).len() as u32, waiting + 1);
 }
 
+/// It reads now and then, so that senders go on now and then: but at its pace.
+#[test]
+fn a_member_that_is_always_slow_is_evicted_and_one_that_catches_up_is_not() {
+    for (read, verdict) in [(8, Verdict::Evicted), (CLIENT + 20, Verdict::Resumed)] {
+        let patience = Duration::from_secs(5);
+        let (mut world, slow, _, sender) = slow_world(SlowPolicy::Evict(patience));
+        for _ in 0..60 {
+            world.now += Duration::from_millis(100);
+            if world.daemons[3]
+                .poll_timeout()
+                .is_some_and(|due| due <= world.now)
+            {
+                world.daemons[3].handle_timeout(world.now);
+                world.drain(3);
+            }
+            world.say(3, slow, ClientFrame::Took { messages: read });
+            world.run();
+            for _ in 0..20 {
+                world.send(0, sender, G);
+                world.run();
+            }
+        }
+        let is_evicted = verdicts(&world).contains(&Verdict::Evicted);
+        assert_eq!(is_evicted, verdict == Verdict::Evicted, "{read} at a time");
+    }
+}
+
 /// Members come and go while others send: from its first message on, nobody misses anything.
 #[test]
 fn whoever_joins_gets_everything_from_some_message_on() {
