@@ -179,11 +179,6 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ),
     (
         "controller = \"none\"",
-        "controller = \"none\"\nslow-deadline = \"1 s\"",
-        "chain.toml:18: `overlays.spines.slow-deadline`: only `slow = \"evict\"` has one",
-    ),
-    (
-        "controller = \"none\"",
         "controller = \"none\"\nqueue = 0",
         "`overlays.spines`: a link's queue must be at least one message",
     ),
