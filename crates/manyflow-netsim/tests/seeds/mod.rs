@@ -1,0 +1,36 @@
+//! Runs of many seeds: what the tests under random faults have in common.
+//!
+//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k` that one alone and shows it.
+
+/// The number in an environment variable.
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not \"{value}\"")))
+}
+
+/// Runs them, and panics where any fails, after it has told of each how to replay it. `test` is the name of the test's file.
+pub(crate) fn run(
+    test: &str,
+    show: impl Fn(u64),
+    run: impl Fn(u64) -> Result<(), String>,
+) {
+    if let Some(seed) = variable("MANYFLOW_SEED") {
+        show(seed);
+        run(seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        return;
+    }
+    let seeds = variable("MANYFLOW_SEEDS").unwrap_or(40);
+    let first = variable("MANYFLOW_FIRST").unwrap_or(0);
+    let mut failed = 0;
+    for seed in first..first + seeds {
+        if let Err(error) = run(seed) {
+            failed += 1;
+            eprintln!("seed {seed}: {error}");
+            eprintln!(
+                "MANYFLOW_SEED={seed} cargo test -p manyflow-netsim --test {test} -- --nocapture\n"
+            );
+        }
+    }
+    assert_eq!(failed, 0, "of {seeds} seeds");
+}
