@@ -10,11 +10,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Runs them, and panics where any fails, after it has told of each how to replay it. `test` is the name of the test's file.
-pub(crate) fn run(
-    test: &str,
-    show: impl Fn(u64),
-    run: impl Fn(u64) -> Result<(), String>,
-) {
+pub(crate) fn run(test: &str, show: impl Fn(u64), run: impl Fn(u64) -> Result<(), String>) {
     if let Some(seed) = variable("MANYFLOW_SEED") {
         show(seed);
         run(seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -231,6 +231,8 @@ fn the_salary_period_follows_equations_3_and_4() {
     let site = chain();
     let config = CostBenefitConfig {
         randomise: false,
+        // So short that it is reached within the first 10 s.
+        salary_period: (Duration::from_millis(5), Duration::from_millis(300)),
         ..CostBenefitConfig::default()
     };
     let mut controller = controller(config.clone());
