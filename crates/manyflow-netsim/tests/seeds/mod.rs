@@ -2,6 +2,8 @@
 //!
 //! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k` that one alone and shows it.
 
+#![allow(clippy::print_stderr, reason = "a failing seed says how to replay it")]
+
 /// The number in an environment variable.
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
