@@ -103,10 +103,14 @@ impl Account {
             self.pay(1, config, ledger);
             let step = self.step();
             self.payday += step;
-            if self.savings == micros(config.savings_dollars) && !self.blocked && self.payday <= now
-            {
-                // Nothing changes until it wants something.
-                let missed = (now - self.payday).as_nanos() / step.as_nanos() + 1;
+            // Nothing changes until it wants something, or, where it does, until T is.
+            let after = now + Duration::from_nanos(1);
+            let end = match self.blocked {
+                true => after.min(self.adapted + 2 * config.update_min),
+                false => after,
+            };
+            if self.savings == micros(config.savings_dollars) && self.payday < end {
+                let missed = (end - self.payday).as_nanos().div_ceil(step.as_nanos());
                 let missed = u32::try_from(missed).unwrap_or(u32::MAX);
                 self.pay(missed.into(), config, ledger);
                 self.payday += step.saturating_mul(missed);
@@ -169,5 +173,28 @@ impl Account {
         self.dearest = self.dearest.max(cost);
         self.recent = self.messages_per_s(now) * RATE_AVERAGE.as_secs_f64() + 1.0;
         self.bought = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client of weight 1000 that cannot pay a price above its savings; settled at once, and each tenth of a millisecond.
+    #[test]
+    fn salaries_that_change_nothing_are_paid_together() {
+        let config = CostBenefitConfig::default();
+        let settled = |steps: u64| {
+            let mut account = Account::new(1000.0, Time::ZERO, &config);
+            let mut ledger = Ledger::default();
+            account.settle(Time::ZERO, &config, &mut ledger);
+            assert!(!account.can_pay(30.0));
+            for step in 1..=steps {
+                let now = Time::from_nanos(2_000_000_000 * step / steps);
+                account.settle(now, &config, &mut ledger);
+            }
+            (account.savings, account.period, account.payday, ledger)
+        };
+        assert_eq!(settled(1), settled(20_000));
     }
 }
