@@ -188,6 +188,16 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "`overlays.spines.tcp`: the streams of an overlay have no `transfer`",
     ),
     (
+        "controller = \"none\"",
+        "controller = \"none\"\ntcp.segment = \"1 kB\"",
+        "`overlays.spines.tcp`: the streams of an overlay have no `segment`: each message is one",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\ntcp.ecn = true",
+        "`overlays.spines.tcp`: the streams of an overlay have no `ecn`",
+    ),
+    (
         "sender = \"A\"",
         "sender = \"r\"",
         "chain.toml:21: `sessions.one.sender`: at `r` the overlay `spines` has no daemon",

@@ -76,7 +76,7 @@ impl<P: Payload + Default> Daemon<P> {
     pub(super) fn deliver(&mut self, now: Time, origin: DaemonId, data: Data, payload: P) {
         let members = self.members.get(&data.group).map_or(0, Vec::len);
         for place in 0..members {
-            // Eviction may have made them fewer.
+            // By their places, since what is done about one may change others' standing.
             let member = self.members.get(&data.group).and_then(|m| m.get(place));
             let Some(&client) = member else {
                 return;

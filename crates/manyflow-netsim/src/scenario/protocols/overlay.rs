@@ -212,6 +212,20 @@ impl OverlayTable {
         config
     }
 
+    /// Whether streams have all that their table gives.
+    fn check_streams(&self) -> Result<(), &'static str> {
+        match &self.tcp {
+            tcp if tcp.transfer.is_some() => {
+                Err("the streams of an overlay have no `transfer`: they end with it")
+            }
+            tcp if tcp.segment.is_some() => {
+                Err("the streams of an overlay have no `segment`: each message is one")
+            }
+            tcp if tcp.ecn == Some(true) => Err("the streams of an overlay have no `ecn`"),
+            _ => Ok(()),
+        }
+    }
+
     /// The controller of a daemon.
     ///
     /// # Errors
@@ -248,12 +262,8 @@ impl OverlayTable {
             _ => Ok(()),
         }?;
         slow_policy(self.slow, self.slow_deadline)?;
-        if self.tcp.transfer.is_some() {
-            return refuse(
-                "tcp",
-                "the streams of an overlay have no `transfer`: they end with it",
-            );
-        }
+        self.check_streams()
+            .or_else(|message| refuse("tcp", message))?;
         self.tcp.check().map_err(|fault| fault.within("tcp"))?;
         self.config().check().map_err(Fault::value)?;
         let controller = self.controller(DaemonId(0), 0);
