@@ -10,7 +10,8 @@ use manyflow_core::anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling, Switch,
     SwitchConfig, Weighted,
 };
-use manyflow_core::anypoint::{Ack, Body, Feedback, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_core::anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_core::xcp::Feedback;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const HELD_MAX: u32 = 16;

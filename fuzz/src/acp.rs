@@ -1,9 +1,8 @@
 //! Segments of ACP as an attacker would write them: in order as bytes, and near the numbers that are in use.
 
 use arbitrary::Arbitrary;
-use manyflow_core::anypoint::{
-    Ack, Body, Congestion, Data, Feedback, Gap, Reason, Segment, UNLIMITED,
-};
+use manyflow_core::anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
+use manyflow_core::xcp::{Congestion, Feedback};
 
 /// The connection that most of them belong to.
 pub const CONNECTION: u32 = 7;

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use manyflow_core::anypoint::switch::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
-use manyflow_core::anypoint::{
-    self, Ack, AcpConfig, Body, Congestion, Connection, Data, Feedback, Length,
-};
-use manyflow_core::link::{Link, LinkConfig, RedConfig, XcpConfig};
+use manyflow_core::anypoint::{self, Ack, AcpConfig, Body, Connection, Data, Length};
+use manyflow_core::link::{Link, LinkConfig, RedConfig};
 use manyflow_core::tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig,
@@ -21,6 +19,7 @@ use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, 
 mod overlay_line;
 
 use manyflow_core::overlay::LinkKind;
+use manyflow_core::xcp::{Congestion, Feedback, XcpConfig};
 use overlay_line::Line;
 
 fn main() {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use manyflow_core::Time;
 use manyflow_core::anypoint::{
-    Ack, AcpConfig, Body, Congestion, Connection, Control, Data, Feedback, FlowControl, Gap,
-    Length, Payload, Reason, Segment,
+    Ack, AcpConfig, Body, Connection, Control, Data, FlowControl, Gap, Length, Payload, Reason,
+    Segment,
 };
+use manyflow_core::xcp::{Congestion, Feedback};
 use proptest::prelude::*;
 
 const RECEIVE_BUFFER: u32 = 20_000;

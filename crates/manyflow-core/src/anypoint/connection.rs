@@ -26,9 +26,10 @@ use super::config::{AcpConfig, ConfigError};
 use super::receiver::Receiver;
 use super::segment::{Body, Reason, Segment};
 use super::sender::Sender;
-use super::{Congestion, Data, Payload};
+use super::{Data, Payload};
 use crate::endpoint::Event;
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// No frame is sent so far beyond the first unacknowledged one, and none is held so far beyond the next in order: an
 /// acknowledgement can name every frame in between.

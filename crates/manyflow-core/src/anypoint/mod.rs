@@ -21,7 +21,7 @@
 //! | `host.rs`, `application.rs` | a connection with a modelled application, for scenarios | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
-//! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::link::XcpConfig).
+//! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::xcp::XcpConfig).
 
 mod application;
 mod config;
@@ -40,7 +40,5 @@ pub use application::{Application, Service, Span};
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
 pub use connection::{Connection, Frame, SendError};
 pub use host::Host;
-pub use segment::{
-    Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
-};
+pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::{AcpConfig, FlowControl};
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item};
-use super::segment::{Ack, Data, Feedback, Gap, NO_GAPS, UNLIMITED};
+use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
 use super::soft::SoftFlow;
 use crate::endpoint::Event;
 use crate::time::Time;
+use crate::xcp::Feedback;
 
 /// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken it.
 pub(super) const REORDERING: u32 = 3;

@@ -20,11 +20,12 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::AcpConfig;
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
-use super::segment::{Ack, Body, Congestion, Data, Gap};
+use super::segment::{Ack, Body, Data, Gap};
 use super::window::Window;
 use crate::endpoint::Event;
 use crate::estimate::rtt::RttEstimator;
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// A closed window is probed at most this rarely.
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(60);

@@ -17,8 +17,9 @@ mod probe;
 mod tests;
 
 use super::config::SoftConfig;
-use super::segment::{Body, Congestion, Data, Feedback, Segment};
+use super::segment::{Body, Data, Segment};
 use crate::time::Time;
+use crate::xcp::{Congestion, Feedback};
 use follow::Follow;
 use probe::Probe;
 

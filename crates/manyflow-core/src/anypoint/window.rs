@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::config::{AcpConfig, Control, Lie};
-use super::segment::{Congestion, Feedback};
 use crate::time::seconds;
+use crate::xcp::{Congestion, Feedback};
 
 /// cwnd, and ssthresh for Reno.
 #[derive(Debug)]

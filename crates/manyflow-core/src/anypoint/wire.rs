@@ -20,7 +20,8 @@
 //!
 //! Decoding is strict: a segment has one encoding, and all other bytes are refused.
 
-use super::segment::{Ack, Body, Congestion, Data, Feedback, Gap, Reason, Segment};
+use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
+use crate::xcp::{Congestion, Feedback};
 
 /// This version of ACP.
 const VERSION: u8 = 1;

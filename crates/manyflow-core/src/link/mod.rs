@@ -16,7 +16,6 @@ mod red;
 mod tests;
 #[cfg(test)]
 mod tests_xcp;
-mod xcp;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,15 +23,15 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, XcpConfig};
+pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use rare::Rare;
 use red::Verdict;
-pub(crate) use xcp::Controller;
 
-use crate::anypoint::{Body, Congestion};
+use crate::anypoint::Body;
 use crate::layered::Message;
 use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// What a link can carry.
 pub trait Carried: Clone {

@@ -4,8 +4,8 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
-use crate::anypoint::Feedback;
 use crate::units::Rate;
+use crate::xcp::{Feedback, XcpConfig};
 
 const BYTES: u32 = 1000;
 

@@ -1,7 +1,7 @@
 //! Frames are read back with `etherparse` and the decoders that ship.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
-use manyflow_core::anypoint::{self, Ack, Body, Congestion, Gap, Reason};
+use manyflow_core::anypoint::{self, Ack, Body, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
 use manyflow_core::overlay::{self, ClientFrame, ClientId, DaemonId, Frame, GroupId, Welcome};
@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::addresses::{Addresses, End};
 use super::frame::{TOI, encode};
 use crate::NodeId;
+use manyflow_core::xcp::{self, Congestion};
 
 const SEGMENT_BYTES: u32 = 1000;
 const SESSIONS: u32 = 600;
@@ -279,7 +280,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
 fn any_anypoint() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
     let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
-        let body = any_body(kind, words, anypoint::Feedback(feedback), gap);
+        let body = any_body(kind, words, xcp::Feedback(feedback), gap);
         let payload_bytes = match body {
             Body::Data(_) => frame_bytes,
             _ => 0,
@@ -303,7 +304,7 @@ fn any_anypoint() -> impl Strategy<Value = Packet> {
         .prop_map(packet)
 }
 
-fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: anypoint::Feedback, gap: [u16; 3]) -> Body {
+fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::Feedback, gap: [u16; 3]) -> Body {
     let congestion = Congestion {
         cwnd: c,
         rtt_us: d,

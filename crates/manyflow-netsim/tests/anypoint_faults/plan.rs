@@ -7,7 +7,8 @@ use manyflow_core::anypoint::switch::{
     Weighted,
 };
 use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Length, Lie, SoftConfig};
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::xcp::XcpConfig;
 use manyflow_core::{Rate, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

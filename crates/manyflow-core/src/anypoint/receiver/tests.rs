@@ -1,8 +1,8 @@
 //! Tests of the receiving half.
 
-use super::super::segment::Congestion;
 use super::super::{Length, SoftConfig};
 use super::*;
+use crate::xcp::Congestion;
 
 fn receiver(frames: u32, flow: FlowControl) -> Receiver<Length> {
     Receiver::new(&AcpConfig {

@@ -1,8 +1,9 @@
 //! Tests of the sending half.
 
-use super::super::segment::{Feedback, NO_GAPS};
+use super::super::segment::NO_GAPS;
 use super::super::{Control, FlowControl, Length};
 use super::*;
+use crate::xcp::Feedback;
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -26,8 +26,8 @@
 use std::collections::VecDeque;
 
 use super::Buffer;
-use crate::anypoint::segment::{Congestion, Feedback};
 use crate::time::{Time, seconds};
+use crate::xcp::{Congestion, Feedback};
 
 /// An error of the window is made good in the round-trip time over this.
 const CATCH_UP: f64 = 4.0;

@@ -6,7 +6,8 @@ use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
 use super::{Leg, Policy, transform};
-use crate::anypoint::{Ack, Body, Data, Feedback, Payload};
+use crate::anypoint::{Ack, Body, Data, Payload};
+use crate::xcp::Feedback;
 
 /// Where a frame of the peer went.
 #[derive(Copy, Clone, Debug)]

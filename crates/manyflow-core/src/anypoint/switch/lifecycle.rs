@@ -6,9 +6,10 @@ use super::connection::Connection;
 use super::inbound::Owner;
 use super::member::{Member, State};
 use super::{Leg, MemberId};
-use crate::anypoint::{Body, Feedback, Payload, Reason};
+use crate::anypoint::{Body, Payload, Reason};
 use crate::endpoint::Event;
 use crate::time::Time;
+use crate::xcp::Feedback;
 
 /// An end that has not heard that its Close arrived repeats it; so long it is answered when all is done, as by an end.
 const LINGER: Duration = Duration::from_secs(30);

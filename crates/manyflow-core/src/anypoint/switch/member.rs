@@ -3,8 +3,9 @@
 use super::missing::Missing;
 use super::reorder::Reorder;
 use super::ring::Ring;
-use crate::anypoint::{Congestion, Data, Feedback, UNLIMITED};
+use crate::anypoint::{Data, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, Feedback};
 
 /// The weight of an acknowledgement in a member's feedback. A router gives neighbouring packets unlike parts of its budget, so the
 /// least of the latest values of several members is less than any of their paths means; of averages it is not.

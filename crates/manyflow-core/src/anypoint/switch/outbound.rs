@@ -9,8 +9,9 @@ use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
 use super::transform::{self, Aggregate};
-use crate::anypoint::{Ack, Body, Congestion, Feedback, Payload, UNLIMITED};
+use crate::anypoint::{Ack, Body, Payload, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, Feedback};
 
 /// A member that has sent nothing for so many round trips, and at least [`QUIET`], has no share in what the ensemble sends.
 const QUIET_ROUND_TRIPS: u32 = 4;

@@ -158,7 +158,8 @@ impl<P> Policy<P> for KeyRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::anypoint::{Congestion, Length};
+    use crate::anypoint::Length;
+    use crate::xcp::Congestion;
 
     fn candidates(members: &[u16]) -> Vec<Candidate> {
         let candidate = |member: &u16| Candidate {

@@ -4,7 +4,7 @@
 //! round-trip time is unknown (0) the formulas cannot be formed, and feedback passes as it is.
 
 use super::Scaling;
-use crate::anypoint::{Congestion, Feedback};
+use crate::xcp::{Congestion, Feedback};
 
 /// The share of the ensemble's traffic that is moved between members in a round trip: gamma of XCP's routers.
 const SHUFFLE: f64 = 0.1;

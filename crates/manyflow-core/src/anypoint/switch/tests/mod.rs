@@ -9,8 +9,9 @@ mod translation;
 use core::time::Duration;
 
 use super::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
-use crate::anypoint::{Ack, Body, Congestion, Data, Feedback, Length, NO_GAPS, Segment, UNLIMITED};
+use crate::anypoint::{Ack, Body, Data, Length, NO_GAPS, Segment, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, Feedback};
 
 const CONNECTION: u32 = 7;
 const PEER: Leg = Leg::Peer;

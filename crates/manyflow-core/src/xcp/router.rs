@@ -12,7 +12,7 @@
 //! flows. All is in bytes, seconds, and bytes per second; what a header asks for is a change of a window, which over the
 //! round-trip time is one of a rate.
 //!
-//! A [`Link`](super::Link) knows a packet's departure when it is pushed, so what the text does at arrivals and at departures
+//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed, so what the text does at arrivals and at departures
 //! is both done then: feedback is older by the time in the queue, which XCP keeps short. There are no timers: an interval that
 //! has ended is closed by the next packet. That loses nothing, since nothing came in between, and the queue is at its
 //! shortest just before a packet comes.
@@ -27,8 +27,7 @@
 //!   draft's timer closes intervals in which nothing came, and what is shared out among no packets is nothing: a flow whose
 //!   packets come less often than that, such as a member's part of a small window, would never get any feedback.
 
-use super::XcpConfig;
-use crate::anypoint::{Congestion, Feedback};
+use super::{Congestion, Feedback, XcpConfig};
 use crate::time::{Time, seconds};
 
 /// Bounds of the control interval Te.
@@ -39,7 +38,7 @@ const QUEUE_INTERVAL_MIN_S: f64 = 0.002;
 
 /// The router's state for one output.
 #[derive(Clone, Debug)]
-pub(crate) struct Controller {
+pub struct Controller {
     config: XcpConfig,
     /// d, the mean round-trip time of the flows.
     average_rtt_s: f64,
@@ -88,7 +87,7 @@ struct PersistentQueue {
 
 impl Controller {
     /// Its first interval begins with the first packet.
-    pub(crate) fn new(config: XcpConfig) -> Controller {
+    pub fn new(config: XcpConfig) -> Controller {
         let initial_s = config.initial_interval.as_secs_f64();
         let initial_s = initial_s.clamp(INTERVAL_MIN_S, INTERVAL_MAX_S);
         Controller {
@@ -103,7 +102,7 @@ impl Controller {
     }
 
     /// A packet of `bytes` comes to an output of `capacity` bytes per second, where `queue_bytes` are before it.
-    pub(crate) fn on_arrival(
+    pub fn on_arrival(
         &mut self,
         now: Time,
         capacity: f64,
@@ -123,7 +122,7 @@ impl Controller {
     }
 
     /// The packet is let in: lowers its feedback to what it may have.
-    pub(crate) fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
+    pub fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
         if congestion.rtt_us == 0 {
             congestion.feedback = Feedback::default();
             return;
@@ -139,7 +138,7 @@ impl Controller {
     }
 
     /// Whether a packet that comes now ends the interval.
-    pub(crate) fn is_due(&self, now: Time) -> bool {
+    pub fn is_due(&self, now: Time) -> bool {
         self.traffic.spacing_s > 0.0 && self.lasts_s(now) >= self.interval_s
     }
 
@@ -151,13 +150,13 @@ impl Controller {
     }
 
     /// For how long the interval has lasted, in seconds.
-    pub(crate) fn lasts_s(&self, now: Time) -> f64 {
+    pub fn lasts_s(&self, now: Time) -> f64 {
         let began = self.interval_began.unwrap_or(now);
         (now - began).as_secs_f64()
     }
 
     /// d, in seconds.
-    pub(crate) fn average_rtt_s(&self) -> f64 {
+    pub fn average_rtt_s(&self) -> f64 {
         self.average_rtt_s
     }
 
