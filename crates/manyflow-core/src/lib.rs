@@ -34,8 +34,8 @@ pub mod webrc;
 pub mod xcp;
 
 pub use config_error::ConfigError;
-pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
+pub use endpoint::{Action, Endpoint};
 pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
-pub use payload::{Length, Payload};
+pub use payload::{Contents, Length, Payload};
 pub use time::Time;
 pub use units::{Bytes, Rate};

@@ -11,10 +11,8 @@ use manyflow_core::time::seconds;
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig, TargetRule,
 };
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet,
-    Rate, SlowStartEnd, Time,
-};
+use manyflow_core::webrc::{EndReason, Event, SlowStartEnd};
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Rate, Time};
 use proptest::prelude::*;
 use world::Member;
 
@@ -360,11 +358,7 @@ fn silence_ends_the_session_after_ten_seconds() {
 #[test]
 fn a_standing_time_slot_ends_the_session() {
     let mut world = lan(ReceiverConfig::default(), LinkConfig::default(), 1);
-    world.branches[0].tamper = |packet| {
-        if let Header::Webrc(cci) = &mut packet.header {
-            cci.ctsi = 0;
-        }
-    };
+    world.branches[0].tamper = |packet| packet.header.ctsi = 0;
     world.run_until(secs(40));
     let reason = EndReason::NoTimeSlotChange(secs(20));
     assert!(
@@ -439,12 +433,9 @@ proptest! {
         let (mut now, mut joined) = (Time::ZERO, BTreeSet::new());
         for (ctsi, channel, psn, small, gap_ms) in headers {
             let psn = if small { psn & 0xffff } else { psn };
-            let header = Header::Webrc(Cci { ctsi, channel, psn, format: CciFormat::Short });
+            let header = Cci { ctsi, channel, psn, format: CciFormat::Short };
             receiver.handle_timeout(now);
-            receiver.handle_packet(now, &Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(Channel { session: 1, number: channel }), ecn: Ecn::NotCapable, header, payload_bytes: 1000,
-            });
+            receiver.handle_packet(now, &Packet::new(Destination::Channel(Channel { session: 1, number: channel }), header, 1000));
             while let Some(action) = receiver.poll_action(now) {
                 match action {
                     Action::Join(channel) => prop_assert!(joined.insert(channel.number)),

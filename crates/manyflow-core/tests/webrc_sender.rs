@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use manyflow_core::webrc::{Cci, CciFormat, Sender, Session, SessionConfig};
-use manyflow_core::{Action, Endpoint, Header, Rate, Time};
+use manyflow_core::{Action, Endpoint, Rate, Time};
 
 fn rate(text: &str) -> Rate {
     text.parse().expect("a rate")
@@ -18,10 +18,7 @@ fn packets(session: &Session, seconds: u64) -> Vec<(f64, Cci)> {
         sender.handle_timeout(now);
         while let Some(Action::Send(packet)) = sender.poll_action(now) {
             assert_eq!(packet.wire_bytes(), session.config().packet_bytes);
-            let Header::Webrc(cci) = packet.header else {
-                panic!("WEBRC sends WEBRC")
-            };
-            sent.push((now.as_secs_f64(), cci));
+            sent.push((now.as_secs_f64(), packet.header));
         }
     }
     sent

@@ -27,7 +27,7 @@ use super::receiver::Receiver;
 use super::segment::{Body, Reason, Segment};
 use super::sender::Sender;
 use super::{Data, Payload};
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::time::Time;
 use crate::xcp::Congestion;
 

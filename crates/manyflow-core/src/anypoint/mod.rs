@@ -26,6 +26,7 @@
 mod application;
 mod config;
 mod connection;
+mod event;
 mod host;
 mod receiver;
 mod segment;
@@ -39,6 +40,7 @@ pub use crate::payload::{Length, Payload};
 pub use application::{Application, Service, Span};
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
 pub use connection::{Connection, Frame, SendError};
+pub use event::Event;
 pub use host::Host;
 pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

@@ -14,7 +14,7 @@ use super::config::{AcpConfig, FlowControl};
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item};
 use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
 use super::soft::SoftFlow;
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::time::Time;
 use crate::xcp::Feedback;
 

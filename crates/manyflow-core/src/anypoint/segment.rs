@@ -1,5 +1,6 @@
 //! ACP's packets, with XCP's header in them.
 
+use crate::packet::Header;
 use crate::xcp::{Congestion, Feedback};
 
 /// IPv4 and UDP, below each segment.
@@ -109,4 +110,19 @@ pub enum Reason {
     TimedOut,
     /// Its application gave up.
     Aborted,
+}
+
+impl Header for Segment {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Segment::wire_bytes(self)
+    }
+
+    #[inline]
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        match &mut self.body {
+            Body::Data(data) => Some(&mut data.congestion),
+            _ => None,
+        }
+    }
 }

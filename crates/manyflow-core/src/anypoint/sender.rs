@@ -22,7 +22,7 @@ use super::config::AcpConfig;
 use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
 use super::segment::{Ack, Body, Data, Gap};
 use super::window::Window;
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::estimate::rtt::RttEstimator;
 use crate::time::Time;
 use crate::xcp::Congestion;

@@ -5,7 +5,7 @@ use core::fmt;
 use super::groups::Groups;
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
 use super::topology::Topology;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::Time;
 
 /// What a daemon knows of the overlay.
@@ -43,7 +43,7 @@ pub enum Audience {
 ///
 /// After each call drain [`poll_ready`](Controller::poll_ready), [`poll_control`](Controller::poll_control) and
 /// [`poll_event`](Controller::poll_event), then read [`poll_timeout`](Controller::poll_timeout).
-pub trait Controller: fmt::Debug {
+pub trait Controller: Send + fmt::Debug {
     /// A client is there. `priority` is a multiple of what others get, positive.
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64);
 

@@ -10,9 +10,10 @@ use super::hop::{DatagramHop, Hop, StreamHop};
 use super::message::{ClientFrame, ClientId, DaemonId, Frame};
 use super::topology::Topology;
 use crate::config_error::ConfigError;
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
-use crate::payload::Length;
+use crate::endpoint::{Action, Endpoint};
+use crate::overlay::Event;
+use crate::packet::{Destination, EndpointId, Packet};
+use crate::payload::Contents;
 use crate::time::Time;
 
 /// Where an overlay's daemons are.
@@ -48,7 +49,7 @@ impl Addresses {
 /// A daemon, and who its clients are.
 #[derive(Debug)]
 pub struct DaemonEndpoint {
-    daemon: Daemon<Length>,
+    daemon: Daemon<Contents>,
     addresses: Arc<Addresses>,
     clients: BTreeMap<EndpointId, ClientId>,
     /// Where each client is.
@@ -87,7 +88,7 @@ impl DaemonEndpoint {
         })
     }
 
-    fn on_client(&mut self, now: Time, from: EndpointId, frame: &ClientFrame, payload: Length) {
+    fn on_client(&mut self, now: Time, from: EndpointId, frame: &ClientFrame, payload: Contents) {
         let known = self.clients.get(&from).copied();
         match (*frame, known) {
             (ClientFrame::Connect { priority }, None) => {
@@ -107,8 +108,8 @@ impl DaemonEndpoint {
     }
 
     /// The frame as a packet; `None` where it is for a client that is gone.
-    fn packet(&self, output: Output<Length>) -> Option<Packet> {
-        let (to, frame, Length(payload_bytes)) = match output {
+    fn packet(&self, output: Output<Contents>) -> Option<Packet<Frame>> {
+        let (to, frame, payload) = match output {
             Output::Daemon(daemon, frame, payload) => (
                 self.addresses.by_daemon[usize::from(daemon.0)],
                 frame,
@@ -118,17 +119,11 @@ impl DaemonEndpoint {
                 (*self.homes.get(&client)?, Frame::Client(frame), payload)
             }
         };
-        Some(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(to),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(frame),
-            payload_bytes,
-        })
+        Some(Packet::new(Destination::Endpoint(to), frame, payload))
     }
 }
 
-fn hop(config: &OverlayConfig, seed: u64) -> Result<Box<dyn Hop<Length>>, ConfigError> {
+fn hop(config: &OverlayConfig, seed: u64) -> Result<Box<dyn Hop<Contents>>, ConfigError> {
     Ok(match &config.links {
         LinkKind::Streams(tcp) => Box::new(StreamHop::new(tcp.clone(), seed)?),
         LinkKind::Datagrams => Box::new(DatagramHop::new()),
@@ -136,11 +131,12 @@ fn hop(config: &OverlayConfig, seed: u64) -> Result<Box<dyn Hop<Length>>, Config
 }
 
 impl Endpoint for DaemonEndpoint {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Overlay(frame) = &packet.header else {
-            return;
-        };
-        let payload = Length(packet.payload_bytes);
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
+        let (frame, payload) = (&packet.header, packet.payload());
         if let Frame::Client(frame) = frame {
             self.on_client(now, packet.source, frame, payload);
         } else if let Some(daemon) = self.addresses.daemon_at(packet.source) {
@@ -153,7 +149,7 @@ impl Endpoint for DaemonEndpoint {
         self.daemon.handle_timeout(now);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
         loop {
             let output = self.daemon.poll_output()?;
             if let Some(packet) = self.packet(output) {

@@ -1,5 +1,6 @@
 //! What daemons say to each other, and what carries it from one to the next.
 
+use crate::packet::Header;
 use crate::tcp;
 
 /// IPv4 and UDP, below each datagram.
@@ -366,5 +367,12 @@ impl ClientFrame {
             ClientFrame::Send { .. } | ClientFrame::View { .. } => 8,
             ClientFrame::Deliver { .. } => 16,
         }
+    }
+}
+
+impl Header for Frame {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Frame::wire_bytes(self)
     }
 }

@@ -40,6 +40,7 @@ pub mod controller;
 pub mod cost_benefit;
 mod daemon;
 mod endpoint;
+mod event;
 mod flow;
 pub mod groups;
 pub mod hop;
@@ -52,6 +53,7 @@ pub use client::{Application, ClientEndpoint, Source};
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Output};
 pub use endpoint::{Addresses, DaemonEndpoint};
+pub use event::Event;
 pub use message::{
     Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
     Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,

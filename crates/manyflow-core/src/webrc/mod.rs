@@ -42,6 +42,7 @@
 //! - Rates of an epoch are taken over the time that it really lasted, since a live timer is never exact.
 
 mod config;
+mod event;
 mod loss;
 mod receiver;
 mod rtt;
@@ -51,6 +52,7 @@ mod wave;
 mod wire;
 
 pub use config::{ConfigError, Session, SessionConfig};
+pub use event::{EndReason, Event, SlowStartEnd};
 pub use loss::LossConfig;
 pub use receiver::{Receiver, ReceiverConfig, ReceiverConfigError, Status, TargetRule, Weights};
 pub use rtt::RttRule;

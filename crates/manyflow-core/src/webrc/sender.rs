@@ -2,13 +2,15 @@
 //!
 //! The sender hears nothing from receivers and keeps no state about them: its cost does not depend on their number.
 
+use core::convert::Infallible;
 use core::time::Duration;
 
 use super::wave::Wave;
 use super::{Cci, Session};
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::endpoint::{Action, Endpoint};
+use crate::packet::{Channel, Destination, Packet};
 use crate::time::Time;
+use crate::webrc::Event;
 
 /// Packets later than this are not sent: after a pause (a suspended machine), a sender must not burst.
 const LATEST: Duration = Duration::from_millis(500);
@@ -124,7 +126,7 @@ impl Sender {
     }
 
     /// The packet of a place, and the place moved on to its next.
-    fn take(&mut self, place: usize) -> Packet {
+    fn take(&mut self, place: usize) -> Packet<Cci> {
         let Cursor {
             due_ns,
             slot,
@@ -151,22 +153,24 @@ impl Sender {
             psn: psn as u32,
             format,
         };
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+        Packet::new(
+            Destination::Channel(Channel {
                 session: self.id,
                 number: channel as u16,
             }),
-            ecn: Ecn::NotCapable,
-            header: Header::Webrc(cci),
-            payload_bytes: self.session.config().packet_bytes - cci.wire_bytes(),
-        }
+            cci,
+            self.session.config().packet_bytes - cci.wire_bytes(),
+        )
     }
 }
 
 impl Endpoint for Sender {
+    type Rx = Infallible;
+    type Tx = Cci;
+    type Event = Event;
+
     /// A sender hears nothing.
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, now: Time) {
         loop {
@@ -179,7 +183,7 @@ impl Endpoint for Sender {
         }
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Cci>> {
         let place = self.next();
         (self.due(place) <= now).then(|| Action::Send(self.take(place)))
     }

@@ -4,6 +4,8 @@
 //!   short: | CTSI 8 | channel 8 | PSN 16 |      long: | CTSI 16 | channel 16 | PSN 32 |
 //! ```
 
+use crate::packet::Header;
+
 /// The two formats of the CCI field.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CciFormat {
@@ -94,6 +96,13 @@ impl Cci {
             }),
             _ => None,
         }
+    }
+}
+
+impl Header for Cci {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Cci::wire_bytes(self)
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, ReceiverConfigError, Session};
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet, Time,
+use manyflow_core::webrc::{
+    self, Cci, ConfigError, EndReason, Event, Receiver, ReceiverConfigError, Session,
 };
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver::{self as object, ObjectReceiver};
@@ -302,19 +302,13 @@ impl Driver {
         self.now = self.clock.time_of(at).max(self.now);
         self.last_packet = self.now;
         self.closed_at = closes.then_some(self.now);
-        self.endpoint.handle_packet(
-            self.now,
-            &Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(Channel {
-                    session: 0,
-                    number: cci.channel,
-                }),
-                ecn: Ecn::NotCapable,
-                header: Header::Webrc(cci),
-                payload_bytes: datagram.len() as u32 - cci.wire_bytes(),
-            },
-        );
+        let channel = Channel {
+            session: 0,
+            number: cci.channel,
+        };
+        let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
+        let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
+        self.endpoint.handle_packet(self.now, &packet);
         self.decoder.push(datagram);
     }
 
@@ -333,7 +327,7 @@ impl Driver {
             match action {
                 Action::Join(channel) => self.inlet.join(channel.number)?,
                 Action::Leave(channel) => self.inlet.leave(channel.number)?,
-                Action::Send(_) => unreachable!("WEBRC's receivers send nothing"),
+                Action::Send(never) => match never.header {},
             }
         }
         while let Some(event) = self.endpoint.poll_event() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use manyflow_core::webrc::{Cci, Sender, Session};
-use manyflow_core::{Action, Endpoint, Header, Packet, Time};
+use manyflow_core::{Action, Endpoint, Time};
 use manyflow_object::sender::ObjectSender;
 use tokio::sync::watch;
 
@@ -90,15 +90,12 @@ impl SessionSender {
         self.endpoint.handle_timeout(now);
         while let Some(action) = self.endpoint.poll_action(now) {
             if let Action::Send(packet) = action {
-                self.send(&packet);
+                self.send(packet.header);
             }
         }
     }
 
-    fn send(&mut self, packet: &Packet) {
-        let Header::Webrc(cci) = packet.header else {
-            return;
-        };
+    fn send(&mut self, cci: Cci) {
         if !self.outlets.wants(cci.channel) {
             self.progress.unwanted += 1;
             return;

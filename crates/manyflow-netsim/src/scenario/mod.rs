@@ -63,6 +63,7 @@ pub(crate) use expression::{mean, quantile, spread};
 pub use inspect::Inspection;
 pub use observables::{Combination, Observable, Statistic, Subject};
 pub use observe::Series;
+pub(crate) use protocols::Reported;
 pub use quantity::{Dimension, Quantity, short};
 pub use run::{FailedRun, Job, Outcome, Run};
 pub use topology::{Direction, Topology};

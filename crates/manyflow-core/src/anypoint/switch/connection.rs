@@ -10,8 +10,8 @@ use super::reorder::Reorder;
 use super::ring::{Ring, before};
 use super::transform::Aggregate;
 use super::{Candidate, Leg, MemberId, SwitchConfig, inbound::Route};
+use crate::anypoint::Event;
 use crate::anypoint::{Ack, Body, Payload, Segment, UNLIMITED};
-use crate::endpoint::Event;
 use crate::time::Time;
 use crate::xcp::Congestion;
 

@@ -6,8 +6,8 @@ use super::connection::Connection;
 use super::inbound::Owner;
 use super::member::{Member, State};
 use super::{Leg, MemberId};
+use crate::anypoint::Event;
 use crate::anypoint::{Body, Payload, Reason};
-use crate::endpoint::Event;
 use crate::time::Time;
 use crate::xcp::Feedback;
 

@@ -38,11 +38,11 @@ impl Run {
                 panic!("a client only sends");
             };
             assert_eq!(packet.destination, Destination::Endpoint(DAEMON));
-            let Header::Overlay(Frame::Client(frame)) = packet.header else {
+            let Frame::Client(frame) = packet.header else {
                 panic!("a client speaks to its daemon");
             };
             let payload_bytes = if frame.has_payload() { BYTES } else { 0 };
-            assert_eq!(packet.payload_bytes, payload_bytes);
+            assert_eq!(packet.payload_bytes(), payload_bytes);
             self.said.push((now, frame));
         }
         while let Some(event) = self.client.poll_event() {
@@ -69,13 +69,12 @@ impl Run {
     }
 
     fn hear(&mut self, frame: ClientFrame) -> &mut Run {
-        let packet = Packet {
-            source: DAEMON,
-            destination: Destination::Endpoint(EndpointId(8)),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(Frame::Client(frame)),
-            payload_bytes: if frame.has_payload() { BYTES } else { 0 },
-        };
+        let packet = Packet::new(
+            Destination::Endpoint(EndpointId(8)),
+            Frame::Client(frame),
+            if frame.has_payload() { BYTES } else { 0 },
+        )
+        .with_source(DAEMON);
         self.client.handle_packet(self.now, &packet);
         self.drain();
         self

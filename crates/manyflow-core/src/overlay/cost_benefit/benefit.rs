@@ -12,7 +12,7 @@ pub struct Sending {
 }
 
 /// What one more message is worth, in units of what a message is worth by default. Clients are paid in proportion.
-pub trait Benefit: fmt::Debug {
+pub trait Benefit: Send + fmt::Debug {
     /// The benefit; positive. It is held between 1/1000 and 1000.
     fn of(&self, sending: Sending) -> f64;
 }

@@ -100,7 +100,7 @@ use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::{Time, seconds};
 
 /// Over which time [`Sending::messages_per_s`] is averaged.

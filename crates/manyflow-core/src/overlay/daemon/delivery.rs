@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use super::sending::Waiting;
 use super::{Daemon, Output};
-use crate::endpoint::Event;
 use crate::overlay::CLIENT_WINDOW;
+use crate::overlay::Event;
 use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::flow::Flow;
 use crate::overlay::message::{ClientFrame, ClientId, DaemonId, Data, GroupId};

@@ -7,7 +7,7 @@
 
 use super::Daemon;
 use super::delivery::Client;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::overlay::flow::Flow;
 use crate::overlay::message::{
     Body, ClientFrame, ClientId, DaemonId, GroupId, Membership, Message, Pause, Welcome,

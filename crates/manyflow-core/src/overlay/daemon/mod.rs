@@ -43,7 +43,7 @@ use super::hop::Hop;
 use super::message::{Body, ClientFrame, ClientId, DaemonId, Data, Frame, GroupId, Message};
 use super::topology::Topology;
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::packet::Ecn;
 use crate::payload::Payload;
 use crate::time::Time;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Daemon, Output};
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::overlay::hop::Hop;
 use crate::overlay::message::{Body, Control, DaemonId, LinkId, Message};
 use crate::payload::Payload;

@@ -28,7 +28,7 @@ pub struct Arrival<P> {
 
 /// One end of an overlay link. It delivers every message once, and never drops one: who wants to send must wait for room, and what
 /// is not taken from it holds up the other end.
-pub trait Hop<P>: fmt::Debug {
+pub trait Hop<P>: Send + fmt::Debug {
     /// Whether it takes another message now. What it cannot send soon should wait in the daemon's queue, where it has its price.
     fn has_room(&self) -> bool;
 

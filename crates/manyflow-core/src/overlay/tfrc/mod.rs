@@ -71,7 +71,7 @@ use sender::Group;
 use super::controller::{Audience, Controller, Request, Site};
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId, Report, RoundTrip};
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::Time;
 use crate::units::Rate;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::config::TfrcConfig;
 use super::loss::LossHistory;
 use super::rate;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::overlay::message::{GroupId, Report};
 use crate::time::Time;
 use crate::units::Rate;

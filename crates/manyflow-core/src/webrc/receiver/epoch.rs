@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use super::{Joining, Phase, Receiver, Running, TargetRule};
-use crate::endpoint::{Action, Event, SlowStartEnd};
+use crate::endpoint::Action;
 use crate::estimate::tcp_equation;
 use crate::packet::Channel;
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 use crate::webrc::Session;
 use crate::webrc::sequence::Sequence;
+use crate::webrc::{Event, SlowStartEnd};
 
 impl Receiver {
     pub(super) fn on_timers(&mut self, now: Time) {

@@ -4,6 +4,7 @@ mod config;
 mod epoch;
 mod rates;
 
+use core::convert::Infallible;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use super::loss::LossEstimator;
 use super::rtt::{AverageRtt, RttRule};
 use super::sequence::{Arrival, Sequence};
 use super::{Cci, Session};
-use crate::endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
-use crate::packet::{Channel, Destination, Header, Packet};
+use crate::endpoint::{Action, Endpoint};
+use crate::packet::{Channel, Destination, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
+use crate::webrc::{EndReason, Event, SlowStartEnd};
 
 /// Slots in which most of the base channel is lost although little more is joined, after which the session is given up
 /// (section 3.2.1). Little is what the slow start minimum allows: below it, no loss keeps a receiver from joining.
@@ -32,7 +34,7 @@ pub struct Receiver {
     config: Arc<ReceiverConfig>,
     id: u32,
     phase: Phase,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<Infallible>>,
     events: VecDeque<Event>,
     totals: Totals,
 }
@@ -482,11 +484,13 @@ impl Running {
 }
 
 impl Endpoint for Receiver {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = Cci;
+    type Tx = Infallible;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Cci>) {
         let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.id);
-        let Header::Webrc(cci) = packet.header else {
-            return;
-        };
+        let cci = packet.header;
         if !of_session || !self.fits(&cci) {
             self.totals.refused += 1;
             return;
@@ -527,7 +531,7 @@ impl Endpoint for Receiver {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Infallible>> {
         take_first(&mut self.actions)
     }
 

@@ -10,13 +10,13 @@ use manyflow_core::overlay::{
 use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
+use crate::NodeId;
 use crate::scenario::error::Fault;
 use crate::scenario::overlays::{Affiliation, Overlay};
-use crate::scenario::protocols::OverlayTable;
+use crate::scenario::protocols::{IntoBoxed, Network, OverlayTable};
 use crate::scenario::quantity::{BitsPerSecond, Count, Seconds};
 use crate::scenario::schema::Schema;
 use crate::scenario::sessions::{Receiver, Session, Sessions};
-use crate::{Network, NodeId};
 
 /// The groups of an overlay whose sessions say what is done about slow members.
 pub(super) fn slow_groups(
@@ -59,7 +59,7 @@ pub(super) fn add_daemons(
         let topology = Arc::clone(&overlay.topology);
         let addresses = Arc::clone(&addresses);
         let daemon = DaemonEndpoint::new(&config, controller, here, topology, addresses, seed);
-        network.add_endpoint(node, Box::new(daemon.map_err(Fault::value)?));
+        network.add_endpoint(node, daemon.map_err(Fault::value)?.into_boxed());
     }
     Ok(first)
 }

@@ -1,58 +1,21 @@
-//! The protocols' parameters, with the papers' values as defaults.
+//! WEBRC in scenarios: its parameters, and what is recorded of it.
 
-mod acp;
-mod layered;
-mod overlay;
+mod observe;
+mod wire;
 
 use std::sync::Arc;
 
-use manyflow_core::cbr::{Pattern, Periods, Source, SourceConfig};
-use manyflow_core::tcp::{self, TcpConfig, Variant};
+use manyflow_core::Time;
 use manyflow_core::webrc::{
     CciFormat, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule, Weights,
 };
-use manyflow_core::{Destination, EndpointId, Time};
 use serde::Deserialize;
+#[cfg(test)]
+pub(crate) use wire::TOI;
 
-use super::error::Fault;
-use super::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
-pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
-pub(crate) use acp::{Direction, PolicyName};
-pub use layered::{OutageTable, RlmTable, SimTable};
-pub use overlay::{
-    CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable,
-    TfrcTable,
-};
-
-/// Which protocol a session speaks.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Wave and equation based rate control, RFC 3738.
-    Webrc,
-    /// TCP, one connection to each receiver.
-    Tcp,
-    /// A constant bit rate to each receiver, without congestion control.
-    Cbr,
-    /// Layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
-    Sim,
-    /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
-    Rlm,
-    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and Chase).
-    Acp,
-    /// Messages to a group of an overlay.
-    Overlay,
-}
-
-impl Protocol {
-    /// Whether its packets go to channels that receivers join.
-    pub(crate) fn is_multicast(self) -> bool {
-        match self {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => true,
-            Protocol::Tcp | Protocol::Cbr | Protocol::Acp | Protocol::Overlay => false,
-        }
-    }
-}
+use super::set;
+use crate::scenario::error::Fault;
+use crate::scenario::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
 /// `sessions.webrc`: RFC 3738's names stand in `docs/scenarios.md`.
 #[derive(Clone, Debug, Deserialize)]
@@ -156,84 +119,6 @@ pub enum Rule {
     Paper,
 }
 
-/// `sessions.tcp`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct TcpTable {
-    /// The congestion control.
-    pub variant: Option<TcpVariant>,
-    /// Bytes of data in a segment.
-    pub segment: Option<Bits>,
-    /// The first window, in segments.
-    pub initial_window: Option<Count>,
-    /// The receiver's window, in segments.
-    pub maximum_window: Option<Count>,
-    /// Whether every second segment is acknowledged instead of each.
-    pub delayed_acks: Option<bool>,
-    /// Whether it reacts to marks instead of drops.
-    pub ecn: Option<bool>,
-    /// How much data there is; without it there is no end.
-    pub transfer: Option<Bits>,
-    /// The shortest retransmission time-out.
-    pub minimum_rto: Option<Seconds>,
-    /// Each segment waits at the host for up to so long, uniformly: against the lockstep of a simulation.
-    pub send_jitter: Option<Seconds>,
-}
-
-/// TCP's congestion control.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TcpVariant {
-    /// RFC 6582.
-    NewReno,
-    /// RFC 6675.
-    Sack,
-    /// RFC 9438.
-    Cubic,
-}
-
-/// `sessions.cbr`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct CbrTable {
-    /// The rate, headers counted.
-    pub rate: BitsPerSecond,
-    /// Bytes of a packet, headers counted.
-    pub packet: Option<Bits>,
-    /// How packets are spread in time.
-    #[serde(default)]
-    pub pattern: CbrPattern,
-    /// For `on-off`: how long it sends, or the mean of it.
-    #[serde(default)]
-    pub on: Seconds,
-    /// For `on-off`: how long it is silent, or the mean of it.
-    #[serde(default)]
-    pub off: Seconds,
-    /// For `on-off`: whether these times are exponentially distributed.
-    #[serde(default)]
-    pub random_periods: bool,
-}
-
-/// How the packets of a constant bit rate are spread in time.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CbrPattern {
-    /// At equal intervals.
-    #[default]
-    Constant,
-    /// At equal intervals while on.
-    OnOff,
-    /// At exponentially distributed intervals.
-    Poisson,
-}
-
-/// Puts a value that is given in the place of a default.
-fn set<T>(target: &mut T, given: Option<T>) {
-    if let Some(value) = given {
-        *target = value;
-    }
-}
-
 impl WebrcTable {
     /// The session that sender and receivers share.
     ///
@@ -317,85 +202,6 @@ impl WebrcTable {
             }),
         );
         config
-    }
-}
-
-impl TcpTable {
-    /// A connection's parameters; start and stop are the caller's.
-    pub(crate) fn config(&self) -> TcpConfig {
-        let mut config = TcpConfig::default();
-        set(
-            &mut config.variant,
-            self.variant.map(|variant| match variant {
-                TcpVariant::NewReno => Variant::NewReno,
-                TcpVariant::Sack => Variant::Sack,
-                TcpVariant::Cubic => Variant::Cubic,
-            }),
-        );
-        set(
-            &mut config.segment_bytes,
-            self.segment.map(|size| size.bytes() as u32),
-        );
-        set(
-            &mut config.initial_window,
-            self.initial_window.map(Count::get),
-        );
-        set(
-            &mut config.maximum_window,
-            self.maximum_window.map(Count::get),
-        );
-        set(&mut config.delayed_acks, self.delayed_acks);
-        set(&mut config.ecn, self.ecn);
-        set(
-            &mut config.minimum_rto,
-            self.minimum_rto.map(Seconds::duration),
-        );
-        set(
-            &mut config.send_jitter,
-            self.send_jitter.map(Seconds::duration),
-        );
-        let segment_bytes = u64::from(config.segment_bytes.max(1));
-        let segments = |size: Bits| size.bytes().div_ceil(segment_bytes) as u32;
-        config.transfer = self.transfer.map(segments);
-        config
-    }
-
-    /// Whether the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let receiver = tcp::Receiver::new(self.config(), EndpointId(0));
-        receiver.map(|_| ()).map_err(Fault::value)
-    }
-}
-
-impl CbrTable {
-    /// A source's parameters; destination, start and stop are the caller's.
-    pub(crate) fn config(&self, destination: Destination) -> SourceConfig {
-        let periods = match self.random_periods {
-            true => Periods::Exponential,
-            false => Periods::Fixed,
-        };
-        SourceConfig {
-            destination,
-            rate: self.rate.rate(),
-            packet_bytes: self.packet.map_or(1000, |size| size.bytes() as u32),
-            pattern: match self.pattern {
-                CbrPattern::Constant => Pattern::Constant,
-                CbrPattern::Poisson => Pattern::Poisson,
-                CbrPattern::OnOff => Pattern::OnOff {
-                    on: self.on.duration(),
-                    off: self.off.duration(),
-                    periods,
-                },
-            },
-            start: Time::ZERO,
-            stop: None,
-        }
-    }
-
-    /// Whether the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let config = self.config(Destination::Endpoint(EndpointId(0)));
-        Source::new(config, 0).map(|_| ()).map_err(Fault::value)
     }
 }
 

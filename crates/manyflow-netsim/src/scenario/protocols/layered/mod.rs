@@ -1,5 +1,8 @@
 //! The parameters of layered multicast: SIM and RLM.
 
+mod observe;
+mod wire;
+
 use manyflow_core::layered::{rlm, sim};
 use manyflow_core::{EndpointId, Time};
 use serde::Deserialize;

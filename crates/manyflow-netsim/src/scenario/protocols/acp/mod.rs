@@ -1,5 +1,8 @@
 //! The parameters of ACP, and of the switches between a peer and an ensemble.
 
+mod observe;
+mod wire;
+
 use std::collections::BTreeMap;
 
 use manyflow_core::anypoint::switch::{Scaling, SwitchConfig};

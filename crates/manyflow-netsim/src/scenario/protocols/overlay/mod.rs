@@ -1,5 +1,8 @@
 //! The parameters of overlays, and of the sessions in them.
 
+mod observe;
+mod wire;
+
 use manyflow_core::ConfigError;
 use manyflow_core::overlay::controller::{Controller, Open};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
