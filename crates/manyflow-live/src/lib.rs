@@ -1,6 +1,6 @@
 //! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
 
-pub mod amt;
+pub mod amt_driver;
 pub mod clock;
 pub mod files;
 pub mod last_mile;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use manyflow_amt::wire::Message;
+use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
-use manyflow_live::amt::wire::Message;
-use manyflow_live::amt::{Flow, ip};
 use manyflow_object::alc;
 use manyflow_object::fdt::{FdtInstance, FileEntry};
 use manyflow_object::fec::Oti;

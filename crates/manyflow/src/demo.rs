@@ -10,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::amt_driver::RelayServer;
 use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_live::sdp::SessionDescription;
 use manyflow_live::session::{

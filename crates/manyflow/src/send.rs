@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::amt_driver::RelayServer;
 use manyflow_live::files::read_sources;
 use manyflow_live::multicast::{MulticastSender, SenderConfig};
 use manyflow_live::publish::{DESCRIPTION_PATH, Publisher};

@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use manyflow_amt::wire::AMT_PORT;
+use manyflow_amt::{
+    Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
+};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use crate::amt::driver::{GatewayClient, Incoming, RelaySender, RelayServer};
-use crate::amt::wire::AMT_PORT;
-use crate::amt::{
-    Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
-};
+use crate::amt_driver::{GatewayClient, Incoming, RelaySender, RelayServer};
 use crate::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
+use manyflow_live::amt_driver::RelayServer;
 use manyflow_live::sdp::SessionDescription;
 use manyflow_live::session::{
     self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,

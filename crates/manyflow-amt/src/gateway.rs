@@ -63,7 +63,7 @@ enum Phase {
     Closed,
 }
 
-/// An AMT gateway. No clock and no socket: see [`driver`](super::driver).
+/// An AMT gateway. It has no clock and no socket.
 pub struct Gateway {
     config: GatewayConfig,
     rng: StdRng,

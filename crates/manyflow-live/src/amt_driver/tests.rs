@@ -1,12 +1,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use manyflow_amt::{
+    Family, Flow, GatewayConfig, GatewayEvent, LossReason, RelayAddress, RelayConfig,
+};
 use tokio::time::timeout;
 
 use super::*;
-use crate::amt::{
-    Family, Flow, GatewayConfig, GatewayEvent, LossReason, RelayAddress, RelayConfig,
-};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

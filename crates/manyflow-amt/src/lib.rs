@@ -18,15 +18,13 @@
 //! ```
 //!
 //! [`wire`] holds the AMT messages, [`membership`] the IGMPv3 and MLDv2 messages in them, [`ip`] the tunnelled
-//! UDP/IP datagrams; [`relay`] and [`gateway`] are state machines without clock or socket, [`driver`] gives them
-//! both.
+//! UDP/IP datagrams; [`relay`] and [`gateway`] are state machines without clock or socket.
 //!
 //! What is left out, and why: IGMPv1/v2 and MLDv1 (a gateway chooses its version, and only the newer ones know
 //! sources); inner fragments (the sender of the data is in the same process and cuts its packets to fit); a tunnel
 //! MTU of the relay's own (RFC 7450, section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4) to 98 bytes (IPv6
 //! in IPv6) longer than its payload. Where that exceeds the path's MTU, the kernel fragments the outer datagram.
 
-pub mod driver;
 pub mod gateway;
 pub mod ip;
 pub mod membership;

@@ -4,8 +4,8 @@ use rand_pcg::Pcg32;
 
 use self::world::{DATA_INTERVAL, DELAY, World, at, first, flows, relay_address};
 use super::*;
-use crate::amt::membership::RecordType;
-use crate::amt::{Relay, RelayConfig};
+use crate::membership::RecordType;
+use crate::{Relay, RelayConfig};
 
 #[test]
 fn a_flow_joined_before_the_handshake_arrives_after_it_and_no_other() {
@@ -292,7 +292,7 @@ fn only_the_relay_is_listened_to_and_only_for_what_is_joined() {
     world.run_until(at(1));
     let data = |flow: &Flow| {
         let mut message = vec![6, 0];
-        crate::amt::ip::encode_udp(flow, b"x", &mut message).unwrap();
+        crate::ip::encode_udp(flow, b"x", &mut message).unwrap();
         message
     };
     let stranger = "192.0.2.66:2268".parse().unwrap();

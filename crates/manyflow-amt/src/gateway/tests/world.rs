@@ -7,7 +7,7 @@ use std::time::Duration;
 use manyflow_core::time::Time;
 
 use super::super::*;
-use crate::amt::{Relay, RelayConfig};
+use crate::{Relay, RelayConfig};
 
 pub(super) const DELAY: Duration = Duration::from_millis(10);
 pub(super) const DATA_INTERVAL: Duration = Duration::from_millis(100);

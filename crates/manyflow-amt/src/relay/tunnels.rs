@@ -7,7 +7,7 @@ use manyflow_core::time::Time;
 use slab::Slab;
 
 use super::bucket::Bucket;
-use crate::amt::wire::GatewayAddress;
+use crate::wire::GatewayAddress;
 
 /// The state of one gateway. It exists while the gateway has joined something.
 pub(super) struct Tunnel {

@@ -1,4 +1,4 @@
-//! Sockets and clock for relay and gateway, on tokio.
+//! Sockets and a clock for AMT's relay and gateway ([`manyflow_amt`]), on tokio.
 
 mod client;
 mod server;

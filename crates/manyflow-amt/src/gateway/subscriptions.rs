@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::amt::membership::{GroupRecord, RecordType};
-use crate::amt::{Flow, Subscription};
+use crate::membership::{GroupRecord, RecordType};
+use crate::{Flow, Subscription};
 
 /// Subscriptions and the changes to report.
 ///

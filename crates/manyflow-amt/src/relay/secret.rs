@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siphasher::sip::SipHasher24;
 
-use crate::amt::wire::{GatewayAddress, ResponseMac};
+use crate::wire::{GatewayAddress, ResponseMac};
 
 /// Makes and checks Response MACs (RFC 7450, section 5.3.5) under a secret that changes.
 ///

@@ -1,5 +1,5 @@
 use super::*;
-use crate::amt::Subscription;
+use crate::Subscription;
 
 const GATEWAY: &str = "198.51.100.7:4001";
 const OTHER: &str = "198.51.100.8:4002";
@@ -224,7 +224,7 @@ fn a_forwarded_packet_is_the_whole_datagram() {
         panic!("no data: {sent:?}")
     };
     assert_eq!(
-        crate::amt::ip::decode_udp(datagram),
+        crate::ip::decode_udp(datagram),
         Ok((flows(4)[2], b"data".as_slice()))
     );
 }

@@ -94,7 +94,7 @@ pub struct RelayCounters {
     pub over_rate: u64,
 }
 
-/// An AMT relay for the flows of one session. No clock and no socket: see [`driver`](super::driver).
+/// An AMT relay for the flows of one session. It has no clock and no socket.
 pub struct Relay {
     config: RelayConfig,
     flows: Vec<Flow>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::amt::Family;
+use crate::Family;
 
 /// Subscriptions at a time: more than any session has, and few enough that each group's sources fit one record.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1024;

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use manyflow_amt::ip::IpError;
+use manyflow_amt::{Flow, Relay, RelayConfig, RelayCounters};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::net::UdpSocket;
@@ -13,8 +15,6 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
-use crate::amt::ip::IpError;
-use crate::amt::{Flow, Relay, RelayConfig, RelayCounters};
 use crate::clock::Clock;
 
 /// How long to wait after the socket failed, so that a lasting failure does not keep a core busy.

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use manyflow_amt::{Flow, Gateway, GatewayConfig, GatewayEvent, JoinError, Subscription};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::server::random_seed;
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
-use crate::amt::{Flow, Gateway, GatewayConfig, GatewayEvent, JoinError, Subscription};
 use crate::clock::Clock;
 
 /// Datagrams are split off chunks of this size, so that hundreds of them share one allocation.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use manyflow_amt::ip::encode_udp;
+use manyflow_amt::{Family, Flow, Gateway, GatewayConfig, Relay, RelayAddress, RelayConfig};
 use manyflow_core::Time;
-use manyflow_live::amt::ip::encode_udp;
-use manyflow_live::amt::{Family, Flow, Gateway, GatewayConfig, Relay, RelayAddress, RelayConfig};
 
 const RELAY: ([u8; 4], u16) = ([192, 0, 2, 1], 2268);
 const GATEWAY: ([u8; 4], u16) = ([198, 51, 100, 7], 4001);
