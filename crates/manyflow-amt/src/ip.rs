@@ -16,6 +16,7 @@ const HOP_LIMIT: u8 = 64;
 
 /// Why an IP datagram is not what is expected at its place; it is to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum IpError {
     /// Headers are malformed, or claim more than there is.
     #[error("malformed {0} header: drop the datagram")]

@@ -38,6 +38,7 @@ const MLDV2_REPORT: u8 = 143;
 
 /// Why an IP datagram is no query or report that this side can use; it is to be ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum MembershipError {
     /// The IP datagram itself is wrong.
     #[error(transparent)]

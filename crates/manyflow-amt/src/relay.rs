@@ -79,6 +79,7 @@ impl RelayConfig {
 
 /// What a relay has done, counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelayCounters {
     /// Datagrams that are no message for a relay.
     pub ignored: u64,

@@ -123,6 +123,7 @@ pub enum Message<'a> {
 
 /// Why a UDP payload is no AMT message; it is to be ignored (RFC 7450, sections 5.2.3.2 and 5.3.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The message ends within its fixed fields.
     #[error("an AMT message of {len} bytes is cut short: ignore it")]

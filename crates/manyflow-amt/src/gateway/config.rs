@@ -73,6 +73,7 @@ pub enum LossReason {
 
 /// Why something cannot be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum JoinError {
     /// The group is a unicast address.
     #[error("{0} is no multicast group: give one of 224.0.0.0/4 or ff00::/8")]
