@@ -180,6 +180,7 @@ impl Gateway {
             }
             _ => {}
         }
+        self.assert_invariants();
         None
     }
 
@@ -252,6 +253,7 @@ impl Gateway {
                 Phase::Closed => {}
             }
         }
+        self.assert_invariants();
     }
 
     /// Looks for the relay from the beginning.
@@ -461,5 +463,20 @@ impl Gateway {
 
     fn is_closing(&self) -> bool {
         matches!(self.phase, Phase::Closing { .. } | Phase::Closed)
+    }
+
+    fn assert_invariants(&self) {
+        debug_assert!(
+            self.phase != Phase::Granted || self.grant.is_some(),
+            "the relay's answer is kept for as long as it is valid"
+        );
+        debug_assert!(
+            self.repeat_at.is_none() || self.grant.is_some(),
+            "a report is repeated only to a relay that has answered"
+        );
+        debug_assert!(
+            self.subscriptions.len() <= SUBSCRIPTIONS_MAX,
+            "each group's sources fit one record"
+        );
     }
 }

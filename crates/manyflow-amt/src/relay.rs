@@ -332,6 +332,7 @@ impl Relay {
             self.tunnels.join(now, from, flow, lapses);
             self.next_expiry.get_or_insert(lapses);
         }
+        debug_assert!(self.tunnels.len() <= self.config.gateways_max);
     }
 
     fn has_room_for(&self, gateway: GatewayAddress) -> bool {

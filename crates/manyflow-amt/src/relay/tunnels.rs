@@ -83,6 +83,7 @@ impl Tunnels {
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
         }
+        self.assert_listed(key, flow);
     }
 
     /// Ends a join, and the gateway's state with its last one.
@@ -93,6 +94,7 @@ impl Tunnels {
         if self.tunnels[key].flows.remove(&flow).is_some() {
             self.listeners[flow].retain(|&listener| listener != key);
         }
+        self.assert_listed(key, flow);
         if self.tunnels[key].flows.is_empty() {
             self.remove(gateway);
         }
@@ -130,6 +132,7 @@ impl Tunnels {
         }
         tunnels.retain(|_, tunnel| !tunnel.flows.is_empty());
         keys.retain(|_, key| tunnels.contains(*key));
+        debug_assert_eq!(keys.len(), tunnels.len(), "each gateway has one tunnel");
         next
     }
 
@@ -143,5 +146,14 @@ impl Tunnels {
         self.listeners[flow]
             .iter()
             .for_each(|&key| visit(&mut self.tunnels[key]));
+    }
+
+    /// Asserts that a flow lists a tunnel once if the tunnel has joined it, and otherwise not.
+    fn assert_listed(&self, key: usize, flow: usize) {
+        debug_assert_eq!(
+            self.listeners[flow].iter().filter(|&&it| it == key).count(),
+            usize::from(self.tunnels[key].flows.contains_key(&flow)),
+            "a flow lists exactly the gateways that have joined it"
+        );
     }
 }
