@@ -9,9 +9,11 @@ const WINDOW: u64 = 64;
 /// The sequence numbers of one channel.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
-    /// How many sequence numbers there are.
-    modulus: u64,
-    /// The number after the highest seen; `None` before the first packet. A format has 2^32 numbers at most.
+    /// The channel's number.
+    channel: u16,
+    /// The highest sequence number: a format has at most 2^32 of them.
+    last: u32,
+    /// The number after the highest seen; `None` before the first packet.
     expected: Option<u32>,
     /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
     missing: u64,
@@ -36,24 +38,40 @@ pub(super) enum Arrival {
 }
 
 impl Sequence {
-    /// A channel whose numbers run from 0 to `modulus - 1`.
-    pub(super) fn new(modulus: u64) -> Sequence {
+    /// The sequence of `channel`, whose numbers run from 0 to `numbers - 1`, at most 2^32 of them.
+    pub(super) fn new(channel: u32, numbers: u64) -> Sequence {
         Sequence {
-            modulus,
+            channel: channel as u16,
+            last: (numbers - 1) as u32,
             expected: None,
             missing: 0,
         }
     }
 
-    /// Takes a packet's number; it must be below the modulus.
+    pub(super) fn channel(&self) -> u32 {
+        self.channel.into()
+    }
+
+    /// Whether a packet has come since the channel was joined.
+    pub(super) fn has_begun(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    /// How many sequence numbers there are.
+    fn modulus(&self) -> u64 {
+        u64::from(self.last) + 1
+    }
+
+    /// Takes a packet's number, which the caller has checked to be one of the channel's.
     pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
+        debug_assert!(psn <= self.last.into(), "the caller checks numbers");
         let Some(expected) = self.expected else {
             self.expect_after(psn);
             return Arrival::First;
         };
         let expected = u64::from(expected);
-        let ahead = (psn + self.modulus - expected) % self.modulus;
-        if ahead < self.modulus / 2 {
+        let ahead = (psn + self.modulus() - expected) % self.modulus();
+        if ahead < self.modulus() / 2 {
             self.expect_after(psn);
             let lost = self.advance(ahead) + self.shift(1);
             let in_order = ahead == 0 && lost == 0;
@@ -63,7 +81,7 @@ impl Sequence {
                 Arrival::Gap { lost }
             };
         }
-        let back = self.modulus - ahead - 1;
+        let back = self.modulus() - ahead - 1;
         let bit = if back < WINDOW { 1 << back } else { 0 };
         if self.missing & bit == 0 {
             return Arrival::Duplicate;
@@ -78,7 +96,7 @@ impl Sequence {
         match self.expected.replace(0) {
             // The number after the last packet of a wave is 0.
             None | Some(0) => 0,
-            Some(expected) => self.advance(self.modulus - u64::from(expected)),
+            Some(expected) => self.advance(self.modulus() - u64::from(expected)),
         }
     }
 
@@ -88,7 +106,7 @@ impl Sequence {
     }
 
     fn expect_after(&mut self, psn: u64) {
-        self.expected = Some(((psn + 1) % self.modulus) as u32);
+        self.expected = Some(((psn + 1) % self.modulus()) as u32);
     }
 
     /// Moves on by `gap` missing numbers; returns how many do not fit the window.
@@ -114,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_pending_until_given_up() {
-        let mut sequence = Sequence::new(1 << 16);
+        let mut sequence = Sequence::new(0, 1 << 16);
         assert_eq!(sequence.on_packet(65_530), Arrival::First);
         assert_eq!(sequence.on_packet(65_533), Arrival::Gap { lost: 0 });
         assert_eq!(sequence.on_packet(65_531), Arrival::Late);
@@ -125,12 +143,12 @@ mod tests {
 
     #[test]
     fn packets_lost_at_the_end_of_a_wave_are_missed() {
-        let mut sequence = Sequence::new(1 << 16);
+        let mut sequence = Sequence::new(0, 1 << 16);
         sequence.on_packet(65_530);
         assert_eq!(sequence.on_end_of_wave(), 0);
         assert_eq!(sequence.on_packet(65_535), Arrival::Late);
         assert_eq!(sequence.give_up(), 4);
-        let mut whole = Sequence::new(1 << 16);
+        let mut whole = Sequence::new(0, 1 << 16);
         whole.on_packet(65_535);
         assert_eq!(whole.on_end_of_wave() + whole.give_up(), 0);
     }
@@ -152,7 +170,7 @@ mod tests {
                 }
             }
             arrivals.sort();
-            let mut sequence = Sequence::new(modulus);
+            let mut sequence = Sequence::new(0, modulus);
             let (mut received, mut lost) = (0, 0);
             for (_, psn) in &arrivals {
                 match sequence.on_packet(*psn) {

@@ -14,21 +14,23 @@ use crate::webrc::sequence::Sequence;
 impl Running {
     /// Withdraws a join that brought no packet in time (section 3.2.3.7).
     pub(super) fn on_join_timeout(&mut self, context: &mut Context) {
-        let number = self.drop_highest_wave(&context.session);
-        context.withdraw_join(number);
+        if let Some(number) = self.drop_highest_wave(&context.session) {
+            context.withdraw_join(number);
+        }
     }
 
     /// Removes the wave that was joined last, and takes its rate out of ARR. Returns its channel,
-    /// which the caller leaves.
-    fn drop_highest_wave(&mut self, session: &Session) -> u32 {
+    /// which the caller leaves; `None` if no wave is joined.
+    fn drop_highest_wave(&mut self, session: &Session) -> Option<u32> {
+        let wave = self.waves.pop_back()?;
         self.joining = None;
-        self.rates.arr /= growth(session, self.waves.len() as u32 - 1);
-        self.waves.pop_back();
-        (self.ctsi + self.waves.len() as u32) % session.wave_channels()
+        self.rates.arr /= growth(session, self.waves.len() as u32);
+        Some(wave.channel())
     }
 
     /// Ends an epoch: updates the rates, then joins a wave if that is allowed.
     pub(super) fn on_epoch(&mut self, context: &mut Context, now: Time) {
+        self.assert_invariants(&context.session);
         self.give_old_gaps_up(context, now);
         let epoch_s = self.begin_next_epoch(context, now);
         self.update_rates(context, epoch_s);
@@ -143,9 +145,10 @@ impl Running {
             SlowStartEnd::RateShortfall => 1,
             SlowStartEnd::Loss | SlowStartEnd::MaximumRate => 0,
         };
-        for _ in 0..self.waves.len().min(waves) {
-            let number = self.drop_highest_wave(&context.session);
-            context.leave(number);
+        for _ in 0..waves {
+            if let Some(number) = self.drop_highest_wave(&context.session) {
+                context.leave(number);
+            }
         }
     }
 
@@ -214,8 +217,8 @@ impl Running {
         let session = &context.session;
         let layer = self.waves.len() as u32;
         let number = (self.ctsi + layer) % session.wave_channels();
-        let sequence = Sequence::new(session.cci_format().sequence_numbers());
-        self.waves.push_back(sequence);
+        let wave = Sequence::new(number, session.cci_format().sequence_numbers());
+        self.waves.push_back(wave);
         self.rates.on_join(growth(session, layer));
         let timeout = context.config.join_timeout;
         self.joining = Some(Joining {

@@ -90,7 +90,7 @@ impl Running {
             ctsi: cci.ctsi.into(),
             slot_since: now,
             last_packet: now,
-            base: Sequence::new(session.base_sequence_numbers()),
+            base: Sequence::new(session.wave_channels(), session.base_sequence_numbers()),
             waves: VecDeque::new(),
             left: None,
             joining: None,
@@ -161,9 +161,8 @@ impl Running {
 
     /// Leaves all joined waves, the lowest layer first.
     pub(super) fn leave_waves(&self, context: &mut Context) {
-        let t = context.session.wave_channels();
-        for layer in 0..self.waves.len() as u32 {
-            context.leave((self.ctsi + layer) % t);
+        for wave in &self.waves {
+            context.leave(wave.channel());
         }
     }
 
@@ -220,6 +219,7 @@ impl Running {
         let session = &context.session;
         let (p, base_rate) = (session.decrease(), session.base_rate());
         let ended = self.ctsi;
+        self.assert_invariants(session);
         self.ctsi = (self.ctsi + 1) % session.wave_channels();
         self.rates.arr += (1.0 - p) * base_rate;
         let Some(mut wave) = self.waves.pop_front() else {
@@ -230,6 +230,11 @@ impl Running {
             // The join that is still open, if any, was that of this wave.
             self.joining = None;
         }
+        debug_assert_eq!(
+            wave.channel(),
+            ended,
+            "a wave's channel is left in the slot after its last"
+        );
         let lost = wave.on_end_of_wave();
         self.left = Some(wave);
         self.expect_late_packets(&context.config);
@@ -389,5 +394,25 @@ impl Running {
             let minimum = context.config.slow_start_minimum(&context.session);
             self.slow_start_rate = minimum.max(context.session.decrease() * self.rates.trr);
         }
+    }
+
+    /// Asserts what the queue of waves stands for.
+    pub(super) fn assert_invariants(&self, session: &Session) {
+        let t = session.wave_channels();
+        debug_assert!(
+            (self.ctsi..)
+                .zip(&self.waves)
+                .all(|(number, wave)| wave.channel() == number % t),
+            "the joined waves are consecutive and start at the lowest layer"
+        );
+        debug_assert!(
+            self.waves.len() <= session.active_slots() as usize,
+            "only active waves are joined"
+        );
+        debug_assert_eq!(
+            self.joining.is_some(),
+            self.waves.back().is_some_and(|wave| !wave.has_begun()),
+            "a join is open until the first packet of the highest wave"
+        );
     }
 }
