@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::CciFormat;
+use crate::ConfigError;
 use crate::time::seconds;
 use crate::units::Rate;
 
@@ -61,15 +62,11 @@ impl SessionConfig {
 
 /// Why a session cannot be made from its parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ConfigError {
+#[non_exhaustive]
+pub enum SessionError {
     /// A parameter is outside its range.
-    #[error("{name} must be {range}")]
-    OutOfRange {
-        /// The parameter.
-        name: &'static str,
-        /// What it may be.
-        range: &'static str,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] ConfigError),
     /// The session rate leaves no room for two waves above the base channel.
     #[error(
         "a session of {rate} is too slow for these waves: take at least {minimum}, or a lower base rate"
@@ -77,7 +74,7 @@ pub enum ConfigError {
     RateTooLow {
         /// The rate asked for.
         rate: Rate,
-        /// The least that would do.
+        /// The lowest rate that suffices.
         minimum: Rate,
     },
     /// N was given, and does not fit the session rate.
@@ -85,7 +82,7 @@ pub enum ConfigError {
     ActiveSlots {
         /// The number given.
         given: u32,
-        /// The most that fit.
+        /// The highest number that fits.
         most: u32,
     },
     /// The CCI format cannot number the session's channels or packets.
@@ -94,7 +91,7 @@ pub enum ConfigError {
          take the long format, shorter time slots, less quiescence or a lower rate"
     )]
     CciFormat {
-        /// T.
+        /// T, the number of wave channels.
         wave_channels: u32,
         /// Packets in one wave.
         wave_packets: u64,
@@ -120,8 +117,9 @@ impl Session {
     /// Checks the parameters and derives N, Q, T and L.
     ///
     /// # Errors
-    /// A [`ConfigError`] that names the parameter and what would do.
-    pub fn new(config: SessionConfig) -> Result<Session, ConfigError> {
+    /// If a parameter is outside its range, or parameters do not fit each other. The error names them and says what
+    /// would do.
+    pub fn new(config: SessionConfig) -> Result<Session, SessionError> {
         check_ranges(&config)?;
         let mut session = Session {
             active_slots: 0,
@@ -227,7 +225,7 @@ impl Session {
 
     /// N of Eq. (3): the fewest waves that reach the session rate at the end of a time slot; or, where the aggregate
     /// is not constant, the most that stay below it at the beginning.
-    fn choose_active_slots(&self) -> Result<u32, ConfigError> {
+    fn choose_active_slots(&self) -> Result<u32, SessionError> {
         let log_inverse = |x: f64| -libm::log(x) / libm::log(self.decrease());
         let growth = 1.0 / self.decrease() - 1.0;
         let ratio = self.session_rate() / self.base_rate();
@@ -245,7 +243,7 @@ impl Session {
             let waves = if self.config.constant_aggregate { 1 } else { 2 };
             let minimum = self.subscribed_rate(waves, phase) * 1.01;
             let minimum = Rate::from_packets_per_s(minimum, self.config.packet_bytes);
-            return Err(ConfigError::RateTooLow {
+            return Err(SessionError::RateTooLow {
                 rate: self.config.session_rate,
                 minimum,
             });
@@ -254,11 +252,11 @@ impl Session {
         match self.config.active_slots {
             None => Ok(most),
             Some(given) if (2..=most).contains(&given) => Ok(given),
-            Some(given) => Err(ConfigError::ActiveSlots { given, most }),
+            Some(given) => Err(SessionError::ActiveSlots { given, most }),
         }
     }
 
-    fn choose_cci_format(&self) -> Result<CciFormat, ConfigError> {
+    fn choose_cci_format(&self) -> Result<CciFormat, SessionError> {
         let wave_channels = self.wave_channels();
         let wave_packets = super::wave::Wave::new(self).packets();
         let base_fits =
@@ -273,7 +271,7 @@ impl Session {
             None => [CciFormat::Short, CciFormat::Long],
         };
         let chosen = candidates.into_iter().find(|&format| fits(format));
-        chosen.ok_or(ConfigError::CciFormat {
+        chosen.ok_or(SessionError::CciFormat {
             wave_channels,
             wave_packets,
         })
@@ -293,7 +291,7 @@ fn ceil_div(span: Duration, slot: Duration) -> u32 {
 }
 
 fn check_ranges(config: &SessionConfig) -> Result<(), ConfigError> {
-    let checks = [
+    ConfigError::first_of([
         (
             "the packet length",
             "64 to 65,535 bytes",
@@ -324,11 +322,7 @@ fn check_ranges(config: &SessionConfig) -> Result<(), ConfigError> {
             "at most 100 Gbit/s",
             config.session_rate <= Rate::from_bits_per_s(100_000_000_000),
         ),
-    ];
-    match checks.into_iter().find(|(_, _, holds)| !holds) {
-        Some((name, range, _)) => Err(ConfigError::OutOfRange { name, range }),
-        None => Ok(()),
-    }
+    ])
 }
 
 #[cfg(test)]
@@ -361,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_rate_too_low_for_the_waves_is_refused_with_one_that_works() {
-        let Err(ConfigError::RateTooLow { minimum, .. }) =
+        let Err(SessionError::RateTooLow { minimum, .. }) =
             Session::new(SessionConfig::wan(mbit(0.01)))
         else {
             panic!("10 kbit/s cannot hold two waves of 1 packet/s")
@@ -371,7 +365,8 @@ mod tests {
             constant_aggregate: false,
             ..SessionConfig::wan(rate)
         };
-        let Err(ConfigError::RateTooLow { minimum, .. }) = Session::new(varying(mbit(0.01))) else {
+        let Err(SessionError::RateTooLow { minimum, .. }) = Session::new(varying(mbit(0.01)))
+        else {
             panic!()
         };
         assert!(Session::new(varying(minimum)).is_ok());
@@ -390,7 +385,7 @@ mod tests {
         };
         assert!(matches!(
             Session::new(short),
-            Err(ConfigError::CciFormat { .. })
+            Err(SessionError::CciFormat { .. })
         ));
     }
 

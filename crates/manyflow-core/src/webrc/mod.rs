@@ -50,9 +50,10 @@ mod sequence;
 mod wave;
 mod wire;
 
-pub use config::{ConfigError, Session, SessionConfig};
+pub use crate::ConfigError;
+pub use config::{Session, SessionConfig, SessionError};
 pub use loss::LossConfig;
-pub use receiver::{Receiver, ReceiverConfig, ReceiverConfigError, Status, TargetRule, Weights};
+pub use receiver::{Receiver, ReceiverConfig, Status, TargetRule, Weights};
 pub use rtt::RttRule;
 pub use sender::Sender;
 pub use wave::Wave;

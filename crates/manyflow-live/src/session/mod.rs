@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
-use manyflow_core::webrc::{self, ConfigError, Session, SessionConfig};
+use manyflow_core::webrc::{self, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
 pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, Told, receive};
@@ -50,7 +50,7 @@ pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {
 ///
 /// # Errors
 /// Where its parameters do not fit each other.
-pub fn session_of(parameters: &WebrcParameters) -> Result<Session, ConfigError> {
+pub fn session_of(parameters: &WebrcParameters) -> Result<Session, SessionError> {
     let time_slot = seconds(parameters.time_slot_s);
     Session::new(SessionConfig {
         session_rate: Rate::from_bits_per_s(parameters.session_rate_bits_per_s),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, ReceiverConfigError, Session};
+use manyflow_core::webrc::{self, Cci, ConfigError, Receiver, Session, SessionError};
 use manyflow_core::{
     Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet, Time,
 };
@@ -51,10 +51,10 @@ pub struct ReceiveConfig {
 pub enum ReceiveError {
     /// The description's parameters contradict each other.
     #[error("the session description is of no use: {0}")]
-    Session(#[from] ConfigError),
+    Session(#[from] SessionError),
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
-    Config(#[from] ReceiverConfigError),
+    Config(#[from] ConfigError),
     /// No way to the sender.
     #[error(transparent)]
     Transport(#[from] TransportError),

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::ConfigError;
 use crate::units::Rate;
 use crate::webrc::{LossConfig, RttRule, Session};
 
@@ -95,14 +96,6 @@ pub enum TargetRule {
     Paper,
 }
 
-/// A receiver's parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
-pub struct ReceiverConfigError {
-    name: &'static str,
-    range: &'static str,
-}
-
 impl ReceiverConfig {
     /// EL for `session`.
     pub fn epoch(&self, session: &Session) -> Duration {
@@ -117,11 +110,11 @@ impl ReceiverConfig {
         })
     }
 
-    pub(super) fn check(&self, session: &Session) -> Result<(), ReceiverConfigError> {
+    pub(super) fn check(&self, session: &Session) -> Result<(), ConfigError> {
         let fraction = |x: f64| x > 0.0 && x < 1.0;
         let weights = |w: Option<Weights>| w.is_none_or(|w| fraction(w.beta) && fraction(w.zeta));
         let epoch = self.epoch(session);
-        let checks = [
+        ConfigError::first_of([
             (
                 "the epoch",
                 "1 ms to one time slot",
@@ -152,11 +145,7 @@ impl ReceiverConfig {
                 "above 0",
                 self.maximum_rate.is_none_or(|rate| rate > Rate::default()),
             ),
-        ];
-        match checks.into_iter().find(|(_, _, holds)| !holds) {
-            Some((name, range, _)) => Err(ReceiverConfigError { name, range }),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// Beta and Zeta in start-up (section 3.2.2.5).

@@ -22,11 +22,12 @@ use core::ops::ControlFlow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use config::{ReceiverConfig, ReceiverConfigError, TargetRule, Weights};
+pub use config::{ReceiverConfig, TargetRule, Weights};
 use context::{Context, Totals};
 use running::Running;
 
 use super::{Cci, Session};
+use crate::ConfigError;
 use crate::endpoint::{Action, EndReason, Endpoint, Event};
 use crate::packet::{Destination, Header, Packet};
 use crate::time::Time;
@@ -83,7 +84,7 @@ impl Receiver {
         config: Arc<ReceiverConfig>,
         id: u32,
         start: Time,
-    ) -> Result<Receiver, ReceiverConfigError> {
+    ) -> Result<Receiver, ConfigError> {
         config.check(&session)?;
         Ok(Receiver {
             phase: Phase::Waiting(start),
