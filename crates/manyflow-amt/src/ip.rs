@@ -25,16 +25,16 @@ pub enum IpError {
     #[error("wrong {0} checksum: drop the datagram")]
     Checksum(&'static str),
     /// A fragment, which this implementation does not reassemble.
-    #[error("a fragment: send datagrams that fit the tunnel's MTU")]
+    #[error("the datagram is a fragment: send datagrams that fit the tunnel's MTU")]
     Fragment,
     /// Another protocol than the one expected here.
-    #[error("IP protocol {0} where {1} was expected: drop the datagram")]
+    #[error("IP protocol {0} instead of {1}: drop the datagram")]
     Protocol(u8, &'static str),
     /// Source and group of different families.
-    #[error("source and group are of different IP versions: give both as IPv4 or both as IPv6")]
+    #[error("source and group have different IP versions: give both as IPv4 or both as IPv6")]
     Family,
     /// More payload than one UDP datagram holds.
-    #[error("{0} bytes do not fit one UDP datagram: send less at once")]
+    #[error("a payload of {0} bytes does not fit into one UDP datagram: send less at once")]
     TooLong(usize),
 }
 

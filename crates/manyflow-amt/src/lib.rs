@@ -89,6 +89,7 @@ pub mod membership;
 pub mod relay;
 pub mod wire;
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 pub use self::gateway::{
@@ -103,6 +104,15 @@ pub enum Family {
     V4,
     /// IPv6 and MLDv2.
     V6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
 }
 
 impl Family {

@@ -53,7 +53,7 @@ pub enum MembershipError {
     #[error("IGMP or MLD message cut short: ignore it")]
     Truncated,
     /// A query about one group.
-    #[error("only general queries are sent over AMT, this one names a group or source: ignore it")]
+    #[error("AMT has only general queries, but this one names a group or source: ignore it")]
     NotGeneral,
 }
 

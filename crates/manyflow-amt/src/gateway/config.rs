@@ -76,10 +76,10 @@ pub enum LossReason {
 #[non_exhaustive]
 pub enum JoinError {
     /// The group is a unicast address.
-    #[error("{0} is no multicast group: give one of 224.0.0.0/4 or ff00::/8")]
+    #[error("{0} is not a multicast group: give an address in 224.0.0.0/4 or ff00::/8")]
     NotMulticast(IpAddr),
     /// Group or source is of another IP version than the gateway's flows.
-    #[error("group and source must both be {0:?}: use a second gateway for the other IP version")]
+    #[error("group and source must both be {0}: use a second gateway for the other IP version")]
     Family(Family),
     /// Too many subscriptions.
     #[error("{SUBSCRIPTIONS_MAX} subscriptions are joined already: leave one first")]
