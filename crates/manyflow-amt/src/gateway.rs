@@ -1,4 +1,5 @@
-//! The gateway: joins flows at a relay and takes their packets out of the tunnel (RFC 7450, section 5.2).
+//! The gateway joins flows at a relay and takes their packets out of the tunnel (RFC 7450, section
+//! 5.2).
 //!
 //! ```text
 //!               Relay Advertisement           Membership Query
@@ -8,9 +9,9 @@
 //!      +--------------------------------+---+  no answer to several attempts: the relay is lost
 //! ```
 //!
-//! From the first Membership Query on, until the relay is lost, joins and leaves travel at once, also while a
-//! refresh is under way: the last query's MAC stays good. What was joined before is reported with the query's
-//! answer.
+//! From the first Membership Query until the relay is lost, joins and leaves are sent immediately,
+//! also during a refresh: the last query's MAC remains valid. Earlier joins are reported in the
+//! answer to the first query.
 
 mod config;
 mod subscriptions;
@@ -33,14 +34,15 @@ use super::membership::{DEFAULT_ROBUSTNESS, GeneralQuery, GroupRecord, Report};
 use super::wire::{GatewayAddress, Message, ResponseMac};
 use super::{Family, Flow, Subscription, Transmit};
 
-/// Longest time between two reports of the same change (RFC 3376, section 8.11), and between two Teardowns (RFC
-/// 7450, section 5.2.3.7.2).
+/// Longest time between two reports of the same change (RFC 3376, section 8.11), and between two
+/// Teardowns (RFC 7450, section 5.2.3.7.2).
 const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Group records in one report. With one source each they fit the 1,280 bytes that any IPv6 path carries.
+/// Group records in one report. With one source each, they fit into the 1,280 bytes that every IPv6
+/// path carries.
 const RECORDS_PER_REPORT: usize = 32;
 
-/// What the last Membership Query granted.
+/// The contents of the last Membership Query, which authorise reports.
 #[derive(Clone, Copy)]
 struct Grant {
     mac: ResponseMac,
@@ -51,15 +53,15 @@ struct Grant {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Waits for a Relay Advertisement.
+    /// The gateway waits for a Relay Advertisement.
     Discovering { nonce: u32 },
-    /// Waits for a Membership Query.
+    /// The gateway waits for a Membership Query.
     Requesting { nonce: u32 },
-    /// Has been answered; the deadline is the next refresh.
+    /// The relay has answered. The deadline is the next refresh.
     Granted,
-    /// Says goodbye, this many times more.
+    /// The gateway is ending the tunnel: it has `left` more messages to send.
     Closing { left: u8 },
-    /// Nothing is to be done any more.
+    /// The tunnel has ended, and nothing is left to do.
     Closed,
 }
 
@@ -72,9 +74,9 @@ pub struct Gateway {
     phase: Phase,
     deadline: Time,
     repeat_at: Option<Time>,
-    /// Questions asked in vain since the last answer.
+    /// Unanswered messages since the relay's last answer.
     attempts: u32,
-    /// Whether the loss of the relay has been told.
+    /// Whether the loss of the relay has been reported.
     lost: bool,
     grant: Option<Grant>,
     transmits: VecDeque<Transmit>,
@@ -82,7 +84,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway that looks for its relay at once. `seed` makes the nonces: take it from the operating system.
+    /// Makes a gateway that looks for its relay immediately. `seed` determines the nonces: take it
+    /// from the operating system.
     pub fn new(now: Time, config: GatewayConfig, seed: [u8; 32]) -> Self {
         let (RelayAddress::Unicast(relay) | RelayAddress::Discovery(relay)) = config.relay;
         let mut gateway = Self {
@@ -103,11 +106,12 @@ impl Gateway {
         gateway
     }
 
-    /// Receives a group from now on. Once the relay has answered, the join travels at once, and again against loss.
-    /// After [`close`](Self::close) it does nothing.
+    /// Subscribes to a group. The join is sent as soon as the relay has answered, and repeated
+    /// against loss. Does nothing after [`close`](Self::close).
     ///
     /// # Errors
-    /// Where the group is no multicast address, or of the wrong family, or too many are joined.
+    /// If the group is not a multicast address, an address has the wrong family, or there are too
+    /// many subscriptions.
     pub fn join(&mut self, now: Time, subscription: Subscription) -> Result<(), JoinError> {
         let Subscription { group, source } = subscription;
         let family = self.config.family;
@@ -130,7 +134,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Receives a group no longer. Packets on their way are still handed out for a moment.
+    /// Ends a subscription. Packets that are already on their way are still returned for a moment.
     pub fn leave(&mut self, now: Time, subscription: Subscription) {
         if self.subscriptions.leave(subscription, self.robustness()) {
             self.report_changes(now, &[subscription]);
@@ -140,7 +144,8 @@ impl Gateway {
         }
     }
 
-    /// Takes in what arrived from `from`. A packet of a flow that is joined comes back, its payload borrowed.
+    /// Handles a datagram that arrived from `from`. If it carries a packet of a joined flow,
+    /// returns the flow and the packet's payload.
     pub fn handle_datagram<'a>(
         &mut self,
         now: Time,
@@ -184,16 +189,17 @@ impl Gateway {
         None
     }
 
-    /// Takes in that a message to the relay came back as undeliverable. Where no answer is awaited the relay is
-    /// asked at once whether it still lives; where one is, the usual attempts go on (RFC 7450, section 5.2.3.9).
+    /// Handles an ICMP error for a message to the relay. Sends a Request immediately to find out
+    /// whether the relay is still alive; if an answer is already due, the usual attempts go on (RFC
+    /// 7450, section 5.2.3.9).
     pub fn handle_unreachable(&mut self, now: Time) {
         if self.phase == Phase::Granted {
             self.request(now);
         }
     }
 
-    /// Ends the tunnel: the relay is told, as often as it wished. [`is_closed`](Self::is_closed) tells when that is
-    /// done.
+    /// Ends the tunnel, and tells the relay as often as its robustness variable asks. The gateway
+    /// is done when [`is_closed`](Self::is_closed) returns true.
     pub fn close(&mut self, now: Time) {
         if self.is_closing() {
             return;
@@ -210,27 +216,27 @@ impl Gateway {
         self.handle_timeout(now);
     }
 
-    /// Whether [`close`](Self::close) has done its work.
+    /// Whether the tunnel has ended after [`close`](Self::close).
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// The relay spoken to, or the discovery address as long as no relay is known.
+    /// Returns the relay's address, or the discovery address as long as no relay is known.
     pub fn relay(&self) -> SocketAddr {
         self.relay
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<GatewayEvent> {
         self.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); `None` once closed.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout); `None` once closed.
     pub fn poll_timeout(&self) -> Option<Time> {
         (!self.is_closed()).then(|| {
             self.repeat_at
@@ -238,7 +244,7 @@ impl Gateway {
         })
     }
 
-    /// Does what is due: attempts, refreshes, repetitions. Does nothing before its time.
+    /// Does what is due: attempts, refreshes, repetitions. Does nothing if called early.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.repeat_at.is_some_and(|at| at <= now) {
             self.repeat_at = None;
@@ -256,7 +262,7 @@ impl Gateway {
         self.assert_invariants();
     }
 
-    /// Looks for the relay from the beginning.
+    /// Starts over with relay discovery, or with a Request if the relay's address is known.
     fn start(&mut self, now: Time) {
         match self.config.relay {
             RelayAddress::Discovery(address) => {
@@ -278,8 +284,8 @@ impl Gateway {
         self.attempt(now);
     }
 
-    /// Sends the question of this phase, and waits for a random time that grows with the attempts (RFC 7450,
-    /// section 5.2.3.5.3).
+    /// Sends this phase's message, and waits for a random time that grows with the number of
+    /// attempts (RFC 7450, section 5.2.3.5.3).
     fn attempt(&mut self, now: Time) {
         match self.phase {
             Phase::Discovering { nonce } => self.transmit(&Message::RelayDiscovery { nonce }),
@@ -339,7 +345,7 @@ impl Gateway {
             return;
         }
         if limit && self.grant.is_none() {
-            // It would ignore the joins. Ask again later, and as rarely as if it were silent.
+            // A full relay would ignore the joins. Ask again later, as rarely as if it were silent.
             self.attempts = self
                 .attempts
                 .max(self.config.attempts_max)
@@ -360,8 +366,8 @@ impl Gateway {
         self.report_state(now);
     }
 
-    /// Ends the tunnel to the address of an old grant, so that the relay does not send to it any more (RFC 7450,
-    /// section 5.2.3.7).
+    /// Ends the tunnel to the address of an old grant, so that the relay stops sending to it (RFC
+    /// 7450, section 5.2.3.7).
     fn tear_down(&mut self, grant: Grant) {
         if let Some(gateway) = grant.gateway {
             self.transmit(&Message::Teardown {
@@ -391,9 +397,9 @@ impl Gateway {
         self.deadline = now + self.repeat_interval();
     }
 
-    /// Reports all that is joined; says nothing where nothing is (RFC 7450, section 5.2.3.5.1). Unlike RFC 3376 the
-    /// report is repeated as a change is: no other host's report keeps the flows alive, and losses are what these
-    /// sessions are made for.
+    /// Reports all subscriptions; sends nothing if there are none (RFC 7450, section 5.2.3.5.1).
+    /// Unlike in RFC 3376, the report is repeated as a change is: no other host's report keeps the
+    /// flows alive, and these sessions expect loss.
     fn report_state(&mut self, now: Time) {
         let records = self.subscriptions.state_records();
         self.send_records(&records);

@@ -1,7 +1,7 @@
 //! The UDP datagrams inside Multicast Data messages, with their IPv4 or IPv6 headers.
 //!
-//! `etherparse` reads and writes the headers: it allocates nothing, and slicing headers by hand is where such code
-//! goes wrong.
+//! `etherparse` reads and writes the headers: it allocates nothing, and parsing headers by hand is
+//! error-prone.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,36 +10,36 @@ use thiserror::Error;
 
 use super::Flow;
 
-/// TTL or hop limit of the inner datagram. It crosses no router, the tunnel ends at the gateway; a common host
-/// default shows that.
+/// TTL or hop limit of the inner datagram: a common default of hosts. The datagram crosses no
+/// router, since the tunnel ends at the gateway.
 const HOP_LIMIT: u8 = 64;
 
-/// Why an IP datagram is not what is expected at its place; it is to be dropped.
+/// The reason why an IP datagram cannot be encoded, or has to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IpError {
-    /// Headers are malformed, or claim more than there is.
+    /// A header is malformed, or claims more bytes than the datagram has.
     #[error("malformed {0} header: drop the datagram")]
     Header(&'static str),
-    /// The IPv4 header checksum, or that of the payload, does not match.
+    /// The IPv4 header checksum, or the payload's checksum, does not match.
     #[error("wrong {0} checksum: drop the datagram")]
     Checksum(&'static str),
-    /// A fragment, which this implementation does not reassemble.
+    /// The datagram is a fragment. Fragments are not reassembled.
     #[error("the datagram is a fragment: send datagrams that fit the tunnel's MTU")]
     Fragment,
-    /// Another protocol than the one expected here.
+    /// The datagram has another IP protocol than expected.
     #[error("IP protocol {0} instead of {1}: drop the datagram")]
     Protocol(u8, &'static str),
-    /// Source and group of different families.
+    /// Source and group have different IP versions.
     #[error("source and group have different IP versions: give both as IPv4 or both as IPv6")]
     Family,
-    /// More payload than one UDP datagram holds.
+    /// The payload exceeds a UDP datagram.
     #[error("a payload of {0} bytes does not fit into one UDP datagram: send less at once")]
     TooLong(usize),
 }
 
-/// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group`. Its DF bit is set: it is
-/// never to be fragmented.
+/// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group` to `out`. Its
+/// DF bit is set, which forbids fragmentation.
 pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
     let too_long = |_| IpError::TooLong(payload.len());
     let udp_len = payload.len() + UdpHeader::LEN;
@@ -80,8 +80,9 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Reads the UDP datagram in an IP datagram. Bytes after the datagram are ignored; a UDP checksum of zero is
-/// accepted, as a gateway must (RFC 7450, section 5.2.3.3).
+/// Decodes the UDP datagram in an IP datagram, and returns its flow and payload. Ignores bytes
+/// after the datagram. Accepts a UDP checksum of zero, as a gateway must (RFC 7450, section
+/// 5.2.3.3).
 pub fn decode_udp(datagram: &[u8]) -> Result<(Flow, &[u8]), IpError> {
     let ip = decode_ip(datagram)?;
     let content = ip.payload();
@@ -97,7 +98,7 @@ pub fn decode_udp(datagram: &[u8]) -> Result<(Flow, &[u8]), IpError> {
     Ok((Flow { source, group }, udp.payload()))
 }
 
-/// Reads the headers of a whole IP datagram, and checks lengths and the IPv4 header checksum.
+/// Decodes the headers of a complete IP datagram. Checks lengths and the IPv4 header checksum.
 pub(super) fn decode_ip(datagram: &[u8]) -> Result<IpSlice<'_>, IpError> {
     let ip = IpSlice::from_slice(datagram).map_err(|_| IpError::Header("IP"))?;
     if ip.is_fragmenting_payload() {
@@ -179,7 +180,7 @@ mod tests {
             let mut bytes = encoded(&flow, &payload);
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // IPv6 protects neither its traffic class, flow label nor hop limit.
+            // No checksum protects IPv6's traffic class, flow label and hop limit.
             if let Ok(read) = decode_udp(&bytes) {
                 prop_assert_eq!(read, (flow, payload.as_slice()));
             }

@@ -1,24 +1,26 @@
 //! Automatic Multicast Tunneling (AMT, RFC 7450): multicast for hosts whose network has none.
 //!
-//! The sender of a session embeds a [`Relay`]. A receiver without multicast runs a [`Gateway`], in user
-//! space and over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or MLDv2 reports
-//! that a router would get. Data comes back as complete IP datagrams inside AMT messages.
+//! The sender of a session embeds a [`Relay`]. A receiver without multicast runs a [`Gateway`], in
+//! user space and over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or
+//! MLDv2 reports that a router would get. Data comes back as complete IP datagrams inside AMT
+//! messages.
 //!
-//! Both are state machines without sockets, clock or threads. The caller hands in the datagrams that
-//! arrive and the current time, sends what [`poll_transmit`](Gateway::poll_transmit) returns, and calls
-//! [`handle_timeout`](Gateway::handle_timeout) when [`poll_timeout`](Gateway::poll_timeout) asks for it.
+//! Both are state machines without sockets, clock or threads. The caller hands in the datagrams
+//! that arrive and the current time, sends what [`poll_transmit`](Gateway::poll_transmit) returns,
+//! and calls [`handle_timeout`](Gateway::handle_timeout) when
+//! [`poll_timeout`](Gateway::poll_timeout) asks for it.
 //!
 //! ```text
 //!  gateway                                       relay
-//!     |  Relay Discovery(nonce)         ->         |     only if the relay's unicast address is unknown
+//!     |  Relay Discovery(nonce)         ->         |  only if the relay's address is unknown
 //!     |         <-  Relay Advertisement(nonce, address)
-//!     |  Request(nonce)                 ->         |     no state yet: the query carries everything that
-//!     |         <-  Membership Query(nonce, MAC)   |     the relay must know about this gateway
-//!     |  Membership Update(nonce, MAC, joins) ->   |     the MAC proves the gateway's address: state begins
-//!     |         <-  Multicast Data(IP datagram)    |
-//!     |  Membership Update(nonce, MAC, leaves) ->  |     at any time, repeated against loss
-//!     |  Request(new nonce)             ->         |     each query interval: refresh
-//!     |  Teardown(nonce, MAC, address)  ->         |     the end
+//!     |  Request(nonce)                 ->         |  no state yet: the query carries all that
+//!     |         <-  Membership Query(nonce, MAC)   |  the relay must know about the gateway
+//!     |  Membership Update(nonce, MAC, joins) ->   |  the MAC proves the gateway's address:
+//!     |         <-  Multicast Data(IP datagram)    |  the relay's state begins
+//!     |  Membership Update(nonce, MAC, leaves) ->  |  at any time, repeated against loss
+//!     |  Request(new nonce)             ->         |  refresh, each query interval
+//!     |  Teardown(nonce, MAC, address)  ->         |  the end
 //! ```
 //!
 //! | module | what it holds | RFC 7450 |
@@ -31,8 +33,8 @@
 //!
 //! # Example
 //!
-//! A gateway joins one flow, and receives its first packet. A driver would put a UDP socket between the
-//! two ends, and take the seeds from the operating system.
+//! A gateway joins one flow, and receives its first packet. A driver would put a UDP socket between
+//! the two ends, and take the seeds from the operating system.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -78,9 +80,9 @@
 //!
 //! - IGMPv1, IGMPv2 and MLDv1: a gateway chooses its version, and only the newer ones know sources.
 //! - Inner fragments: the sender of the data is in the relay's process and cuts its packets to fit.
-//! - A tunnel MTU of the relay's own (section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4) to 98
-//!   bytes (IPv6 in IPv6) longer than its payload. If that exceeds the path's MTU, the kernel fragments
-//!   the outer datagram.
+//! - A tunnel MTU of the relay's own (section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4)
+//!   to 98 bytes (IPv6 in IPv6) longer than its payload. If that exceeds the path's MTU, the kernel
+//!   fragments the outer datagram.
 #![forbid(unsafe_code)]
 
 pub mod gateway;
@@ -116,7 +118,7 @@ impl fmt::Display for Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
@@ -137,26 +139,27 @@ impl Family {
     }
 }
 
-/// The UDP packets from one source to one multicast group and port: what a tunnel carries.
+/// The UDP packets from one source to one multicast group and port, which a tunnel carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// Address and port that the packets come from.
+    /// Source address and port of the packets.
     pub source: SocketAddr,
-    /// Group and port that they go to.
+    /// Multicast group and port of the packets.
     pub group: SocketAddr,
 }
 
-/// What a gateway joins: a group, from one source (SSM, RFC 4607) or from any (ASM).
+/// A multicast group that a gateway joins, from one source (SSM, RFC 4607) or from any source
+/// (ASM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subscription {
     /// The group: a multicast address.
     pub group: IpAddr,
-    /// The one source wanted, of the group's family; `None` takes any.
+    /// The only accepted source, of the group's family; `None` accepts any source.
     pub source: Option<IpAddr>,
 }
 
 impl From<Flow> for Subscription {
-    /// The source-specific subscription that receives `flow`.
+    /// Returns the source-specific subscription that receives `flow`.
     fn from(flow: Flow) -> Self {
         Self {
             group: flow.group.ip(),
@@ -168,8 +171,8 @@ impl From<Flow> for Subscription {
 /// A UDP datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// Address that the datagram is sent to.
     pub destination: SocketAddr,
-    /// Its payload: one AMT message.
+    /// The UDP payload: one AMT message.
     pub contents: Vec<u8>,
 }

@@ -1,9 +1,10 @@
-//! The group membership messages inside AMT: IGMPv3 (RFC 3376, section 4) and MLDv2 (RFC 3810, section 5), with
-//! their IP headers.
+//! The group membership messages inside AMT: IGMPv3 (RFC 3376, section 4) and MLDv2 (RFC 3810,
+//! section 5), with their IP headers.
 //!
-//! Both protocols say the same in other widths, so one codec serves both. Only what AMT needs is here: the general
-//! query that a relay sends and the report that a gateway answers. A receiver checks TTL 1, the Router Alert option
-//! and all checksums, but not the source address (RFC 7450, sections 5.2.1 and 5.3.1).
+//! Both protocols have the same fields in different widths, so one codec serves both. It has only
+//! the messages that AMT needs: the general query from the relay and the gateway's report. A
+//! receiver checks TTL 1, the Router Alert option and all checksums, but not the source address
+//! (RFC 7450, sections 5.2.1 and 5.3.1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use thiserror::Error;
 use super::Family;
 use super::ip::{IpError, decode_ip};
 
-/// Robustness Variable where a query names none (RFC 3376, section 8.1).
+/// Robustness Variable if a query gives none (RFC 3376, section 8.1).
 pub const DEFAULT_ROBUSTNESS: u8 = 2;
-/// Query Interval where a query names none (RFC 3376, section 8.2).
+/// Query Interval if a query gives none (RFC 3376, section 8.2).
 pub const DEFAULT_QUERY_INTERVAL: Duration = Duration::from_secs(125);
 
 /// Router Alert for IPv4 (RFC 2113) and, with its hop-by-hop header, for IPv6 (RFC 2711).
@@ -25,10 +26,10 @@ const ROUTER_ALERT_V4: [u8; 4] = [0x94, 4, 0, 0];
 const ROUTER_ALERT_V6: [u8; 4] = [5, 2, 0, 0];
 const HOP_BY_HOP: [u8; 8] = [IpNumber::IPV6_ICMP.0, 0, 5, 2, 0, 0, 1, 0];
 
-/// IP precedence Internetwork Control, as IGMP is sent (RFC 3376, section 4).
+/// IP precedence Internetwork Control, which IGMP messages have (RFC 3376, section 4).
 const DSCP_CONTROL: IpDscp = IpDscp::CS6;
 
-/// The Max Resp Code that asks for an answer at once (RFC 7450, section 5.3.3.3).
+/// The Max Resp Code that asks for an immediate answer (RFC 7450, section 5.3.3.3).
 const MAX_RESP_CODE: u8 = 1;
 
 const IGMP_QUERY: u8 = 0x11;
@@ -36,41 +37,42 @@ const IGMPV3_REPORT: u8 = 0x22;
 const MLD_QUERY: u8 = 130;
 const MLDV2_REPORT: u8 = 143;
 
-/// Why an IP datagram is no query or report that this side can use; it is to be ignored.
+/// The reason why an IP datagram is not a usable query or report. The receiver ignores the
+/// datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MembershipError {
-    /// The IP datagram itself is wrong.
+    /// The IP datagram itself is malformed.
     #[error(transparent)]
     Ip(#[from] IpError),
     /// TTL or hop limit is not 1, or the Router Alert option is missing.
     #[error("an IGMP or MLD message needs TTL 1 and the Router Alert option: ignore it")]
     NotLinkLocal,
-    /// Another IGMP or ICMPv6 message than the one expected here.
+    /// The IGMP or ICMPv6 message has another type than expected.
     #[error("IGMP or ICMPv6 type {0} is not expected here: ignore the message")]
     Type(u8),
-    /// The message ends before what it announces.
+    /// The message is shorter than its fields claim.
     #[error("IGMP or MLD message cut short: ignore it")]
     Truncated,
-    /// A query about one group.
+    /// The query asks about one group or source.
     #[error("AMT has only general queries, but this one names a group or source: ignore it")]
     NotGeneral,
 }
 
-/// A general query: how often to report, and how often to repeat a change.
+/// A general query, which tells the gateway how often to report and how often to repeat a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralQuery {
-    /// IGMPv3 or MLDv2.
+    /// Whether this is IGMPv3 or MLDv2.
     pub family: Family,
-    /// Querier's Robustness Variable, 1 to 7: how often a change of state is sent.
+    /// Querier's Robustness Variable, 1 to 7: how many times a change of state is sent.
     pub robustness: u8,
-    /// Querier's Query Interval, at most 31,744 s. What the wire cannot express exactly is rounded down, to whole
-    /// seconds at least.
+    /// Querier's Query Interval, 1 s to 31,744 s. Encoding rounds it down to a value that the wire
+    /// can express.
     pub query_interval: Duration,
 }
 
 impl GeneralQuery {
-    /// Appends the IP datagram of this query.
+    /// Appends the IP datagram with this query to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut message = match self.family {
             Family::V4 => vec![IGMP_QUERY, MAX_RESP_CODE, 0, 0],
@@ -85,7 +87,7 @@ impl GeneralQuery {
         ]);
         match self.family {
             Family::V4 => encode_igmp(Ipv4Addr::new(224, 0, 0, 1), &mut message, out),
-            // Link-local, as RFC 3810 (section 5.1.14) wants of a query's source.
+            // RFC 3810 (section 5.1.14) demands a link-local source.
             Family::V6 => encode_mld(
                 Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2),
                 Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
@@ -95,7 +97,8 @@ impl GeneralQuery {
         }
     }
 
-    /// Reads the general query in an IP datagram. Unset variables get the defaults of RFC 3376, section 8.
+    /// Decodes the general query in an IP datagram. Unset variables get the defaults of RFC 3376,
+    /// section 8.
     pub fn decode(datagram: &[u8]) -> Result<Self, MembershipError> {
         let (family, message) = decode_message(datagram)?;
         let (query_type, group_at) = match family {
@@ -126,21 +129,21 @@ impl GeneralQuery {
     }
 }
 
-/// What a group record says (RFC 3376, section 4.2.12).
+/// The meaning of a group record (RFC 3376, section 4.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordType {
-    /// MODE_IS_INCLUDE: exactly these sources are received.
+    /// MODE_IS_INCLUDE: exactly the listed sources are received.
     IsInclude = 1,
-    /// MODE_IS_EXCLUDE: all sources but these are received.
+    /// MODE_IS_EXCLUDE: all sources except the listed ones are received.
     IsExclude = 2,
-    /// CHANGE_TO_INCLUDE_MODE: from now on exactly these sources.
+    /// CHANGE_TO_INCLUDE_MODE: from now on, exactly the listed sources are received.
     ToInclude = 3,
-    /// CHANGE_TO_EXCLUDE_MODE: from now on all sources but these.
+    /// CHANGE_TO_EXCLUDE_MODE: from now on, all sources except the listed ones are received.
     ToExclude = 4,
-    /// ALLOW_NEW_SOURCES: these sources too.
+    /// ALLOW_NEW_SOURCES: the listed sources are received as well.
     Allow = 5,
-    /// BLOCK_OLD_SOURCES: these sources no more.
+    /// BLOCK_OLD_SOURCES: the listed sources are no longer received.
     Block = 6,
 }
 
@@ -153,29 +156,29 @@ impl RecordType {
     }
 }
 
-/// The state of one group, or a change of it.
+/// The state of one group, or a change of this state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRecord {
-    /// How to read the sources.
+    /// The meaning of the listed sources.
     pub kind: RecordType,
-    /// The group.
+    /// The group's multicast address.
     pub group: IpAddr,
-    /// Sources, of the group's family.
+    /// The listed sources, of the group's family.
     pub sources: Vec<IpAddr>,
 }
 
 /// An IGMPv3 or MLDv2 report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// IGMPv3 or MLDv2. All addresses of the records are of this family.
+    /// Whether this is IGMPv3 or MLDv2. All addresses in the records have this family.
     pub family: Family,
     /// The group records.
     pub records: Vec<GroupRecord>,
 }
 
 impl Report {
-    /// Appends the IP datagram of this report. An address of the other family is left out: it has no place in the
-    /// message.
+    /// Appends the IP datagram with this report to `out`. Leaves out addresses of the other family,
+    /// which the message cannot carry.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match self.family {
             Family::V4 => IGMPV3_REPORT,
@@ -216,8 +219,8 @@ impl Report {
             .for_each(|source| put_address(**source, message));
     }
 
-    /// Reads the report in an IP datagram. Records of unknown type and auxiliary data are skipped (RFC 3376,
-    /// section 4.2.12).
+    /// Decodes the report in an IP datagram. Skips records of unknown type and auxiliary data (RFC
+    /// 3376, section 4.2.12).
     pub fn decode(datagram: &[u8]) -> Result<Self, MembershipError> {
         let (family, message) = decode_message(datagram)?;
         expect_type(
@@ -241,8 +244,8 @@ impl Report {
     }
 }
 
-/// Reads one record (`None` for an unknown type) and returns what follows it, or `None` where the record is cut
-/// short.
+/// Decodes one record. Returns the record (`None` for an unknown type) and the bytes after it, or
+/// `None` if the record is cut short.
 fn decode_record(family: Family, bytes: &[u8]) -> Option<(Option<GroupRecord>, &[u8])> {
     let (&[code, aux_words, n0, n1], rest) = bytes.split_first_chunk()?;
     let (group, rest) = rest.split_at_checked(family.address_len())?;
@@ -260,7 +263,7 @@ fn decode_record(family: Family, bytes: &[u8]) -> Option<(Option<GroupRecord>, &
     Some((record, rest))
 }
 
-/// The address in a slice that was cut to a family's length.
+/// Returns the address in a slice that has the length of a family's addresses.
 fn address(bytes: &[u8]) -> IpAddr {
     match <[u8; 4]>::try_from(bytes) {
         Ok(v4) => v4.into(),
@@ -277,7 +280,8 @@ fn put_address(ip: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// QQIC of an interval: seconds, from 128 on as a 4-bit mantissa and 3-bit exponent (RFC 3376, section 4.1.7).
+/// Encodes an interval as QQIC: seconds, with a 4-bit mantissa and 3-bit exponent from 128 s (RFC
+/// 3376, section 4.1.7).
 fn interval_code(interval: Duration) -> u8 {
     let seconds = interval.as_secs().clamp(1, 31 << 10);
     if seconds < 128 {
@@ -295,7 +299,8 @@ fn interval(code: u8) -> Duration {
     }
 }
 
-/// Appends an IGMP message from 0.0.0.0, which RFC 7450 (sections 5.2.1 and 5.3.3.3) allows to both sides.
+/// Appends an IGMP message from 0.0.0.0, which RFC 7450 (sections 5.2.1 and 5.3.3.3) allows both
+/// sides to use.
 fn encode_igmp(destination: Ipv4Addr, message: &mut [u8], out: &mut Vec<u8>) {
     let checksum = Sum16BitWords::new()
         .add_slice(message)
@@ -333,7 +338,7 @@ fn encode_mld(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8], out: 
     out.extend_from_slice(message);
 }
 
-/// Sum over pseudo-header and message (RFC 4443, section 2.3).
+/// Returns the sum over pseudo-header and message (RFC 4443, section 2.3).
 fn mld_sum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> Sum16BitWords {
     Sum16BitWords::new()
         .add_16bytes(source.octets())
@@ -343,8 +348,8 @@ fn mld_sum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> Sum16BitW
         .add_slice(message)
 }
 
-/// The IGMP or MLD message in an IP datagram, once headers and checksums are right. Bytes after the datagram are
-/// ignored.
+/// Returns the IGMP or MLD message in an IP datagram, after checking headers and checksums. Ignores
+/// bytes after the datagram.
 fn decode_message(datagram: &[u8]) -> Result<(Family, &[u8]), MembershipError> {
     let ip = decode_ip(datagram)?;
     let content = ip.payload();
@@ -381,7 +386,7 @@ fn decode_message(datagram: &[u8]) -> Result<(Family, &[u8]), MembershipError> {
     Ok((family, message))
 }
 
-/// Whether the Router Alert option is there, wherever others may have put it.
+/// Whether the options contain this one, in any place.
 fn has_option(options: &[u8], option: [u8; 4]) -> bool {
     options.windows(option.len()).any(|bytes| bytes == option)
 }

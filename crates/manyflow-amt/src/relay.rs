@@ -1,13 +1,14 @@
-//! The relay: takes joins from gateways and forwards a session's packets to them (RFC 7450, section 5.3).
+//! The relay accepts joins from gateways and forwards a session's packets to them (RFC 7450,
+//! section 5.3).
 //!
-//! Relay and sender are one process, so that the relay knows every flow there is: a join of anything else is
-//! refused. A Request leaves no state behind. The Membership Query that answers it holds a MAC over the gateway's
-//! address and nonce, and only a Membership Update with that MAC makes the relay remember a gateway and send it
-//! data: who forges a source address never gets that far, and makes the relay send one query for a request, no
-//! more.
+//! Relay and sender are one process, so the relay knows every flow, and refuses to join anything
+//! else. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
+//! the gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember
+//! a gateway and send data to it. A host that forges its source address never sees the MAC: each of
+//! its Requests makes the relay send one query, and nothing else.
 //!
-//! Joins lapse by flow, not by gateway: a leave that is lost with all its repetitions ends because later reports no
-//! longer name the flow.
+//! Joins expire by flow, not by gateway. If a leave is lost with all its repetitions, the join ends
+//! because later reports do not name the flow.
 
 mod bucket;
 mod secret;
@@ -29,30 +30,33 @@ use super::membership::{GeneralQuery, GroupRecord, RecordType, Report};
 use super::wire::{GatewayAddress, Message, ResponseMac, data_header};
 use super::{Family, Flow, Transmit};
 
-/// Time a gateway has to answer a query, as part of how long a join lasts (RFC 7450, section 5.3.3.7).
+/// Time that a gateway has to answer a query: part of the lifetime of a join (RFC 7450, section
+/// 5.3.3.7).
 const QUERY_RESPONSE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Joins are looked through for lapsed ones at most this often.
+/// Minimum time between two searches for expired joins.
 const EXPIRY_GRANULARITY: Duration = Duration::from_secs(1);
 
-/// Bounds and intervals of a relay.
+/// A relay's bounds and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayConfig {
-    /// Gateways at a time. Default 1,024.
+    /// Maximum number of gateways at a time. Default 1,024.
     pub gateways_max: usize,
-    /// Gateways behind one IP address at a time. Default 64: a NAT's worth, yet no single host takes all places.
+    /// Maximum number of gateways behind one IP address at a time. Default 64: enough for a NAT,
+    /// and no single host can take all places.
     pub gateways_per_address_max: usize,
-    /// Flows that one gateway may have joined at a time. Default 512.
+    /// Maximum number of flows that one gateway has joined at a time. Default 512.
     pub joins_per_gateway_max: usize,
-    /// Rate of AMT messages to one gateway, without their outer IP and UDP headers; what exceeds it is dropped.
-    /// Default 100 Mbit/s.
+    /// Maximum rate of AMT messages to one gateway, without their outer IP and UDP headers.
+    /// Messages above it are dropped. Default 100 Mbit/s.
     pub gateway_rate_max: Rate,
-    /// How often a gateway is to refresh its joins, 1 s to 31,744 s. Default 30 s: as long as that a dead relay
-    /// goes unnoticed, and it keeps most NAT mappings alive.
+    /// Time between a gateway's refreshes, 1 s to 31,744 s. Default 30 s, which keeps most NAT
+    /// mappings alive. A gateway notices a dead relay only at the next refresh.
     pub query_interval: Duration,
-    /// How often a gateway sends each change, and how many refreshes may fail; 1 to 7. Default 2.
+    /// Number of times that a gateway sends each change, and number of refreshes after which a join
+    /// expires; 1 to 7. Default 2.
     pub robustness: u8,
-    /// Age at which the secret behind the MACs is replaced. Default 2 hours (RFC 7450, section 5.3.6).
+    /// Age at which the secret of the MACs is replaced. Default 2 hours (RFC 7450, section 5.3.6).
     pub secret_lifetime: Duration,
 }
 
@@ -71,27 +75,29 @@ impl Default for RelayConfig {
 }
 
 impl RelayConfig {
-    /// How long a join lasts without refresh: Group Membership Interval (RFC 3376, section 8.4).
+    /// Returns the lifetime of a join without refresh: the Group Membership Interval (RFC 3376,
+    /// section 8.4).
     fn membership_interval(&self) -> Duration {
         self.query_interval * self.robustness.clamp(1, 7).into() + QUERY_RESPONSE_INTERVAL
     }
 }
 
-/// What a relay has done, counted since it began.
+/// Counts of a relay's work since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayCounters {
-    /// Datagrams that are no message for a relay.
+    /// Datagrams that are not messages to a relay.
     pub ignored: u64,
     /// Membership Updates and Teardowns without the right MAC.
     pub unauthenticated: u64,
-    /// Membership Updates that would have made one gateway too many.
+    /// Membership Updates that were refused because the relay has its maximum of gateways.
     pub gateways_refused: u64,
-    /// Group records that ask for a flow which is not the session's, or one too many.
+    /// Group records that were refused because the session has no such flow, or the gateway has its
+    /// maximum of joins.
     pub joins_refused: u64,
-    /// Multicast Data messages handed out.
+    /// Multicast Data messages passed on for sending.
     pub forwarded: u64,
-    /// Multicast Data messages dropped to hold a gateway's rate.
+    /// Multicast Data messages dropped because of a gateway's maximum rate.
     pub over_rate: u64,
 }
 
@@ -109,8 +115,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay for `flows`, which [`forward`](Self::forward) names by their index here. `seed` makes the secrets:
-    /// take it from the operating system.
+    /// Makes a relay for `flows`; [`forward`](Self::forward) names a flow by its index in this
+    /// list. `seed` determines the secrets: take it from the operating system.
     pub fn new(now: Time, config: RelayConfig, flows: Vec<Flow>, seed: [u8; 32]) -> Self {
         let mut flows_of_group = BTreeMap::<_, Vec<_>>::new();
         for (index, flow) in flows.iter().enumerate() {
@@ -132,9 +138,9 @@ impl Relay {
         }
     }
 
-    /// Takes in what arrived from `from` at this host's address `local` (an
-    /// unspecified one is not advertised). Then [`poll_transmit`](Self::poll_transmit): a reply not fetched is
-    /// replaced by the next one.
+    /// Handles a datagram that arrived from `from` at this host's address `local`; an unspecified
+    /// address is not advertised. Call [`poll_transmit`](Self::poll_transmit) after each datagram:
+    /// the next reply replaces one that was not fetched.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
             Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
@@ -160,14 +166,14 @@ impl Relay {
         }
     }
 
-    /// Sends `payload` of a flow to all gateways that have joined it: encoded once, then given to `emit` with each
-    /// gateway's address.
+    /// Encodes `payload` once, and passes the message to `emit` with the address of each gateway
+    /// that has joined the flow.
     ///
     /// # Errors
-    /// Where payload or addresses make no UDP datagram.
+    /// If payload or addresses do not form a UDP datagram.
     ///
     /// # Panics
-    /// Where `flow` is no index into the flows given to [`new`](Self::new).
+    /// If `flow` is not an index into the flows given to [`new`](Self::new).
     pub fn forward(
         &mut self,
         now: Time,
@@ -203,24 +209,24 @@ impl Relay {
     /// Whether any gateway has joined the flow.
     ///
     /// # Panics
-    /// Where `flow` is no index into the flows given to [`new`](Self::new).
+    /// If `flow` is not an index into the flows given to [`new`](Self::new).
     pub fn is_joined(&self, flow: usize) -> bool {
         !self.tunnels.is_idle(flow)
     }
 
-    /// The reply to the last datagram, if it had one.
+    /// Returns the reply to the last datagram, if there is one.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.reply.take()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Time {
         self.next_expiry.map_or(self.secret.deadline(), |expiry| {
             expiry.min(self.secret.deadline())
         })
     }
 
-    /// Ends joins that were not refreshed, and renews the secret. Does nothing before its time.
+    /// Ends joins that were not refreshed, and renews the secret. Does nothing if called early.
     pub fn handle_timeout(&mut self, now: Time) {
         self.secret.handle_timeout(now);
         if self.next_expiry.is_some_and(|expiry| expiry <= now) {
@@ -231,17 +237,17 @@ impl Relay {
         }
     }
 
-    /// Gateways that have joined something.
+    /// Returns the number of gateways that have joined a flow.
     pub fn gateways(&self) -> usize {
         self.tunnels.len()
     }
 
-    /// Joins over all gateways.
+    /// Returns the number of joins of all gateways.
     pub fn joins(&self) -> usize {
         self.tunnels.joins()
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> RelayCounters {
         self.counters
     }
@@ -299,8 +305,8 @@ impl Relay {
         }
     }
 
-    /// Applies a record to the flows of its group. The gateway is the only host on its "link", so that a leave
-    /// needs no further query (RFC 7450, section 5.3.1); otherwise as in RFC 3376, section 6.4.
+    /// Applies a record to the flows of its group, as in RFC 3376, section 6.4. A leave needs no
+    /// further query, since the gateway is the only host on its "link" (RFC 7450, section 5.3.1).
     fn handle_record(&mut self, now: Time, from: SocketAddr, record: &GroupRecord) {
         let mut touched = false;
         let flows = self.flows_of_group.get(&record.group).cloned();
@@ -341,7 +347,8 @@ impl Relay {
     }
 }
 
-/// What a record says of a flow of its group whose source is listed in it or not: join, leave, or nothing.
+/// Whether a record joins (`true`) or leaves (`false`) a flow of its group, given whether it lists
+/// the flow's source; `None` if it does neither.
 fn wanted(kind: RecordType, listed: bool) -> Option<bool> {
     use RecordType::*;
     match (kind, listed) {

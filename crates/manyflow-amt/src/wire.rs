@@ -1,7 +1,7 @@
 //! The seven AMT messages on the wire (RFC 7450, section 5.1).
 //!
-//! The encapsulated IP datagrams stay borrowed bytes: [`membership`](super::membership) and [`ip`](super::ip) read
-//! them.
+//! Encapsulated IP datagrams remain borrowed bytes, which [`membership`](super::membership) and
+//! [`ip`](super::ip) decode.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,17 +17,18 @@ pub const DATA_HEADER_LEN: usize = 2;
 
 const GATEWAY_ADDRESS_LEN: usize = 18;
 
-/// The 48-bit value with which a relay recognises its own Membership Query (RFC 7450, section 5.1.4.6); opaque to a
-/// gateway.
+/// The 48-bit value by which a relay recognises answers to its own Membership Query (RFC 7450,
+/// section 5.1.4.6). It is opaque to a gateway.
 pub type ResponseMac = [u8; 6];
 
 /// A gateway's address as its relay sees it (RFC 7450, section 5.1.4.9).
 ///
-/// IPv4 is kept in the IPv4-compatible IPv6 form of the wire. It is not turned back into a socket address: `::1`
-/// and `0.0.0.1` share that form, so that only the direction from a socket address is unambiguous.
+/// An IPv4 address is kept in the IPv4-compatible IPv6 form that the wire uses. There is no
+/// conversion back to a socket address, which would be ambiguous: `::1` and `0.0.0.1` have the same
+/// form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GatewayAddress {
-    /// Address, with 96 zero bits before an IPv4 one.
+    /// IPv6 address, or an IPv4 address after 96 zero bits.
     pub ip: Ipv6Addr,
     /// UDP port.
     pub port: u16,
@@ -64,12 +65,12 @@ impl GatewayAddress {
 /// One AMT message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Gateway to relay: which unicast address has the relay? (section 5.1.1)
+    /// Gateway to relay: asks for the relay's unicast address (section 5.1.1).
     RelayDiscovery {
         /// Discovery Nonce, echoed by the relay.
         nonce: u32,
     },
-    /// Relay to gateway: this one (section 5.1.2).
+    /// Relay to gateway: gives the relay's unicast address (section 5.1.2).
     RelayAdvertisement {
         /// Discovery Nonce of the Relay Discovery.
         nonce: u32,
@@ -80,23 +81,23 @@ pub enum Message<'a> {
     Request {
         /// Request Nonce, echoed by the relay.
         nonce: u32,
-        /// The P flag: an IGMPv3 (V4) or MLDv2 (V6) query is wanted.
+        /// P flag: whether the gateway wants an IGMPv3 (V4) or MLDv2 (V6) query.
         family: Family,
     },
-    /// Relay to gateway: general query and the right to answer it (section 5.1.4).
+    /// Relay to gateway: a general query, and the MAC that authorises the answer (section 5.1.4).
     MembershipQuery {
-        /// L flag: the relay takes no new gateways.
+        /// L flag: whether the relay refuses new gateways.
         limit: bool,
-        /// What a Membership Update must carry.
+        /// MAC that a Membership Update must contain.
         mac: ResponseMac,
         /// Request Nonce of the Request.
         nonce: u32,
-        /// IP datagram with the IGMPv3 or MLDv2 general query, and whatever follows it.
+        /// IP datagram with the IGMPv3 or MLDv2 general query, and all bytes after it.
         query: &'a [u8],
-        /// The gateway's address, from a relay that takes Teardown messages (G flag).
+        /// The gateway's address, from a relay that accepts Teardown messages (G flag).
         gateway: Option<GatewayAddress>,
     },
-    /// Gateway to relay: joins and leaves (section 5.1.5).
+    /// Gateway to relay: reports joins and leaves (section 5.1.5).
     MembershipUpdate {
         /// Response MAC of the Membership Query.
         mac: ResponseMac,
@@ -105,23 +106,24 @@ pub enum Message<'a> {
         /// IP datagram with the IGMP or MLD report.
         report: &'a [u8],
     },
-    /// Relay to gateway: one multicast packet (section 5.1.6).
+    /// Relay to gateway: carries one multicast packet (section 5.1.6).
     MulticastData {
         /// The complete IP datagram.
         datagram: &'a [u8],
     },
-    /// Gateway to relay: forget the gateway (section 5.1.7).
+    /// Gateway to relay: ends a tunnel (section 5.1.7).
     Teardown {
         /// Response MAC of the last Membership Query.
         mac: ResponseMac,
         /// Request Nonce of the last Membership Query.
         nonce: u32,
-        /// Address whose tunnel ends, from the last Membership Query.
+        /// Gateway address of the tunnel to end, from the last Membership Query.
         gateway: GatewayAddress,
     },
 }
 
-/// Why a UDP payload is no AMT message; it is to be ignored (RFC 7450, sections 5.2.3.2 and 5.3.3.1).
+/// The reason why a UDP payload is not an AMT message. The receiver ignores the payload (RFC 7450,
+/// sections 5.2.3.2 and 5.3.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -131,19 +133,20 @@ pub enum WireError {
         /// Length of the UDP payload in bytes.
         len: usize,
     },
-    /// A version this protocol does not define.
+    /// The message has a version other than 0.
     #[error("AMT version {0} is unknown, only 0 is defined: ignore the message")]
     Version(u8),
-    /// A message type this protocol does not define.
+    /// The message has an undefined type.
     #[error("AMT message type {0} is unknown, 1 to 7 are defined: ignore the message")]
     Type(u8),
-    /// A Relay Advertisement whose address is neither IPv4 nor IPv6.
+    /// The address in a Relay Advertisement is neither IPv4 nor IPv6.
     #[error("a relay address has 4 or 16 bytes, not {0}: ignore the advertisement")]
     RelayAddressLength(usize),
 }
 
 impl<'a> Message<'a> {
-    /// Reads the message in one UDP payload. Bytes after the fixed fields of a message without a body are ignored.
+    /// Decodes the message in one UDP payload. Ignores bytes after the fixed fields of messages
+    /// without a body.
     pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
         let mut fields = Fields {
             rest: payload,
@@ -228,7 +231,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What stands before the IP datagram in a Multicast Data message: for a relay that builds the datagram in place.
+/// Returns the bytes before the IP datagram in a Multicast Data message, for a relay that builds
+/// the datagram in place.
 pub const fn data_header() -> [u8; DATA_HEADER_LEN] {
     [6, 0]
 }
@@ -237,7 +241,7 @@ fn put(out: &mut Vec<u8>, fields: &[&[u8]]) {
     fields.iter().for_each(|field| out.extend_from_slice(field));
 }
 
-/// The fields not yet read.
+/// The part of a message that is not decoded yet.
 struct Fields<'a> {
     rest: &'a [u8],
     len: usize,
@@ -257,7 +261,7 @@ impl<'a> Fields<'a> {
         self.take().map(u32::from_be_bytes)
     }
 
-    /// Skips the second half of the first word, which three messages reserve.
+    /// Skips the second half of the first word, which is reserved in three messages.
     fn reserved(&mut self) -> Result<(), WireError> {
         self.take::<2>().map(|_| ())
     }
@@ -274,7 +278,8 @@ impl<'a> Fields<'a> {
         Ok(Message::RelayAdvertisement { nonce, relay })
     }
 
-    /// The gateway's address stands at the end of the payload, wherever the query ends (section 5.1.4.9).
+    /// Decodes a Membership Query. The gateway's address is at the end of the payload, wherever the
+    /// query ends (section 5.1.4.9).
     fn membership_query(&mut self, flags: u8) -> Result<Message<'a>, WireError> {
         let (mac, nonce) = (self.take()?, self.nonce()?);
         let (query, gateway) = if flags & 1 == 0 {

@@ -1,4 +1,5 @@
-//! Wireshark's dissectors read what relay and gateway say to each other. Skipped where `tshark` is not installed.
+//! Wireshark's dissectors understand every message between relay and gateway. Skipped if `tshark`
+//! is not installed.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -18,7 +19,7 @@ use manyflow_core::Time;
 const RELAY: ([u8; 4], u16) = ([192, 0, 2, 1], 2268);
 const GATEWAY: ([u8; 4], u16) = ([198, 51, 100, 7], 4001);
 
-/// A whole tunnel, from discovery to teardown, as IP datagrams.
+/// Returns the IP datagrams of a tunnel, from discovery to teardown.
 fn conversation(family: Family) -> Vec<Vec<u8>> {
     let flow = match family {
         Family::V4 => ("192.0.2.1:40000", "232.1.1.1:40001"),
@@ -50,7 +51,7 @@ fn conversation(family: Family) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// Hands messages to and fro until nobody has anything to say.
+/// Passes messages between both ends until neither has one to send.
 fn exchange(relay: &mut Relay, gateway: &mut Gateway, datagrams: &mut Vec<Vec<u8>>) {
     while let Some(message) = gateway.poll_transmit() {
         datagrams.push(packet(GATEWAY.into(), RELAY.into(), &message.contents));
@@ -81,7 +82,7 @@ fn packet(source: SocketAddr, destination: SocketAddr, message: &[u8]) -> Vec<u8
     packet
 }
 
-/// A classic pcap file of raw IP datagrams (LINKTYPE_RAW).
+/// Returns a classic pcap file of raw IP datagrams (LINKTYPE_RAW).
 fn pcap(datagrams: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 101] {
@@ -97,7 +98,7 @@ fn pcap(datagrams: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// What tshark says of the datagrams, or `None` where there is no tshark.
+/// Returns tshark's dissection of the datagrams, or `None` if tshark is not installed.
 fn dissect(datagrams: &[Vec<u8>], path: &Path) -> Option<String> {
     std::fs::write(path, pcap(datagrams)).unwrap();
     let checks = ["ip.check_checksum:TRUE", "udp.check_checksum:TRUE"].map(|check| ["-o", check]);

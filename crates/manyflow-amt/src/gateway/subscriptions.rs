@@ -1,4 +1,5 @@
-//! What the gateway has joined, and which changes of it the relay may not know yet (RFC 3376, section 5.1).
+//! A gateway's subscriptions, and the changes that the relay may not know yet (RFC 3376, section
+//! 5.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,19 +7,19 @@ use std::net::IpAddr;
 use crate::membership::{GroupRecord, RecordType};
 use crate::{Flow, Subscription};
 
-/// Subscriptions and the changes to report.
+/// Subscriptions, and the changes to report.
 ///
-/// A change is reported several times, against loss. What a report says of it is decided when the report is made,
-/// so that the latest state wins, as the RFC's merging of pending reports has it.
+/// A change is reported several times, against loss. Each report contains the state at the time of
+/// the report, so the latest state wins. That is how RFC 3376 merges pending reports.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     joined: BTreeSet<Subscription>,
-    /// Subscriptions that changed lately, each with the number of reports still to name it.
+    /// Recently changed subscriptions, each with the number of reports that still have to name it.
     changed: BTreeMap<Subscription, u8>,
 }
 
 impl Subscriptions {
-    /// Adds a subscription, to be reported `reports` times; false where it was there.
+    /// Adds a subscription, to be reported `reports` times. Returns false if it already exists.
     pub(super) fn join(&mut self, subscription: Subscription, reports: u8) -> bool {
         let new = self.joined.insert(subscription);
         if new {
@@ -27,7 +28,7 @@ impl Subscriptions {
         new
     }
 
-    /// Removes a subscription, to be reported `reports` times; false where there was none.
+    /// Removes a subscription, to be reported `reports` times. Returns false if it does not exist.
     pub(super) fn leave(&mut self, subscription: Subscription, reports: u8) -> bool {
         let gone = self.joined.remove(&subscription);
         if gone {
@@ -42,7 +43,7 @@ impl Subscriptions {
         }
     }
 
-    /// Drops the leaves still to be reported: there is no relay any more that knows of these joins.
+    /// Drops the leaves that are still to be reported: no relay knows the joins.
     pub(super) fn forget_leaves(&mut self) {
         self.changed
             .retain(|subscription, _| self.joined.contains(subscription));
@@ -52,7 +53,8 @@ impl Subscriptions {
         self.joined.len()
     }
 
-    /// Whether packets of a flow are wanted, or were until a moment ago: then more may be on their way.
+    /// Whether a flow's packets are wanted, or were wanted a moment ago, so that some may be on
+    /// their way.
     pub(super) fn cover(&self, flow: Flow) -> bool {
         let of_source = Subscription::from(flow);
         let of_any = Subscription {
@@ -64,12 +66,12 @@ impl Subscriptions {
             .any(|wanted| self.joined.contains(wanted) || self.changed.contains_key(wanted))
     }
 
-    /// Subscriptions with reports outstanding.
+    /// Returns the subscriptions with outstanding reports.
     pub(super) fn changed(&self) -> Vec<Subscription> {
         self.changed.keys().copied().collect()
     }
 
-    /// Notes that one more report has named these changes.
+    /// Counts one more report of these changes.
     pub(super) fn reported(&mut self, subscriptions: &[Subscription]) {
         for subscription in subscriptions {
             if let Some(left) = self.changed.get_mut(subscription) {
@@ -79,7 +81,7 @@ impl Subscriptions {
         self.changed.retain(|_, left| *left > 0);
     }
 
-    /// Notes that a report has named all that is joined, and `repeats` more are to do so.
+    /// Counts a report of all subscriptions, which is to be repeated `repeats` times.
     pub(super) fn reported_state(&mut self, repeats: u8) {
         for &subscription in &self.joined {
             self.changed.insert(subscription, repeats);
@@ -87,7 +89,8 @@ impl Subscriptions {
         self.changed.retain(|_, left| *left > 0);
     }
 
-    /// State-Change Record of a subscription. None where the group is received from any source, before and after.
+    /// Returns the State-Change Record of a subscription; `None` if the group is received from any
+    /// source, before and after the change.
     pub(super) fn change_record(&self, subscription: Subscription) -> Option<GroupRecord> {
         let group = subscription.group;
         let from_any = self.joined.contains(&Subscription {
@@ -110,7 +113,7 @@ impl Subscriptions {
         })
     }
 
-    /// Current-State Records of all groups.
+    /// Returns the Current-State Records of all groups.
     pub(super) fn state_records(&self) -> Vec<GroupRecord> {
         let groups: BTreeSet<_> = self
             .joined

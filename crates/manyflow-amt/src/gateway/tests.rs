@@ -184,7 +184,7 @@ fn a_dead_relay_is_noticed_in_bounded_time_and_found_again() {
             [GatewayEvent::Ready, lost, GatewayEvent::Ready],
             "seed {seed}"
         );
-        // The refresh at 60 s and four attempts of 15 s together at most.
+        // The refresh is due at 60 s, and four attempts take at most 15 s together.
         assert!(
             world.events[1].0 <= at(76),
             "seed {seed}: lost at {:?}",
@@ -389,7 +389,8 @@ fn many_joins_are_reported_in_datagrams_that_fit_any_path() {
     );
 }
 
-/// Reports that a gateway sends on some changes, with the relay's address fields switched off.
+/// Returns the reports that a gateway sends after some changes, if the relay sends no address
+/// fields.
 fn reports(change: impl FnOnce(&mut Gateway)) -> Vec<GroupRecord> {
     let mut gateway = Gateway::new(
         at(0),

@@ -76,7 +76,7 @@ proptest! {
         let mut bytes = encoded(&report);
         let bit = bit.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // Some bits of an IPv6 header are under no checksum: then the report is the same.
+        // No checksum covers some bits of an IPv6 header: the report remains the same.
         if let Ok(read) = Report::decode(&bytes) {
             prop_assert_eq!(read, report);
         }

@@ -1,14 +1,15 @@
-//! The bound on what one gateway is sent.
+//! The limit on the rate to one gateway.
 
 use std::time::Duration;
 
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
-/// How far a gateway may run ahead of its rate. A quarter second is more than any pacing jitter, and little harm.
+/// How far the data may run ahead of its rate. A quarter second exceeds any pacing jitter and does
+/// little harm.
 const BURST: Duration = Duration::from_millis(250);
 
-/// A token bucket kept as one point in time: until when the datagrams sent so far use up the rate.
+/// A token bucket, kept as the time until which the datagrams sent so far use up the rate.
 pub(super) struct Bucket {
     paid_until: Time,
 }
@@ -18,7 +19,8 @@ impl Bucket {
         Self { paid_until: now }
     }
 
-    /// Takes `bytes` from the bucket, or says no. An idle bucket lets one datagram of any size pass.
+    /// Takes `bytes` from the bucket; returns false if it has too few. A full bucket lets one
+    /// datagram of any size pass.
     pub(super) fn take(&mut self, now: Time, rate: Rate, bytes: usize) -> bool {
         if self.paid_until > now + BURST {
             return false;

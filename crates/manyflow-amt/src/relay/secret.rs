@@ -11,9 +11,10 @@ use crate::wire::{GatewayAddress, ResponseMac};
 
 /// Makes and checks Response MACs (RFC 7450, section 5.3.5) under a secret that changes.
 ///
-/// The MAC is SipHash-2-4 over gateway address, port and request nonce, cut to the 48 bits of the field. SipHash is
-/// a keyed hash for short inputs under attack, as in SYN cookies; HMAC-SHA-256 would cost a flooded relay many
-/// times more, and 48 bits protect no better for it.
+/// The MAC is SipHash-2-4 over gateway address, port and request nonce, truncated to the 48 bits of
+/// the field. SipHash is a keyed hash for short inputs under attack, as in SYN cookies.
+/// HMAC-SHA-256 would cost a flooded relay many times more, and its 48 bits would protect no
+/// better.
 pub(super) struct Secret {
     rng: StdRng,
     current: [u8; 16],
@@ -24,8 +25,8 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// A secret that lives for `lifetime` and is still accepted for `overlap` after that. The generator is a
-    /// cryptographic one: who knew its seed could forge MACs.
+    /// Makes a secret that lives for `lifetime` and is accepted for `overlap` after that. The
+    /// generator is cryptographic, because its seed allows to forge MACs.
     pub(super) fn new(now: Time, seed: [u8; 32], lifetime: Duration, overlap: Duration) -> Self {
         let mut rng = StdRng::from_seed(seed);
         let current = rng.random();
@@ -39,7 +40,7 @@ impl Secret {
         }
     }
 
-    /// When the secret is to be changed, or the previous one forgotten.
+    /// Returns when to replace the secret, or to forget the previous one.
     pub(super) fn deadline(&self) -> Time {
         match self.previous {
             Some(_) => self.changed_at + self.overlap.min(self.lifetime),
@@ -47,7 +48,7 @@ impl Secret {
         }
     }
 
-    /// Does what is due by now.
+    /// Replaces the secret, or forgets the previous one, if that is due.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         if self.previous.is_some() && now >= self.changed_at + self.overlap {
             self.previous = None;
@@ -58,12 +59,12 @@ impl Secret {
         }
     }
 
-    /// The MAC for a Membership Query.
+    /// Returns the MAC for a Membership Query.
     pub(super) fn mac(&self, gateway: GatewayAddress, nonce: u32) -> ResponseMac {
         mac(&self.current, gateway, nonce)
     }
 
-    /// Whether a MAC is one that this relay gave to this gateway, lately.
+    /// Whether this relay gave this MAC to this gateway under a secret that is still accepted.
     pub(super) fn verifies(&self, given: ResponseMac, gateway: GatewayAddress, nonce: u32) -> bool {
         given == mac(&self.current, gateway, nonce)
             || self

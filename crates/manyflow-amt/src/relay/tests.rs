@@ -28,7 +28,7 @@ fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
 }
 
-/// What a relay answers to one message.
+/// The relay's answer to one message.
 fn exchange(relay: &mut Relay, now: Time, from: &str, message: &Message) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
@@ -43,7 +43,7 @@ fn exchange(relay: &mut Relay, now: Time, from: &str, message: &Message) -> Opti
     })
 }
 
-/// The MAC a relay gives to a gateway for nonce 1.
+/// The MAC that a relay gives to a gateway for nonce 1.
 fn granted(relay: &mut Relay, now: Time, from: &str) -> ResponseMac {
     let reply = exchange(
         relay,
@@ -100,7 +100,7 @@ fn join(relay: &mut Relay, now: Time, from: &str, group: u8) {
     );
 }
 
-/// Who gets a packet of a flow.
+/// The gateways that a packet of a flow is sent to.
 fn receivers(relay: &mut Relay, now: Time, flow: usize) -> Vec<SocketAddr> {
     let mut to = Vec::new();
     relay
@@ -331,7 +331,7 @@ fn a_teardown_ends_the_tunnel_only_with_its_mac() {
         },
     );
     assert_eq!(relay.gateways(), 1);
-    // It may come from another address: the one in the message counts.
+    // The Teardown may come from another address: the address in the message counts.
     exchange(
         &mut relay,
         at(0),
@@ -476,7 +476,7 @@ fn a_gateway_gets_its_rate_and_what_exceeds_it_is_dropped_and_counted() {
             .forward(now, 0, &[0; 970], |_, message| sent_bytes += message.len())
             .unwrap();
     }
-    // 10 s at 1 Mbit/s are 1.25 MB, and a burst of 250 ms comes on top.
+    // 10 s at 1 Mbit/s are 1.25 MB, plus a burst of 250 ms.
     assert!(
         (1_250_000..1_285_000).contains(&sent_bytes),
         "{sent_bytes} bytes"

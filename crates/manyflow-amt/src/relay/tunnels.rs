@@ -1,4 +1,4 @@
-//! Which gateway receives which flow, from both sides: by gateway for joins, by flow for data.
+//! The joins of all gateways, indexed by gateway for reports and by flow for data.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -9,20 +9,20 @@ use slab::Slab;
 use super::bucket::Bucket;
 use crate::wire::GatewayAddress;
 
-/// The state of one gateway. It exists while the gateway has joined something.
+/// The state of one gateway. It exists while the gateway has joined a flow.
 pub(super) struct Tunnel {
-    /// Where its data goes.
+    /// The address that data is sent to.
     pub(super) address: SocketAddr,
-    /// What bounds its data.
+    /// The limit on the rate of the gateway's data.
     pub(super) bucket: Bucket,
-    /// Flows joined, each with the time at which the join lapses.
+    /// The joined flows, each with the time at which the join expires.
     flows: BTreeMap<usize, Time>,
 }
 
-/// All gateways.
+/// The tunnels of all gateways.
 ///
-/// Invariant: `listeners[flow]` holds a tunnel's key exactly once if the tunnel's `flows` has the flow, and
-/// otherwise not at all.
+/// Invariant: `listeners[flow]` contains a tunnel's key once if the tunnel's `flows` contains the
+/// flow, and otherwise not at all.
 pub(super) struct Tunnels {
     tunnels: Slab<Tunnel>,
     keys: BTreeMap<GatewayAddress, usize>,
@@ -42,7 +42,7 @@ impl Tunnels {
         self.tunnels.len()
     }
 
-    /// Joins over all gateways.
+    /// Returns the number of joins of all gateways.
     pub(super) fn joins(&self) -> usize {
         self.listeners.iter().map(Vec::len).sum()
     }
@@ -51,14 +51,14 @@ impl Tunnels {
         self.keys.contains_key(&gateway)
     }
 
-    /// Gateways with one IP address, on whatever port.
+    /// Returns the number of gateways with this IP address, on any port.
     pub(super) fn with_ip(&self, ip: Ipv6Addr) -> usize {
         let first = GatewayAddress { ip, port: 0 };
         let last = GatewayAddress { ip, port: u16::MAX };
         self.keys.range(first..=last).count()
     }
 
-    /// Flows that a gateway has joined.
+    /// Returns the number of flows that a gateway has joined.
     pub(super) fn joined(&self, gateway: GatewayAddress) -> usize {
         self.keys
             .get(&gateway)
@@ -71,7 +71,7 @@ impl Tunnels {
             .is_some_and(|&key| self.tunnels[key].flows.contains_key(&flow))
     }
 
-    /// Adds or refreshes a join. A gateway that is not known yet becomes known.
+    /// Adds or refreshes a join. Adds the gateway if it is new.
     pub(super) fn join(&mut self, now: Time, address: SocketAddr, flow: usize, lapses: Time) {
         let key = *self.keys.entry(address.into()).or_insert_with(|| {
             self.tunnels.insert(Tunnel {
@@ -86,7 +86,7 @@ impl Tunnels {
         self.assert_listed(key, flow);
     }
 
-    /// Ends a join, and the gateway's state with its last one.
+    /// Ends a join. Drops the gateway's state with its last join.
     pub(super) fn leave(&mut self, gateway: GatewayAddress, flow: usize) {
         let Some(&key) = self.keys.get(&gateway) else {
             return;
@@ -100,7 +100,7 @@ impl Tunnels {
         }
     }
 
-    /// Forgets a gateway.
+    /// Drops a gateway and all its joins.
     pub(super) fn remove(&mut self, gateway: GatewayAddress) {
         let Some(key) = self.keys.remove(&gateway) else {
             return;
@@ -110,7 +110,7 @@ impl Tunnels {
         }
     }
 
-    /// Ends the joins that have lapsed, in one pass over all of them, and returns when the next one will lapse.
+    /// Ends the expired joins, in one pass over all joins. Returns when the next one expires.
     pub(super) fn expire(&mut self, now: Time) -> Option<Time> {
         let Self {
             tunnels,
@@ -136,19 +136,19 @@ impl Tunnels {
         next
     }
 
-    /// Whether nobody listens to a flow.
+    /// Whether no gateway has joined a flow.
     pub(super) fn is_idle(&self, flow: usize) -> bool {
         self.listeners[flow].is_empty()
     }
 
-    /// Visits each gateway that has joined a flow.
+    /// Calls `visit` for each gateway that has joined a flow.
     pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
         self.listeners[flow]
             .iter()
             .for_each(|&key| visit(&mut self.tunnels[key]));
     }
 
-    /// Asserts that a flow lists a tunnel once if the tunnel has joined it, and otherwise not.
+    /// Asserts the invariant of this type for one tunnel and flow.
     fn assert_listed(&self, key: usize, flow: usize) {
         debug_assert_eq!(
             self.listeners[flow].iter().filter(|&&it| it == key).count(),

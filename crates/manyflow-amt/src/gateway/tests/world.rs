@@ -42,7 +42,7 @@ pub(super) fn flows(family: Family) -> Vec<Flow> {
         .collect()
 }
 
-/// Which messages get lost.
+/// Decides which messages are lost.
 pub(super) type Loss = Box<dyn FnMut(Time, &Message) -> bool>;
 
 /// Relay and gateway, 10 ms apart, with a source that sends a packet of each flow every 100 ms.
@@ -52,9 +52,9 @@ pub(super) struct World {
     pub(super) flows: Vec<Flow>,
     pub(super) relay: Relay,
     pub(super) gateway: Gateway,
-    /// As the relay sees it.
+    /// The gateway's address as the relay sees it.
     pub(super) gateway_address: SocketAddr,
-    /// What is on its way: when it arrives, whether at the relay, and what.
+    /// Messages on their way: the time of arrival, whether they go to the relay, and the contents.
     pub(super) in_flight: VecDeque<(Time, bool, Vec<u8>)>,
     pub(super) lose: Loss,
     pub(super) received: Vec<(Time, Flow)>,
@@ -90,7 +90,7 @@ impl World {
 
     pub(super) fn losing(mut self, lose: impl FnMut(Time, &Message) -> bool + 'static) -> Self {
         self.lose = Box::new(lose);
-        // What was sent at the start is on its way already: let it be lost too.
+        // The first messages are already on their way: let them be lost, too.
         for (_, to_relay, bytes) in std::mem::take(&mut self.in_flight) {
             self.send(to_relay, bytes);
         }
@@ -191,14 +191,14 @@ impl World {
                 .unwrap();
         }
         for (to, message) in sent {
-            // A NAT that has changed its mind drops what goes to the old address.
+            // A NAT that has changed its mapping drops messages to the old address.
             if to == self.gateway_address {
                 self.send(false, message);
             }
         }
     }
 
-    /// Flows received between two times.
+    /// Returns the flows received between two times.
     pub(super) fn received(&self, from: Time, to: Time) -> Vec<Flow> {
         let mut flows: Vec<_> = self
             .received
@@ -216,7 +216,7 @@ impl World {
     }
 }
 
-/// A loss of the first `count` messages of a kind.
+/// Loses the first `count` messages of a kind.
 pub(super) fn first(
     count: usize,
     kind: fn(&Message) -> bool,
