@@ -1,9 +1,9 @@
-//! Which packets of a channel are missing, told from its sequence numbers (RFC 3738 section 3.2.3.4).
+//! Finds the missing packets of a channel by its sequence numbers (RFC 3738 section 3.2.3.4).
 //!
-//! A gap is not taken for loss at once: it stays pending until the receiver says that it has waited long enough, and a
-//! packet that comes late closes its part of the gap. That is the RFC's "simple misordering".
+//! A gap does not count as loss immediately. It remains pending until the receiver gives it up, and
+//! a late packet closes its part of the gap. That is the RFC's "simple misordering".
 
-/// How many packets back a gap can stay pending; what is farther back is lost at once.
+/// The number of packets for which a gap can remain pending. Numbers farther back count as lost.
 const WINDOW: u64 = 64;
 
 /// The sequence numbers of one channel.
@@ -19,21 +19,21 @@ pub(super) struct Sequence {
     missing: u64,
 }
 
-/// What a packet's number told.
+/// The place of a packet's number in the sequence.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// The first of the channel since it was joined.
+    /// The first packet since the channel was joined.
     First,
     /// The number that was expected.
     InOrder,
-    /// Numbers before it are missing: pending, or given up as too far back.
+    /// Numbers before this packet's are missing. They are pending, or given up as too far back.
     Gap {
-        /// How many were given up.
+        /// The count of numbers that were given up.
         lost: u64,
     },
     /// A late packet that closes a pending gap.
     Late,
-    /// A number that was there before, or that was given up.
+    /// A number that was seen before, or was given up.
     Duplicate,
 }
 
@@ -90,8 +90,9 @@ impl Sequence {
         Arrival::Late
     }
 
-    /// Marks what lies between the last packet and the end of the wave as missing: a wave's last packet has the highest
-    /// number, so losses at its end show (section 3.1.2). Returns how many were lost beyond doubt.
+    /// Marks the numbers between the last packet and the end of the wave as missing. A wave's last
+    /// packet has the highest number, so losses at its end can be seen (section 3.1.2). Returns the
+    /// count of numbers that are too far back to remain pending.
     pub(super) fn on_end_of_wave(&mut self) -> u64 {
         match self.expected.replace(0) {
             // The number after the last packet of a wave is 0.
@@ -100,7 +101,7 @@ impl Sequence {
         }
     }
 
-    /// Gives the pending numbers up; returns how many they were.
+    /// Gives up the pending numbers, and returns their count.
     pub(super) fn give_up(&mut self) -> u64 {
         u64::from(core::mem::take(&mut self.missing).count_ones())
     }
@@ -109,7 +110,8 @@ impl Sequence {
         self.expected = Some(((psn + 1) % self.modulus()) as u32);
     }
 
-    /// Moves on by `gap` missing numbers; returns how many do not fit the window.
+    /// Moves on by `gap` missing numbers. Returns the count of missing numbers that do not fit into
+    /// the window.
     fn advance(&mut self, gap: u64) -> u64 {
         let pending = gap.min(WINDOW - 1);
         let pushed_out = self.shift(gap);
@@ -117,7 +119,7 @@ impl Sequence {
         pushed_out + gap - pending
     }
 
-    /// Shifts the window; returns how many missing numbers fell out of it.
+    /// Shifts the window. Returns the count of missing numbers that fell out of it.
     fn shift(&mut self, by: u64) -> u64 {
         let before = self.missing.count_ones();
         self.missing = if by < WINDOW { self.missing << by } else { 0 };
@@ -154,11 +156,13 @@ mod tests {
     }
 
     proptest! {
-        /// Sent numbers, each lost, delayed by a few places or repeated: every number is either received or lost, once.
+        /// Each sent number is lost, delayed by a few places, or repeated. Then every number counts
+        /// once, as received or lost.
         #[test]
         fn each_number_is_received_or_lost_once(faults in prop::collection::vec(0..12usize, 1..400), start in 0u64..1000) {
             let modulus = 1000;
-            // The first packet arrives, and first: what came before it would be unknown.
+            // The first packet arrives, and before all others: the receiver does not know of
+            // earlier ones.
             let mut arrivals: Vec<(usize, u64)> = vec![(0, start)];
             for (i, fault) in faults.iter().enumerate().skip(1) {
                 let psn = (start + i as u64) % modulus;

@@ -1,4 +1,5 @@
-//! A receiver's surroundings, which outlive its phases: parameters, and queues of actions and events.
+//! A receiver's surroundings, which outlive its phases: parameters, and queues of actions and
+//! events.
 
 use core::time::Duration;
 use std::collections::VecDeque;

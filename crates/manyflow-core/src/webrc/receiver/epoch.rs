@@ -1,5 +1,5 @@
-//! What a running receiver decides as time passes: at the end of each epoch it updates its rates and
-//! joins a wave or does not (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
+//! What a running receiver decides as time passes: at the end of each epoch it updates its rates
+//! and joins a wave or does not (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
 
 use super::TargetRule;
 use super::context::Context;

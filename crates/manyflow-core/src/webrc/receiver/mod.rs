@@ -1,7 +1,7 @@
 //! WEBRC's receiver (RFC 3738 section 3.2).
 //!
 //! ```text
-//!   Waiting --start--> JoiningBase --first packet--> Running --silence, base lost, leave()--> Ended
+//!   Waiting --start--> JoiningBase --first packet--> Running --silence, base lost--> Ended
 //! ```
 //!
 //! | file | what it holds |
@@ -53,24 +53,24 @@ enum Phase {
     Ended,
 }
 
-/// What a receiver knows of itself, for displays and measurements.
+/// A receiver's present state, for displays and measurements.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Status {
-    /// NWC: waves joined.
+    /// NWC: the number of joined waves.
     pub waves: u32,
-    /// TRR: the reception rate, averaged.
+    /// TRR: the average reception rate.
     pub received: Rate,
-    /// The target rate's equation part, REQN; `None` in start-up.
+    /// The rate of the TCP equation, REQN; `None` in start-up.
     pub equation: Option<Rate>,
-    /// ARTT in seconds.
+    /// ARTT, the average multicast round-trip time, in seconds.
     pub rtt_s: f64,
-    /// LOSSP.
+    /// LOSSP, the average loss event probability.
     pub loss_probability: f64,
-    /// Packets received.
+    /// Number of received packets.
     pub packets_received: u64,
-    /// Packets lost.
+    /// Number of lost packets.
     pub packets_lost: u64,
-    /// Packets whose header did not fit the session.
+    /// Number of packets whose header did not fit the session.
     pub packets_refused: u64,
 }
 
@@ -193,7 +193,8 @@ impl Endpoint for Receiver {
     }
 }
 
-/// Takes the first; a queue that is drained gives its memory back, since a simulation has very many receivers.
+/// Returns the first item. A drained queue frees its memory, since a simulation can have a million
+/// receivers.
 #[inline]
 fn take_first<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let first = queue.pop_front();
