@@ -1,11 +1,9 @@
 //! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`net`] | the clock, multicast sockets, sockets for AMT's relay and gateway, an emulated last mile |
+//! | [`filecast`] | one sender's files to many receivers: session descriptions, publishing, sending, receiving, storing |
 
-pub mod amt_driver;
-pub mod clock;
-pub mod files;
-pub mod last_mile;
-pub mod load;
-pub mod multicast;
-pub mod publish;
-pub mod sdp;
-pub mod session;
+pub mod filecast;
+pub mod net;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use manyflow_core::link::{Counters, LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::Rate;
-use manyflow_live::last_mile::LastMile;
-use manyflow_live::session::Received;
+use manyflow_live::filecast::session::Received;
+use manyflow_live::net::last_mile::LastMile;
 use stage::{Stage, random_file};
 use tokio::time::sleep;
 

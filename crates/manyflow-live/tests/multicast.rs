@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use common::{TwoHosts, address};
-use manyflow_live::multicast::{
+use manyflow_live::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
 use tokio::runtime;

@@ -5,9 +5,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use manyflow_live::load::{LoadError, fetch, load};
-use manyflow_live::publish::Publisher;
-use manyflow_live::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use manyflow_live::filecast::load::{LoadError, fetch, load};
+use manyflow_live::filecast::publish::Publisher;
+use manyflow_live::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

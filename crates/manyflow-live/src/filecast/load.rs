@@ -13,8 +13,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::publish::DESCRIPTION_PATH;
-use crate::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use crate::filecast::publish::DESCRIPTION_PATH;
+use crate::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
 
 /// How long fetching may take from name resolution to the last byte.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,5 @@
 //! A session description over HTTP, so that a receiver needs a URL and no file. hyper serves it and
-//! [`load`](mod@crate::load) fetches it with hyper as well: one well-kept crate for both sides.
+//! [`load`](mod@crate::filecast::load) fetches it with hyper as well: one well-kept crate for both sides.
 
 use std::convert::Infallible;
 use std::io;

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::clock::Clock;
+use crate::net::clock::Clock;
 
 /// What IPv4 and UDP add to a datagram on a link, in bytes.
 pub const IP_UDP_BYTES: u32 = 28;

@@ -31,7 +31,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use crate::multicast::is_source_specific;
+use crate::net::multicast::is_source_specific;
 
 pub use error::DescriptionError;
 use error::{in_range, require};

@@ -9,7 +9,7 @@ use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::files::{FileError, Store};
+use crate::filecast::files::{FileError, Store};
 
 /// Bytes of datagrams that may wait for the decoder; more are dropped, as if the network had lost them.
 const QUEUE_BYTES: usize = 64 << 20;

@@ -25,7 +25,7 @@ pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, Told, 
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};
 
-use crate::sdp::{CciFormat, WebrcParameters};
+use crate::filecast::sdp::{CciFormat, WebrcParameters};
 
 /// What a description says of `session`, whose receivers use epochs of `epoch`.
 pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {

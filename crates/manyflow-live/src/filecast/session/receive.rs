@@ -20,8 +20,8 @@ use super::decoder::{Decoder, DecoderError, FileDone, News};
 use super::session_of;
 pub use super::transport::Route;
 use super::transport::{Inlet, TransportError};
-use crate::clock::Clock;
-use crate::sdp::SessionDescription;
+use crate::filecast::sdp::SessionDescription;
+use crate::net::clock::Clock;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);

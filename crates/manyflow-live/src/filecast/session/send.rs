@@ -8,7 +8,7 @@ use manyflow_object::sender::ObjectSender;
 use tokio::sync::watch;
 
 use super::transport::Outlets;
-use crate::clock::Clock;
+use crate::net::clock::Clock;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

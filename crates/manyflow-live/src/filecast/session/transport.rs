@@ -13,12 +13,12 @@ use manyflow_amt::{
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use crate::amt_driver::{GatewayClient, Incoming, RelaySender, RelayServer};
-use crate::multicast::{
+use crate::filecast::sdp::SessionDescription;
+use crate::net::amt::{GatewayClient, Incoming, RelaySender, RelayServer};
+use crate::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,
 };
-use crate::sdp::SessionDescription;
 
 /// Why a transport does not work.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 
 use super::server::random_seed;
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
-use crate::clock::Clock;
+use crate::net::clock::Clock;
 
 /// Datagrams are split off chunks of this size, so that hundreds of them share one allocation.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -13,7 +13,7 @@ use tokio::net::UdpSocket;
 
 pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelaySender, RelayServer, RelayStats};
-use crate::multicast::SOCKET_BUFFER_BYTES;
+use crate::net::multicast::SOCKET_BUFFER_BYTES;
 
 /// No datagram is longer, whatever its headers say.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;

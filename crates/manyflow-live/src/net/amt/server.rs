@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
-use crate::clock::Clock;
+use crate::net::clock::Clock;
 
 /// How long to wait after the socket failed, so that a lasting failure does not keep a core busy.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
