@@ -40,7 +40,9 @@ pub enum FileError {
     #[error("{0}: its name is not UTF-8; rename it")]
     NotUtf8(PathBuf),
     /// Two paths give one name at the receiver.
-    #[error("{path}: another file is sent as {name:?} too; rename one or send their common folder")]
+    #[error(
+        "{path}: another file has the same name {name:?}; rename one or send their common folder"
+    )]
     DuplicateName {
         /// The second of the two.
         path: PathBuf,
@@ -65,10 +67,10 @@ pub enum FileError {
     #[error("{0}: a link leads out of the output folder; remove it or choose another folder")]
     Outside(PathBuf),
     /// The disk is full.
-    #[error("{0}: the disk is full; make room and start again, files stored so far are intact")]
+    #[error("{0}: the disk is full; make room and start again. Files stored so far are intact")]
     DiskFull(PathBuf),
     /// A file cannot be written.
-    #[error("{path}: cannot be stored ({error}); files stored so far are intact")]
+    #[error("{path}: cannot be stored ({error}); check the folder. Files stored so far are intact")]
     Write {
         /// Which one.
         path: PathBuf,

@@ -149,7 +149,7 @@ impl Worker {
             let kind = discriminant(&error);
             if !self.refused.contains(&kind) {
                 self.refused.push(kind);
-                tracing::warn!("{error} (said once; more are counted)");
+                tracing::warn!("{error} (logged once; more are counted)");
             }
         }
     }

@@ -50,7 +50,7 @@ pub struct ReceiveConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The description's parameters contradict each other.
-    #[error("the session description is of no use: {0}")]
+    #[error("the session description is not that of a valid session: {0}")]
     Session(#[from] SessionError),
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
@@ -323,7 +323,7 @@ impl Driver {
         if !self.malformed.contains(&kind) {
             self.malformed.push(kind);
             tracing::warn!(
-                "a datagram from the session's source is no packet of it: {error} (said once; more are counted)"
+                "a datagram from the session's source is not one of its packets: {error} (logged once; more are counted)"
             );
         }
     }

@@ -43,7 +43,7 @@ pub enum TransportError {
     )]
     Silent(String),
     /// A refusal.
-    #[error("the relay {0} takes no more receivers: try again later")]
+    #[error("the relay {0} accepts no more receivers: try again later")]
     Full(String),
     /// A socket that failed while receiving.
     #[error("receiving failed: {0}")]
@@ -206,10 +206,10 @@ impl Inlet {
                     }
                     Incoming::Event(GatewayEvent::Ready) => {}
                     Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
-                        tracing::warn!("the relay {relay} does not answer; trying on");
+                        tracing::warn!("the relay {relay} does not answer; still trying");
                     }
                     Incoming::Event(GatewayEvent::RelayLost(LossReason::Full)) => {
-                        tracing::warn!("the relay {relay} takes no more receivers; trying on");
+                        tracing::warn!("the relay {relay} accepts no more receivers; still trying");
                     }
                 }
             },
@@ -275,7 +275,7 @@ async fn tunnel(gateway: &mut GatewayClient, relay: &str) -> Result<(), Transpor
                 return Err(TransportError::Full(relay.to_owned()));
             }
             Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
-                tracing::warn!("the relay {relay} does not answer; trying on");
+                tracing::warn!("the relay {relay} does not answer; still trying");
             }
             Incoming::Datagram(_) => {}
         }

@@ -137,9 +137,7 @@ impl RelaySender {
 
 impl Shared {
     fn relay(&self) -> MutexGuard<'_, Relay> {
-        self.relay
-            .lock()
-            .expect("a relay does not panic on what it is sent")
+        self.relay.lock().expect("no datagram makes a relay panic")
     }
 
     fn send(&self, destination: SocketAddr, message: &[u8]) {

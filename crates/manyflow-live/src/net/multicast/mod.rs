@@ -35,7 +35,7 @@ pub enum MulticastError {
     #[error("{0} is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32")]
     NotMulticast(IpAddr),
     /// One is IPv4 and the other IPv6.
-    #[error("{0} and {1} are not of one IP version: choose both from IPv4 or both from IPv6")]
+    #[error("{0} and {1} have different IP versions: choose both from IPv4 or both from IPv6")]
     MixedVersions(IpAddr, IpAddr),
     /// No interface has this name or address.
     #[error("this host has no interface {0}: `ip address` lists names and addresses")]
