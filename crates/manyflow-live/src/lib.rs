@@ -2,8 +2,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`net`] | the clock, multicast sockets, sockets for AMT's relay and gateway, an emulated last mile |
-//! | [`filecast`] | one sender's files to many receivers: session descriptions, publishing, sending, receiving, storing |
+//! | [`net`] | the clock, multicast sockets, sockets for AMT, an emulated last mile |
+//! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
 pub mod filecast;
 pub mod net;

@@ -1,4 +1,5 @@
-//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte arrives.
+//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte
+//! arrives.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -38,7 +39,8 @@ fn lossy(loss: f64) -> LinkConfig {
     }
 }
 
-/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test to mean something.
+/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test
+/// to mean something.
 struct Case {
     label: &'static str,
     down: LinkConfig,
@@ -89,7 +91,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves all of them evenly.
+/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves
+/// all of them evenly.
 fn assert_economical(received: &Received, link: &Counters, label: &str) {
     let objects = &received.progress.objects;
     let spent = objects.packets - objects.fdt_packets;

@@ -1,4 +1,4 @@
-//! Files: reading those to be sent, storing those received.
+//! Reads the files to send, and stores received files.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -10,57 +10,57 @@ use manyflow_object::name;
 use manyflow_object::sender::SourceFile;
 use thiserror::Error;
 
-/// What can go wrong with files; each message is one line, names the path and says what to do.
+/// An error with a file or folder. Each message is one line, names the path and says what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// A path to be sent does not exist.
+    /// A path to send does not exist.
     #[error("{0}: no such file or folder; check the path")]
     Missing(PathBuf),
-    /// A path to be sent cannot be read.
+    /// A path to send cannot be read.
     #[error("{path}: cannot be read ({error}); check its permissions")]
     Unreadable {
-        /// Which one.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         error: io::Error,
     },
-    /// A device, pipe or socket.
+    /// A path to send is a device, pipe or socket.
     #[error("{0}: neither a file nor a folder; leave it out")]
     Special(PathBuf),
-    /// A name that receivers would refuse.
+    /// Receivers would refuse a file's name.
     #[error("{path}: cannot be sent under its name: {error}")]
     Name {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
         /// What is wrong with its name.
         error: NameError,
     },
-    /// A name that is not UTF-8, which a URI needs.
+    /// A file's name is not UTF-8, which a URI needs.
     #[error("{0}: its name is not UTF-8; rename it")]
     NotUtf8(PathBuf),
-    /// Two paths give one name at the receiver.
+    /// Two files would have the same name at the receiver.
     #[error(
         "{path}: another file has the same name {name:?}; rename one or send their common folder"
     )]
     DuplicateName {
-        /// The second of the two.
+        /// Path of the second file.
         path: PathBuf,
-        /// The name that both have.
+        /// The name of both files.
         name: String,
     },
-    /// No regular file below the paths.
+    /// There is no regular file below the paths.
     #[error("{0}: no files to send in it; name at least one file")]
     NoFiles(PathBuf),
     /// The output folder cannot be used.
     #[error("{folder}: cannot store files there ({error}); choose a folder that you may write")]
     Folder {
-        /// Which one.
+        /// The path.
         folder: PathBuf,
-        /// Why.
+        /// The system's reason.
         error: io::Error,
     },
-    /// A received name that is not safe.
+    /// A received file has an unsafe name.
     #[error("refused to store a file: {0}")]
     Unsafe(NameError),
     /// A link in the output folder leads out of it.
@@ -72,20 +72,22 @@ pub enum FileError {
     /// A file cannot be written.
     #[error("{path}: cannot be stored ({error}); check the folder. Files stored so far are intact")]
     Write {
-        /// Which one.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         error: io::Error,
     },
 }
 
-/// Reads files, and folders with all below them, as `cp -r` would copy them: a folder's own name starts its files' names.
+/// Reads files, and folders with everything in them, as `cp -r` would copy them. The name of a file
+/// in a folder starts with the folder's name.
 ///
-/// The order is that of `paths`, within a folder by name. Links to files are followed; links to folders below a named
-/// folder are left out with a warning, so there are no cycles. Empty folders are not sent.
+/// Files are in the order of `paths`, and within a folder by name. Links to files are followed.
+/// Links to folders inside a folder are left out with a warning, so there are no cycles. Empty
+/// folders are not sent.
 ///
 /// # Errors
-/// [`FileError`] for the first path that cannot be sent; nothing is half read.
+/// [`FileError`] for the first path that cannot be sent.
 pub fn read_sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, FileError> {
     let mut found = Vec::new();
     for path in paths {
@@ -99,13 +101,14 @@ pub fn read_sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, FileError> {
     found.into_iter().map(read).collect()
 }
 
-/// A file found, and the name that it is sent under.
+/// A file to send, and its name at the receiver.
 struct Found {
     path: PathBuf,
     name: String,
 }
 
-/// The last component of a path; `.` and `/` have none, so what is in them is sent without a folder.
+/// Returns the last component of a path. `.` and `/` have none, so their contents are sent without
+/// a folder.
 fn own_name(path: &Path) -> Result<String, FileError> {
     path.file_name()
         .map_or(Ok(String::new()), |name| utf8(name, path))
@@ -188,18 +191,18 @@ fn read(file: Found) -> Result<SourceFile, FileError> {
 
 /// A folder for received files.
 ///
-/// A file is there under its name only when all its bytes are on disk.
+/// A file appears under its name only when all its bytes are on disk.
 #[derive(Debug)]
 pub struct Store {
-    /// Without links, so that what is stored can be seen to be below it.
+    /// The folder's path without links, so that paths below it can be recognised.
     folder: PathBuf,
 }
 
 impl Store {
-    /// Opens `folder`, making it where it is missing, and makes sure that files can be written.
+    /// Opens `folder`, creates it if it is missing, and checks that files can be written to it.
     ///
     /// # Errors
-    /// [`FileError::Folder`] where they cannot.
+    /// [`FileError::Folder`] if files cannot be written.
     pub fn open(folder: &Path) -> Result<Self, FileError> {
         let usable = || {
             fs::create_dir_all(folder)?;
@@ -217,11 +220,11 @@ impl Store {
         Ok(Store { folder })
     }
 
-    /// Stores `content` under `name`, a relative path with `/` between its components, and gives the file's path. A file
-    /// that is there already is replaced in one step.
+    /// Stores `content` under `name`, a relative path with `/` between its components, and returns
+    /// the file's path. Replaces an existing file in one step.
     ///
     /// # Errors
-    /// [`FileError`]; nothing is left under the name that was not there before.
+    /// [`FileError`]. The name then refers to what it did before, or to nothing.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, FileError> {
         name::check(name).map_err(FileError::Unsafe)?;
         let path = self.folder.join(name);
@@ -231,7 +234,8 @@ impl Store {
         Ok(path)
     }
 
-    /// Makes `folders` below the store one by one: a link among them must not lead out of it.
+    /// Creates `folders` below the store one by one, because a link among them must not lead out of
+    /// the store.
     fn make_folders(&self, folders: &str) -> Result<PathBuf, FileError> {
         let mut folder = self.folder.clone();
         for component in folders.split('/').filter(|component| !component.is_empty()) {
@@ -254,7 +258,8 @@ fn make_folder(parent: &Path, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The temporary file is removed if anything fails before the rename.
+/// Writes a file under a temporary name, and renames it. The temporary file is removed if anything
+/// fails before the rename.
 fn write_and_rename(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let mut temporary = temporary_file(folder, name)?;
     temporary.write_all(content)?;
@@ -266,7 +271,7 @@ fn write_and_rename(folder: &Path, name: &str, content: &[u8]) -> io::Result<()>
 }
 
 fn temporary_file(folder: &Path, name: &str) -> io::Result<tempfile::NamedTempFile> {
-    // A name may have 255 bytes; what is added must fit too.
+    // A name may have at most 255 bytes, including the suffix.
     let start: String = name.chars().take(40).collect();
     let prefix = format!(".{start}.");
     let mut builder = tempfile::Builder::new();
@@ -276,7 +281,7 @@ fn temporary_file(folder: &Path, name: &str) -> io::Result<tempfile::NamedTempFi
     builder.tempfile_in(folder)
 }
 
-/// A new name in a folder outlasts a power cut once the folder is written too.
+/// Writes a folder to disk: only then does a new name in it survive a power cut.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()
@@ -312,7 +317,7 @@ mod tests {
         files.iter().map(|file| file.name.as_str()).collect()
     }
 
-    /// Everything in a folder, so that nothing temporary is left unseen.
+    /// Returns the names of everything in a folder, temporary files included.
     fn listing(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
@@ -450,12 +455,12 @@ mod tests {
         }
         assert_eq!(listing(outside.path()), [""; 0]);
 
-        // A link in place of the file is replaced; what it led to is untouched.
+        // A link in place of the file is replaced. Its target is untouched.
         let target = put(outside.path(), "target", "old");
         symlink(&target, home.path().join("x")).unwrap();
         store.write("x", b"new").unwrap();
         assert_eq!(fs::read(target).unwrap(), b"old");
-        // A link that stays inside is nobody's harm.
+        // A link within the store does no harm.
         store.write("a/x", b"").unwrap();
         symlink(home.path().join("a"), home.path().join("inside")).unwrap();
         store.write("inside/y", b"").unwrap();
@@ -482,7 +487,8 @@ mod tests {
         ));
     }
 
-    /// A file system of `size_kib` KiB, gone with the value; `None` without the right to mount one.
+    /// A file system of `size_kib` KiB, which is unmounted when dropped; `None` without the right
+    /// to mount one.
     #[cfg(target_os = "linux")]
     struct SmallDisk(tempfile::TempDir);
 

@@ -1,4 +1,4 @@
-//! Getting a session description from where the user says it is.
+//! Loads a session description from a file, from standard input or by HTTP.
 
 use std::io;
 use std::time::Duration;
@@ -16,53 +16,53 @@ use tokio::time::timeout;
 use crate::filecast::publish::DESCRIPTION_PATH;
 use crate::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
 
-/// How long fetching may take from name resolution to the last byte.
+/// Maximum time from name resolution to the last byte.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no description to be had.
+/// The reason why a session description cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Something came, but no session.
+    /// The loaded text is not a session description.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// The text is not a URL of the scheme `http`.
+    /// The URL is invalid, or its scheme is not `http`.
     #[error(
         "{0} is not an http:// URL: give one, or fetch the file by other means and give its path"
     )]
     NotHttp(String),
-    /// Nothing listens there, or the host has no such name.
+    /// The host does not exist, or does not accept the connection.
     #[error("cannot connect to {host}: {cause}; is `manyflow send --publish` running there?")]
     Unreachable {
-        /// Host and port.
+        /// The server's host and port.
         host: String,
         /// The system's reason.
         cause: io::Error,
     },
-    /// The server broke off, or does not speak HTTP.
+    /// The server closed the connection early, or does not speak HTTP.
     #[error("{host} did not answer as an HTTP server: {cause}")]
     Broken {
-        /// Host and port.
+        /// The server's host and port.
         host: String,
-        /// What was wrong.
+        /// The HTTP library's reason.
         cause: hyper::Error,
     },
     /// The answer took more than 10 seconds.
     #[error("{0} did not answer within 10 seconds: try again, or fetch the file by other means")]
     TimedOut(String),
-    /// The server has no such file, sends elsewhere or fails.
+    /// The server has no such file, redirects, or fails.
     #[error(
         "{url} answered {status}: a published session is at http://HOST:PORT{DESCRIPTION_PATH}"
     )]
     Status {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// Anything but 200.
+        /// The server's status, which is not 200.
         status: StatusCode,
     },
 }
 
-/// Loads a session from an `http://` URL, from standard input (`-`) or from a file. Reading a file or standard input
-/// blocks the thread: call it before a transfer starts.
+/// Loads a session description from an `http://` URL, from standard input (`-`) or from a file.
+/// Reading a file or standard input blocks the thread: call this before a transfer starts.
 pub async fn load(session: &str) -> Result<SessionDescription, LoadError> {
     Ok(match session {
         "-" => SessionDescription::read_from(io::stdin().lock(), "standard input")?,
@@ -71,7 +71,8 @@ pub async fn load(session: &str) -> Result<SessionDescription, LoadError> {
     })
 }
 
-/// Fetches the text of a description: at most 64 KiB within 10 seconds, without following redirects.
+/// Fetches the text of a description: at most 64 KiB within 10 seconds, without following
+/// redirects.
 pub async fn fetch(url: &str) -> Result<String, LoadError> {
     let timed_out = || LoadError::TimedOut(url.to_owned());
     timeout(FETCH_TIMEOUT, get(url))
@@ -79,7 +80,8 @@ pub async fn fetch(url: &str) -> Result<String, LoadError> {
         .map_err(|_| timed_out())?
 }
 
-/// The host of a session's `http://` URL, IPv6 addresses in brackets; `None` for files.
+/// Returns the host in a session's `http://` URL, with IPv6 addresses in brackets; `None` for
+/// files.
 pub fn host(session: &str) -> Option<String> {
     let uri: Uri = session.parse().ok()?;
     uri.scheme()?;
@@ -94,7 +96,7 @@ async fn get(url: &str) -> Result<String, LoadError> {
     };
     let port = uri.port_u16().unwrap_or(80);
     let authority = format!("{host}:{port}");
-    // Whoever types only host and port means the description.
+    // A URL with only host and port means the description.
     let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
         "/" => DESCRIPTION_PATH,
         path => path,
@@ -118,7 +120,7 @@ async fn get(url: &str) -> Result<String, LoadError> {
     let (mut requests, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
-    // The exchange owns its end of the connection: when it is over, so is the connection.
+    // The task owns its end of the connection, which closes when the exchange ends.
     let exchange = async move {
         let response = requests.send_request(request).await.map_err(broken)?;
         text(url, response).await
@@ -126,7 +128,7 @@ async fn get(url: &str) -> Result<String, LoadError> {
     tokio::join!(exchange, connection).0
 }
 
-/// The body of a response that is one.
+/// Returns the body of a successful response.
 async fn text(url: &str, response: Response<Incoming>) -> Result<String, LoadError> {
     let status = response.status();
     if status != StatusCode::OK {

@@ -1,5 +1,5 @@
-//! A session description over HTTP, so that a receiver needs a URL and no file. hyper serves it and
-//! [`load`](mod@crate::filecast::load) fetches it with hyper as well: one well-kept crate for both sides.
+//! Serves a session description by HTTP, so that a receiver needs a URL and no file. Both this
+//! server and the client in [`load`](mod@crate::filecast::load) use hyper.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,21 +20,21 @@ use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// The path of the description.
+/// The path of the description in its URL.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
 /// The media type of SDP (RFC 8866 section 8.1).
 pub const DESCRIPTION_TYPE: &str = "application/sdp";
 
-/// More clients wait in the listener's queue.
+/// Maximum number of clients served at once. Others wait in the listen backlog.
 const CONNECTIONS_MAX: usize = 64;
-/// A request without a body arrives in one or two packets.
+/// Maximum time for a request, which has no body and arrives in one or two packets.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// After this long a connection is closed, so that slow clients cannot hold all places.
+/// Maximum duration of a connection, so that slow clients cannot hold all places.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait when accepting fails, as it does when descriptors have run out.
+/// Pause after a failed accept, for example when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves one description until it is dropped.
+/// A server of one description, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Publisher {
     local_address: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Listens on `address` and serves `description` from now on.
+    /// Listens on `address` and starts to serve `description`.
     pub async fn serve(address: impl ToSocketAddrs, description: String) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let local_address = listener.local_addr()?;
@@ -57,7 +57,8 @@ impl Publisher {
         })
     }
 
-    /// Where it listens, with the port that the system chose if it was asked for port 0.
+    /// Returns the server's address, with the port that the system chose if it was asked for port
+    /// 0.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
@@ -105,7 +106,7 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
     }
 }
 
-/// What there is to be had.
+/// The contents of the server.
 struct Site {
     local_address: SocketAddr,
     description: Bytes,
@@ -131,7 +132,8 @@ impl Site {
         }
     }
 
-    /// Names the server as the client did: its own address may be the unspecified one.
+    /// Returns the start page. It names the server as the client did, since the server's own
+    /// address may be the unspecified one.
     fn invitation(&self, request: &Request<Incoming>) -> String {
         let host = request
             .headers()

@@ -1,6 +1,8 @@
-//! A last mile in user space: datagrams between one client and one server pass through two [`Link`]s in real time.
+//! A last mile in user space: datagrams between one client and one server pass through two
+//! [`Link`]s in real time.
 //!
-//! The client talks to [`LastMile::address`] as if to the server. It needs no privileges, and the link is the simulator's.
+//! The client sends to [`LastMile::address`] instead of the server. This needs no privileges, and
+//! the link is the simulator's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +16,10 @@ use tokio::task::JoinHandle;
 
 use crate::net::clock::Clock;
 
-/// What IPv4 and UDP add to a datagram on a link, in bytes.
+/// Bytes that IPv4 and UDP headers add to a datagram on a link.
 pub const IP_UDP_BYTES: u32 = 28;
 
-/// A running last mile; it ends when dropped.
+/// A running last mile, which ends when it is dropped.
 #[derive(Debug)]
 pub struct LastMile {
     address: SocketAddr,
@@ -27,10 +29,11 @@ pub struct LastMile {
 }
 
 impl LastMile {
-    /// Puts a last mile in front of `server`, on loopback: `down` towards the client, `up` towards the server.
+    /// Puts a last mile on loopback in front of `server`, with the link `down` towards the client
+    /// and `up` towards the server.
     ///
     /// # Errors
-    /// Where no socket can be bound.
+    /// If no socket can be bound.
     pub async fn start(
         server: SocketAddr,
         down: LinkConfig,
@@ -70,17 +73,17 @@ impl LastMile {
         })
     }
 
-    /// Where the client sends to.
+    /// Returns the address that the client sends to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Cuts both directions, which lose all that they carry, or restores them.
+    /// Cuts both directions, which then lose all packets on them, or restores them.
     pub fn set_cut(&self, cut: bool) {
         self.cut.send_replace(cut);
     }
 
-    /// What became of the packets towards the client.
+    /// Returns the counts of packets towards the client.
     pub fn downstream(&self) -> Counters {
         *self
             .downstream
@@ -95,7 +98,7 @@ impl Drop for LastMile {
     }
 }
 
-/// A datagram on the link.
+/// A datagram on a link.
 #[derive(Clone)]
 struct Frame(Bytes);
 
@@ -128,7 +131,8 @@ impl Pipe {
                     self.up.set_cut(self.clock.now(), cut);
                 }
                 received = self.client_side.recv_from(&mut from_client) => {
-                    // A port that is unreachable for a moment shows up as an error here; the link goes on.
+                    // A port that is unreachable for a moment causes an error here. The link goes
+                    // on.
                     let Ok((length, client)) = received else { continue };
                     self.client = Some(client);
                     push(&mut self.up, &self.clock, &from_client[..length]);
@@ -142,7 +146,7 @@ impl Pipe {
         }
     }
 
-    /// Hands over what has arrived; a socket that is full drops like any network.
+    /// Sends the datagrams that have crossed the link. A full socket drops them, as a network does.
     fn deliver(&mut self) {
         let now = self.clock.now();
         while let Some(datagram) = self.up.pop_ready(now) {
@@ -158,7 +162,7 @@ impl Pipe {
 }
 
 fn push(link: &mut Link<Frame>, clock: &Clock, datagram: &[u8]) {
-    // What the link drops it also counts.
+    // The link counts what it drops.
     let _ = link.push(
         clock.now(),
         Frame(Bytes::copy_from_slice(datagram)),

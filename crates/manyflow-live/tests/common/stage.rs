@@ -1,4 +1,5 @@
-//! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile paths.
+//! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile
+//! paths.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -43,7 +44,8 @@ pub(crate) struct Receiving {
 }
 
 impl Stage {
-    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for local networks.
+    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for
+    /// local networks.
     pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<SourceFile>) -> Stage {
         let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
         let session = Session::new(SessionConfig {

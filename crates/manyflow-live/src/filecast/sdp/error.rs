@@ -1,17 +1,17 @@
-//! Why a description is refused, and the checks that say so.
+//! The reasons to refuse a session description, and the checks for them.
 
 use std::fmt::Display;
 use std::io;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Why a session description could not be read or written.
+/// The reason why a session description cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// The file or stream failed, or is not UTF-8.
+    /// The file or stream cannot be read, or is not UTF-8.
     #[error("cannot read the session description from {from}: {cause}")]
     Unreadable {
-        /// Where it was to come from.
+        /// Name of the file or stream.
         from: String,
         /// The system's reason.
         cause: io::Error,
@@ -21,7 +21,7 @@ pub enum DescriptionError {
         "the session description is longer than 64 KiB: give the file that `manyflow send` writes"
     )]
     TooLong,
-    /// The text is not SDP at all.
+    /// The text is not SDP.
     #[error("not a session description: {0}; give the file that `manyflow send` writes")]
     NotSdp(String),
     /// A line or attribute is missing.
@@ -29,17 +29,17 @@ pub enum DescriptionError {
     Missing {
         /// The line or attribute.
         what: String,
-        /// What it should be.
+        /// The expected form or range.
         expected: String,
     },
-    /// A line or attribute has a value that no session has.
+    /// A line or attribute has an invalid value.
     #[error("the session description is wrong: {what} is {value:?}, expected {expected}")]
     Invalid {
         /// The line, attribute or parameter.
         what: String,
-        /// What was given, shortened.
+        /// The given value, shortened.
         value: String,
-        /// What it should be.
+        /// The expected form or range.
         expected: String,
     },
 }
@@ -60,13 +60,13 @@ pub(super) fn invalid(what: &str, value: impl Display, expected: &str) -> Descri
     }
 }
 
-/// Parses a number; its range is checked where the whole description is.
+/// Parses a number. Its range is checked with the whole description.
 pub(super) fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
     text.parse()
         .map_err(|_| invalid(what, text, "a number in its range"))
 }
 
-/// Refuses a `value` for which `condition` does not hold.
+/// Returns an error about `value` unless `condition` holds.
 pub(super) fn require(
     condition: bool,
     what: &str,
@@ -80,7 +80,7 @@ pub(super) fn require(
     }
 }
 
-/// Refuses a `value` outside of `range`, and one that is not a number.
+/// Returns an error about `value` if it is outside of `range` or not a number.
 pub(super) fn in_range<T: PartialOrd + Display>(
     what: &str,
     value: T,

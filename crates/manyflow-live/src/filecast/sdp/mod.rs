@@ -1,6 +1,7 @@
-//! The session description: all that a receiver must know before it joins (RFC 5775 section 2.4, RFC 3738 section
-//! 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP Descriptors for FLUTE"
-//! (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and two attributes of our own, `webrc` and `amt-relay`:
+//! The session description: everything that a receiver must know before it joins (RFC 5775 section
+//! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
+//! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
+//! manyflow's own attributes `webrc` and `amt-relay`:
 //!
 //! ```text
 //! v=0
@@ -18,8 +19,8 @@
 //! a=FEC:0
 //! ```
 //!
-//! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN, so that the base
-//! channel, CN = T, is the last. Attributes that are not named above are ignored.
+//! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN.
+//! The base channel, CN = T, is the last. Other attributes are ignored.
 
 mod error;
 mod relay;
@@ -38,34 +39,36 @@ use error::{in_range, require};
 pub use relay::AmtRelay;
 pub use webrc::{CciFormat, WebrcParameters};
 
-/// A longer text is refused unread.
+/// Maximum length of a description in bytes. Longer texts are refused unread.
 pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 
-/// A Transport Session Identifier has at most 48 bits (RFC 5651 section 5.1).
+/// Maximum of a Transport Session Identifier: 48 bits (RFC 5651 section 5.1).
 const TSI_MAX: u64 = (1 << 48) - 1;
 const NAME_BYTES_MAX: usize = 255;
 
 /// A session as its receivers see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionDescription {
-    /// For people: 1 to 255 bytes without control characters.
+    /// The session's name for people: 1 to 255 bytes without control characters.
     pub name: String,
-    /// Transport Session Identifier, of at most 48 bits: with `source` it names the session.
+    /// Transport Session Identifier, of at most 48 bits. Together with `source`, it identifies the
+    /// session.
     pub tsi: u64,
-    /// The unicast address that packets come from.
+    /// The unicast source address of the packets.
     pub source: IpAddr,
-    /// The group of channel 0, of the same IP version as `source`. Its range says whether receivers join with the
-    /// source ([`is_source_specific`]) or without.
+    /// The group of channel 0, of the same IP version as `source`. Its range determines whether
+    /// receivers join with the source ([`is_source_specific`]) or without it.
     pub first_group: IpAddr,
     /// The UDP port of all groups.
     pub port: u16,
-    /// IPv4's time to live; `None` with IPv6, whose descriptions do not carry it (RFC 8866 section 5.7).
+    /// IPv4's time to live; `None` with IPv6, whose descriptions do not contain it (RFC 8866
+    /// section 5.7).
     pub ttl: Option<u8>,
     /// FEC Encoding ID: 0 (no code, RFC 5445) or 6 (RaptorQ, RFC 6330).
     pub fec_encoding_id: u8,
-    /// An AMT relay (RFC 7450) for receivers that multicast does not reach.
+    /// An AMT relay (RFC 7450) for receivers without multicast.
     pub amt_relay: Option<AmtRelay>,
-    /// Parameters of the rate control, which say how many channels there are.
+    /// Parameters of the rate control, which determine the number of channels.
     pub webrc: WebrcParameters,
 }
 
@@ -79,7 +82,7 @@ impl SessionDescription {
         }
     }
 
-    /// Reads all of `reader`, which errors call `from`.
+    /// Reads all of `reader`. Errors call it `from`.
     pub fn read_from(reader: impl Read, from: &str) -> Result<Self, DescriptionError> {
         let mut text = String::new();
         let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
@@ -92,12 +95,12 @@ impl SessionDescription {
         }
     }
 
-    /// How many channels, and so groups, the session has: T+1 (RFC 3738 section 3.1.1).
+    /// Returns the number of channels and groups of the session: T+1 (RFC 3738 section 3.1.1).
     pub fn channels(&self) -> u32 {
         self.webrc.wave_channels() + 1
     }
 
-    /// The group of a channel by its number: 0 to T-1 are the waves, T is the base channel.
+    /// Returns the group of a channel by its number: 0 to T-1 are the waves, T is the base channel.
     pub fn group(&self, channel: u32) -> Option<IpAddr> {
         if channel >= self.channels() {
             return None;
@@ -111,7 +114,7 @@ impl SessionDescription {
         })
     }
 
-    /// What holds of each description that is written or read.
+    /// Checks the properties of every description that is written or read.
     fn check(&self) -> Result<(), DescriptionError> {
         let name = &self.name;
         let is_line = !name.is_empty() && !name.contains(char::is_control);

@@ -4,17 +4,17 @@ use std::net::Ipv6Addr;
 
 use super::error::{DescriptionError, invalid};
 
-/// Where an AMT relay listens.
+/// The address of an AMT relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmtRelay {
-    /// A domain name, or an address without brackets.
+    /// A domain name, or an IP address without brackets.
     pub host: String,
-    /// UDP port; AMT's own is 2268.
+    /// The UDP port. AMT's own port is 2268.
     pub port: u16,
 }
 
 impl AmtRelay {
-    /// `host:port`, with an IPv6 address in brackets: what resolvers take.
+    /// Returns `host:port`, with an IPv6 address in brackets, as resolvers expect it.
     pub fn authority(&self) -> String {
         let Self { host, port } = self;
         if host.contains(':') {
@@ -54,7 +54,8 @@ impl AmtRelay {
     }
 }
 
-/// Letters, digits, hyphens and dots, which an IPv4 address consists of as well (RFC 1123 section 2.1).
+/// Whether a host consists of letters, digits, hyphens and dots, as domain names (RFC 1123 section
+/// 2.1) and IPv4 addresses do.
 fn is_domain_name(host: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     (1..=253).contains(&host.len()) && host.bytes().all(allowed)

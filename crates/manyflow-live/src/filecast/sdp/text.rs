@@ -1,5 +1,5 @@
-//! A description as text, written and read. The structure of SDP is left to sdp-types; here is what FLUTE and WEBRC put
-//! into it.
+//! Writes and parses a description as text. sdp-types handles the structure of SDP; this module
+//! handles the contents for FLUTE and WEBRC.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ use super::{AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters
 const PROTOCOL: &str = "FLUTE/UDP";
 
 impl SessionDescription {
-    /// The text of the description, which [`parse`](Self::parse) reads back. Fails where that would refuse it.
+    /// Returns the text of the description, which [`parse`](Self::parse) reads back. Fails if
+    /// `parse` would refuse the text.
     pub fn to_sdp(&self) -> Result<String, DescriptionError> {
         self.check()?;
         let Self {
@@ -48,7 +49,7 @@ impl SessionDescription {
         ))
     }
 
-    /// Parses a description and checks all of it.
+    /// Parses a description, and checks all of it.
     pub fn parse(text: &str) -> Result<Self, DescriptionError> {
         if text.len() > DESCRIPTION_BYTES_MAX {
             return Err(DescriptionError::TooLong);
@@ -131,7 +132,8 @@ impl<'a> Sdp<'a> {
         parsed.ok_or_else(|| invalid("c=", text, expected))
     }
 
-    /// The sender's address, which FLUTE descriptions give as the only source of a source filter.
+    /// Returns the sender's address, which FLUTE descriptions give as the only source of a source
+    /// filter.
     fn source(&self) -> Result<IpAddr, DescriptionError> {
         let text = self.attribute("source-filter")?;
         let expected = "incl IN IP4|IP6 * ADDRESS, with one address";
@@ -143,7 +145,8 @@ impl<'a> Sdp<'a> {
         }
     }
 
-    /// `a=FEC:REFERENCE` picks one of the declarations `a=FEC-declaration:REFERENCE encoding-id=ID; ...`.
+    /// Returns the FEC Encoding ID. `a=FEC:REFERENCE` selects one of the declarations
+    /// `a=FEC-declaration:REFERENCE encoding-id=ID; ...`.
     fn fec_encoding_id(&self) -> Result<u8, DescriptionError> {
         let reference = self.attribute("FEC")?;
         let parameters = self.values("FEC-declaration").find_map(|value| {
@@ -169,7 +172,7 @@ impl<'a> Sdp<'a> {
         }
     }
 
-    /// The values of an attribute, whether of the session or of the media.
+    /// Returns the values of an attribute of the session or of the media.
     fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
         let session = self.session.get_attribute_values(name);
         session

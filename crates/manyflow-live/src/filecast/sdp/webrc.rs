@@ -1,12 +1,12 @@
-//! The parameters of WEBRC (RFC 3738 section 3.1.1) in a description: `a=webrc:NAME=VALUE;...`, under their names in
-//! the RFC. Names that are not known are ignored.
+//! The parameters of WEBRC (RFC 3738 section 3.1.1) in a description: `a=webrc:NAME=VALUE;...`,
+//! with the names of the RFC. Unknown names are ignored.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::error::{DescriptionError, in_range, invalid, missing, number, require};
 
-/// How the Congestion Control Information is encoded in packets (RFC 3738 section 5).
+/// The encoding of the Congestion Control Information in packets (RFC 3738 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CciFormat {
     /// 32 bits: at most 255 wave channels.
@@ -24,38 +24,40 @@ impl CciFormat {
     }
 }
 
-/// What a WEBRC receiver has to know of the sender.
+/// The sender's parameters, which a WEBRC receiver has to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WebrcParameters {
-    /// N: how many time slots a wave lasts, 1 to 1022.
+    /// N: duration of a wave in time slots, 1 to 1022.
     pub wave_slots: u16,
-    /// Q: how many time slots a channel is quiescent between its waves, 1 to 1022.
+    /// Q: time slots in which a channel is quiescent between its waves, 1 to 1022.
     pub quiescent_slots: u16,
     /// TSD: duration of a time slot in seconds, 0.1 to 3600.
     pub time_slot_s: f64,
-    /// BCR_P: rate of the base channel when a time slot begins, in packets per second, 0.01 to 100,000.
+    /// BCR_P: rate of the base channel at the beginning of a time slot, in packets per second, 0.01
+    /// to 100,000.
     pub base_rate_packets_per_s: f64,
     /// P: the fraction of its rate that a channel keeps over a time slot, 0.1 to 0.99.
     pub decay_per_slot: f64,
     /// LENP_B: length of a packet's UDP payload in bytes, 64 to 65,507.
     pub packet_bytes: u16,
-    /// SR_b: what the sender sends to all channels together at most, in bits per second, up to 10^12.
+    /// SR_b: maximum rate of all channels together, in bits per second, up to 10^12.
     pub session_rate_bits_per_s: u64,
-    /// Whether the sender sends at that rate all the time.
+    /// Whether the rate of all channels together is constant.
     pub constant_rate: bool,
     /// Format of the Congestion Control Information.
     pub cci: CciFormat,
-    /// EL: duration of a receiver's epoch in seconds, 0.001 up to a time slot.
+    /// EL: duration of a receiver's epoch in seconds, from 0.001 to a time slot.
     pub epoch_s: f64,
 }
 
 impl WebrcParameters {
-    /// T: the number of wave channels and of time slots in a cycle, N+Q.
+    /// Returns T = N+Q, the number of wave channels and of time slots in a cycle.
     pub fn wave_channels(&self) -> u32 {
         u32::from(self.wave_slots) + u32::from(self.quiescent_slots)
     }
 
-    /// How long a channel is quiescent between its waves, in seconds: at least the QD that the sender was given.
+    /// Returns the time in which a channel is quiescent between its waves, in seconds: at least the
+    /// sender's QD.
     pub fn quiescent_s(&self) -> f64 {
         f64::from(self.quiescent_slots) * self.time_slot_s
     }
@@ -107,7 +109,7 @@ impl WebrcParameters {
     }
 }
 
-/// The value of `a=webrc`.
+/// Writes the value of `a=webrc`.
 struct Fields<'a>(&'a str);
 
 impl<'a> Fields<'a> {

@@ -1,4 +1,5 @@
-//! The decoder thread: datagrams in, files out. Decoding and disks take their time; rate control must not wait for them.
+//! The decoder thread, which makes files of datagrams. Rate control must not wait for decoding and
+//! disks.
 
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
@@ -11,46 +12,47 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::filecast::files::{FileError, Store};
 
-/// Bytes of datagrams that may wait for the decoder; more are dropped, as if the network had lost them.
+/// Maximum size of the datagrams that wait for the decoder, in bytes. Others are dropped, as if the
+/// network had lost them.
 const QUEUE_BYTES: usize = 64 << 20;
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDone {
-    /// Its path below the output folder.
+    /// The file's path below the output folder.
     pub name: String,
-    /// Its length.
+    /// The file's length.
     pub bytes: u64,
 }
 
-/// Why files cannot be stored.
+/// The reason why files cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum DecoderError {
-    /// The disk or the folder.
+    /// The disk or the folder cannot be used.
     #[error(transparent)]
     Store(#[from] FileError),
-    /// Some files of the session can never be had here.
+    /// Some of the session's files were refused.
     #[error("{0} of the session's files were refused; the log above says why")]
     Refused(usize),
-    /// The sender stopped before everything was there.
+    /// The sender stopped before all files were complete.
     #[error(
         "the sender ended the session before all files were complete: ask for it to be sent again"
     )]
     Closed,
 }
 
-/// What the decoder tells.
+/// An event of the decoder.
 #[derive(Debug)]
 pub(super) enum News {
     Done(FileDone),
-    /// Nothing more is to be received.
+    /// Nothing more needs to be received.
     End(Result<(), DecoderError>),
 }
 
-/// The decoder's end that the network driver holds.
+/// The network driver's handle of the decoder.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// `None` once the session is over.
+    /// The queue to the decoder; `None` once the session is over.
     input: Option<mpsc::Sender<Bytes>>,
     pub(super) news: mpsc::UnboundedReceiver<News>,
     pub(super) progress: watch::Receiver<Progress>,
@@ -60,7 +62,8 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Starts the thread for datagrams of at most `packet_bytes`; files go below `output`. It ends soon after the decoder is dropped, or when all is done.
+    /// Starts the thread, for datagrams of at most `packet_bytes`. It stores files below `output`,
+    /// and ends when all files are complete, or soon after the handle is dropped.
     pub(super) fn start(
         receiver: ObjectReceiver,
         output: PathBuf,
@@ -95,16 +98,16 @@ impl Decoder {
         }
     }
 
-    /// Nothing more is to come: what is here is decoded, and then the news end.
+    /// Ends the input. The decoder handles the queued datagrams, and then reports its end.
     pub(super) fn finish(&mut self) {
         self.input = None;
     }
 
-    /// Drops what is not decoded yet, and waits until no file is half written.
+    /// Drops the queued datagrams, and waits until no file is half written.
     pub(super) async fn stop(mut self) {
         self.news.close();
         self.input = None;
-        // If it panicked there is nothing to wait for; the news ended without an end then.
+        // A thread that panicked needs no waiting. Its events have stopped without an end.
         let _ = self.thread.await;
     }
 }
@@ -136,12 +139,13 @@ impl Worker {
             }
         };
         self.progress.send_replace(self.receiver.progress());
-        // The driver may have gone.
+        // The driver may no longer exist.
         let _ = self.told.send(News::End(end));
     }
 
     fn take(&mut self, datagram: &[u8]) {
-        // The driver has decoded it before, to read the congestion control information.
+        // This decodes the packet again: the driver did so to read the congestion control
+        // information.
         let Ok(packet) = alc::Packet::decode(datagram) else {
             return;
         };
@@ -154,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Stores what is complete; says so when nothing more is to come.
+    /// Stores complete files. Returns the result when nothing more needs to be received.
     fn handle_events(&mut self) -> Option<Result<(), DecoderError>> {
         while let Some(event) = self.receiver.poll_event() {
             match event {

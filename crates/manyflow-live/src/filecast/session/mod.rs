@@ -1,13 +1,15 @@
-//! A session on the network: WEBRC decides when and on which channel, the object layer which bytes, and a transport
-//! carries them.
+//! A session on the network. WEBRC decides when to send and on which channel, the object layer
+//! decides which bytes, and a transport carries them.
 //!
 //! ```text
-//!   webrc::Sender  --Send(packet)-->  ObjectSender  --datagram-->  multicast socket, AMT relay
-//!   webrc::Receiver <--packet--  multicast socket or AMT gateway  --datagram-->  decoder thread  -->  files
-//!                   --Join, Leave-->
+//!   webrc::Sender --Send(packet)--> ObjectSender --datagram--> multicast socket, AMT relay
+//!
+//!   webrc::Receiver <--packet--    multicast socket    --datagram--> decoder thread --> files
+//!                   --Join, Leave--> or AMT gateway
 //! ```
 //!
-//! LENP_B, the packet length that rates go by, is the length of the UDP payload: a whole ALC packet.
+//! LENP_B, the packet length in which rates are counted, is the length of the UDP payload: a whole
+//! ALC packet.
 
 mod decoder;
 mod receive;
@@ -27,7 +29,7 @@ pub use transport::{Outlets, TransportError, flows};
 
 use crate::filecast::sdp::{CciFormat, WebrcParameters};
 
-/// What a description says of `session`, whose receivers use epochs of `epoch`.
+/// Returns the parameters that describe `session`, whose receivers use epochs of `epoch`.
 pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {
     WebrcParameters {
         wave_slots: session.active_slots() as u16,
@@ -46,10 +48,10 @@ pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {
     }
 }
 
-/// The session that a description tells of.
+/// Returns the session with these parameters.
 ///
 /// # Errors
-/// Where its parameters do not fit each other.
+/// If the parameters contradict each other.
 pub fn session_of(parameters: &WebrcParameters) -> Result<Session, SessionError> {
     let time_slot = seconds(parameters.time_slot_s);
     Session::new(SessionConfig {

@@ -1,4 +1,5 @@
-//! The receiving driver: joins and leaves what WEBRC says, and hands what arrives to the decoder.
+//! The receiving driver: joins and leaves the channels that WEBRC names, and passes datagrams to
+//! the decoder.
 
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
@@ -23,30 +24,31 @@ use super::transport::{Inlet, TransportError};
 use crate::filecast::sdp::SessionDescription;
 use crate::net::clock::Clock;
 
-/// How often progress is told.
+/// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// A session is over when the sender said so and nothing else came for this long, more than two packets of a base channel
-/// of 1 packet/s: anyone could have forged a single packet.
+/// Silence after the sender's announcement that ends the session: longer than two packets of a base
+/// channel of 1 packet/s. Without it, anyone could end the session with one forged packet.
 const CLOSE_GRACE: Duration = Duration::from_secs(3);
 
-/// What is to be received, and how.
+/// The parameters of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiveConfig {
-    /// The session.
+    /// The session to receive.
     pub description: SessionDescription,
-    /// How packets get here.
+    /// The way that packets take.
     pub route: Route,
-    /// The rate control's own parameters; the description's epoch goes where none is given.
+    /// The rate control's own parameters. If they give no epoch, the description's is used.
     pub webrc: webrc::ReceiverConfig,
-    /// Files appear below this folder.
+    /// The folder for received files.
     pub output: PathBuf,
-    /// Most bytes of symbols held for unfinished files.
+    /// Maximum memory for symbols of unfinished files, in bytes.
     pub memory_max: u64,
-    /// For how long a silent session is joined again and again before it is given up.
+    /// Duration of silence after which the session is given up. Until then it is joined again and
+    /// again.
     pub patience: Duration,
 }
 
-/// Why a session was not received.
+/// The reason why a session was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The description's parameters contradict each other.
@@ -55,83 +57,84 @@ pub enum ReceiveError {
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No way to the sender.
+    /// The way to the sender does not work.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// Files cannot be had or stored.
+    /// Files cannot be decoded or stored.
     #[error(transparent)]
     Decoder(#[from] DecoderError),
-    /// Nothing comes.
+    /// No packet of the session arrived.
     #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?", .after.as_secs())]
     Silent {
-        /// For how long.
+        /// Duration of the silence.
         after: Duration,
-        /// How packets would get here.
+        /// The way that packets should take.
         via: String,
     },
-    /// Packets come, but the session cannot go on.
+    /// Packets arrive, but the session cannot go on.
     #[error("the session cannot go on: {0}")]
     Ended(&'static str),
-    /// The caller stopped it.
+    /// The caller stopped the receiver.
     #[error("stopped before all files were complete")]
     Stopped,
 }
 
-/// What a receiver has done so far.
+/// A receiver's progress so far.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Progress {
-    /// Files and symbols.
+    /// Counts of files and symbols.
     pub objects: object::Progress,
-    /// The rate control; `None` until the first packet, and between two joins of a session that fell silent.
+    /// State of the rate control; `None` before the first packet, also after a silent session was
+    /// joined again.
     pub webrc: Option<webrc::Status>,
-    /// Packets received and lost over all joins.
+    /// Packets received and lost, over all joins of the session.
     pub packets: PacketCounts,
-    /// The most waves that were joined at a time.
+    /// The highest number of waves that were joined at a time.
     pub waves_max: u32,
 }
 
 /// Counts of packets.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounts {
-    /// Received on joined channels, in the session's own format.
+    /// Packets received on joined channels, in the session's format.
     pub received: u64,
-    /// Lost, told from sequence numbers.
+    /// Packets lost, as the sequence numbers show.
     pub lost: u64,
-    /// Datagrams that were no packets of the session.
+    /// Datagrams that are not packets of the session.
     pub refused: u64,
-    /// Datagrams dropped here because decoding was behind.
+    /// Datagrams dropped because the decoder was too slow.
     pub behind: u64,
 }
 
 impl PacketCounts {
-    /// The fraction of packets that was lost, 0 to 1.
+    /// Returns the fraction of lost packets, 0 to 1.
     pub fn loss(&self) -> f64 {
         self.lost as f64 / (self.received + self.lost).max(1) as f64
     }
 }
 
-/// A session that was received.
+/// The result of receiving a session.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The files, in the order in which they were completed.
+    /// The complete files, in the order of completion.
     pub files: Vec<FileDone>,
-    /// From the first join to the last file.
+    /// Time from the first join to the last file.
     pub elapsed: Duration,
-    /// The last progress.
+    /// The final progress.
     pub progress: Progress,
 }
 
-/// What a receiver tells while it works.
+/// The channels on which a receiver reports its progress.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// How far it is, several times a second.
+    /// The progress, several times per second.
     pub progress: watch::Sender<Progress>,
     /// Each file, as soon as it is on disk.
     pub files: mpsc::UnboundedSender<FileDone>,
 }
 
 impl Told {
-    /// What a receiver tells, and where it is heard.
+    /// Returns the channels' sending ends, and their receiving ends.
     pub fn channels() -> (
         Told,
         watch::Receiver<Progress>,
@@ -143,10 +146,10 @@ impl Told {
     }
 }
 
-/// Receives a session until all its files are on disk, telling `told` how far it is.
+/// Receives a session until all its files are on disk, and reports progress to `told`.
 ///
 /// # Errors
-/// See [`ReceiveError`]; files that are complete stay where they are.
+/// See [`ReceiveError`]. Complete files are kept.
 pub async fn receive(
     config: ReceiveConfig,
     told: Told,
@@ -173,14 +176,14 @@ struct Driver {
     decoder: Decoder,
     files: Vec<FileDone>,
     progress: Progress,
-    /// Counts of the joins before this one.
+    /// Counts of the earlier joins of the session.
     before: PacketCounts,
     told: Told,
     next_report: Time,
     last_packet: Time,
-    /// When the sender said that it ends the session, unless it went on.
+    /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
-    /// Kinds of malformed packets that were logged.
+    /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
 }
 
@@ -240,7 +243,7 @@ impl Driver {
                 () = &mut stop => return Err(ReceiveError::Stopped),
                 news = self.decoder.news.recv() => match news {
                     Some(News::Done(file)) => {
-                        // The listener may have gone.
+                        // The listener may no longer exist.
                         let _ = self.told.files.send(file.clone());
                         self.files.push(file);
                     }
@@ -259,7 +262,8 @@ impl Driver {
         }
     }
 
-    /// When to act next if nothing comes. Ends a session that has been silent for long enough.
+    /// Returns when to act next if no packet arrives. Ends a session that has been silent for too
+    /// long.
     fn wait_until(&mut self) -> Result<Option<Time>, ReceiveError> {
         let endpoint = self.endpoint.poll_timeout();
         let over = match self.closed_at {
@@ -275,12 +279,12 @@ impl Driver {
                 via: self.inlet.to_string(),
             });
         }
-        // Its news say whether everything was there.
+        // The decoder's last event says whether all files were complete.
         self.decoder.finish();
         Ok(endpoint)
     }
 
-    /// Feeds the rate control with the header, the decoder with the whole.
+    /// Passes the header to the rate control, and the datagram to the decoder.
     fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
         let decoded = alc::Packet::decode(&datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
@@ -345,7 +349,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A session that fell silent is joined again.
+    /// Joins a session again that fell silent.
     fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
         match reason {
             EndReason::NoPackets(_) => {}

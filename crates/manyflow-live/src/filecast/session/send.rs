@@ -10,26 +10,26 @@ use tokio::sync::watch;
 use super::transport::Outlets;
 use crate::net::clock::Clock;
 
-/// How often progress is told.
+/// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// Copies of the packet that ends the session: some get lost.
+/// Number of copies of the packet that ends the session, since some are lost.
 const CLOSE_COPIES: u32 = 5;
 const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a sender has done so far.
+/// A sender's progress so far.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendProgress {
-    /// Packets handed to an outlet.
+    /// Packets passed to an outlet.
     pub packets: u64,
-    /// Their UDP payload in bytes.
+    /// UDP payload of these packets, in bytes.
     pub bytes: u64,
-    /// Packets that nobody had joined, and that were therefore not made.
+    /// Packets that were not encoded, because nobody had joined their channel.
     pub unwanted: u64,
-    /// Packets that came too late to be sent, because the machine was busy or suspended.
+    /// Packets that were skipped, because the machine was busy or suspended when they were due.
     pub skipped: u64,
-    /// Datagrams that an outlet dropped: a full socket, a gateway's bound.
+    /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
     pub unsent: u64,
-    /// Gateways of the AMT relay.
+    /// Number of the AMT relay's gateways.
     pub gateways: usize,
 }
 
@@ -46,7 +46,7 @@ pub struct SessionSender {
 }
 
 impl SessionSender {
-    /// A sender that starts with its first time slot at once.
+    /// Makes a sender, whose first time slot starts immediately.
     pub fn new(session: Session, objects: ObjectSender, outlets: Outlets) -> SessionSender {
         SessionSender {
             clock: Clock::start(),
@@ -60,7 +60,7 @@ impl SessionSender {
         }
     }
 
-    /// Where progress is told, several times a second.
+    /// Returns a channel that reports the progress several times per second.
     pub fn progress(&self) -> watch::Receiver<SendProgress> {
         self.told.subscribe()
     }
@@ -107,7 +107,7 @@ impl SessionSender {
         self.datagram.clear();
         let session = self.endpoint.session();
         let base = u32::from(cci.channel) == session.wave_channels();
-        // The first packet of each slot is one that every receiver gets: it carries the table of files.
+        // Every receiver gets the first packet of each slot, so it carries the table of files.
         if base && cci.psn % session.base_packets_per_slot() == 0 {
             self.objects
                 .next_fdt_datagram(&field[..length], &mut self.datagram);
@@ -135,7 +135,8 @@ impl SessionSender {
         self.told.send_replace(self.progress);
     }
 
-    /// The close-session flag goes to the base channel, which every receiver has joined (RFC 5651 section 5.1).
+    /// Sends the close-session flag on the base channel, which every receiver has joined (RFC 5651
+    /// section 5.1).
     async fn close(&mut self) {
         let Some(cci) = self.last_base else { return };
         let (field, length) = cci.encode();
@@ -149,8 +150,9 @@ impl SessionSender {
     }
 }
 
-/// Which of the cumulative layers a packet is for: the base channel is layer 0, and a wave with n time slots left, the
-/// current one included, is layer n. A receiver that has joined n waves has joined the n that end first.
+/// Returns the cumulative layer of a packet. The base channel is layer 0. A wave with n time slots
+/// left, including the current one, is layer n. A receiver of n waves has joined those that end
+/// first.
 fn layer(session: &Session, cci: Cci) -> u16 {
     let channels = session.wave_channels() as u16;
     if cci.channel == channels {

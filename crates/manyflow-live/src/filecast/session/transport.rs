@@ -1,4 +1,5 @@
-//! The ways that a session's datagrams can take: IP multicast, or an AMT tunnel where there is no multicast.
+//! The ways that a session's datagrams can take: IP multicast, or an AMT tunnel where there is no
+//! multicast.
 
 use std::fmt;
 use std::io;
@@ -20,39 +21,39 @@ use crate::net::multicast::{
     is_source_specific,
 };
 
-/// Why a transport does not work.
+/// The reason why a transport does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// A multicast socket.
+    /// A multicast socket failed.
     #[error(transparent)]
     Multicast(#[from] MulticastError),
-    /// A group that the gateway refuses.
+    /// The gateway refuses a group.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The gateway's socket.
+    /// The gateway's socket failed.
     #[error("cannot reach the relay {relay}: {cause}")]
     Relay {
-        /// Its address, as it was given.
+        /// The relay's address, as the user gave it.
         relay: String,
         /// The system's reason.
         cause: io::Error,
     },
-    /// No answer for as long as patience lasts.
+    /// The relay did not answer in time.
     #[error(
         "the relay {0} does not answer: is the sender running with --listen, and does no firewall block UDP?"
     )]
     Silent(String),
-    /// A refusal.
+    /// The relay refused the gateway.
     #[error("the relay {0} accepts no more receivers: try again later")]
     Full(String),
-    /// A socket that failed while receiving.
+    /// A socket failed while receiving.
     #[error("receiving failed: {0}")]
     Receive(#[from] io::Error),
 }
 
-/// Where a sender's datagrams go: to multicast groups, to the gateways of a relay, or to both.
+/// The outlets of a sender: multicast groups, the gateways of a relay, or both.
 pub struct Outlets {
-    /// The groups, by channel number.
+    /// Returns the flow of each channel, by its number.
     groups: Vec<Flow>,
     multicast: Option<MulticastSender>,
     relay: Option<(RelayServer, RelaySender)>,
@@ -60,7 +61,7 @@ pub struct Outlets {
 }
 
 impl Outlets {
-    /// The outlets of the session that `description` tells of.
+    /// Makes the outlets of the session in `description`.
     pub fn new(
         description: &SessionDescription,
         multicast: Option<MulticastSender>,
@@ -78,7 +79,7 @@ impl Outlets {
         }
     }
 
-    /// Whether anyone could receive this channel now.
+    /// Whether this channel can have receivers now.
     pub(super) fn wants(&self, channel: u16) -> bool {
         self.multicast.is_some()
             || self
@@ -87,7 +88,8 @@ impl Outlets {
                 .is_some_and(|(_, relay)| relay.is_joined(channel.into()))
     }
 
-    /// Hands a datagram over. An outlet that has no room for it drops it, like any full queue, and counts it.
+    /// Sends a datagram to all outlets. An outlet without room drops and counts it, as any full
+    /// queue does.
     pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) {
         let flow = self.groups[usize::from(channel)];
         if let Some(socket) = &self.multicast
@@ -102,7 +104,8 @@ impl Outlets {
         }
     }
 
-    /// Datagrams that an outlet dropped, for want of room or to hold a gateway's bound.
+    /// Returns the number of datagrams that an outlet dropped, for lack of room or because of a
+    /// gateway's maximum rate.
     pub(super) fn unsent(&self) -> u64 {
         let relay = self.relay.as_ref().map_or(0, |(server, _)| {
             let stats = server.stats();
@@ -118,7 +121,7 @@ impl Outlets {
     }
 }
 
-/// The flow of each channel, by its number.
+/// Returns the flow of each channel, by its number.
 pub fn flows(description: &SessionDescription) -> Vec<Flow> {
     let source = SocketAddr::new(description.source, description.port);
     let groups = (0..description.channels()).map_while(|channel| description.group(channel));
@@ -130,12 +133,12 @@ pub fn flows(description: &SessionDescription) -> Vec<Flow> {
         .collect()
 }
 
-/// How packets get to a receiver.
+/// The way of packets to a receiver.
 #[derive(Clone, Debug)]
 pub enum Route {
-    /// IP multicast, by this interface or the one that the routes say.
+    /// IP multicast, on this interface or that of the route.
     Multicast(Option<Interface>),
-    /// An AMT relay, as `host:port`, or `host` alone where it has AMT's own port.
+    /// An AMT relay, as `host:port`, or `host` if it has AMT's own port.
     Relay(String),
 }
 
@@ -192,7 +195,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// The next datagram, and when it arrived. Cancel safe.
+    /// Returns the next datagram and its time of arrival. Cancel safe.
     pub(super) async fn recv(&mut self) -> Result<(Bytes, Instant), TransportError> {
         match &mut self.kind {
             Kind::Multicast(socket) => {
@@ -216,7 +219,7 @@ impl Inlet {
         }
     }
 
-    /// Says goodbye to the relay.
+    /// Ends the tunnel to the relay.
     pub(super) async fn close(self) {
         if let Kind::Tunnel(gateway, _) = self.kind {
             gateway.close().await;
@@ -233,7 +236,8 @@ impl fmt::Display for Inlet {
     }
 }
 
-/// Source-specific where the group's range says so, as on a multicast socket.
+/// Returns the subscription to a flow: with its source if the group's range is source-specific, as
+/// on a multicast socket.
 fn subscription(flow: Flow) -> Subscription {
     let source = is_source_specific(flow.group.ip()).then_some(flow.source.ip());
     Subscription {
@@ -242,7 +246,8 @@ fn subscription(flow: Flow) -> Subscription {
     }
 }
 
-/// Opens a tunnel and waits until it stands: a join must then travel at once, or the round-trip time is measured wrong.
+/// Opens a tunnel and waits for the relay's answer. Otherwise a join would wait, too, and the
+/// measured round-trip time would be too long.
 async fn connect(
     relay: &str,
     description: &SessionDescription,
@@ -266,7 +271,7 @@ async fn connect(
     }
 }
 
-/// Waits for the relay's answer; a gateway that got none asks again by itself.
+/// Waits for the relay's answer. The gateway itself repeats its request.
 async fn tunnel(gateway: &mut GatewayClient, relay: &str) -> Result<(), TransportError> {
     loop {
         match gateway.recv().await? {
@@ -282,7 +287,7 @@ async fn tunnel(gateway: &mut GatewayClient, relay: &str) -> Result<(), Transpor
     }
 }
 
-/// AMT's own port (RFC 7450 section 7.2) goes where none is given.
+/// Returns the relay's address, with AMT's own port (RFC 7450 section 7.2) if it has none.
 fn with_port(relay: &str) -> String {
     match relay.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, AMT_PORT).to_string(),

@@ -14,30 +14,31 @@ use super::server::random_seed;
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
 use crate::net::clock::Clock;
 
-/// Datagrams are split off chunks of this size, so that hundreds of them share one allocation.
+/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A packet out of the tunnel.
+/// A packet that came through the tunnel.
 #[derive(Clone, Debug)]
 pub struct TunnelDatagram {
-    /// The flow it belongs to.
+    /// The flow that the packet belongs to.
     pub flow: Flow,
     /// The UDP payload.
     pub payload: Bytes,
-    /// When it was taken from the kernel.
+    /// Time at which the packet was taken from the kernel.
     pub received_at: Instant,
 }
 
-/// What [`GatewayClient::recv`] finds.
+/// The result of [`GatewayClient::recv`].
 #[derive(Clone, Debug)]
 pub enum Incoming {
-    /// A packet of a flow that is joined.
+    /// A packet of a joined flow.
     Datagram(TunnelDatagram),
     /// The tunnel came up or went down.
     Event(GatewayEvent),
 }
 
-/// A gateway with its socket. It has no task of its own: it lives while [`recv`](Self::recv) is awaited.
+/// A gateway with its socket. It has no task of its own: it works while [`recv`](Self::recv) is
+/// awaited.
 pub struct GatewayClient {
     gateway: Gateway,
     socket: UdpSocket,
@@ -47,13 +48,13 @@ pub struct GatewayClient {
 }
 
 impl GatewayClient {
-    /// Opens a socket and starts to look for the relay. Joins may follow at once.
+    /// Opens a socket and starts to look for the relay. Groups can be joined immediately.
     ///
     /// # Errors
-    /// Where no socket can be opened, or no route leads to the relay.
+    /// If no socket can be opened, or no route leads to the relay.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub fn connect(config: GatewayConfig) -> io::Result<Self> {
         let clock = Clock::start();
         let gateway = Gateway::new(clock.now(), config, random_seed());
@@ -69,7 +70,8 @@ impl GatewayClient {
         })
     }
 
-    /// Receives a group from now on: the join travels before this returns, if the relay has answered yet.
+    /// Subscribes to a group. If the relay has already answered, the join is sent before this
+    /// returns.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -79,17 +81,19 @@ impl GatewayClient {
         Ok(())
     }
 
-    /// Receives a group no longer: the leave travels before this returns. Packets on their way may still come.
+    /// Ends a subscription. The leave is sent before this returns. Packets that are already on
+    /// their way may still arrive.
     pub fn leave(&mut self, subscription: impl Into<Subscription>) {
         self.gateway.leave(self.clock.now(), subscription.into());
         self.flush();
     }
 
-    /// Waits for the next packet or event, and keeps the tunnel up meanwhile. Cancel safe: what is not returned is
-    /// still to come.
+    /// Waits for the next packet or event, and keeps the tunnel up meanwhile. Cancel safe: nothing
+    /// that is not returned is lost.
     ///
     /// # Errors
-    /// Where the socket fails. That a relay is unreachable is no error but, in time, an event.
+    /// If the socket fails. An unreachable relay is not an error: after some attempts, it is
+    /// reported as an event.
     pub async fn recv(&mut self) -> io::Result<Incoming> {
         loop {
             if let Some(event) = self.gateway.poll_event() {
@@ -101,15 +105,15 @@ impl GatewayClient {
         }
     }
 
-    /// Ends the tunnel and tells the relay, as often as it asked for: with a relay's defaults this takes at most 1
-    /// s.
+    /// Ends the tunnel, and tells the relay as often as its robustness variable asks. With a
+    /// relay's default parameters, this takes at most 1 s.
     pub async fn close(mut self) {
         self.gateway.close(self.clock.now());
         self.flush();
         while !self.gateway.is_closed() && self.turn().await.is_ok() {}
     }
 
-    /// One step: a datagram or a timer, whichever comes first, and what follows from it.
+    /// Handles one datagram or timer, whichever comes first.
     async fn turn(&mut self) -> io::Result<Option<TunnelDatagram>> {
         self.flush();
         let mut received = None;
@@ -128,7 +132,7 @@ impl GatewayClient {
         Ok(received)
     }
 
-    /// Hears of an ICMP Destination Unreachable, which makes a socket ready but not readable.
+    /// Handles an ICMP Destination Unreachable, which makes a socket ready but not readable.
     fn take_error(&mut self) {
         let pending = || {
             self.socket
@@ -166,8 +170,8 @@ impl GatewayClient {
         }))
     }
 
-    /// Sends what the gateway has to say. What cannot be sent is as good as lost on the way: the gateway repeats
-    /// what matters.
+    /// Sends the gateway's messages. A message that cannot be sent counts as lost: the gateway
+    /// repeats those that matter.
     fn flush(&mut self) {
         while let Some(transmit) = self.gateway.poll_transmit() {
             if transmit.destination != self.peer {
@@ -177,7 +181,8 @@ impl GatewayClient {
                 }
             }
             let send = || self.socket.try_send(&transmit.contents);
-            // The error may be of an earlier datagram, and then this one has not been tried.
+            // The error may belong to an earlier datagram. Then the kernel has not tried to send
+            // this one.
             if let Err(error) = send().or_else(|error| {
                 if is_unreachable(&error) {
                     send()
@@ -199,7 +204,7 @@ impl std::fmt::Debug for GatewayClient {
     }
 }
 
-/// What a connected UDP socket reports after an ICMP Destination Unreachable.
+/// Whether a connected UDP socket reports an ICMP Destination Unreachable.
 fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(

@@ -15,10 +15,10 @@ pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelaySender, RelayServer, RelayStats};
 use crate::net::multicast::SOCKET_BUFFER_BYTES;
 
-/// No datagram is longer, whatever its headers say.
+/// Upper bound for the length of any datagram.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
-/// Opens a socket with large queues. One bound to `[::]` takes IPv4 as well.
+/// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.
 fn open_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     if local.ip() == Ipv6Addr::UNSPECIFIED {
@@ -31,7 +31,7 @@ fn open_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Any address and port, of the IP version of `remote`.
+/// Returns the unspecified address and port, with the IP version of `remote`.
 fn any_address(remote: SocketAddr) -> SocketAddr {
     match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

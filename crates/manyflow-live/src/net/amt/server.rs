@@ -17,37 +17,39 @@ use tokio::time::sleep;
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
 use crate::net::clock::Clock;
 
-/// How long to wait after the socket failed, so that a lasting failure does not keep a core busy.
+/// Pause after an error of the socket, so that a lasting failure does not keep a core busy.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// A relay that answers gateways in the background, until it is dropped.
+/// A relay that answers gateways in the background until it is dropped.
 #[derive(Debug)]
 pub struct RelayServer {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
-/// Sends a session's packets to the gateways of a [`RelayServer`]. A clone sends to the same.
+/// A handle that sends a session's packets to the gateways of a [`RelayServer`]. Clones share the
+/// relay.
 #[derive(Clone, Debug)]
 pub struct RelaySender {
     shared: Arc<Shared>,
 }
 
-/// What a relay serves, and what it has done.
+/// A relay's present load, and the counts of its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayStats {
-    /// Gateways that have joined something.
+    /// Number of gateways that have joined a flow.
     pub gateways: usize,
-    /// Joins over all gateways.
+    /// Number of joins of all gateways.
     pub joins: usize,
-    /// What happened so far.
+    /// Counts since the relay started.
     pub counters: RelayCounters,
-    /// Datagrams that the kernel did not take: its queue was full, or there is no route.
+    /// Datagrams that the kernel refused: its queue was full, or there is no route.
     pub unsent: u64,
 }
 
-/// The packets of the session pass a lock, which nobody else holds but for the few control messages: that costs
-/// less than to hand each packet to a task.
+/// The state that the server's task shares with the handles. Each packet of the session takes the
+/// lock, which otherwise only the few control messages take: that costs less than passing each
+/// packet to a task.
 struct Shared {
     socket: UdpSocket,
     local: SocketAddr,
@@ -57,13 +59,13 @@ struct Shared {
 }
 
 impl RelayServer {
-    /// Starts a relay for `flows` at `address`; port 0 takes any free one.
+    /// Starts a relay for `flows` at `address`. Port 0 takes any free port.
     ///
     /// # Errors
-    /// Where the address cannot be bound, or the operating system gives no random seed.
+    /// If the address cannot be bound, or the operating system gives no random seed.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub fn bind(address: SocketAddr, config: RelayConfig, flows: Vec<Flow>) -> io::Result<Self> {
         let socket = open_socket(address)?;
         let clock = Clock::start();
@@ -78,19 +80,19 @@ impl RelayServer {
         Ok(Self { shared, task })
     }
 
-    /// The address bound, with the port that the kernel chose.
+    /// Returns the bound address, with the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared.local
     }
 
-    /// A handle for whoever sends the session's packets.
+    /// Returns a handle that sends the session's packets.
     pub fn sender(&self) -> RelaySender {
         RelaySender {
             shared: self.shared.clone(),
         }
     }
 
-    /// What the relay serves and has done.
+    /// Returns the relay's present load and its counts.
     pub fn stats(&self) -> RelayStats {
         let relay = self.shared.relay();
         RelayStats {
@@ -109,22 +111,23 @@ impl Drop for RelayServer {
 }
 
 impl RelaySender {
-    /// Whether any gateway has joined the flow: packets that nobody wants need not be made.
+    /// Whether any gateway has joined the flow. Packets of other flows need not be encoded.
     ///
     /// # Panics
-    /// Where there is no such flow.
+    /// If there is no such flow.
     pub fn is_joined(&self, flow: usize) -> bool {
         self.shared.relay().is_joined(flow)
     }
 
-    /// Sends `payload` to all gateways that have joined the flow, which is named by its index in the list given to [`RelayServer::bind`]. It never
-    /// waits: what the kernel does not take is dropped and counted, as any full queue on the way would do.
+    /// Sends `payload` to all gateways that have joined the flow. `flow` is an index into the list
+    /// given to [`RelayServer::bind`]. Never waits: datagrams that the kernel refuses are dropped
+    /// and counted, as in any full queue.
     ///
     /// # Errors
-    /// Where payload or addresses make no UDP datagram.
+    /// If payload or addresses do not form a UDP datagram.
     ///
     /// # Panics
-    /// Where there is no such flow.
+    /// If there is no such flow.
     pub fn send(&self, flow: usize, payload: &[u8]) -> Result<(), IpError> {
         let shared = &*self.shared;
         shared
@@ -155,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// The address that a gateway reaches this relay at. A socket bound to any address does not know: the route to
-    /// the gateway tells.
+    /// Returns the address at which a gateway reaches this relay. If the socket is bound to the
+    /// unspecified address, that is the source address of the route to the gateway.
     fn local_ip(&self, gateway: SocketAddr) -> IpAddr {
         let bound = self.local.ip();
         if !bound.is_unspecified() {
@@ -179,7 +182,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Answers gateways and keeps the relay's timers, for as long as the task lives.
+/// Answers gateways and runs the relay's timers until the task is aborted.
 async fn serve(shared: Arc<Shared>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
@@ -198,7 +201,7 @@ async fn serve(shared: Arc<Shared>) {
     }
 }
 
-/// A seed from the operating system.
+/// Returns a random seed from the operating system.
 pub(super) fn random_seed() -> [u8; 32] {
     rand::make_rng::<StdRng>().random()
 }

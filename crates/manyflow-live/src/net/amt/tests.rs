@@ -41,7 +41,7 @@ fn client(relay: RelayAddress, family: Family) -> GatewayClient {
     .unwrap()
 }
 
-/// Waits until a condition holds, a bounded time.
+/// Waits until a condition holds, for a bounded time.
 async fn until(mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {
@@ -147,7 +147,7 @@ async fn a_relay_that_is_gone_is_reported_and_found_again_when_it_is_back() {
     let mut client = GatewayClient::connect(config).unwrap();
     expect_event(&mut client, GatewayEvent::Ready).await;
     drop(server);
-    // The next join finds nobody at the relay's port.
+    // Nobody listens at the relay's port when the join arrives.
     client.join(flows(Family::V4)[0]).unwrap();
     expect_event(&mut client, GatewayEvent::RelayLost(LossReason::Silent)).await;
     let server = self::server(address, Family::V4);

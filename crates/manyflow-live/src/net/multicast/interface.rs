@@ -1,4 +1,4 @@
-//! Which network interface multicast leaves or enters by.
+//! The network interface that multicast uses.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,12 +10,12 @@ use nix::net::if_::if_nametoindex;
 
 use super::MulticastError;
 
-/// An interface as a user names it; parsed from text, where whatever is not an address is a name.
+/// A network interface as a user names it. Text that is not an address is parsed as a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interface {
-    /// By name: `eth0`.
+    /// An interface by its name, such as `eth0`.
     Name(String),
-    /// By one of its addresses: `192.0.2.7`.
+    /// An interface by one of its addresses, such as `192.0.2.7`.
     Address(IpAddr),
 }
 
@@ -29,17 +29,17 @@ impl FromStr for Interface {
     }
 }
 
-/// An interface that this host has.
+/// A network interface of this host.
 #[derive(Clone, Debug)]
 pub(super) struct LocalInterface {
     name: String,
-    /// The kernel's number, which socket options and IPv6 scopes take.
+    /// The kernel's number of the interface, for socket options and IPv6 scopes.
     pub(super) index: u32,
     ipv4: Option<Ipv4Addr>,
 }
 
 impl LocalInterface {
-    /// Looks `wanted` up among this host's interfaces.
+    /// Looks up `wanted` among this host's interfaces.
     pub(super) fn find(wanted: &Interface) -> Result<Self, MulticastError> {
         let no_such = || {
             MulticastError::NoSuchInterface(match wanted {
@@ -78,13 +78,14 @@ impl LocalInterface {
         })
     }
 
-    /// The address that IPv4 packets leave this interface with.
+    /// Returns the source address of IPv4 packets on this interface.
     pub(super) fn ipv4(&self) -> Result<Ipv4Addr, MulticastError> {
         self.ipv4
             .ok_or_else(|| MulticastError::NoIpv4Address(self.name.clone()))
     }
 
-    /// `address` on this interface, with any port: a link-local IPv6 address means nothing without its interface.
+    /// Returns `address` on this interface, with any port. A link-local IPv6 address is meaningless
+    /// without its interface.
     pub(super) fn scoped(&self, address: IpAddr) -> SocketAddr {
         match address {
             IpAddr::V4(address) => SocketAddrV4::new(address, 0).into(),

@@ -1,6 +1,6 @@
-//! Joining and leaving groups on a socket. Any-source membership is socket2's. Source-specific membership goes through
-//! the protocol-independent option of RFC 3678 section 5.1.2, which takes an interface by its index in both IP versions;
-//! socket2, nix and rustix offer the IPv4-only option alone.
+//! Joining and leaving groups on a socket. Any-source membership uses socket2. Source-specific
+//! membership uses the protocol-independent option of RFC 3678 section 5.1.2, which takes the index
+//! of an interface in both IP versions; socket2, nix and rustix only have the option for IPv4.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -11,9 +11,9 @@ use socket2::{InterfaceIndexOrAddress, SockAddr, SockRef};
 /// A group that a socket can join and leave.
 pub(super) struct Membership {
     pub(super) group: IpAddr,
-    /// The only source to be delivered; `None` for any.
+    /// The only source to receive; `None` for any source.
     pub(super) source: Option<IpAddr>,
-    /// The kernel's number of the interface, 0 for the one that the routes say.
+    /// The kernel's number of the interface; 0 for the interface of the route.
     pub(super) interface: u32,
 }
 
@@ -47,8 +47,9 @@ impl Membership {
             gsr_source: storage(source),
         };
         let length = mem::size_of_val(&request) as libc::socklen_t;
-        // SAFETY: the descriptor is open for as long as `socket` borrows it. The kernel only reads the request, which
-        // is a fully initialised C struct of the length given and outlives the call.
+        // SAFETY: the descriptor is open for as long as `socket` borrows it. The kernel only reads
+        // the request, which is a fully initialised C struct of the given length and outlives the
+        // call.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -66,9 +67,9 @@ impl Membership {
     }
 }
 
-/// The address in C's form; the port means nothing in a membership.
+/// Returns the address as a C struct. Memberships ignore its port.
 fn storage(address: IpAddr) -> libc::sockaddr_storage {
     let mut storage = SockAddr::from(SocketAddr::new(address, 0)).as_storage();
-    // SAFETY: on this platform the storage is this very type.
+    // SAFETY: on this platform, the storage is exactly this type.
     unsafe { *storage.view_as::<libc::sockaddr_storage>() }
 }

@@ -1,9 +1,10 @@
-//! IP multicast sockets (RFC 1112, RFC 4607): one sender to the consecutive groups of a session, one receiver for as
-//! many of them as it has joined. Linux only.
+//! IP multicast sockets (RFC 1112, RFC 4607): a sender to the consecutive groups of a session, and
+//! a receiver of any number of them. Linux only.
 //!
-//! The group's address decides how it is joined. In the source-specific range (232.0.0.0/8 and ff3x::/32, RFC 4607
-//! section 1) a join names the source and the network delivers that source alone. Elsewhere a join takes any source,
-//! and [`MulticastReceiver`] drops and counts what does not come from the session's sender.
+//! The group's address decides how it is joined. In the source-specific range (232.0.0.0/8 and
+//! ff3x::/32, RFC 4607 section 1), a join names the source, and the network delivers only packets
+//! of that source. Elsewhere a join accepts any source, and [`MulticastReceiver`] drops and counts
+//! packets of other hosts than the session's sender.
 
 mod interface;
 mod membership;
@@ -17,10 +18,10 @@ pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
 pub use sender::{MulticastSender, SenderConfig};
 
-/// What each socket asks of the kernel for its queue, in bytes: a quarter of a second at 128 Mbit/s.
+/// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// Whether `group` is joined together with its source: 232.0.0.0/8 or ff3x::/32 (RFC 4607 section 1).
+/// Whether `group` is in a source-specific range: 232.0.0.0/8 or ff3x::/32 (RFC 4607 section 1).
 pub fn is_source_specific(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.octets()[0] == 232,
@@ -28,35 +29,35 @@ pub fn is_source_specific(group: IpAddr) -> bool {
     }
 }
 
-/// Why a multicast socket could not be opened, joined or left.
+/// The reason why a multicast socket cannot be opened, or cannot join or leave a group.
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
-    /// The destination is a unicast address.
+    /// The group is a unicast address.
     #[error("{0} is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32")]
     NotMulticast(IpAddr),
-    /// One is IPv4 and the other IPv6.
+    /// One address is IPv4 and the other IPv6.
     #[error("{0} and {1} have different IP versions: choose both from IPv4 or both from IPv6")]
     MixedVersions(IpAddr, IpAddr),
     /// No interface has this name or address.
     #[error("this host has no interface {0}: `ip address` lists names and addresses")]
     NoSuchInterface(String),
-    /// The interface cannot be the source of IPv4 packets.
+    /// The interface has no IPv4 address to send from.
     #[error("interface {0} has no IPv4 address: give it one or choose another interface")]
     NoIpv4Address(String),
-    /// The kernel refused.
+    /// The kernel refused a system call.
     #[error("cannot {action}: {cause}; {advice}")]
     Refused {
-        /// What was tried, to be read after "cannot".
+        /// The attempted action, as a verb phrase that follows "cannot".
         action: String,
         /// The kernel's reason.
         cause: io::Error,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
 }
 
 impl MulticastError {
-    /// For `map_err`: the kernel refused `action`, and `advice` says what to do.
+    /// Returns a function for `map_err`: the kernel refused `action`, and `advice` says what to do.
     fn refused(action: impl Into<String>, advice: &'static str) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         move |cause| Self::Refused {
@@ -67,7 +68,7 @@ impl MulticastError {
     }
 }
 
-/// Advice that helps with most refusals: which interface the kernel would take is rarely obvious.
+/// Advice that helps with most refusals, since the kernel's choice of interface is rarely obvious.
 const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side";
 
 fn check_same_version(one: IpAddr, other: IpAddr) -> Result<(), MulticastError> {

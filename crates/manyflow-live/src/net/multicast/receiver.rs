@@ -1,4 +1,5 @@
-//! The receiving side: a pool of sockets, because the kernel limits how many groups one socket may join.
+//! The receiving side: a pool of sockets, because the kernel limits the number of groups that one
+//! socket may join.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,48 +16,48 @@ use super::is_source_specific;
 use super::membership::Membership;
 use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
 
-/// Linux's default limit for a socket (net.ipv4.igmp_max_memberships).
+/// Linux's default limit of groups per socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
 
 const JOIN_ADVICE: &str = "name the interface that leads to the sender, and see that \
     net.ipv4.igmp_max_memberships is at least 20";
 
-/// No datagram is longer, whatever its headers say.
+/// Upper bound for the length of any datagram.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
-/// Datagrams are split off chunks of this size, so that hundreds of them share one allocation.
+/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Which session is received.
+/// The session to receive.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
-    /// The sender's address; what comes from elsewhere is dropped.
+    /// The sender's address. Datagrams from other hosts are dropped.
     pub source: IpAddr,
     /// The UDP port of all groups.
     pub port: u16,
-    /// The interface that leads to the sender; without one the routes decide.
+    /// The interface towards the sender; `None` takes the interface of the route.
     pub interface: Option<Interface>,
 }
 
-/// A datagram as it arrived. Which channel it belongs to is for its header to say.
+/// A datagram that has arrived. Its header names its channel.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The UDP payload.
     pub payload: Bytes,
-    /// Where it comes from: the session's sender.
+    /// Source of the datagram: the session's sender.
     pub source: SocketAddr,
-    /// When it was taken from the kernel.
+    /// Time at which the datagram was taken from the kernel.
     pub received_at: Instant,
 }
 
-/// Receives the groups that it has joined, from the session's sender only.
+/// A receiver of the joined groups, from the session's sender only.
 #[derive(Debug)]
 pub struct MulticastReceiver {
     config: ReceiverConfig,
-    /// The kernel's number of the interface, 0 for the one that the routes say.
+    /// The kernel's number of the interface; 0 for the interface of the route.
     interface: u32,
     sockets: Vec<Member>,
-    /// The socket to look at first, so that a busy one does not starve the others.
+    /// The socket to poll first, so that a busy one does not starve the others.
     first: usize,
     buffer: BytesMut,
     foreign_datagrams: u64,
@@ -70,11 +71,11 @@ struct Member {
 }
 
 impl MulticastReceiver {
-    /// Opens the first socket of the pool. Nothing is joined yet.
+    /// Opens the first socket of the pool, without joining a group.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime, here and in [`join`](Self::join).
+    /// If called outside of a tokio runtime; so does [`join`](Self::join).
     pub fn open(config: ReceiverConfig) -> Result<Self, MulticastError> {
         let interface = match &config.interface {
             Some(interface) => LocalInterface::find(interface)?.index,
@@ -91,7 +92,8 @@ impl MulticastReceiver {
         })
     }
 
-    /// Joins `group`, source-specific where its range says so. Joining again does nothing.
+    /// Joins `group`, with its source if the group's range is source-specific. Joining again does
+    /// nothing.
     pub fn join(&mut self, group: IpAddr) -> Result<(), MulticastError> {
         check_multicast(group)?;
         check_same_version(group, self.config.source)?;
@@ -114,8 +116,8 @@ impl MulticastReceiver {
         Ok(())
     }
 
-    /// Leaves `group`: what arrives from now on is not received, but what the kernel already holds still is. Leaving a
-    /// group that is not joined does nothing.
+    /// Leaves `group`. Datagrams that the kernel already holds are still received. Leaving a group
+    /// that is not joined does nothing.
     pub fn leave(&mut self, group: IpAddr) -> Result<(), MulticastError> {
         let membership = self.membership(group);
         let Some(member) = self
@@ -134,12 +136,14 @@ impl MulticastReceiver {
             ))
     }
 
-    /// Waits for the next datagram of the session. Cancel safe: a datagram is either returned or still to come.
+    /// Waits for the next datagram of the session. Cancel safe: a datagram that is not returned
+    /// remains in the queue.
     pub async fn recv(&mut self) -> io::Result<Datagram> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// How many datagrams came to the port from other hosts than the session's sender.
+    /// Returns the number of datagrams that came to the port from other hosts than the session's
+    /// sender.
     pub fn foreign_datagrams(&self) -> u64 {
         self.foreign_datagrams
     }
@@ -177,7 +181,7 @@ impl MulticastReceiver {
         Poll::Pending
     }
 
-    /// Polls one socket until it has a datagram of the session or none at all.
+    /// Polls one socket until it returns a datagram of the session, or is empty.
     fn poll_socket(
         &mut self,
         place: usize,
@@ -203,7 +207,7 @@ impl MulticastReceiver {
                         received_at,
                     }));
                 }
-                // Readiness was stale; polling again registers for the next datagram.
+                // Readiness was stale. Polling again registers for the next datagram.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -212,9 +216,10 @@ impl MulticastReceiver {
 }
 
 impl Member {
-    /// All sockets of the pool, and of other receivers on this host, share the port: `SO_REUSEADDR` lets them, and each
-    /// gets its own copy. `MULTICAST_ALL` is off because Linux otherwise hands a socket the datagrams of whatever groups
-    /// anybody on the host has joined.
+    /// Opens a socket of the pool. All sockets of the pool, and of other receivers on this host,
+    /// share the port: `SO_REUSEADDR` allows it, and each gets its own copy. `MULTICAST_ALL` is
+    /// off, because Linux otherwise delivers the datagrams of every group that any socket on the
+    /// host has joined.
     fn open(config: &ReceiverConfig) -> Result<Self, MulticastError> {
         let (any, domain) = match config.source {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
@@ -247,7 +252,8 @@ impl Member {
     }
 }
 
-/// The kernel caps the buffer silently, and reports twice what it grants (socket(7)).
+/// Warns if the receive buffer is smaller than asked for. The kernel caps it silently, and reports
+/// twice the granted size (socket(7)).
 fn warn_of_small_buffer(reported_bytes: usize) {
     let granted_bytes = reported_bytes / 2;
     if granted_bytes < SOCKET_BUFFER_BYTES {

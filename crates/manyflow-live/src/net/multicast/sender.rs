@@ -11,21 +11,21 @@ use super::{
     check_same_version,
 };
 
-/// Where a session is sent.
+/// The destination of a session, and the way to it.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
-    /// A group of the session; the others share its IP version and scope.
+    /// One group of the session. All others have the same IP version and scope.
     pub group: IpAddr,
     /// The UDP port of all groups.
     pub port: u16,
-    /// The interface that leads to the receivers; without one the routes decide.
+    /// The interface towards the receivers; `None` takes the interface of the route.
     pub interface: Option<Interface>,
-    /// How many hops packets travel at most (IPv4's TTL); 1 stays on the link.
+    /// Maximum number of hops (IPv4's TTL). Packets with 1 do not leave the link.
     pub hop_limit: u8,
 }
 
 impl SenderConfig {
-    /// A session that stays on the link and leaves by the interface that the routes say.
+    /// Returns the parameters of a session that does not leave the link of the route's interface.
     pub fn new(group: IpAddr, port: u16) -> Self {
         Self {
             group,
@@ -36,7 +36,8 @@ impl SenderConfig {
     }
 }
 
-/// Sends datagrams to any group of a session. Receivers on this host get them as well.
+/// A socket that sends datagrams to any group of a session. Receivers on this host get them as
+/// well.
 #[derive(Debug)]
 pub struct MulticastSender {
     socket: UdpSocket,
@@ -45,7 +46,7 @@ pub struct MulticastSender {
 }
 
 impl MulticastSender {
-    /// Opens the socket, bound to the address that its packets will come from.
+    /// Opens the socket, and binds it to the source address of its packets.
     pub fn open(config: &SenderConfig) -> Result<Self, MulticastError> {
         check_multicast(config.group)?;
         if let Some(Interface::Address(address)) = config.interface {
@@ -72,13 +73,13 @@ impl MulticastSender {
         })
     }
 
-    /// The address that packets come from, which receivers name in a source-specific join.
+    /// Returns the source address of the packets, which receivers name in a source-specific join.
     pub fn source(&self) -> IpAddr {
         self.source
     }
 
-    /// Hands one datagram to the kernel. [`io::ErrorKind::WouldBlock`] says that the send buffer is full: a sender
-    /// that paces its packets counts this one as lost and goes on.
+    /// Passes one datagram to the kernel. [`io::ErrorKind::WouldBlock`] means that the send buffer
+    /// is full: a sender that paces its packets counts the datagram as lost and goes on.
     pub fn try_send(&self, group: IpAddr, payload: &[u8]) -> io::Result<()> {
         self.socket
             .send_to(payload, SocketAddr::new(group, self.port))
@@ -86,8 +87,8 @@ impl MulticastSender {
     }
 }
 
-/// The address that the user named, or else the one that the kernel prefers: connecting a datagram socket sends
-/// nothing, but makes the kernel choose a route and a source, or say that there is none.
+/// Returns the address that the user named, or the kernel's choice. Connecting a datagram socket
+/// sends nothing, but makes the kernel choose a route and a source, or report that there is none.
 fn source_address(
     config: &SenderConfig,
     interface: Option<&LocalInterface>,
