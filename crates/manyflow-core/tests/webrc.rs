@@ -29,7 +29,7 @@ fn secs(s: u64) -> Duration {
 /// A session with one receiver behind one link.
 fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
     let session = Session::new(session).expect("a valid session");
-    // The receiver comes at a point of the slot that the seed decides.
+    // The seed decides the phase of the slot at which the receiver starts.
     let phase = (seed * 37 % 100) as f64 / 100.0;
     let start = Time::ZERO + session.config().time_slot.mul_f64(phase);
     let mut world = World::new(Sender::new(session.clone(), 1, Time::ZERO));
@@ -38,18 +38,18 @@ fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, se
     world
 }
 
-/// The receiver, and what happened to it.
+/// Returns the only receiver.
 fn only(world: &World) -> &Member<Receiver> {
     &world.branches[0].members[0]
 }
 
-/// Of the sessions that `lan` makes.
+/// Returns the base channel's number in the sessions of `lan`.
 fn base_channel() -> u16 {
     let session = Session::new(SessionConfig::lan(rate("100 Mbit/s"))).expect("a valid session");
     session.wave_channels() as u16
 }
 
-/// Receives from `from` to `to`; returns the mean rate in bits per second between them.
+/// Runs the world until `to`. Returns the average rate from `from` to `to` in bits per second.
 fn mean_rate(world: &mut World, from: Duration, to: Duration) -> f64 {
     world.run_until(from);
     let before = only(world).received_bytes;
@@ -130,7 +130,8 @@ fn a_small_buffer_is_used_well() {
 
 #[test]
 fn a_large_buffer_is_used_almost_wholly() {
-    // The paper's Fig. 7: 3.2 Mbit/s, 160 packets, 0.1 s: 99.5 %. Some seeds cycle through loss at less.
+    // The paper's Fig. 7: 3.2 Mbit/s, 160 packets, 0.1 s: 99.5 %. Some seeds cycle through loss at
+    // less.
     let mut used: Vec<f64> = Vec::new();
     for seed in 0..9 {
         let session = SessionConfig::wan(rate("20 Mbit/s"));
@@ -189,7 +190,8 @@ fn lan(config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
     world_of(SessionConfig::lan(rate("100 Mbit/s")), config, link, seed)
 }
 
-/// How long a receiver on a path of 2 ms takes to receive at `wanted`, over a second, in a session half as fast again.
+/// Returns the time in which a receiver on a path of 2 ms reaches the rate `wanted`, averaged over
+/// a second. The session's rate is 1.5 times as high.
 fn seconds_to_reach(profile: fn(Rate) -> SessionConfig, wanted: u64) -> u64 {
     let link = LinkConfig {
         delay: Duration::from_millis(1),
@@ -293,7 +295,7 @@ fn every_wave_is_left_when_it_is_quiescent() {
             _ => {}
         }
     }
-    // Waves are joined and left in the order of their channels, one a slot in the end.
+    // Waves are joined and left in the order of their channels, and finally one per slot.
     assert!(left.len() > 50, "{}", left.len());
     assert_eq!(joined[..left.len()], left[..]);
 }
@@ -422,7 +424,8 @@ fn the_same_seed_gives_the_same_events() {
 }
 
 proptest! {
-    /// Whatever the headers say, a receiver neither panics nor joins more than the session has.
+    /// Whatever the headers contain, a receiver neither panics nor joins channels that the session
+    /// does not have.
     #[test]
     fn hostile_headers_do_no_harm(
         headers in prop::collection::vec((0..50u16, 0..50u16, any::<u32>(), any::<bool>(), 0..3000u64), 1..300),

@@ -1,5 +1,7 @@
-//! What receivers of any rate must take in, in a fluid model of WEBRC (webrc.txt section 3, figures 1 and 2): each wave
-//! channel's rate decays by P a time slot, and a receiver of n waves catches the last n slots of each, of the first of them
+//! How much receivers of any rate must receive, in a fluid model of WEBRC (Luby, Goyal, Skaria and
+//! Horn, "Wave and Equation Based Rate Control Using Multicast Round Trip Time", SIGCOMM 2002,
+//! section 3, figures 1 and 2). Each wave channel's rate falls by the factor P per time slot. A
+//! receiver of n waves receives the last n slots of each wave, and from the first of these slots
 //! only what follows its join in the middle of the slot.
 
 #![allow(
