@@ -8,6 +8,7 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Time};
 
 use super::events::{Due, Events};
+use super::pairs::Pairs;
 use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
 use crate::names::Names;
 
@@ -21,6 +22,7 @@ impl Network {
             names: Names::default(),
             nodes: Vec::new(),
             links: Vec::new(),
+            pairs: None,
             endpoints: Vec::new(),
             sources: Vec::new(),
             routes: Vec::new(),
@@ -61,11 +63,11 @@ impl Network {
     ) -> LinkId {
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
-        let parallel = self.links_between(from, to).count() as u64;
-        let link = Link::new(config, self.stream(&name).wrapping_add(parallel));
-        let reverse = self
-            .links_between(to, from)
-            .find(|other| self.wire(*other).reverse.is_none());
+        let links = self.links.iter();
+        let known = links.map(|wire| (wire.from, wire.to, wire.reverse));
+        let pairs = self.pairs.get_or_insert_with(|| Pairs::of(known));
+        let (parallel, reverse) = pairs.add(id, from, to);
+        let link = Link::new(config, self.stream(&name).wrapping_add(parallel.into()));
         if let Some(other) = reverse {
             self.links[other.0 as usize].reverse = Some(id);
         }
@@ -77,7 +79,6 @@ impl Network {
             pending: Time::MAX,
             tapped: false,
         });
-        self.nodes[from.0 as usize].links.push(id);
         id
     }
 
@@ -180,15 +181,6 @@ impl Network {
     pub fn link_name(&self, link: LinkId) -> String {
         let wire = self.wire(link);
         format!("{}-{}", self.name(wire.from), self.name(wire.to))
-    }
-
-    /// The links that lead from one node to another.
-    pub fn links_between(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = LinkId> {
-        let links = &self.nodes[from.0 as usize].links;
-        links
-            .iter()
-            .copied()
-            .filter(move |link| self.wire(*link).to == to)
     }
 
     pub(super) fn wire(&self, link: LinkId) -> &Wire {

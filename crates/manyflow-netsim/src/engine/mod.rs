@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `build.rs` | nodes, links, endpoints, changes to come |
+//! | `pairs.rs` | which links join the same two nodes, while a network is built |
 //! | `events.rs` | the queue of pending events |
 //! | `run.rs` | the loop, and the way of a packet |
 //! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
@@ -13,6 +14,7 @@ mod accounting;
 mod build;
 mod events;
 mod multicast;
+mod pairs;
 mod routing;
 mod run;
 #[cfg(test)]
@@ -27,6 +29,7 @@ use events::Events;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Event, Packet, Time};
 use multicast::{Groups, Message};
+use pairs::Pairs;
 
 use crate::names::Names;
 
@@ -100,6 +103,8 @@ pub struct Network {
     names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire>,
+    /// Which links join the same nodes; `None` unless the network is being built.
+    pairs: Option<Pairs>,
     endpoints: Vec<Host>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
@@ -124,7 +129,6 @@ pub struct Network {
 /// A host or router.
 #[derive(Default)]
 struct Node {
-    links: Vec<LinkId>,
     groups: Groups,
 }
 
