@@ -120,7 +120,12 @@ mod tests {
 
     #[test]
     fn a_mark_halves_the_window_or_what_was_used_of_it() {
-        for (used, kept) in [(None, 10.25), (Some(12), 6.0), (Some(30), 10.25), (Some(1), 2.0)] {
+        for (used, kept) in [
+            (None, 10.25),
+            (Some(12), 6.0),
+            (Some(30), 10.25),
+            (Some(1), 2.0),
+        ] {
             let mut window = window();
             window.segments = 20.5;
             window.on_mark(used);
