@@ -428,6 +428,38 @@ fn a_window_of_marks_is_heeded_once() {
 }
 
 #[test]
+fn a_mark_halves_the_whole_window() {
+    // CUBIC keeps 0.7 of it (RFC 9438 section 4.6).
+    for (variant, kept) in [
+        (Variant::NewReno, 20.0),
+        (Variant::Sack, 20.0),
+        (Variant::Cubic, 28.0),
+    ] {
+        let mut world = world(TcpConfig {
+            ecn: true,
+            maximum_window: 40,
+            transfer: Some(1000),
+            ..of(variant)
+        });
+        world.on_data = Box::new(move |_, packet| {
+            if packet.header.sequence == 400 {
+                packet.ecn = Ecn::Marked;
+            }
+            true
+        });
+        world.run_until(secs(60));
+        let window = |(_, event): &(Time, Event)| match event {
+            Event::CongestionWindow { packets } => Some(*packets),
+            _ => None,
+        };
+        let windows: Vec<f64> = world.events.iter().filter_map(window).collect();
+        let full = windows.iter().position(|packets| *packets == 40.0);
+        let full = full.expect("the window fills before the mark");
+        assert_eq!(windows[full + 1], kept, "{variant:?}");
+    }
+}
+
+#[test]
 fn a_retransmission_cannot_be_marked() {
     let mut world = world(TcpConfig {
         ecn: true,

@@ -223,6 +223,7 @@ impl Sender {
 
     fn on_ack(&mut self, now: Time, ack: &Segment) {
         let was_limit = self.window_is_limit();
+        let used = (!was_limit).then(|| self.flight.len());
         let edge = ack.acknowledgement.saturating_add(ack.window.into());
         self.edge = match ack.window {
             Segment::UNLIMITED => u32::MAX,
@@ -242,7 +243,7 @@ impl Sender {
             if self.finds_loss() {
                 self.begin_recovery(now);
             } else if ack.ecn_echo && self.config.ecn {
-                self.heed_mark();
+                self.heed_mark(used);
             }
         }
     }
@@ -358,9 +359,11 @@ impl Sender {
     }
 
     /// A mark counts like a loss, once per window of data (RFC 3168 section 6.1.2). Below two segments it does not reduce.
-    fn heed_mark(&mut self) {
+    /// `used` is the flight before the acknowledgement that echoes the mark, where it did not fill the window.
+    fn heed_mark(&mut self, used: Option<u32>) {
         if self.flight.first() > self.reduced_at {
-            self.reduce_window();
+            self.window.on_mark(used);
+            self.note_reduction();
             self.counters.marks_heeded += 1;
             self.events.push_back(Event::LossEvent);
         }

@@ -48,10 +48,20 @@ impl Window {
         self.segments = grown.min(self.maximum);
     }
 
-    /// A loss or a mark: multiplicative decrease (RFC 5681 Eq. (4)). What is in flight counts where it is less than the
-    /// window; beyond the window is only what limited transmit has sent.
+    /// Takes a loss: multiplicative decrease (RFC 5681 Eq. (4)). Segments in flight count where they are fewer than the
+    /// window; beyond the window are only those that limited transmit has sent.
     pub(super) fn on_congestion(&mut self, flight: u32) {
-        let used = self.segments.min(flight.into());
+        self.decrease(self.segments.min(flight.into()));
+    }
+
+    /// Takes a mark: the window itself is halved (RFC 3168 section 6.1.2), as its echo comes with an acknowledgement that has
+    /// already taken segments out of the flight. Where the application left room in the window, the `used` segments count.
+    pub(super) fn on_mark(&mut self, used: Option<u32>) {
+        let used = used.map_or(self.segments, |used| self.segments.min(used.into()));
+        self.decrease(used);
+    }
+
+    fn decrease(&mut self, used: f64) {
         let kept = match &mut self.cubic {
             Some(cubic) => cubic.on_congestion(used),
             None => used / 2.0,
@@ -106,6 +116,21 @@ mod tests {
         window.on_congestion(20);
         (0..10).for_each(|_| window.on_ack(Time::ZERO, 1, 0.1));
         assert!((window.segments() - 10.96).abs() < 0.02, "{window:?}");
+    }
+
+    #[test]
+    fn a_mark_halves_the_window_or_what_was_used_of_it() {
+        for (used, kept) in [
+            (None, 10.25),
+            (Some(12), 6.0),
+            (Some(30), 10.25),
+            (Some(1), 2.0),
+        ] {
+            let mut window = window();
+            window.segments = 20.5;
+            window.on_mark(used);
+            assert_eq!((window.segments(), window.threshold), (kept, kept));
+        }
     }
 
     #[test]

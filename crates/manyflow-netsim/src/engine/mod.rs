@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `build.rs` | nodes, links, endpoints, changes to come |
+//! | `pairs.rs` | which links join the same two nodes, while a network is built |
 //! | `events.rs` | the queue of pending events |
 //! | `lift.rs` | endpoints of one protocol in a network of several |
 //! | `run.rs` | the loop, and the way of a packet |
@@ -15,6 +16,7 @@ mod build;
 mod events;
 mod lift;
 mod multicast;
+mod pairs;
 mod routing;
 mod run;
 #[cfg(test)]
@@ -30,6 +32,7 @@ pub use lift::{Holds, Lift};
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
+use pairs::Pairs;
 
 use crate::names::Names;
 
@@ -108,6 +111,8 @@ pub struct Network<H, E> {
     names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire<H>>,
+    /// Which links join the same nodes; `None` unless the network is being built.
+    pairs: Option<Pairs>,
     endpoints: Vec<Host<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
@@ -132,7 +137,6 @@ pub struct Network<H, E> {
 /// A host or router.
 #[derive(Default)]
 struct Node {
-    links: Vec<LinkId>,
     groups: Groups,
 }
 

@@ -9,6 +9,7 @@ use super::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
 impl<H: Header, E> Network<H, E> {
     /// Runs until nothing is left to do by `end`, which is then the present.
     pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) {
+        self.pairs = None;
         while let Some((time, due)) = self.events.pop_until(end) {
             self.now = time;
             match due {

@@ -1,6 +1,8 @@
 //! `[[links]]`: which nodes are joined, and what the links are like.
 
-use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
 use serde::Deserialize;
 
 use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
@@ -123,6 +125,21 @@ pub struct RedTable {
     /// What happens to packets that know ECN while the average is above the maximum.
     #[serde(default)]
     pub above_maximum: AboveMaximum,
+    /// Which description of RED is followed.
+    #[serde(default)]
+    pub variant: RedVariantName,
+}
+
+/// Which description of RED is followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedVariantName {
+    /// That of Floyd and Jacobson 1993.
+    #[default]
+    Paper,
+    /// ns-2's, with its defaults.
+    #[serde(rename = "ns-2")]
+    Ns2,
 }
 
 /// Which of the packets that know ECN are marked.
@@ -208,6 +225,10 @@ impl RedTable {
             overload: match self.above_maximum {
                 AboveMaximum::Drop => Overload::Drop,
                 AboveMaximum::Mark => Overload::Mark,
+            },
+            variant: match self.variant {
+                RedVariantName::Paper => RedVariant::Paper,
+                RedVariantName::Ns2 => RedVariant::Ns2,
             },
         }
     }
