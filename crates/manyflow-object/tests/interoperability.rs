@@ -1,6 +1,10 @@
-//! An implementation by others, the `flute` crate, rebuilds files from our datagrams, and we from its.
+//! Interoperates with another FLUTE implementation, the crate `flute`: it rebuilds files from our
+//! datagrams, and we rebuild files from its datagrams.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-#![allow(clippy::disallowed_types, reason = "the stranger asks for the time")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the crate `flute` asks for the time"
+)]
 
 mod common;
 
@@ -26,18 +30,19 @@ fn endpoint() -> UDPEndpoint {
     UDPEndpoint::new(None, "224.0.0.1".to_owned(), 5_000)
 }
 
-/// Some moment before our FDTs expire.
+/// A moment before our FDTs expire.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
-/// Loses every seventh packet, lest all source symbols arrive.
+/// Loses every seventh packet, so that some source symbols are missing.
 fn is_lost(number: usize) -> bool {
     number % 7 == 3
 }
 
-/// What the stranger has of `files`, URI and content, after `datagrams` of ours.
-fn rebuilt_by_stranger(
+/// Returns URI and content of the `files` that the crate `flute` has rebuilt after `datagrams` of
+/// our datagrams.
+fn rebuilt_by_flute(
     scheme: FecScheme,
     files: Vec<SourceFile>,
     datagrams: usize,
@@ -49,16 +54,16 @@ fn rebuilt_by_stranger(
     };
     let mut sender = ObjectSender::new(config, files).unwrap();
     let output = Rc::new(ObjectWriterBufferBuilder::new(true));
-    let mut stranger = MultiReceiver::new(output.clone(), None, false);
+    let mut receiver = MultiReceiver::new(output.clone(), None, false);
     for number in 0..datagrams {
         let datagram = datagram(&mut sender, 0);
         if !is_lost(number) {
-            stranger.push(&endpoint(), &datagram, now()).unwrap();
+            receiver.push(&endpoint(), &datagram, now()).unwrap();
         }
     }
     let mut close = Vec::new();
     sender.close_datagram(&CCI, &mut close);
-    stranger.push(&endpoint(), &close, now()).unwrap();
+    receiver.push(&endpoint(), &close, now()).unwrap();
     let objects = output.objects.borrow();
     let complete = objects
         .iter()
@@ -76,33 +81,33 @@ fn rebuilt_by_stranger(
     rebuilt
 }
 
-fn stranger_rebuilds(scheme: FecScheme) {
+fn flute_rebuilds(scheme: FecScheme) {
     let uris = ["file:///a/%C3%A9t%C3%A9.bin", "file:///b", "file:///c%20d"].map(str::to_owned);
     let expected: Vec<_> = uris
         .into_iter()
         .zip(files())
         .map(|(uri, file)| (uri, file.content.to_vec()))
         .collect();
-    assert!(rebuilt_by_stranger(scheme, files(), 2_000) == expected);
+    assert!(rebuilt_by_flute(scheme, files(), 2_000) == expected);
 }
 
 #[test]
-fn a_stranger_rebuilds_our_raptorq_files() {
-    stranger_rebuilds(FecScheme::RaptorQ);
+fn flute_rebuilds_our_raptorq_files() {
+    flute_rebuilds(FecScheme::RaptorQ);
 }
 
 #[test]
-fn a_stranger_rebuilds_our_files_without_code() {
-    stranger_rebuilds(FecScheme::NoCode);
+fn flute_rebuilds_our_files_without_code() {
+    flute_rebuilds(FecScheme::NoCode);
 }
 
 #[test]
-fn a_stranger_reads_our_fdt_of_many_packets() {
+fn flute_reads_our_fdt_of_many_packets() {
     for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
         let files: Vec<_> = (100..200)
             .map(|number| file(&format!("{number}"), number))
             .collect();
-        let rebuilt = rebuilt_by_stranger(scheme, files.clone(), 2_000);
+        let rebuilt = rebuilt_by_flute(scheme, files.clone(), 2_000);
         let contents: Vec<_> = rebuilt.into_iter().map(|(_, content)| content).collect();
         assert!(
             contents.iter().eq(files.iter().map(|file| &file.content)),
@@ -111,7 +116,7 @@ fn a_stranger_reads_our_fdt_of_many_packets() {
     }
 }
 
-fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
+fn flute_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
     let config = flute::sender::Config {
         fdt_cenc: Cenc::Null,
         ..Default::default()
@@ -140,19 +145,19 @@ fn stranger_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
 }
 
 fn we_rebuild(oti: &flute::core::Oti) {
-    let mut stranger = stranger_sender(oti);
+    let mut sender = flute_sender(oti);
     let mut receiver = receiver();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for number in 0..4_000 {
-        if let Some(datagram) = stranger.read(now())
+        if let Some(datagram) = sender.read(now())
             && !is_lost(number)
         {
             deliver(&mut receiver, &datagram);
-            told.extend(events(&mut receiver));
+            reported.extend(events(&mut receiver));
         }
     }
-    assert!(complete(&told) == files(), "{:?}", receiver.progress());
-    let verified = told.iter().filter_map(|event| match event {
+    assert!(complete(&reported) == files(), "{:?}", receiver.progress());
+    let verified = reported.iter().filter_map(|event| match event {
         ObjectEvent::ObjectComplete { verified, .. } => Some(*verified),
         _ => None,
     });
@@ -164,22 +169,22 @@ fn we_rebuild(oti: &flute::core::Oti) {
 }
 
 #[test]
-fn we_rebuild_a_strangers_raptorq_files() {
+fn we_rebuild_flutes_raptorq_files() {
     we_rebuild(&flute::core::Oti::new_raptorq(1_400, 40, 20, 1, 4).unwrap());
 }
 
 #[test]
-fn we_rebuild_a_strangers_raptorq_files_with_sub_blocks() {
+fn we_rebuild_flutes_raptorq_files_with_sub_blocks() {
     we_rebuild(&flute::core::Oti::new_raptorq(1_400, 40, 20, 5, 8).unwrap());
 }
 
 #[test]
-fn we_rebuild_a_strangers_files_without_code() {
+fn we_rebuild_flutes_files_without_code() {
     we_rebuild(&flute::core::Oti::new_no_code(1_400, 40));
 }
 
 #[test]
-fn we_rebuild_a_strangers_files_whose_parameters_are_in_the_fdt_alone() {
+fn we_rebuild_flutes_files_whose_parameters_are_in_the_fdt_alone() {
     let mut oti = flute::core::Oti::new_raptorq(1_400, 40, 20, 1, 4).unwrap();
     oti.inband_fti = false;
     we_rebuild(&oti);
