@@ -258,6 +258,14 @@ fn measure_dimension(
         None => {}
     }
     match statistic {
+        Statistic::Total if measure.against.is_none() && what.is_level() => missing(&format!(
+            "`total` adds up what is counted, but `{}` is a level: take `mean`",
+            what.name()
+        )),
+        Statistic::LongestSilence if what.is_event() => missing(&format!(
+            "`longest-silence` counts intervals, but `{}` is reported at events: take a rate",
+            what.name()
+        )),
         Statistic::Quantile if measure.quantile.is_none() => {
             missing("`statistic = \"quantile\"` takes a `quantile`")
         }

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) table: usize,
     key: String,
     pub(crate) sender: u32,
+    /// When the sender stops.
+    pub(crate) stop: Option<Seconds>,
     pub(crate) receivers: Vec<Receiver>,
     /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
     pub(crate) aggregators: Option<Vec<u32>>,
@@ -260,6 +262,7 @@ impl Session {
             table: table_index,
             key: table.name.clone(),
             sender: 0,
+            stop: table.stop,
             receivers: Vec::new(),
             aggregators: None,
             outage: None,

@@ -343,6 +343,16 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:36: `measure.rate.of`: `webrc` has no receiver there",
     ),
     (
+        "what = \"received-rate\"",
+        "what = \"target-rate\"\nstatistic = \"total\"",
+        "`measure.rate`: `total` adds up what is counted, but `target-rate` is a level",
+    ),
+    (
+        "what = \"received-rate\"",
+        "what = \"rtt-sample\"\nstatistic = \"longest-silence\"",
+        "`measure.rate`: `longest-silence` counts intervals, but `rtt-sample` is reported at events",
+    ),
+    (
         "of = \"webrc\"",
         "of = \"tcp\"",
         "two.toml:36: `measure.rate.of`: there is no session `tcp`",
