@@ -8,6 +8,7 @@ use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
 use super::overlays::Overlays;
 use super::quantity::{Dimension, Quantity};
+use super::reports;
 use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::{Session, Sessions};
 use super::topology::{Reach, Topology};
@@ -26,6 +27,7 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     links(&topology)?;
     changes(schema, &topology)?;
     let names = Names {
+        schema,
         topology: &topology,
         overlays: &overlays,
         sessions: &sessions,
@@ -141,6 +143,7 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
 
 /// What the keys `of` and `link` can name.
 struct Names<'a> {
+    schema: &'a Schema,
     topology: &'a Topology,
     overlays: &'a Overlays,
     sessions: &'a Sessions,
@@ -166,7 +169,9 @@ impl Names<'_> {
                 self.sessions.receivers_named(of, self.topology).map(|_| ())
             }
         };
-        found.map_err(|problem| Fault::at(&["of"], problem))
+        found.map_err(|problem| Fault::at(&["of"], problem))?;
+        let network = (self.schema, self.topology);
+        reports::check(what, of, network, self.overlays, self.sessions)
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `scalars.rs`, `levels.rs`, `compare.rs` | the numbers taken from it |
 //! | `inspect.rs` | captures and traces of one run |
 //! | `run.rs` | all runs, on several threads |
+//! | `reports.rs` | what each protocol reports |
 //! | `check.rs` | what can only be checked on the whole: names, paths, units |
 
 mod audience;
@@ -38,6 +39,7 @@ mod observe;
 mod overlays;
 pub mod protocols;
 mod quantity;
+mod reports;
 mod run;
 mod scalars;
 mod schedule;

@@ -20,8 +20,8 @@ pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
 pub(crate) use acp::{Direction, PolicyName};
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use overlay::{
-    CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable,
-    TfrcTable,
+    ControllerName, CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable,
+    OverlayTable, TfrcTable,
 };
 
 /// Which protocol a session speaks.

@@ -353,6 +353,27 @@ const WRONG: &[(&str, &str, &str)] = &[
         "`measure.rate`: `longest-silence` counts intervals, but `rtt-sample` is reported at events",
     ),
     (
+        "what = \"received-rate\"",
+        "what = \"goodput\"",
+        "two.toml:35: `measure.rate.what`: WEBRC (`webrc`) does not report `goodput`; it reports `received-rate`, `received-packets`, `joins`,",
+    ),
+    (
+        "what = \"received-rate\"",
+        "what = \"member-failures\"",
+        "two.toml:35: `measure.rate.what`: WEBRC's sender (`webrc`) does not report `member-failures`",
+    ),
+    (
+        "[[plots]]",
+        "[[plots]]\nname = \"cwnd\"\ntitle = \"c\"\nseries = [{ what = \"cwnd\", of = \"webrc/R-1\" }]\n[[plots]]",
+        "`plots.cwnd.series.0.what`: WEBRC (`webrc/R-1`) does not report `cwnd`",
+    ),
+    (
+        "webrc.session-rate = \"2 Mbit/s\"",
+        "webrc.session-rate = \"2 Mbit/s\"\n[[sessions]]\nname = \"tcp\"\nprotocol = \"tcp\"\nsender = \"S\"\nreceivers = [\"R\"]\n\
+         [[measure]]\nname = \"instability\"\nwhat = \"instability\"\nof = \"tcp\"",
+        "`measure.instability.what`: TCP (`tcp`) does not report `instability`",
+    ),
+    (
         "of = \"webrc\"",
         "of = \"tcp\"",
         "two.toml:36: `measure.rate.of`: there is no session `tcp`",
