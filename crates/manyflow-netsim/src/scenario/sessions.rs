@@ -1,5 +1,6 @@
 //! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,18 +72,24 @@ impl Sessions {
         overlays: &Overlays,
     ) -> Result<Sessions, Fault> {
         let mut sessions: Vec<Session> = Vec::new();
+        let mut names = BTreeSet::new();
         let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
             protocol(table).map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
-            for number in 0..count.min(REPETITIONS_MAX) {
+            if count > REPETITIONS_MAX {
+                let message = format!("{count} sessions: at most {REPETITIONS_MAX} are possible");
+                let path = ["sessions", &table.name, "count"];
+                return Err(Fault::at(&path, Problem::Value(message)));
+            }
+            for number in 0..count {
                 let mut session = Session::new(schema, index, number, topology)?;
                 if table.protocol == Protocol::Overlay {
                     let name =
                         numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
                     session.affiliate(table, name, topology, overlays, &mut groups)?;
                 }
-                if sessions.len() < 1000 && sessions.iter().any(|s| s.name == session.name) {
+                if !names.insert(session.name.clone()) {
                     let message = format!("there are two sessions called `{}`", session.name);
                     return Err(session.fault("name", Problem::Value(message)));
                 }

@@ -408,6 +408,16 @@ const WRONG: &[(&str, &str, &str)] = &[
         "value = \"rate + rtt\"",
         "two.toml:45: `expect.0.value`: cannot add",
     ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"webrc\"\ncount = 1_000_000_000",
+        "two.toml:23: `sessions.webrc.count`: 1000000000 sessions: at most 100000 are possible",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"webrc\"\ncount = 2",
+        "two.toml:21: `sessions.webrc.name`: there are two sessions called `webrc`",
+    ),
     ("title = ", "title ", "two.toml:1: "),
 ];
 
@@ -421,6 +431,14 @@ fn errors_name_file_line_and_key() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_same_name_is_noticed_among_thousands_of_sessions() {
+    let sessions = "[[sessions]]\nname = \"s-{i mod 1500}\"\ncount = 1501\nprotocol = \"tcp\"\n\
+                    sender = \"S\"\nreceivers = [\"r\"]\n[[at]]";
+    let error = error_of("[[at]]", sessions);
+    assert!(error.contains("two sessions called `s-0`"), "{error}");
 }
 
 fn topology(nodes: &str, links: &str) -> Result<Topology, String> {
