@@ -338,6 +338,12 @@ fn expectation(
         .fast
         .iter()
         .flat_map(|fast| [("at-least", &fast.at_least), ("at-most", &fast.at_most)]);
+    let fast_bounds = expect.fast.as_ref();
+    let fast_bounds = fast_bounds.map(|fast| (&fast.at_least, &fast.at_most));
+    in_order(&expect.at_least, &expect.at_most)?;
+    if let Some((at_least, at_most)) = fast_bounds {
+        in_order(at_least, at_most).map_err(|fault| fault.within("fast"))?;
+    }
     for (key, bound) in own.into_iter().chain(fast) {
         let Some(bound) = bound else { continue };
         let given = dimension(bound, environment, key)?;
@@ -346,6 +352,21 @@ fn expectation(
         }
     }
     Ok(())
+}
+
+/// No value is above the upper of two bounds and below the lower. Bounds with names in them are compared when they are known.
+fn in_order(at_least: &Option<Expression>, at_most: &Option<Expression>) -> Result<(), Fault> {
+    let known = |bound: &Option<Expression>| {
+        let value = bound.as_ref()?.evaluate(&Environment::new());
+        value.ok()
+    };
+    match known(at_least).zip(known(at_most)) {
+        Some((low, high)) if low.value > high.value => {
+            let message = format!("{low} is above `at-most`, {high}: no value is within");
+            Err(Fault::at(&["at-least"], Problem::Value(message)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn plots(

@@ -409,6 +409,16 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:45: `expect.0.value`: cannot add",
     ),
     (
+        "at-least = \"100 kbit/s\"",
+        "at-least = \"100 kbit/s\"\nat-most = \"90 kbit/s\"",
+        "two.toml:46: `expect.0.at-least`: 100 kbit/s is above `at-most`, 90 kbit/s: no value is within",
+    ),
+    (
+        "fast.at-least = \"50 kbit/s\"",
+        "fast = { at-least = \"50 kbit/s\", at-most = \"40 kbit/s\" }",
+        "two.toml:48: `expect.0.fast.at-least`: 50 kbit/s is above",
+    ),
+    (
         "protocol = \"webrc\"",
         "protocol = \"webrc\"\ncount = 1_000_000_000",
         "two.toml:23: `sessions.webrc.count`: 1000000000 sessions: at most 100000 are possible",
