@@ -428,6 +428,16 @@ const WRONG: &[(&str, &str, &str)] = &[
         "protocol = \"webrc\"\ncount = 2",
         "two.toml:21: `sessions.webrc.name`: there are two sessions called `webrc`",
     ),
+    (
+        "queue = \"10 packets\"",
+        "rate = \"2 Mbit/s\"",
+        "two.toml:16: the key `rate` is there twice: keep one",
+    ),
+    (
+        "duration = \"100 s\"",
+        "duration = \"100 s\"\n[run]",
+        "two.toml:4: the key `run` is there twice: keep one",
+    ),
     ("title = ", "title ", "two.toml:1: "),
 ];
 
@@ -449,6 +459,27 @@ fn the_same_name_is_noticed_among_thousands_of_sessions() {
                     sender = \"S\"\nreceivers = [\"r\"]\n[[at]]";
     let error = error_of("[[at]]", sessions);
     assert!(error.contains("two sessions called `s-0`"), "{error}");
+}
+
+#[test]
+fn an_error_repeats_no_more_of_a_text_than_its_beginning() {
+    let long = "x".repeat(200_000);
+    for (line, other) in [
+        ("delay = \"rtt / 2\"", format!("delay = \"1 + + {long}\"")),
+        ("delay = \"rtt / 2\"", format!("delay = \"{long}\"")),
+        ("delay = \"rtt / 2\"", format!("{long} = 1")),
+        ("seeds = 2", format!("seeds = 2\nbin = [\"{long}\"]")),
+        ("sender = \"S\"", format!("sender = \"{long}\"")),
+        ("title = ", format!("{long} = 1\n{long} = 2\ntitle = ")),
+    ] {
+        let error = error_of(line, &other);
+        assert!(
+            error.len() < 1000,
+            "{} bytes: {}",
+            error.len(),
+            &error[..200]
+        );
+    }
 }
 
 fn topology(nodes: &str, links: &str) -> Result<Topology, String> {
