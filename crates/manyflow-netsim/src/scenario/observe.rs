@@ -34,6 +34,16 @@ pub struct Series {
     pub bin_s: Option<f64>,
     /// Times in seconds, of an interval its end, and values in the observable's unit.
     pub points: Vec<(f64, f64)>,
+    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It has no value until the next
+    /// point.
+    pub ends_s: Vec<f64>,
+}
+
+impl Series {
+    /// Whether each value stands until the next one.
+    pub(crate) fn is_level(&self) -> bool {
+        self.bin_s.is_none() && self.what.is_level()
+    }
 }
 
 /// The length of an observable's intervals; values at the times of events have none.
@@ -75,6 +85,8 @@ struct Probe {
     values: Vec<f64>,
     /// When each value was told; empty where values stand at the ends of intervals.
     times: Vec<f64>,
+    /// When a level ends.
+    ends_s: Vec<f64>,
     /// A count of events, or what is joined.
     count: f64,
     /// The count at the end of the last interval.
@@ -134,6 +146,10 @@ impl Recorder {
                 topic: Topic::of(world, what, subject),
                 values: Vec::new(),
                 times: Vec::new(),
+                ends_s: match what.is_level() {
+                    true => subject.ends_s(world),
+                    false => Vec::new(),
+                },
                 count: 0.0,
                 last: 0.0,
                 channels: BTreeMap::new(),
@@ -364,6 +380,9 @@ impl Probe {
         if !event.is_about(self.topic) {
             return;
         }
+        if self.what.is_level() && event.is_end() {
+            self.ends_s.push(now.as_secs_f64());
+        }
         let value = match event.observe(self.what) {
             None => return,
             Some(Observed::Value(value)) => value,
@@ -406,12 +425,15 @@ impl Probe {
 
     fn series(&self, of: String) -> Vec<Series> {
         let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
+        let mut ends_s = self.ends_s.clone();
+        ends_s.sort_by(f64::total_cmp);
         let series = |channel, points| Series {
             what: self.what,
             of: of.clone(),
             channel,
             bin_s,
             points,
+            ends_s: ends_s.clone(),
         };
         match self.what {
             Observable::ChannelRate | Observable::GroupRate => self

@@ -125,6 +125,12 @@ macro_rules! protocols {
                 }
             }
 
+            fn is_end(&self) -> bool {
+                match self {
+                    $(AnyEvent::$name(event) => event.is_end(),)*
+                }
+            }
+
             #[inline]
             fn is_about(&self, topic: Topic) -> bool {
                 match self {

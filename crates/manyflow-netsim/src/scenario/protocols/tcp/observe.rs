@@ -33,6 +33,10 @@ impl Reported for Event {
         }
     }
 
+    fn is_end(&self) -> bool {
+        matches!(self, Event::Finished)
+    }
+
     fn observe(&self, what: Observable) -> Option<Observed> {
         Some(match (what, self) {
             (Observable::Rtt, Event::Rtt { average_s, .. }) => Observed::Value(*average_s),
