@@ -19,7 +19,7 @@ mod tests;
 use super::config::SoftConfig;
 use super::segment::{Body, Data, Segment};
 use crate::time::Time;
-use crate::xcp::{Congestion, Feedback};
+use crate::xcp::{Congestion, WindowChange};
 use follow::Follow;
 use probe::Probe;
 
@@ -55,7 +55,7 @@ impl SoftFlow {
         occupied: u32,
     ) {
         if congestion.rtt_us == 0 {
-            congestion.feedback = Feedback::default();
+            congestion.feedback = WindowChange::default();
             return;
         }
         match self {

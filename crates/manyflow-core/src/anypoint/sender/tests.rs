@@ -3,7 +3,7 @@
 use super::super::segment::NO_GAPS;
 use super::super::{Control, FlowControl, Length};
 use super::*;
-use crate::xcp::Feedback;
+use crate::xcp::WindowChange;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -51,7 +51,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
         cumulative,
         of,
         credit: 1 << 20,
-        feedback: Feedback(0),
+        feedback: WindowChange(0),
         missing,
     }
 }
@@ -301,7 +301,7 @@ fn after_an_idle_time_the_window_is_the_initial_one() {
     sent(&mut sender, Time::ZERO);
     let now = Time::ZERO + 10 * MS;
     let all = Ack {
-        feedback: Feedback::MAX,
+        feedback: WindowChange::MAX,
         ..ack(100, 99, &[])
     };
     take(&mut sender, now, &all);
