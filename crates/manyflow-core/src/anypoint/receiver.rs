@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::Payload;
 use super::config::{AcpConfig, FlowControl};
-use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item};
+use super::frame::{FLIGHT_FRAMES_MAX, Frame, Item};
 use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
 use super::soft::SoftFlow;
 use crate::endpoint::Event;
@@ -121,7 +121,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Takes a frame, which came in a packet of `wire_bytes`.
-    pub(super) fn on_data(
+    pub(super) fn handle_data(
         &mut self,
         now: Time,
         data: &Data,
@@ -150,7 +150,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// No frame has this number or a later one.
-    pub(super) fn on_close(&mut self, sequence: u32) {
+    pub(super) fn handle_close(&mut self, sequence: u32) {
         if self.place(sequence, Item::Close) == Placed::Taken {
             self.acknowledge(sequence, WindowChange(0));
         }
@@ -307,7 +307,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// The next acknowledgement.
-    pub(super) fn poll_ack(&mut self) -> Option<Ack> {
+    pub(super) fn poll_transmit(&mut self) -> Option<Ack> {
         let due = self.acks.pop_front()?;
         self.last = Some(due.of);
         self.read_told = self.read;

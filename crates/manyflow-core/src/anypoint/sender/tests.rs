@@ -59,7 +59,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
 /// Takes an acknowledgement; returns what happened, but for the round-trip times.
 fn take(sender: &mut Sender<Length>, now: Time, ack: &Ack) -> Vec<Event> {
     let mut events = VecDeque::new();
-    sender.on_ack(now, ack, &mut events);
+    sender.handle_ack(now, ack, &mut events);
     events.retain(|event| !matches!(event, Event::Rtt { .. }));
     events.into()
 }
@@ -70,9 +70,9 @@ fn what_a_probe_brings_again_is_no_round_trip() {
     sent(&mut sender, Time::ZERO);
     let mut events = VecDeque::new();
     sender.expect_repeat();
-    sender.on_ack(Time::ZERO + 5_000 * MS, &ack(1, 0, &[]), &mut events);
+    sender.handle_ack(Time::ZERO + 5_000 * MS, &ack(1, 0, &[]), &mut events);
     assert_eq!(events, []);
-    sender.on_ack(Time::ZERO + 5_001 * MS, &ack(2, 1, &[]), &mut events);
+    sender.handle_ack(Time::ZERO + 5_001 * MS, &ack(2, 1, &[]), &mut events);
     assert!(
         matches!(events.make_contiguous(), [Event::Rtt { .. }]),
         "{events:?}"

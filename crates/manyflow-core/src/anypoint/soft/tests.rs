@@ -50,7 +50,7 @@ impl World {
         buffer: u32,
         service: Service,
     ) -> World {
-        let wire_bytes = FRAME + header_bytes();
+        let wire_bytes = FRAME + frame_header_bytes();
         let mut world = World {
             flow: SoftFlow::new(config, buffer, FRAME),
             rtt: Duration::from_millis(rtt_ms),
