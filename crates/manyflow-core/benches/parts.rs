@@ -19,7 +19,7 @@ use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, 
 mod overlay_line;
 
 use manyflow_core::overlay::LinkKind;
-use manyflow_core::xcp::{Congestion, Feedback, XcpConfig};
+use manyflow_core::xcp::{Congestion, WindowChange, XcpConfig};
 use overlay_line::Line;
 
 fn main() {
@@ -49,7 +49,7 @@ fn links(criterion: &mut Criterion) {
             congestion: Congestion {
                 cwnd: 100_000,
                 rtt_us: 50_000,
-                feedback: Feedback::MAX,
+                feedback: WindowChange::MAX,
             },
         }),
     };
@@ -304,7 +304,7 @@ fn switch(criterion: &mut Criterion) {
             let congestion = Congestion {
                 cwnd: 256 * 1080,
                 rtt_us: 10_000,
-                feedback: Feedback(1000),
+                feedback: WindowChange(1000),
             };
             let data = segment(Body::Data(Data {
                 sequence,

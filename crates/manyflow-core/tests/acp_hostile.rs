@@ -7,7 +7,7 @@ use manyflow_core::anypoint::{
     Ack, AcpConfig, Body, Connection, Control, Data, FlowControl, Gap, Length, Payload, Reason,
     Segment,
 };
-use manyflow_core::xcp::{Congestion, Feedback};
+use manyflow_core::xcp::{Congestion, WindowChange};
 use proptest::prelude::*;
 
 const RECEIVE_BUFFER: u32 = 20_000;
@@ -39,7 +39,7 @@ fn any_ack() -> impl Strategy<Value = Ack> {
             cumulative,
             of,
             credit,
-            feedback: Feedback(feedback),
+            feedback: WindowChange(feedback),
             missing,
         })
 }
@@ -52,7 +52,7 @@ fn any_data() -> impl Strategy<Value = Data> {
             congestion: Congestion {
                 cwnd,
                 rtt_us,
-                feedback: Feedback(feedback),
+                feedback: WindowChange(feedback),
             },
         },
     )

@@ -1,7 +1,7 @@
 //! ACP's packets, with XCP's header in them.
 
 use crate::packet::Header;
-use crate::xcp::{Congestion, Feedback};
+use crate::xcp::{Congestion, WindowChange};
 
 /// IPv4 and UDP, below each segment.
 pub const LOWER_BYTES: u32 = 28;
@@ -85,7 +85,7 @@ pub struct Ack {
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,
     /// What the routers left of the frame's feedback.
-    pub feedback: Feedback,
+    pub feedback: WindowChange,
     /// Frames that are missing, lowest first: later ones of the same path have arrived. Unused ones are empty and come last.
     pub missing: [Gap; 3],
 }

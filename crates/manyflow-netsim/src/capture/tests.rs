@@ -281,7 +281,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
 fn any_anypoint() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
     let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
-        let body = any_body(kind, words, xcp::Feedback(feedback), gap);
+        let body = any_body(kind, words, xcp::WindowChange(feedback), gap);
         let payload_bytes = match body {
             Body::Data(_) => frame_bytes,
             _ => 0,
@@ -305,7 +305,7 @@ fn any_anypoint() -> impl Strategy<Value = Packet> {
         .prop_map(packet)
 }
 
-fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::Feedback, gap: [u16; 3]) -> Body {
+fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: [u16; 3]) -> Body {
     let congestion = Congestion {
         cwnd: c,
         rtt_us: d,

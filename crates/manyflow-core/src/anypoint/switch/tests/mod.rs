@@ -11,7 +11,7 @@ use core::time::Duration;
 use super::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
 use crate::anypoint::{Ack, Body, Data, Length, NO_GAPS, Segment, UNLIMITED};
 use crate::time::Time;
-use crate::xcp::{Congestion, Feedback};
+use crate::xcp::{Congestion, WindowChange};
 
 const CONNECTION: u32 = 7;
 const PEER: Leg = Leg::Peer;
@@ -28,7 +28,7 @@ fn data(sequence: u32) -> Body {
     let congestion = Congestion {
         cwnd: 10_240,
         rtt_us: 20_000,
-        feedback: Feedback::from_bytes(100.0),
+        feedback: WindowChange::from_bytes(100.0),
     };
     Body::Data(Data {
         sequence,
@@ -42,7 +42,7 @@ fn ack(cumulative: u32, of: u32) -> Body {
         cumulative,
         of,
         credit: UNLIMITED,
-        feedback: Feedback::from_bytes(10.0),
+        feedback: WindowChange::from_bytes(10.0),
         missing: NO_GAPS,
     })
 }
