@@ -12,8 +12,8 @@ use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_core::overlay::{
     Ack, Body, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data, Feedback, Frame,
-    GroupId, LinkId, LinkKind, LinkState, Membership, Message, Output, OverlayConfig, Pause,
-    Report, RoundTrip, SlowPolicy, Topology, Welcome,
+    GroupId, LinkId, LinkKind, LinkState, Membership, Message, OverlayConfig, Pause, Report,
+    RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Ecn, Length, Time};
@@ -305,16 +305,16 @@ impl World {
     }
 
     fn drain(&mut self) {
-        let mut outputs = 0;
+        let mut frames = 0;
         // Timers that are due are served; each leads further.
         for _ in 0..BURST_MAX {
-            while let Some(output) = self.daemon.poll_output() {
-                outputs += 1;
-                self.note(&output);
+            while let Some(transmit) = self.daemon.poll_transmit() {
+                frames += 1;
+                self.note(&transmit);
             }
             while self.daemon.poll_event().is_some() {}
             if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
-                assert!(outputs <= BURST_MAX, "{outputs} answers to one input");
+                assert!(frames <= BURST_MAX, "{frames} answers to one input");
                 return;
             }
             self.daemon.handle_timeout(self.now);
@@ -322,15 +322,15 @@ impl World {
         panic!("it wants to be called at the same time for ever");
     }
 
-    fn note(&mut self, output: &Output<Length>) {
-        if let Output::Daemon(
+    fn note(&mut self, transmit: &Transmit<Length>) {
+        if let Transmit::Daemon(
             to,
             Frame::Segment {
                 sequence: number, ..
             }
             | Frame::Datagram { number, .. },
             _,
-        ) = output
+        ) = transmit
         {
             let sent = &mut self.sent[usize::from(to.0)];
             *sent = (*sent).max(number.wrapping_add(1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::{LinkKind, OverlayConfig};
 use super::controller::Controller;
-use super::daemon::{Daemon, Output};
+use super::daemon::{Daemon, Transmit};
 use super::hop::{DatagramHop, Hop, StreamHop};
 use super::message::{ClientFrame, ClientId, DaemonId, Frame};
 use super::topology::Topology;
@@ -107,14 +107,14 @@ impl DaemonEndpoint {
     }
 
     /// The frame as a packet; `None` where it is for a client that is gone.
-    fn packet(&self, output: Output<Length>) -> Option<Packet> {
-        let (to, frame, Length(payload_bytes)) = match output {
-            Output::Daemon(daemon, frame, payload) => (
+    fn packet(&self, transmit: Transmit<Length>) -> Option<Packet> {
+        let (to, frame, Length(payload_bytes)) = match transmit {
+            Transmit::Daemon(daemon, frame, payload) => (
                 self.addresses.by_daemon[usize::from(daemon.0)],
                 frame,
                 payload,
             ),
-            Output::Client(client, frame, payload) => {
+            Transmit::Client(client, frame, payload) => {
                 (*self.homes.get(&client)?, Frame::Client(frame), payload)
             }
         };
@@ -155,8 +155,8 @@ impl Endpoint for DaemonEndpoint {
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
         loop {
-            let output = self.daemon.poll_output()?;
-            if let Some(packet) = self.packet(output) {
+            let transmit = self.daemon.poll_transmit()?;
+            if let Some(packet) = self.packet(transmit) {
                 return Some(Action::Send(packet));
             }
         }

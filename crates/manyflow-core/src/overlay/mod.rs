@@ -50,7 +50,7 @@ mod wire;
 
 pub use client::{Application, ClientEndpoint, Source};
 pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
-pub use daemon::{Daemon, Output};
+pub use daemon::{Daemon, Transmit};
 pub use endpoint::{Addresses, DaemonEndpoint};
 pub use message::{
     Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,

@@ -113,7 +113,7 @@ impl Receiver {
     }
 
     /// The acknowledgement that is due.
-    pub(crate) fn poll_segment(&mut self) -> Option<Segment> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<Segment> {
         if self.acknowledge != Acknowledge::Now {
             return None;
         }
@@ -214,7 +214,7 @@ impl Endpoint for Receiver {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        let acknowledgement = self.poll_segment()?;
+        let acknowledgement = self.poll_transmit()?;
         Some(Action::Send(Packet {
             source: EndpointId::UNSET,
             destination: Destination::Endpoint(self.peer),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use manyflow_core::overlay::controller::Open;
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::{
-    ClientFrame, ClientId, Daemon, DaemonId, Frame, GroupId, LinkKind, Output, OverlayConfig,
-    Topology,
+    ClientFrame, ClientId, Daemon, DaemonId, Frame, GroupId, LinkKind, OverlayConfig, Topology,
+    Transmit,
 };
 use manyflow_core::{Ecn, Length, Time};
 
@@ -95,15 +95,15 @@ impl Line {
 
     fn drain(&mut self, place: usize) {
         let here = DaemonId(place as u16);
-        while let Some(output) = self.daemons[place].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => self.next.push((here, to, frame, payload)),
-                Output::Client(client, ClientFrame::Deliver { .. }, _) => {
+        while let Some(transmit) = self.daemons[place].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => self.next.push((here, to, frame, payload)),
+                Transmit::Client(client, ClientFrame::Deliver { .. }, _) => {
                     self.read += 1;
                     let took = ClientFrame::Took { messages: 1 };
                     self.daemons[place].handle_client(self.now, client, &took, Length(0));
                 }
-                Output::Client(..) => {}
+                Transmit::Client(..) => {}
             }
         }
         while self.daemons[place].poll_event().is_some() {}

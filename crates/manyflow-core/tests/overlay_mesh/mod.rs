@@ -11,7 +11,7 @@ use manyflow_core::overlay::controller::{Audience, Controller, Request, Site};
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::{
     ClientFrame, ClientId, Control, Daemon, DaemonId, Data, Frame, GroupId, LinkId, LinkKind,
-    Output, OverlayConfig, Topology,
+    OverlayConfig, Topology, Transmit,
 };
 use manyflow_core::{Ecn, Event, Length, Time};
 use rand::{RngExt, SeedableRng};
@@ -235,9 +235,9 @@ impl Mesh {
 
     fn drain(&mut self, at: usize) {
         let here = DaemonId(at as u16);
-        while let Some(output) = self.daemons[at].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => {
+        while let Some(transmit) = self.daemons[at].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => {
                     if self.lossy && self.random.random_bool(0.01) {
                         continue;
                     }
@@ -245,12 +245,12 @@ impl Mesh {
                     let key = (self.now + DELAY, self.count);
                     self.frames.insert(key, (here, to, frame, payload));
                 }
-                Output::Client(client, ClientFrame::Deliver { .. }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { .. }, _) => {
                     let took = ClientFrame::Took { messages: 1 };
                     self.daemons[at].handle_client(self.now, client, &took, Length(0));
                 }
-                Output::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
-                Output::Client(..) => {}
+                Transmit::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
+                Transmit::Client(..) => {}
             }
         }
         while self.daemons[at].poll_event().is_some() {}

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::sending::Waiting;
-use super::{Daemon, Output};
+use super::{Daemon, Transmit};
 use crate::endpoint::Event;
 use crate::overlay::CLIENT_WINDOW;
 use crate::overlay::config::{SlowPolicy, Verdict};
@@ -39,8 +39,8 @@ impl<P> Default for Client<P> {
 
 impl<P: Payload + Default> Client<P> {
     /// A frame without payload for a client.
-    pub(super) fn output(client: ClientId, frame: ClientFrame) -> Output<P> {
-        Output::Client(client, frame, P::default())
+    pub(super) fn output(client: ClientId, frame: ClientFrame) -> Transmit<P> {
+        Transmit::Client(client, frame, P::default())
     }
 }
 
@@ -198,7 +198,7 @@ impl<P: Payload + Default> Daemon<P> {
             known.unread += 1;
             let deliver = ClientFrame::Deliver { origin, data };
             self.outputs
-                .push_back(Output::Client(client, deliver, payload));
+                .push_back(Transmit::Client(client, deliver, payload));
         }
     }
 

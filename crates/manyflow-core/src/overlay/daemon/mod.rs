@@ -52,7 +52,7 @@ use neighbour::Neighbour;
 
 /// What a daemon wants sent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output<P> {
+pub enum Transmit<P> {
     /// To another daemon.
     Daemon(DaemonId, Frame, P),
     /// To a client.
@@ -102,7 +102,7 @@ pub struct Daemon<P> {
     /// Messages to groups that went through here, and the links that the present one goes to.
     forwarded: u64,
     links: Vec<u16>,
-    outputs: VecDeque<Output<P>>,
+    outputs: VecDeque<Transmit<P>>,
     events: VecDeque<Event>,
 }
 
@@ -236,7 +236,7 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     /// The next thing to send. Drain it after each call of the others.
-    pub fn poll_output(&mut self) -> Option<Output<P>> {
+    pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
         self.outputs.pop_front()
     }
 
@@ -276,7 +276,7 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     fn send_straight(&mut self, to: DaemonId, message: Message) {
-        let output = Output::Daemon(to, Frame::Direct(message), P::default());
+        let output = Transmit::Daemon(to, Frame::Direct(message), P::default());
         self.outputs.push_back(output);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Daemon, Output};
+use super::{Daemon, Transmit};
 use crate::endpoint::Event;
 use crate::overlay::hop::Hop;
 use crate::overlay::message::{Body, Control, DaemonId, LinkId, Message};
@@ -127,9 +127,9 @@ impl<P: Payload + Default> Daemon<P> {
     fn drain_frames(&mut self, now: Time, index: u16) -> bool {
         let neighbour = &mut self.neighbours[usize::from(index)];
         let before = self.outputs.len();
-        while let Some((frame, payload)) = neighbour.hop.poll_frame(now) {
+        while let Some((frame, payload)) = neighbour.hop.poll_transmit(now) {
             self.outputs
-                .push_back(Output::Daemon(neighbour.id, frame, payload));
+                .push_back(Transmit::Daemon(neighbour.id, frame, payload));
         }
         self.outputs.len() > before
     }

@@ -39,7 +39,7 @@ impl Hop<Length> for Pipe {
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
-    fn poll_frame(&mut self, _now: Time) -> Option<(Frame, Length)> {
+    fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, Length)> {
         let (message, payload) = self.out.pop_front()?;
         Some((Frame::Datagram { number: 0, message }, payload))
     }
@@ -114,13 +114,13 @@ impl World {
 
     fn drain(&mut self, at: usize) {
         let from = DaemonId(at as u16);
-        while let Some(output) = self.daemons[at].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => {
+        while let Some(transmit) = self.daemons[at].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => {
                     let wire = self.wires.entry((from, to)).or_default();
                     wire.push_back((frame, payload));
                 }
-                Output::Client(client, ClientFrame::Deliver { origin, data }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
                     let read = self.read.entry((at, client)).or_default();
                     read.push((origin, data.sequence));
                     if !self.asleep.contains(&(at, client)) {
@@ -128,10 +128,10 @@ impl World {
                         self.daemons[at].handle_client(self.now, client, &took, Length(0));
                     }
                 }
-                Output::Client(client, ClientFrame::Ready, _) => {
+                Transmit::Client(client, ClientFrame::Ready, _) => {
                     *self.ready.entry((at, client)).or_default() += 1;
                 }
-                Output::Client(..) => {}
+                Transmit::Client(..) => {}
             }
         }
         while let Some(event) = self.daemons[at].poll_event() {
@@ -458,7 +458,7 @@ fn what_comes_straight_goes_no_further() {
     };
     let (now, straight) = (world.now, Frame::Direct(message));
     world.daemons[1].handle_frame(now, DaemonId(0), &straight, Ecn::NotCapable, Length(0));
-    assert_eq!(world.daemons[1].poll_output(), None);
+    assert_eq!(world.daemons[1].poll_transmit(), None);
 }
 
 #[test]

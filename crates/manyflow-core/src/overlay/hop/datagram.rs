@@ -113,11 +113,11 @@ impl<P: Payload + Default + fmt::Debug> Hop<P> for DatagramHop<P> {
         timers.into_iter().flatten().min()
     }
 
-    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)> {
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
         if let Some(feedback) = self.inbound.feedback(now, self.rtt.timeout()) {
             return Some((Frame::Feedback(feedback), P::default()));
         }
-        self.outbound.poll_frame(now, &self.rtt)
+        self.outbound.poll_transmit(now, &self.rtt)
     }
 
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>> {

@@ -46,7 +46,7 @@ pub trait Hop<P>: fmt::Debug {
     fn poll_timeout(&self) -> Option<Time>;
 
     /// The next frame for the other end, with its payload. Drain it after each call of the others.
-    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)>;
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)>;
 
     /// The next message that has arrived. A daemon that is full leaves it here.
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>>;

@@ -94,8 +94,8 @@ impl<P: Payload> StreamHop<P> {
         while self.sender.poll_event().is_some() {}
     }
 
-    fn poll_segment(&mut self, now: Time) -> Option<(Frame, P)> {
-        let (Segment { sequence, .. }, _) = self.sender.poll_segment(now)?;
+    fn next_segment(&mut self, now: Time) -> Option<(Frame, P)> {
+        let (Segment { sequence, .. }, _) = self.sender.poll_transmit(now)?;
         let place = (sequence - self.first) as usize;
         let (message, payload) = self.unacknowledged.get(place)?.clone();
         Some((Frame::Segment { sequence, message }, payload))
@@ -133,10 +133,10 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
         ends.into_iter().flatten().min()
     }
 
-    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)> {
-        match self.receiver.poll_segment() {
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
+        match self.receiver.poll_transmit() {
             Some(segment) => Some((Frame::Ack(Ack::from(segment)), P::default())),
-            None => self.poll_segment(now),
+            None => self.next_segment(now),
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn drain(hop: &mut StreamHop<Length>, now: Time) -> Vec<Frame> {
-        core::iter::from_fn(|| hop.poll_frame(now))
+        core::iter::from_fn(|| hop.poll_transmit(now))
             .map(|(frame, _)| frame)
             .collect()
     }
@@ -373,7 +373,7 @@ mod tests {
                     }
                 }
                 let mut frames = 0;
-                while let Some((frame, payload)) = hop.poll_frame(now) {
+                while let Some((frame, payload)) = hop.poll_transmit(now) {
                     if let Frame::Segment { sequence, message: sent } = frame {
                         prop_assert_eq!((sent, payload), (message(sequence), Length(sequence)));
                     }

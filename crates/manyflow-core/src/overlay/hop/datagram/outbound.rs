@@ -138,7 +138,7 @@ impl<P> Outbound<P> {
 
 impl<P: Clone> Outbound<P> {
     /// The next datagram: what is missed at the other end, and then what is new.
-    pub(super) fn poll_frame(&mut self, now: Time, rtt: &RttEstimator) -> Option<(Frame, P)> {
+    pub(super) fn poll_transmit(&mut self, now: Time, rtt: &RttEstimator) -> Option<(Frame, P)> {
         while let Some(number) = self.repairs.pop_front() {
             let place = number.wrapping_sub(self.first);
             // It may have been acknowledged since.

@@ -80,7 +80,7 @@ impl Path {
             self.arrived.push(arrival);
         }
         for from in [0, 1] {
-            while let Some((frame, payload)) = self.ends[from].poll_frame(self.now) {
+            while let Some((frame, payload)) = self.ends[from].poll_transmit(self.now) {
                 self.frames[from] += 1;
                 self.carry(1 - from, frame, payload);
             }
@@ -191,7 +191,7 @@ fn what_comes_slightly_out_of_order_is_not_asked_for() {
         };
         hop.handle_frame(Time::ZERO, &frame, Ecn::NotCapable, Length(1000));
         while hop.poll_arrival(Time::ZERO).is_some() {}
-        while let Some((frame, _)) = hop.poll_frame(Time::ZERO) {
+        while let Some((frame, _)) = hop.poll_transmit(Time::ZERO) {
             assert!(
                 matches!(
                     frame,
@@ -315,7 +315,7 @@ proptest! {
             hop.handle_timeout(now);
             while takes && hop.poll_arrival(now).is_some() {}
             let mut frames = 0;
-            while hop.poll_frame(now).is_some() {
+            while hop.poll_transmit(now).is_some() {
                 frames += 1;
                 prop_assert!(frames < 1000, "a frame may ask for what is kept, not for more");
             }
