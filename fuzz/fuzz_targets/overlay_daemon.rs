@@ -11,9 +11,9 @@ use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_core::overlay::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data, Feedback, Frame,
-    GroupId, LinkId, LinkKind, LinkState, Membership, Message, OverlayConfig, Pause, Report,
-    RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
+    Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
+    Feedback, Frame, GroupId, LinkId, LinkKind, LinkSeq, LinkState, Membership, Message, OriginSeq,
+    OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Ecn, Length, Time};
@@ -59,24 +59,30 @@ impl Forged {
             0..0xe000 => next,
             word => number(word),
         };
-        let sequence = number;
         let [first, second] = self.words;
         match self.carrier {
-            0..100 => Frame::Segment { sequence, message },
-            100..200 => Frame::Datagram { number, message },
+            0..100 => Frame::Segment {
+                sequence: LinkSeq(number),
+                message,
+            },
+            100..200 => Frame::Datagram {
+                number: LinkSeq(number),
+                message,
+            },
             200..216 => Frame::Direct(message),
             216..236 => Frame::Ack(Ack {
-                acknowledgement: first % 64,
+                acknowledgement: LinkSeq(first % 64),
                 window: self.numbers[1],
-                sack: [(first % 64 + 1, second % 64), (0, 0), (0, 0)],
+                sack: [(first % 64 + 1, second % 64), (0, 0), (0, 0)].map(range),
             }),
             _ => Frame::Feedback(Feedback {
-                expected: first % 64,
+                expected: LinkSeq(first % 64),
                 missing: [
                     (first, second),
                     (second % 64, first % 64),
                     (first % 64, second),
-                ],
+                ]
+                .map(range),
             }),
         }
     }
@@ -101,7 +107,7 @@ impl Forged {
         match self.body {
             0..80 => Body::Data(Data {
                 group,
-                sequence: other,
+                sequence: OriginSeq(other),
                 sender: client,
                 sent_us: first,
             }),
@@ -109,18 +115,18 @@ impl Forged {
                 group,
                 client,
                 joined: first % 3 != 0,
-                change: other,
+                change: ChangeSeq(other),
             }),
             140..170 => Body::Welcome(Welcome {
                 to: DaemonId(u16::from(self.origin >> 4) % 6),
                 group,
-                change: small,
-                start: other,
+                change: ChangeSeq(small),
+                start: OriginSeq(other),
             }),
             170..190 => Body::Pause(Pause {
                 group,
                 paused: first & 1 == 1,
-                change: other,
+                change: ChangeSeq(other),
             }),
             190..210 => Body::Control(Control::Cost(CostUpdate {
                 links: [first, second, second >> 8].map(|word| {
@@ -135,7 +141,7 @@ impl Forged {
                 rate_bytes_per_s: first,
                 loss_event_rate: second as u16,
                 repaired: (second >> 16) as u16,
-                acknowledged: small,
+                acknowledged: OriginSeq(small),
                 held_us: first % 100_000,
             })),
             _ => Body::Control(Control::RoundTrip(RoundTrip {
@@ -144,6 +150,10 @@ impl Forged {
             })),
         }
     }
+}
+
+fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
+    (LinkSeq(begin), LinkSeq(end))
 }
 
 /// Mostly a small number; sometimes one from all over the range.
@@ -233,7 +243,7 @@ impl World {
                     number: sequence, ..
                 } = frame
                 {
-                    self.next[from] += u32::from(sequence == self.next[from]);
+                    self.next[from] += u32::from(sequence.0 == self.next[from]);
                 }
                 let payload = Length(u32::from(forged.numbers[1] % 1500));
                 self.hear(from, &frame, payload);
@@ -291,13 +301,13 @@ impl World {
             let sent = self.sent[neighbour];
             let frame = match self.is_stream {
                 true => Frame::Ack(Ack {
-                    acknowledgement: sent,
+                    acknowledgement: LinkSeq(sent),
                     window: 8,
-                    sack: [(0, 0); 3],
+                    sack: [(LinkSeq(0), LinkSeq(0)); 3],
                 }),
                 false => Frame::Feedback(Feedback {
-                    expected: sent,
-                    missing: [(0, 0); 3],
+                    expected: LinkSeq(sent),
+                    missing: [(LinkSeq(0), LinkSeq(0)); 3],
                 }),
             };
             self.hear(neighbour, &frame, Length(0));
@@ -333,7 +343,7 @@ impl World {
         ) = transmit
         {
             let sent = &mut self.sent[usize::from(to.0)];
-            *sent = (*sent).max(number.wrapping_add(1));
+            *sent = (*sent).max(number.advance(1).0);
         }
     }
 }

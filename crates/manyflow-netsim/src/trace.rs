@@ -148,11 +148,11 @@ impl Names {
 fn frame_values(frame: &Frame, line: &mut Line) -> serde_json::Result<()> {
     match frame {
         Frame::Segment { sequence, message } => {
-            line.serialize_entry("sequence", sequence)?;
+            line.serialize_entry("sequence", &sequence.0)?;
             message_values(message, line)
         }
         Frame::Datagram { number, message } => {
-            line.serialize_entry("sequence", number)?;
+            line.serialize_entry("sequence", &number.0)?;
             message_values(message, line)
         }
         Frame::Direct(message) => message_values(message, line),
@@ -167,7 +167,7 @@ fn message_values(message: &overlay::Message, line: &mut Line) -> serde_json::Re
     let kind = match message.body {
         overlay::Body::Data(data) => {
             line.serialize_entry("group", &data.group.0)?;
-            return line.serialize_entry("message", &data.sequence);
+            return line.serialize_entry("message", &data.sequence.0);
         }
         overlay::Body::Membership(_) => "membership",
         overlay::Body::Welcome(_) => "welcome",

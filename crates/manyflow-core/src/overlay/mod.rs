@@ -40,10 +40,11 @@ pub mod controller;
 pub mod cost_benefit;
 mod daemon;
 mod endpoint;
-mod flow;
 pub mod groups;
 pub mod hop;
 mod message;
+mod resequencer;
+mod sequence;
 pub mod tfrc;
 pub mod topology;
 mod wire;
@@ -57,5 +58,6 @@ pub use message::{
     Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
     PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
 };
+pub use sequence::{ChangeSeq, LinkSeq, OriginSeq};
 pub use topology::Topology;
 pub use wire::{Encoded, WireError};

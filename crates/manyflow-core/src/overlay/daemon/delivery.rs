@@ -11,8 +11,8 @@ use super::{Daemon, Transmit};
 use crate::endpoint::Event;
 use crate::overlay::CLIENT_WINDOW;
 use crate::overlay::config::{SlowPolicy, Verdict};
-use crate::overlay::flow::Flow;
 use crate::overlay::message::{ClientFrame, ClientId, DaemonId, Data, GroupId};
+use crate::overlay::resequencer::Resequencer;
 use crate::payload::Payload;
 use crate::time::Time;
 
@@ -67,7 +67,11 @@ impl<P: Payload + Default> Daemon<P> {
 
     /// Delivers what has come of a flow without a gap.
     pub(super) fn deliver_ready(&mut self, now: Time, group: GroupId, origin: DaemonId) {
-        while let Some((data, payload)) = self.flows.get_mut(&(group, origin)).and_then(Flow::pop) {
+        while let Some((data, payload)) = self
+            .flows
+            .get_mut(&(group, origin))
+            .and_then(Resequencer::pop)
+        {
             self.deliver(now, origin, data, payload);
         }
     }

@@ -8,10 +8,11 @@
 use super::Daemon;
 use super::delivery::Client;
 use crate::endpoint::Event;
-use crate::overlay::flow::Flow;
 use crate::overlay::message::{
     Body, ClientFrame, ClientId, DaemonId, GroupId, Membership, Message, Pause, Welcome,
 };
+use crate::overlay::resequencer::Resequencer;
+use crate::overlay::sequence::{ChangeSeq, OriginSeq, Sequence};
 use crate::payload::Payload;
 use crate::time::Time;
 
@@ -52,7 +53,7 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     fn announce(&mut self, now: Time, client: ClientId, group: GroupId, joined: bool) {
-        self.changes += 1;
+        self.changes = self.changes.next();
         let change = Membership {
             group,
             client,
@@ -66,7 +67,7 @@ impl<P: Payload + Default> Daemon<P> {
 
     /// Tells all daemons that a group's senders are to wait for a member here, or no longer.
     pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {
-        self.changes += 1;
+        self.changes = self.changes.next();
         let pause = Pause {
             group,
             paused,
@@ -78,11 +79,14 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     /// A change at another daemon, which may have overtaken an earlier one.
-    pub(super) fn on_change(&mut self, now: Time, message: Message, change: u32) {
+    pub(super) fn on_change(&mut self, now: Time, message: Message, change: ChangeSeq) {
         let origin = message.origin;
-        let heard = self.heard.entry(origin).or_insert_with(|| Flow::from(1));
+        let heard = self
+            .heard
+            .entry(origin)
+            .or_insert_with(|| Resequencer::starting_at(ChangeSeq(1)));
         heard.insert(change, message);
-        while let Some(message) = self.heard.get_mut(&origin).and_then(Flow::pop) {
+        while let Some(message) = self.heard.get_mut(&origin).and_then(Resequencer::pop) {
             match &message.body {
                 Body::Membership(change) => self.apply(now, origin, change),
                 Body::Pause(pause) => self.apply_pause(now, origin, pause),
@@ -111,15 +115,15 @@ impl<P: Payload + Default> Daemon<P> {
             self.flows.retain(|(of, _), _| *of != group);
         }
         if !self.site.groups.has_members(group) {
-            let sent = self.sent.remove(&group).unwrap_or(0);
+            let sent = self.sent.remove(&group).unwrap_or_default();
             self.sent_before = self.sent_before.max(sent);
         }
     }
 
     /// The number of the next message from here to a group.
-    pub(super) fn next_sequence(&self, group: GroupId) -> u32 {
+    pub(super) fn next_sequence(&self, group: GroupId) -> OriginSeq {
         let sent = self.sent.get(&group).unwrap_or(&self.sent_before);
-        sent.wrapping_add(1)
+        sent.next()
     }
 
     fn apply_pause(&mut self, now: Time, at: DaemonId, pause: &Pause) {

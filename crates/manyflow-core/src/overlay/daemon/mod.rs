@@ -37,10 +37,11 @@ use std::sync::Arc;
 
 use super::config::OverlayConfig;
 use super::controller::{Audience, Controller, Site};
-use super::flow::Flow;
 use super::groups::Groups;
 use super::hop::Hop;
 use super::message::{Body, ClientFrame, ClientId, DaemonId, Data, Frame, GroupId, Message};
+use super::resequencer::Resequencer;
+use super::sequence::{ChangeSeq, OriginSeq};
 use super::topology::Topology;
 use crate::config_error::ConfigError;
 use crate::endpoint::Event;
@@ -81,15 +82,15 @@ pub struct Daemon<P> {
     /// The members of each group that are here.
     members: BTreeMap<GroupId, Vec<ClientId>>,
     /// Changes that this daemon has told of.
-    changes: u32,
+    changes: ChangeSeq,
     /// Changes of others, in their order.
-    heard: BTreeMap<DaemonId, Flow<Message>>,
+    heard: BTreeMap<DaemonId, Resequencer<ChangeSeq, Message>>,
     /// What others sent to groups that have members here.
-    flows: BTreeMap<(GroupId, DaemonId), Flow<(Data, P)>>,
+    flows: BTreeMap<(GroupId, DaemonId), Resequencer<OriginSeq, (Data, P)>>,
     /// How many messages this daemon's clients have sent to each group with members, and to any group that has none any more: the
     /// numbers of a group that is new begin above, so that nothing that is still on its way is taken for one of them.
-    sent: BTreeMap<GroupId, u32>,
-    sent_before: u32,
+    sent: BTreeMap<GroupId, OriginSeq>,
+    sent_before: OriginSeq,
     /// The client whose message entered last, and those that are asked next.
     last_sender: ClientId,
     asked: Vec<ClientId>,
@@ -144,11 +145,11 @@ impl<P: Payload + Default> Daemon<P> {
             clients: BTreeMap::new(),
             next_client: 0,
             members: BTreeMap::new(),
-            changes: 0,
+            changes: ChangeSeq(0),
             heard: BTreeMap::new(),
             flows: BTreeMap::new(),
             sent: BTreeMap::new(),
-            sent_before: 0,
+            sent_before: OriginSeq(0),
             last_sender: ClientId(0),
             asked: Vec::new(),
             paused: BTreeMap::new(),
@@ -298,7 +299,7 @@ impl<P: Payload + Default> Daemon<P> {
     /// has arrived. For operators, and for tests that it does not grow.
     pub fn state_size(&self) -> usize {
         let queues = self.neighbours.iter().map(Neighbour::waiting);
-        let early = self.heard.values().map(Flow::held);
+        let early = self.heard.values().map(Resequencer::held);
         let flows = self.flows.values().map(|flow| 1 + flow.held());
         let slow = self.paused.len() + self.slow.len() + self.deadlines.len();
         let own = self.clients.len() + self.members.len() + self.sent.len() + slow;

@@ -10,6 +10,7 @@ use crate::overlay::config::{SlowPolicy, Verdict};
 use crate::overlay::controller::Open;
 use crate::overlay::hop::Arrival;
 use crate::overlay::message::{Body, Control, LinkId, Pause, Report};
+use crate::overlay::sequence::LinkSeq;
 use crate::payload::Length;
 use core::time::Duration;
 
@@ -41,7 +42,13 @@ impl Hop<Length> for Pipe {
     }
     fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, Length)> {
         let (message, payload) = self.out.pop_front()?;
-        Some((Frame::Datagram { number: 0, message }, payload))
+        Some((
+            Frame::Datagram {
+                number: LinkSeq(0),
+                message,
+            },
+            payload,
+        ))
     }
     fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<Length>> {
         let (message, payload) = self.arrived.pop_front()?;
@@ -122,7 +129,7 @@ impl World {
                 }
                 Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
                     let read = self.read.entry((at, client)).or_default();
-                    read.push((origin, data.sequence));
+                    read.push((origin, data.sequence.0));
                     if !self.asleep.contains(&(at, client)) {
                         let took = ClientFrame::Took { messages: 1 };
                         self.daemons[at].handle_client(self.now, client, &took, Length(0));
@@ -391,7 +398,7 @@ fn whoever_joins_gets_everything_from_some_message_on() {
                     gap.is_none(),
                     "seed {seed}: {client:?} at {at} of {origin}: {gap:?} in {read:?}"
                 );
-                let last = world.daemons[origin].sent.get(&G).copied().unwrap_or(0);
+                let last = world.daemons[origin].sent.get(&G).map_or(0, |last| last.0);
                 if present.contains(&(at, client)) && !numbers.is_empty() {
                     assert_eq!(
                         numbers.last(),
@@ -410,7 +417,7 @@ fn what_other_daemons_say_can_be_nonsense() {
     world.member(0);
     let data = Data {
         group: G,
-        sequence: u32::MAX,
+        sequence: OriginSeq(u32::MAX),
         sender: ClientId(9),
         sent_us: 0,
     };
@@ -422,7 +429,10 @@ fn what_other_daemons_say_can_be_nonsense() {
         };
         for frame in [
             Frame::Direct(message),
-            Frame::Datagram { number: 1, message },
+            Frame::Datagram {
+                number: LinkSeq(1),
+                message,
+            },
         ] {
             for from in [1, 3, 9] {
                 world.daemons[0].handle_frame(
@@ -448,7 +458,7 @@ fn what_comes_straight_goes_no_further() {
         rate_bytes_per_s: 1,
         loss_event_rate: 0,
         repaired: 0,
-        acknowledged: 0,
+        acknowledged: Report::NONE,
         held_us: 0,
     };
     let message = Message {
@@ -537,7 +547,7 @@ fn control_goes_first_but_not_for_ever() {
     };
     let data = Data {
         group: G,
-        sequence: 1,
+        sequence: OriginSeq(1),
         sender: ClientId(0),
         sent_us: 0,
     };
@@ -545,7 +555,7 @@ fn control_goes_first_but_not_for_ever() {
         let pause = Pause {
             group: G,
             paused: true,
-            change,
+            change: ChangeSeq(change),
         };
         neighbour.push_control(message(Body::Pause(pause)));
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::overlay::message::{
     Body, ClientId, Control, DaemonId, Data, Feedback, GroupId, RoundTrip,
 };
+use crate::overlay::sequence::{LinkSeq, OriginSeq};
 use crate::payload::Length;
 
 /// Each direction's delay, and how much later a datagram may come.
@@ -18,7 +19,7 @@ fn message(sequence: u32) -> Message {
         repaired: false,
         body: Body::Data(Data {
             group: GroupId(1),
-            sequence,
+            sequence: OriginSeq(sequence),
             sender: ClientId(0),
             sent_us: 0,
         }),
@@ -27,7 +28,7 @@ fn message(sequence: u32) -> Message {
 
 fn sequence(arrival: &Arrival<Length>) -> u32 {
     match arrival.message.body {
-        Body::Data(data) => data.sequence,
+        Body::Data(data) => data.sequence.0,
         other => panic!("{other:?} was not sent"),
     }
 }
@@ -186,7 +187,7 @@ fn what_comes_slightly_out_of_order_is_not_asked_for() {
     let mut hop = DatagramHop::<Length>::new();
     for number in [0, 2, 1, 4, 5, 3, 7, 6] {
         let frame = Frame::Datagram {
-            number,
+            number: LinkSeq(number),
             message: message(number),
         };
         hop.handle_frame(Time::ZERO, &frame, Ecn::NotCapable, Length(1000));
@@ -196,7 +197,7 @@ fn what_comes_slightly_out_of_order_is_not_asked_for() {
                 matches!(
                     frame,
                     Frame::Feedback(Feedback {
-                        missing: [(0, 0), ..],
+                        missing: [(LinkSeq(0), LinkSeq(0)), ..],
                         ..
                     })
                 ),
@@ -261,8 +262,8 @@ fn a_datagram_is_not_repaired_twice_within_a_round_trip() {
     let frames = path.frames[0];
     let now = path.now;
     let nack = Frame::Feedback(Feedback {
-        expected: 100,
-        missing: [(100, 101), (100, 101), (0, 0)],
+        expected: LinkSeq(100),
+        missing: [(100, 101), (100, 101), (0, 0)].map(|(a, b)| (LinkSeq(a), LinkSeq(b))),
     });
     for _ in 0..10 {
         path.ends[0].handle_frame(now, &nack, Ecn::NotCapable, Length(0));
@@ -288,11 +289,11 @@ fn any_number() -> impl Strategy<Value = u32> + Clone {
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
-    let range = (any_number(), any_number());
+    let range = (any_number(), any_number()).prop_map(|(a, b)| (LinkSeq(a), LinkSeq(b)));
     prop_oneof![
-        3 => any_number().prop_map(|number| Frame::Datagram { number, message: message(number) }),
+        3 => any_number().prop_map(|number| Frame::Datagram { number: LinkSeq(number), message: message(number) }),
         2 => (any_number(), [range.clone(), range.clone(), range])
-            .prop_map(|(expected, missing)| Frame::Feedback(Feedback { expected, missing })),
+            .prop_map(|(expected, missing)| Frame::Feedback(Feedback { expected: LinkSeq(expected), missing })),
         1 => Just(Frame::Direct(Message {
             origin: DaemonId(9),
             repaired: true,
