@@ -47,8 +47,8 @@ impl<C: Controller> Controller for Shared<C> {
     fn remove_client(&mut self, now: Time, client: ClientId) {
         self.0.borrow_mut().remove_client(now, client);
     }
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        self.0.borrow_mut().admit(now, request, site)
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+        self.0.borrow_mut().try_admit(now, request, site)
     }
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site) {
         self.0.borrow_mut().on_sent(now, data, bytes, site);

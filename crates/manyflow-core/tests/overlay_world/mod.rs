@@ -263,7 +263,7 @@ impl World {
         };
         loop {
             let node = self.node(daemon);
-            if !node.controller.admit(now, &request, &node.site) {
+            if !node.controller.try_admit(now, &request, &node.site) {
                 return;
             }
             self.clients[index].sent += 1;

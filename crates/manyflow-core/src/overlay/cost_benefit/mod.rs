@@ -221,7 +221,7 @@ impl Controller for CostBenefit {
         }
     }
 
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
         let cost = self.cost(now, request.group, site);
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;

@@ -210,7 +210,7 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
         controller.handle_timeout(now, &site);
         let asks: Vec<u32> = bought.keys().copied().collect();
         for client in asks {
-            if controller.admit(now, &request(client, 1), &site) {
+            if controller.try_admit(now, &request(client, 1), &site) {
                 bought.get_mut(&client).unwrap().1 += 1;
             }
         }
@@ -241,7 +241,7 @@ fn the_salary_period_follows_equations_3_and_4() {
     controller.add_client(Time::ZERO, client, 1.0);
     let run = |controller: &mut CostBenefit, from: u64, until: u64| {
         for at in from..until {
-            while controller.admit(millis(at), &request(1, 1), &site) {}
+            while controller.try_admit(millis(at), &request(1, 1), &site) {}
         }
         controller.clients[&client].period().as_secs_f64()
     };
@@ -264,7 +264,7 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
     controller.add_client(Time::ZERO, ClientId(1), 1.0);
     let period = controller.clients[&ClientId(1)].period();
     for second in 3..100 {
-        assert!(controller.admit(millis(1000 * second), &request(1, 1), &site));
+        assert!(controller.try_admit(millis(1000 * second), &request(1, 1), &site));
     }
     assert_eq!(controller.clients[&ClientId(1)].period(), period);
 }
@@ -285,7 +285,7 @@ fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) ->
     for at in 0..1_000_000 {
         for client in 0..2 {
             let asked = request(client as u32, groups[client]);
-            while controller.admit(millis(at), &asked, &site) {
+            while controller.try_admit(millis(at), &asked, &site) {
                 bought[client] += 1;
             }
         }

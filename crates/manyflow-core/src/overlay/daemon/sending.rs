@@ -82,7 +82,7 @@ impl<P: Payload + Default> Daemon<P> {
             group: data.group,
             bytes,
         };
-        if self.controller.admit(now, &request, &self.site) {
+        if self.controller.try_admit(now, &request, &self.site) {
             self.enter(now, data, bytes);
         }
     }

@@ -195,7 +195,7 @@ impl Controller for Tfrc {
         }
     }
 
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
         let Request {
             client,
             group: id,
@@ -213,7 +213,7 @@ impl Controller for Tfrc {
         let allowed = group.allowed();
         group
             .allocation
-            .admit(now, client, f64::from(bytes), allowed, config)
+            .try_admit(now, client, f64::from(bytes), allowed, config)
     }
 
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, _site: &Site) {
