@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::message::{DATAGRAM_BYTES, GroupId, LENGTH_BYTES};
+use super::message::GroupId;
 use crate::config_error::ConfigError;
-use crate::tcp::{HEADER_BYTES, TcpConfig};
+use crate::tcp::TcpConfig;
 
 /// The parameters of an overlay's daemons.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +30,6 @@ pub enum LinkKind {
     Streams(TcpConfig),
     /// Datagrams, repaired link by link where they are missing.
     Datagrams,
-}
-
-impl LinkKind {
-    /// What a message takes on a link besides its own header and its payload: IPv4, TCP and a length, or IPv4, UDP and a number.
-    pub fn overhead_bytes(&self) -> u32 {
-        match self {
-            LinkKind::Streams(_) => HEADER_BYTES + LENGTH_BYTES,
-            LinkKind::Datagrams => DATAGRAM_BYTES + 8,
-        }
-    }
 }
 
 /// What is done about a member that reads more slowly than its group's messages come.

@@ -45,7 +45,7 @@ pub enum Audience {
 /// After each call, drain [`poll_ready`](Controller::poll_ready),
 /// [`poll_control`](Controller::poll_control) and [`poll_event`](Controller::poll_event), then read
 /// [`poll_timeout`](Controller::poll_timeout).
-pub trait Controller: fmt::Debug {
+pub trait Controller: fmt::Debug + Send {
     /// A client has connected. `priority` is its share as a multiple of other clients' shares,
     /// positive.
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64);

@@ -12,6 +12,9 @@ pub(super) const DATA_BYTES: u32 = 20;
 /// The length field before each message on a stream, in bytes.
 pub const LENGTH_BYTES: u32 = 2;
 
+/// A datagram's own header before its message, in bytes.
+pub(super) const NUMBER_BYTES: u32 = 8;
+
 /// The longest payload of a message, in bytes: with all headers it fits in an IPv4 packet, on either
 /// kind of link and at clients.
 pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
@@ -317,7 +320,7 @@ impl Frame {
                 tcp::HEADER_BYTES + LENGTH_BYTES + message.wire_bytes()
             }
             Frame::Ack(ack) => ack.wire_bytes(),
-            Frame::Datagram { message, .. } => DATAGRAM_BYTES + 8 + message.wire_bytes(),
+            Frame::Datagram { message, .. } => DATAGRAM_BYTES + NUMBER_BYTES + message.wire_bytes(),
             Frame::Feedback(feedback) => DATAGRAM_BYTES + feedback.wire_bytes(),
             Frame::Direct(message) => DATAGRAM_BYTES + message.wire_bytes(),
             Frame::Client(frame) => DATAGRAM_BYTES + frame.wire_bytes(),

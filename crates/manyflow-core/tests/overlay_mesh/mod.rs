@@ -1,10 +1,8 @@
 //! Five daemons, clients that come and go at random, and links on which a frame takes a few milliseconds, and of datagrams one in a
 //! hundred is lost.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use manyflow_core::overlay::controller::{Audience, Controller, Request, Site};
@@ -26,60 +24,64 @@ const DELAY: Duration = Duration::from_millis(2);
 
 /// A controller that the test looks at as well.
 #[derive(Debug)]
-pub(crate) struct Shared<C>(pub(crate) Rc<RefCell<C>>);
+pub(crate) struct Shared<C>(Arc<Mutex<C>>);
 
 impl<C> Shared<C> {
     pub(crate) fn new(controller: C) -> Shared<C> {
-        Shared(Rc::new(RefCell::new(controller)))
+        Shared(Arc::new(Mutex::new(controller)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, C> {
+        self.0.lock().unwrap()
     }
 }
 
 impl<C> Clone for Shared<C> {
     fn clone(&self) -> Shared<C> {
-        Shared(Rc::clone(&self.0))
+        Shared(Arc::clone(&self.0))
     }
 }
 
 impl<C: Controller> Controller for Shared<C> {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
-        self.0.borrow_mut().add_client(now, client, priority);
+        self.lock().add_client(now, client, priority);
     }
     fn remove_client(&mut self, now: Time, client: ClientId) {
-        self.0.borrow_mut().remove_client(now, client);
+        self.lock().remove_client(now, client);
     }
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        self.0.borrow_mut().try_admit(now, request, site)
+        self.lock().try_admit(now, request, site)
     }
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site) {
-        self.0.borrow_mut().on_sent(now, data, bytes, site);
+        self.lock().on_sent(now, data, bytes, site);
     }
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
-        self.0.borrow_mut().on_queue(now, link, messages);
+        self.lock().on_queue(now, link, messages);
     }
     fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32) {
-        let mut controller = self.0.borrow_mut();
+        let mut controller = self.lock();
         controller.on_arrival(now, origin, data, repaired, bytes);
     }
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
-        self.0.borrow_mut().on_control(now, from, control, site);
+        self.lock().on_control(now, from, control, site);
     }
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site) {
-        self.0.borrow_mut().on_membership(now, group, site);
+        self.lock().on_membership(now, group, site);
     }
     fn handle_timeout(&mut self, now: Time, site: &Site) {
-        self.0.borrow_mut().handle_timeout(now, site);
+        self.lock().handle_timeout(now, site);
     }
     fn poll_timeout(&self) -> Option<Time> {
-        self.0.borrow().poll_timeout()
+        self.lock().poll_timeout()
     }
     fn poll_ready(&mut self) -> Option<ClientId> {
-        self.0.borrow_mut().poll_ready()
+        self.lock().poll_ready()
     }
     fn poll_control(&mut self) -> Option<(Audience, Control)> {
-        self.0.borrow_mut().poll_control()
+        self.lock().poll_control()
     }
     fn poll_event(&mut self) -> Option<Event> {
-        self.0.borrow_mut().poll_event()
+        self.lock().poll_event()
     }
 }
 

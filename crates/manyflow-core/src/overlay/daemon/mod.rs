@@ -128,16 +128,22 @@ impl<P: Payload + Default> Daemon<P> {
             ends.len() == hops.len(),
         )])?;
         let neighbours = ends.into_iter().zip(hops);
-        let neighbours = neighbours.map(|((id, link), hop)| Neighbour::new(id, link, hop));
+        let neighbours: Vec<_> = neighbours
+            .map(|((id, link), hop)| Neighbour::new(id, link, hop))
+            .collect();
         Ok(Daemon {
-            overhead_bytes: config.links.overhead_bytes(),
+            overhead_bytes: neighbours
+                .iter()
+                .map(|neighbour| neighbour.hop.overhead_bytes())
+                .max()
+                .unwrap_or(0),
             site: Site {
                 here,
                 topology,
                 groups: Groups::default(),
             },
             controller,
-            neighbours: neighbours.collect(),
+            neighbours,
             full: 0,
             half_full: 0,
             dirty: Vec::new(),

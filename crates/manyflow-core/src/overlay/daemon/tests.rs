@@ -25,6 +25,9 @@ struct Pipe {
 }
 
 impl Hop<Length> for Pipe {
+    fn overhead_bytes(&self) -> u32 {
+        42
+    }
     fn has_room(&self) -> bool {
         self.out.len() < self.room
     }
@@ -567,4 +570,11 @@ fn control_goes_first_but_not_for_ever() {
     let order = core::iter::from_fn(|| neighbour.pop()).map(|(message, _)| message.is_data());
     let places: Vec<_> = order.enumerate().filter(|(_, is_data)| *is_data).collect();
     assert_eq!(places, [(3, true), (7, true)]);
+}
+
+#[test]
+fn a_daemon_can_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Daemon<Length>>();
+    is_send::<Daemon<Vec<u8>>>();
 }

@@ -24,7 +24,7 @@ use outbound::Outbound;
 
 use super::{Arrival, Hop};
 use crate::estimate::rtt::RttEstimator;
-use crate::overlay::message::{Frame, Message};
+use crate::overlay::message::{DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
 use crate::packet::Ecn;
 use crate::payload::Payload;
 use crate::time::Time;
@@ -82,7 +82,11 @@ fn backed_off(span: Duration, repeats: u32) -> Duration {
         .min(REPEAT_MAXIMUM)
 }
 
-impl<P: Payload + Default + fmt::Debug> Hop<P> for DatagramHop<P> {
+impl<P: Payload + Default + fmt::Debug + Send> Hop<P> for DatagramHop<P> {
+    fn overhead_bytes(&self) -> u32 {
+        DATAGRAM_BYTES + NUMBER_BYTES
+    }
+
     fn has_room(&self) -> bool {
         self.outbound.len() < ROOM
     }

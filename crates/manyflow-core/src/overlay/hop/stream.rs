@@ -1,8 +1,8 @@
-//! A link that is a stream each way: every message in a TCP segment of its own, over [`tcp`].
+//! A link of two streams, one each way: every message in a TCP segment of its own, over [`tcp`].
 //!
 //! ```text
-//!   push -> unacknowledged --Segment-->  <--Ack-- arrived -> poll_arrival
-//!           (until its Ack)                       (until taken: what is there closes the window)
+//!   push -> unacknowledged --Segment-->  <--Ack-- arrivals -> poll_arrival
+//!           (until its Ack)                       (until taken: waiting arrivals close the window)
 //! ```
 //!
 //! There is no ECN: frames carry no echo.
@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use super::{Arrival, Hop};
 use crate::config_error::ConfigError;
 use crate::endpoint::Endpoint;
-use crate::overlay::message::{Ack, Frame, Message};
+use crate::overlay::message::{Ack, Frame, LENGTH_BYTES, Message};
 use crate::overlay::sequence::LinkSeq;
 use crate::packet::{Ecn, EndpointId};
 use crate::payload::Payload;
-use crate::tcp::{Receiver, Segment, Sender, TcpConfig};
+use crate::tcp::{self, Receiver, Segment, Sender, TcpConfig};
 use crate::time::Time;
 
 /// Messages that may wait for the congestion window in the hop; further ones wait in the daemon's
@@ -109,7 +109,11 @@ impl<P: Payload> StreamHop<P> {
     }
 }
 
-impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
+impl<P: Payload + Default + core::fmt::Debug + Send> Hop<P> for StreamHop<P> {
+    fn overhead_bytes(&self) -> u32 {
+        tcp::HEADER_BYTES + LENGTH_BYTES
+    }
+
     fn has_room(&self) -> bool {
         self.sender.unsent_segments() <= UNSENT
     }
