@@ -175,6 +175,16 @@ impl Allocation {
         for (sender, share) in self.clients.values_mut().zip(shares) {
             sender.set_share(now, share + extra);
         }
+        self.check_shares(allowed);
+    }
+
+    /// Clients share all that the group may send, and no more.
+    fn check_shares(&self, allowed: f64) {
+        let sum: f64 = self.clients.values().map(|sender| sender.share).sum();
+        debug_assert!(
+            self.clients.is_empty() || (sum - allowed).abs() <= 1e-6 * allowed.max(1.0),
+            "shares of {sum} bytes/s, of {allowed} that the group may send"
+        );
     }
 
     pub(super) fn remove(&mut self, now: Time, client: ClientId, allowed: f64) {

@@ -146,7 +146,13 @@ impl LossHistory {
 
     /// p = 1 / I_mean, in (0, 1]; `None` where nothing was ever lost.
     pub(super) fn loss_event_rate(&self) -> Option<f64> {
-        self.average.map(|average| 1.0 / average.mean)
+        let average = self.average?;
+        debug_assert!(
+            average.mean >= 1.0,
+            "p is at most 1, but I_mean is {}",
+            average.mean
+        );
+        Some(1.0 / average.mean)
     }
 }
 

@@ -14,9 +14,9 @@ use crate::units::Rate;
 /// The weight of the past in the average message size and the share of repaired copies.
 const HISTORY: f64 = 0.9;
 
-/// One flow.
+/// One flow, as its receiving daemon sees it.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct ReceivedFlow {
     group: GroupId,
     /// As the sending daemon has told; until then what is taken for it.
     rtt: Duration,
@@ -70,9 +70,9 @@ pub(super) struct Reported {
     pub(super) rates: Option<Event>,
 }
 
-impl Flow {
-    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> Flow {
-        Flow {
+impl ReceivedFlow {
+    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> ReceivedFlow {
+        ReceivedFlow {
             group,
             rtt: config.initial_rtt,
             rtt_is_known: false,
@@ -187,8 +187,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    fn flow() -> Flow {
-        Flow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
+    fn flow() -> ReceivedFlow {
+        ReceivedFlow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
     }
 
     fn at(seconds: f64) -> Time {
@@ -196,7 +196,11 @@ mod tests {
     }
 
     /// Messages a hundredth of a second apart; returns when there were reports, and what they said.
-    fn run(flow: &mut Flow, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<(Time, Report)> {
+    fn run(
+        flow: &mut ReceivedFlow,
+        numbers: core::ops::Range<u32>,
+        lost: &[u32],
+    ) -> Vec<(Time, Report)> {
         let mut reports = Vec::new();
         for number in numbers {
             let now = at(f64::from(number) / 100.0);
