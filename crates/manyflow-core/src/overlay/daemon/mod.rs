@@ -149,6 +149,13 @@ impl<P: Payload + Default> Daemon<P> {
         self.do_pending_work(now);
     }
 
+    /// The socket that leads to a neighbour takes bytes again, after its buffer was full: sends the
+    /// messages that wait for it. Ignores daemons that are no neighbours.
+    pub fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
+        self.links.handle_writable(now, neighbour);
+        self.do_pending_work(now);
+    }
+
     /// Does what is due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.links.handle_timeout(now);

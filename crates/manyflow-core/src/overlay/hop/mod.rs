@@ -30,6 +30,9 @@ pub struct Arrival<P> {
 /// for room before it pushes a message, and messages that the daemon does not take stop the other
 /// end.
 ///
+/// A hop over a socket of its own, such as one of the kernel's TCP, has no room while the socket's
+/// buffer is full; [`handle_writable`](Hop::handle_writable) ends that.
+///
 /// After each call of a `handle_*` method or [`push`](Hop::push), drain
 /// [`poll_arrival`](Hop::poll_arrival) and [`poll_transmit`](Hop::poll_transmit), then read
 /// [`poll_timeout`](Hop::poll_timeout).
@@ -49,6 +52,10 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// Handles a frame from the other end; `ecn` is the mark of its packet. Ignores frames of other
     /// kinds of links.
     fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P);
+
+    /// The socket below the hop takes bytes again, after its buffer was full. Hops that are not over a
+    /// socket of their own ignore it.
+    fn handle_writable(&mut self, _now: Time) {}
 
     /// Does what is due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time);

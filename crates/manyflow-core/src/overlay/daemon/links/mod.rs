@@ -149,6 +149,14 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
+    /// The socket that leads to a neighbour takes bytes again; ignores other daemons.
+    pub(super) fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
+        if let Some(index) = self.find_neighbour(neighbour) {
+            self.neighbours[index.place()].handle_writable(now);
+            self.mark_dirty(index);
+        }
+    }
+
     /// Calls the hops whose time has come.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         while let Some(&(time, index)) = self.timers.first()

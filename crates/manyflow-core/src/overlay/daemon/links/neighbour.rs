@@ -112,6 +112,10 @@ impl<P: Payload + Default> Neighbour<P> {
         self.hop.handle_frame(now, frame, ecn, payload);
     }
 
+    pub(super) fn handle_writable(&mut self, now: Time) {
+        self.hop.handle_writable(now);
+    }
+
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.hop.handle_timeout(now);
     }

@@ -295,6 +295,23 @@ fn a_direct_message_is_not_forwarded() {
     assert_eq!(world.daemons[1].poll_transmit(), None);
 }
 
+/// As when a socket's buffer is full, and drained later without a frame from the other end.
+#[test]
+fn a_writable_socket_lets_waiting_messages_go() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let member = world.member(3);
+    let sender = world.connect(0);
+    world.run();
+    world.set_room(0, 1, 0);
+    (0..5).for_each(|_| world.send(0, sender, G));
+    world.run();
+    assert_eq!(world.from(3, member, 0), []);
+    world.set_room(0, 1, 4);
+    world.daemons[0].handle_writable(world.now, DaemonId(4));
+    world.run();
+    assert_eq!(world.from(3, member, 0), [1, 2, 3, 4, 5]);
+}
+
 #[test]
 fn clients_take_turns_where_there_is_room_for_one_at_a_time() {
     let config = OverlayConfig {

@@ -9,7 +9,6 @@ use rand_pcg::Pcg64Mcg;
 
 use super::super::*;
 use crate::overlay::controller::Open;
-use crate::overlay::message::Feedback;
 use crate::overlay::sequence::LinkSeq;
 use crate::payload::Length;
 
@@ -125,17 +124,12 @@ impl World {
         }
     }
 
-    /// Changes the room of a daemon's end of a pipe; the daemon notices with the next frame.
+    /// Changes the room of a daemon's end of a pipe, and tells the daemon.
     pub(super) fn set_room(&mut self, at: usize, neighbour: u16, room: usize) {
         let neighbour = DaemonId(neighbour);
         let ends = (DaemonId(at as u16), neighbour);
         self.rooms[&ends].store(room, Ordering::Relaxed);
-        let frame = Frame::Feedback(Feedback {
-            expected: LinkSeq(0),
-            missing: [(LinkSeq(0), LinkSeq(0)); 3],
-        });
-        let daemon = &mut self.daemons[at];
-        daemon.handle_frame(self.now, neighbour, &frame, Ecn::NotCapable, Length(0));
+        self.daemons[at].handle_writable(self.now, neighbour);
         self.drain(at);
     }
 
