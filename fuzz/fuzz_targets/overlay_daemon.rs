@@ -12,7 +12,7 @@ use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_core::overlay::{
     Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
-    Feedback, Frame, GroupId, LinkId, LinkKind, LinkSeq, LinkState, Membership, Message, OriginSeq,
+    Feedback, Frame, GroupId, LinkId, LinkSeq, LinkState, Membership, Message, OriginSeq,
     OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_core::tcp::TcpConfig;
@@ -208,10 +208,6 @@ impl World {
             }
         };
         let config = OverlayConfig {
-            links: match is_stream {
-                true => LinkKind::Streams(tcp.clone()),
-                false => LinkKind::Datagrams,
-            },
             queue_messages: 1 + usize::from(choice >> 3 & 7),
             client_messages: 4,
             slow: match choice >> 6 {

@@ -92,9 +92,9 @@ pub mod topology;
 mod wire;
 
 pub use client::{Application, ClientEndpoint, Source};
-pub use config::{LinkKind, OverlayConfig, SlowPolicy, Verdict};
+pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Transmit};
-pub use endpoint::{Addresses, DaemonEndpoint};
+pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
 pub use message::{
     Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
     Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,

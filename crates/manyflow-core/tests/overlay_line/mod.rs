@@ -36,13 +36,10 @@ impl Line {
     pub(crate) fn new(links: LinkKind) -> Line {
         let ends = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
         let topology = Arc::new(Topology::new(3, &ends).expect("a line"));
-        let config = OverlayConfig {
-            links,
-            ..OverlayConfig::default()
-        };
+        let config = OverlayConfig::default();
         let daemon = |here| {
             let neighbours = topology.neighbours(DaemonId(here)).iter();
-            let hops = neighbours.map(|_| hop(&config.links)).collect();
+            let hops = neighbours.map(|_| hop(&links)).collect();
             let (config, topology) = (config.clone(), topology.clone());
             Daemon::new(config, Box::new(Open), DaemonId(here), topology, hops).expect("a daemon")
         };

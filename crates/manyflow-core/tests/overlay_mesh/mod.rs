@@ -102,14 +102,11 @@ impl Mesh {
     pub(crate) fn new<C: Controller + 'static>(links: LinkKind, controllers: &[Shared<C>]) -> Mesh {
         let ends = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
         let topology = Arc::new(Topology::new(DAEMONS, &ends).unwrap());
-        let config = OverlayConfig {
-            links,
-            ..OverlayConfig::default()
-        };
+        let config = OverlayConfig::default();
         let daemon = |(here, controller): (u16, &Shared<C>)| {
             let neighbours = topology.neighbours(DaemonId(here)).iter();
             let hops = neighbours.map(|(end, _)| -> Box<dyn Hop<Length>> {
-                match &config.links {
+                match &links {
                     LinkKind::Streams(tcp) => {
                         Box::new(StreamHop::new(tcp.clone(), end.0.into()).unwrap())
                     }
@@ -125,7 +122,7 @@ impl Mesh {
             daemons: (0..).zip(controllers).map(daemon).collect(),
             frames: BTreeMap::new(),
             count: 0,
-            lossy: matches!(config.links, LinkKind::Datagrams),
+            lossy: matches!(links, LinkKind::Datagrams),
             guests: Vec::new(),
             stays: Vec::new(),
             random: Pcg64Mcg::seed_from_u64(1),
