@@ -45,7 +45,7 @@ bench: build ## The simulator's speed, beside ns-2 where it is installed
 	@target/release/manyflow bench sim
 
 bench-parts: ## The parts' speed: links, protocols, codecs, the engine (half a minute)
-	cargo bench --locked -p manyflow-core -p manyflow-netsim -p manyflow-object --bench parts
+	cargo bench --locked -p manyflow-netsim -p manyflow-object --bench parts --bench protocols
 
 faults: ## Anypoint's connections and overlays under a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults

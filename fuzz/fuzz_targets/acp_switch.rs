@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::Time;
-use manyflow_core::anypoint::switch::{
+use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling, Switch,
     SwitchConfig, Weighted,
 };
-use manyflow_core::anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_core::Time;
 use manyflow_core::xcp::WindowChange;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{
+use manyflow_core::{Ecn, Length, Time};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{
     Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
     Feedback, Frame, GroupId, LinkId, LinkSeq, LinkState, Membership, Message, OriginSeq,
     OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
-use manyflow_core::tcp::TcpConfig;
-use manyflow_core::{Ecn, Length, Time};
+use manyflow_tcp::TcpConfig;
 
 /// 0-1-2-3, and 1-4; the daemon is 1.
 const LINKS: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];

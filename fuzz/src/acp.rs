@@ -1,7 +1,7 @@
 //! Segments of ACP as an attacker would write them: in order as bytes, and near the numbers that are in use.
 
 use arbitrary::Arbitrary;
-use manyflow_core::anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
+use manyflow_anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
 use manyflow_core::xcp::{Congestion, WindowChange};
 
 /// The connection that most of them belong to.

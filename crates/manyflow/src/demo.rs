@@ -14,7 +14,6 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
@@ -22,6 +21,7 @@ use manyflow_live::filecast::session::{
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;

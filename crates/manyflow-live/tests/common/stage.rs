@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use tempfile::TempDir;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use manyflow_core::overlay::DaemonId;
 use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::DaemonId;
 
 use super::build::World;
 use super::cells::{Cell, Scenario};

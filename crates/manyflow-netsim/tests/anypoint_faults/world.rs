@@ -4,8 +4,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
-use manyflow_core::{EndpointId, Time, anypoint};
+use manyflow_anypoint as anypoint;
+use manyflow_anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
+use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
 
 use crate::end::{End, KEYS, Log, RestartingSwitch, Task};

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
+use manyflow_overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
 
 use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};

@@ -4,12 +4,12 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 
 use crate::client::{Client, Log, Task};
 use crate::plan::{Control, Plan};
