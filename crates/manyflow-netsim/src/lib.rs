@@ -15,5 +15,5 @@ pub mod results;
 pub mod scenario;
 mod trace;
 
-pub use engine::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
+pub use engine::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 pub use names::Names;

@@ -8,6 +8,7 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Time};
 
 use super::events::{Due, Events};
+use super::limits::Limits;
 use super::pairs::Pairs;
 use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
 use crate::names::Names;
@@ -32,6 +33,7 @@ impl Network {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
+            limits: Limits::default(),
             unroutable: 0,
             traced: false,
         }

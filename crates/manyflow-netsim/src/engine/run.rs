@@ -4,22 +4,39 @@ use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
 
 use super::events::Due;
-use super::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
+use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 
 impl Network {
     /// Runs until nothing is left to do by `end`, which is then the present.
-    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer) {
+    ///
+    /// # Errors
+    /// Where no time passes any more. The run is over then.
+    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer) -> Result<(), Halt> {
         self.pairs = None;
+        self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
-            self.now = time;
-            match due {
-                Due::Link(link) => self.on_link(link, observer),
-                Due::Timer(endpoint) => self.on_timer(endpoint, observer),
-                Due::Message(message) => self.on_message(message, observer),
-                Due::Change(change) => self.on_change(change, observer),
+            if time > self.now {
+                self.now = time;
+                self.limits.steps = 0;
+            }
+            self.handle(due, observer);
+            if !self.limits.hold() {
+                return Err(self.halt(observer));
             }
         }
         self.now = end;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) {
+        self.limits.steps += 1;
+        match due {
+            Due::Link(link) => self.on_link(link, observer),
+            Due::Timer(endpoint) => self.on_timer(endpoint, observer),
+            Due::Message(message) => self.on_message(message, observer),
+            Due::Change(change) => self.on_change(change, observer),
+        }
     }
 
     /// The present.
@@ -62,6 +79,7 @@ impl Network {
             return;
         }
         while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
+            self.limits.steps += 1;
             if self.links[index as usize].tapped {
                 observer.on_tapped(self.now, LinkId(index), &packet);
             }
@@ -179,6 +197,10 @@ impl Network {
             .endpoint
             .poll_action(self.now)
         {
+            if !self.limits.enter(index) {
+                self.limits.leave();
+                break;
+            }
             match action {
                 Action::Send(mut packet) => {
                     packet.source = EndpointId(index);
@@ -187,6 +209,7 @@ impl Network {
                 Action::Join(channel) => self.join(node, index, channel),
                 Action::Leave(channel) => self.leave(node, index, channel),
             }
+            self.limits.leave();
         }
         while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
             observer.on_event(self.now, EndpointId(index), &event);

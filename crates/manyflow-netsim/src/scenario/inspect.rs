@@ -177,7 +177,8 @@ fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
     })
 }
 
-fn names(world: &World) -> Names {
+/// The names of endpoints, sessions and links, as measures have them.
+pub(super) fn names(world: &World) -> Names {
     let count = world.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
     let node_name = |node: NodeId| world.topology.nodes.get(node.0).to_owned();

@@ -18,7 +18,7 @@ use super::cells::Cell;
 use super::error::Fault;
 use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
-use crate::{LinkId, Network, Observer};
+use crate::{Halt, LinkId, Network, Observer};
 
 /// Values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,7 +216,15 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
-    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
+    ///
+    /// # Errors
+    /// Where the network gives up.
+    pub(super) fn run(
+        &mut self,
+        world: &mut World,
+        end: Time,
+        inspector: &mut Inspector,
+    ) -> Result<(), Halt> {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {
@@ -238,12 +246,13 @@ impl Recorder {
                 recorder: self,
                 inspector,
             };
-            world.network.run_until(now, &mut watchers);
+            world.network.run_until(now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
                 self.end_interval(probe, world, now);
             }
         }
+        Ok(())
     }
 
     fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {

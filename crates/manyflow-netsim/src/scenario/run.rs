@@ -8,9 +8,10 @@ use std::sync::mpsc;
 use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, ScenarioError};
-use super::inspect::{Inspection, Inspector};
+use super::inspect::{Inspection, Inspector, names};
 use super::observe::{Recorder, Series};
 use super::scalars::scalar;
+use crate::Halt;
 
 /// What a run gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +165,8 @@ fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault>
     let mut recorder = Recorder::new(cell, &mut world)?;
     let mut inspector = Inspector::new(inspection, cell, &mut world)?;
     let end = cell.schema.run.duration.time();
-    recorder.run(&mut world, end, &mut inspector);
+    let ended = recorder.run(&mut world, end, &mut inspector);
+    ended.map_err(|halt| given_up(&world, halt))?;
     inspector.finish()?;
     world.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
@@ -186,6 +188,28 @@ fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault>
         transmissions: world.network.transmissions(),
         receivers: world.sessions.receivers(),
     })
+}
+
+/// Why a run was given up, in the scenario's words.
+fn given_up(world: &World, halt: Halt) -> Fault {
+    match halt {
+        Halt::ZeroTimeLoop {
+            at,
+            mut endpoints,
+            links,
+        } => {
+            let names = names(world);
+            for (id, name) in &mut endpoints {
+                let (node, of) = &names.endpoints[id.0 as usize];
+                *name = format!("`{of}` at {node}");
+            }
+            Fault::value(Halt::ZeroTimeLoop {
+                at,
+                endpoints,
+                links,
+            })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn measure_ours(case: &Case) -> Result<Measured> {
     let start = cpu(UsageWho::RUSAGE_SELF)?;
     let mut network = (case.build)();
     let built = cpu(UsageWho::RUSAGE_SELF)?;
-    network.run_until(Time::from_secs_f64(case.seconds), &mut ());
+    network.run_until(Time::from_secs_f64(case.seconds), &mut ())?;
     let end = cpu(UsageWho::RUSAGE_SELF)?;
     network.check_accounting()?;
     Ok(Measured {

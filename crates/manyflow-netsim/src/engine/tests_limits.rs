@@ -1,0 +1,98 @@
+//! Tests of what ends a run before its time.
+
+use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_core::link::LinkConfig;
+use manyflow_core::tcp::{Receiver, Sender, TcpConfig};
+use manyflow_core::{Channel, Destination, EndpointId, Time};
+
+use super::{Halt, Network, NodeId};
+
+fn at_s(seconds: f64) -> Time {
+    Time::from_secs_f64(seconds)
+}
+
+/// A connection, whose sender has the number before the receiver's.
+fn add_connection(network: &mut Network, from: NodeId, to: NodeId) {
+    let sender = network.next_endpoint();
+    let receiver = EndpointId(sender.0 + 1);
+    let config = TcpConfig {
+        start: at_s(0.5),
+        ..TcpConfig::default()
+    };
+    let sending = Sender::new(config.clone(), receiver, 1).unwrap();
+    network.add_endpoint(from, Box::new(sending));
+    let receiving = Receiver::new(config, sender).unwrap();
+    network.add_endpoint(to, Box::new(receiving));
+}
+
+/// A source of packets of 1000 bytes.
+fn add_source(network: &mut Network, node: NodeId, destination: Destination, rate: &str) {
+    let config = SourceConfig {
+        destination,
+        rate: rate.parse().unwrap(),
+        packet_bytes: 1000,
+        pattern: Pattern::Constant,
+        start: Time::ZERO,
+        stop: None,
+    };
+    network.add_endpoint(node, Box::new(Source::new(config, 1).unwrap()));
+}
+
+#[test]
+fn a_connection_over_links_that_take_no_time_is_named() {
+    let mut network = Network::new(1);
+    let [s, r, x] = ["S", "R", "X"].map(|name| network.add_node(name));
+    network.add_duplex(s, r, LinkConfig::default());
+    network.add_duplex(s, x, LinkConfig::default());
+    add_connection(&mut network, s, r);
+    let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
+    let Halt::ZeroTimeLoop { at, endpoints, .. } = &halt else {
+        panic!("{halt}");
+    };
+    assert_eq!((*at, endpoints.len()), (at_s(0.5), 2));
+    let text = halt.to_string();
+    for part in [
+        "0.5 s",
+        "endpoint 0 at S",
+        "endpoint 1 at R",
+        "link S-R",
+        "link R-S",
+        "`delay`",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("X"), "{text}");
+}
+
+#[test]
+fn endpoints_that_answer_each_other_at_one_node_are_named() {
+    let mut network = Network::new(1);
+    let node = network.add_node("S");
+    add_connection(&mut network, node, node);
+    let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
+    let text = halt.to_string();
+    for part in ["endpoint 0 at S", "endpoint 1 at S", "different nodes"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_large_audience_at_one_instant_is_no_loop() {
+    const RECEIVERS: u32 = 100_000;
+    let mut network = Network::new(1);
+    let hub = network.add_node("S");
+    let channel = Channel {
+        session: network.open_session(hub),
+        number: 0,
+    };
+    for i in 0..RECEIVERS {
+        let host = network.add_node(&format!("h{i}"));
+        network.add_duplex(hub, host, LinkConfig::default());
+        network.add_endpoint(host, Box::new(Sink::new(Some(channel), Time::ZERO, None)));
+    }
+    add_source(&mut network, hub, Destination::Channel(channel), "8 kbit/s");
+    network.run_until(at_s(4.5), &mut ()).unwrap();
+    let received = (0..RECEIVERS).map(|id| network.received(EndpointId(id)).packets);
+    assert!(received.min().unwrap() >= 4);
+    network.check_accounting().unwrap();
+}
