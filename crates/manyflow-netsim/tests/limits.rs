@@ -1,15 +1,16 @@
-//! Scenarios that would never end fail with an error that names who is to blame.
+//! Scenarios that would never end, or take all memory, fail with an error that names who is to blame.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_netsim::scenario::Scenario;
 
 /// Why the only run of a scenario failed that has nodes S and R.
-fn failure(link: &str, session: &str) -> String {
+fn failure(run: &str, link: &str, session: &str) -> String {
     let text = format!(
         r#"title = "Two hosts"
 [run]
 duration = "100 s"
+{run}
 [nodes]
 names = ["S", "R"]
 [[links]]
@@ -31,8 +32,25 @@ receivers = ["R"]
 #[test]
 fn sessions_over_links_that_take_no_time_are_named() {
     for protocol in ["tcp", "acp"] {
-        let message = failure("", &format!("protocol = \"{protocol}\""));
+        let message = failure("", "", &format!("protocol = \"{protocol}\""));
         for part in ["time stands still", "`flow/R` at R", "link S-R", "link R-S"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_carries_too_much_is_named_with_the_key_that_allows_it() {
+    let session = "protocol = \"cbr\"\ncbr.rate = \"8 Mbit/s\"";
+    let run = "carried-packets-max = 500";
+    for link in ["rate = \"1 Mbit/s\"", "delay = \"1000000 s\""] {
+        let message = failure(run, link, session);
+        for part in [
+            "`run.carried-packets-max`",
+            "more than 500 packets",
+            "S-R",
+            "`queue`",
+        ] {
             assert!(message.contains(part), "{message}");
         }
     }

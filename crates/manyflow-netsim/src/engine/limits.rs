@@ -1,4 +1,4 @@
-//! When a run is given up: time that stands still.
+//! When a run is given up: time that stands still, and links that carry more than fits into memory.
 //!
 //! Each event, each packet that a link delivers and each action of an endpoint is a step. Where links have neither a rate nor
 //! a delay, endpoints that answer each other take steps for ever at one instant. A run with more steps at one instant than
@@ -23,6 +23,8 @@ const NAMED: usize = 4;
 /// How deep endpoints at one node may answer each other before the first of them has been served: each level takes about a
 /// kilobyte of a thread's stack.
 const NESTED_MAX: u32 = 400;
+/// Packets that all links carry at most, unless another limit is set: up to 2 GB.
+const CARRIED_MAX: u64 = 16_000_000;
 
 /// Why a run was given up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,18 @@ pub enum Halt {
         endpoints: Vec<(EndpointId, String)>,
         /// The links that take part, the busiest first.
         links: Vec<String>,
+    },
+    /// The links carry more packets than they may.
+    #[error(
+        "the links carry more than {limit} packets, {packets} of them link {link}: limit its `queue`, shorten its `delay`, or set a higher limit"
+    )]
+    TooManyCarried {
+        /// The limit.
+        limit: u64,
+        /// The link that carries most.
+        link: String,
+        /// Packets that it carries.
+        packets: u64,
     },
 }
 
@@ -67,6 +81,9 @@ pub(super) struct Limits {
     nested: u32,
     /// Endpoints whose actions were not done, as the steps had run out.
     stuck: Vec<u32>,
+    /// Packets that the links carry.
+    pub(super) carried: u64,
+    carried_max: u64,
 }
 
 impl Default for Limits {
@@ -76,6 +93,8 @@ impl Default for Limits {
             steps_max: STEPS,
             nested: 0,
             stuck: Vec::new(),
+            carried: 0,
+            carried_max: CARRIED_MAX,
         }
     }
 }
@@ -84,7 +103,7 @@ impl Limits {
     /// Whether the run can go on.
     #[inline]
     pub(super) fn hold(&self) -> bool {
-        self.steps <= self.steps_max
+        self.steps <= self.steps_max && self.carried <= self.carried_max
     }
 
     /// Counts an action of an endpoint; false where it is not to be done, as the run is over.
@@ -118,15 +137,40 @@ impl Limits {
 }
 
 impl Network {
+    /// How many packets all links together may carry; more of them end the run. 16 million unless it is set.
+    pub fn set_carried_max(&mut self, packets: u64) {
+        self.limits.carried_max = packets;
+    }
+
     /// Allows for a network of the present size.
     pub(super) fn allow_steps(&mut self) {
         let parts = self.nodes.len() + self.links.len() + self.endpoints.len();
         self.limits.steps_max = STEPS + STEPS_EACH * parts as u64;
     }
 
-    /// Watches some further steps, to see who takes them.
+    /// Finds out why the run cannot go on.
     #[cold]
     pub(super) fn halt(&mut self, observer: &mut dyn Observer) -> Halt {
+        if self.limits.carried > self.limits.carried_max {
+            self.too_many_carried()
+        } else {
+            self.zero_time_loop(observer)
+        }
+    }
+
+    fn too_many_carried(&self) -> Halt {
+        let carried = self.links.iter().map(|wire| wire.link.carried());
+        let most = (0..).zip(carried).max_by_key(|(_, carried)| *carried);
+        let (link, packets) = most.unwrap_or_default();
+        Halt::TooManyCarried {
+            limit: self.limits.carried_max,
+            link: self.link_name(LinkId(link)),
+            packets,
+        }
+    }
+
+    /// Watches some further steps.
+    fn zero_time_loop(&mut self, observer: &mut dyn Observer) -> Halt {
         let before = (self.delivered(), self.received_packets());
         let mut timers = BTreeMap::new();
         (self.limits.steps, self.limits.steps_max) = (0, WATCHED);

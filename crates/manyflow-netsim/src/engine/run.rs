@@ -10,7 +10,7 @@ impl Network {
     /// Runs until nothing is left to do by `end`, which is then the present.
     ///
     /// # Errors
-    /// Where no time passes any more. The run is over then.
+    /// Where no time passes any more, or the links carry [too much](Network::set_carried_max). The run is over then.
     pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer) -> Result<(), Halt> {
         self.pairs = None;
         self.allow_steps();
@@ -80,6 +80,7 @@ impl Network {
         }
         while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
             self.limits.steps += 1;
+            self.limits.carried -= 1;
             if self.links[index as usize].tapped {
                 observer.on_tapped(self.now, LinkId(index), &packet);
             }
@@ -119,6 +120,7 @@ impl Network {
 
     #[inline]
     pub(super) fn transmit(&mut self, link: LinkId, packet: &Packet, observer: &mut dyn Observer) {
+        let before = self.wire(link).link.carried();
         if self.traced {
             self.push_traced(link, packet, observer);
         } else {
@@ -128,6 +130,7 @@ impl Network {
                 .push(self.now, *packet, packet.wire_bytes());
         }
         let wire = &mut self.links[link.0 as usize];
+        self.limits.carried += wire.link.carried() - before;
         let next = wire.link.next_time().unwrap_or(Time::MAX);
         if next < wire.pending {
             wire.pending = next;
@@ -246,7 +249,10 @@ impl Network {
                 link
             }
             Change::Cut(link, cut) => {
-                self.links[link.0 as usize].link.set_cut(self.now, cut);
+                let carrier = &mut self.links[link.0 as usize].link;
+                let before = carrier.carried();
+                carrier.set_cut(self.now, cut);
+                self.limits.carried -= before - carrier.carried();
                 link
             }
         };

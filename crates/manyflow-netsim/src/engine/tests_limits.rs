@@ -1,11 +1,13 @@
 //! Tests of what ends a run before its time.
 
+use core::time::Duration;
+
 use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::link::LinkConfig;
+use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::tcp::{Receiver, Sender, TcpConfig};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
 
-use super::{Halt, Network, NodeId};
+use super::{Change, Halt, LinkId, Network, NodeId};
 
 fn at_s(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
@@ -95,4 +97,56 @@ fn a_large_audience_at_one_instant_is_no_loop() {
     let received = (0..RECEIVERS).map(|id| network.received(EndpointId(id)).packets);
     assert!(received.min().unwrap() >= 4);
     network.check_accounting().unwrap();
+}
+
+/// 100 packets/s over a link.
+fn over(config: LinkConfig) -> (Network, LinkId) {
+    let mut network = Network::new(1);
+    let [s, r] = ["S", "R"].map(|name| network.add_node(name));
+    let (link, _) = network.add_duplex(s, r, config);
+    let sink = network.add_endpoint(r, Box::new(Sink::new(None, Time::ZERO, None)));
+    add_source(&mut network, s, Destination::Endpoint(sink), "800 kbit/s");
+    (network, link)
+}
+
+#[test]
+fn a_queue_or_a_wire_that_grows_without_end_is_named() {
+    let slow = LinkConfig {
+        rate: Some("8 kbit/s".parse().unwrap()),
+        queue: QueueLimit::Unlimited,
+        ..LinkConfig::default()
+    };
+    let far = LinkConfig {
+        delay: Duration::from_secs(1_000_000_000),
+        ..LinkConfig::default()
+    };
+    for config in [slow, far] {
+        let (mut network, _) = over(config);
+        network.set_carried_max(1000);
+        let halt = network.run_until(at_s(1000.0), &mut ()).unwrap_err();
+        let expected = Halt::TooManyCarried {
+            limit: 1000,
+            link: "S-R".to_owned(),
+            packets: 1001,
+        };
+        assert_eq!(halt, expected);
+        assert!((10.0..11.0).contains(&network.now().as_secs_f64()));
+    }
+}
+
+#[test]
+fn packets_that_a_cut_takes_are_carried_no_more() {
+    let (mut network, link) = over(LinkConfig {
+        delay: Duration::from_secs(9),
+        duplication: 0.5,
+        ..LinkConfig::default()
+    });
+    network.set_carried_max(1500);
+    for second in [8.0, 16.0, 24.0] {
+        network.at(at_s(second), Change::Cut(link, true));
+        network.at(at_s(second), Change::Cut(link, false));
+    }
+    network.run_until(at_s(31.0), &mut ()).unwrap();
+    network.check_accounting().unwrap();
+    assert_eq!(network.limits.carried, network.wire(link).link.carried());
 }

@@ -209,6 +209,9 @@ fn given_up(world: &World, halt: Halt) -> Fault {
                 links,
             })
         }
+        Halt::TooManyCarried { .. } => Fault::value(halt)
+            .within("carried-packets-max")
+            .within("run"),
     }
 }
 
