@@ -8,6 +8,7 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
+use super::limits::Limits;
 use super::pairs::Pairs;
 use super::{
     BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
@@ -34,6 +35,7 @@ impl<H: Header, E> Network<H, E> {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
+            limits: Limits::default(),
             unroutable: 0,
             traced: false,
         }

@@ -9,18 +9,22 @@
 //! | `run.rs` | the loop, and the way of a packet |
 //! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
+//! | `limits.rs` | when a run is given up |
 //! | `accounting.rs` | sent = delivered + dropped + in flight, for each link |
 
 mod accounting;
 mod build;
 mod events;
 mod lift;
+mod limits;
 mod multicast;
 mod pairs;
 mod routing;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_limits;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -29,6 +33,8 @@ use std::sync::Arc;
 pub use accounting::AccountingError;
 use events::Events;
 pub use lift::{Holds, Lift};
+pub use limits::Halt;
+use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
@@ -128,6 +134,7 @@ pub struct Network<H, E> {
     /// Branches that a router keeps until the leave latency is over, unless they are joined again: the message that will
     /// say so.
     lingering: BTreeMap<(NodeId, u64, u32), u32>,
+    limits: Limits,
     /// Packets that no route led on.
     unroutable: u64,
     /// Whether the observer hears of incidents.

@@ -82,6 +82,9 @@ impl World {
         let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
         let mut network = Network::new(seed);
         network.set_leave_latency(cell.schema.run.leave_latency.duration());
+        if let Some(packets) = cell.schema.run.carried_packets_max {
+            network.set_carried_max(packets.get().into());
+        }
         let endpoints: usize = sessions.0.iter().map(Session::endpoints).sum();
         let endpoints = overlays.daemons() + endpoints;
         network.reserve(topology.nodes.len(), topology.links.len(), endpoints);

@@ -69,5 +69,5 @@ pub use observables::{Combination, Observable, Statistic, Subject};
 pub use observe::Series;
 pub(crate) use protocols::Reported;
 pub use quantity::{Dimension, Quantity, short};
-pub use run::{FailedRun, Job, Outcome, Run};
+pub use run::{FailedRun, Job, Outcome, Progress, Run};
 pub use topology::{Direction, Topology};

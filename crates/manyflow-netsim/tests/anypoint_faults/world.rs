@@ -72,14 +72,16 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     };
     let last_fault = plan.faults.last().map_or(Time::ZERO, |(time, _)| *time);
     while network.now() < LIMIT {
-        network.run_until(network.now() + AFTER, &mut watch);
+        network
+            .run_until(network.now() + AFTER, &mut watch)
+            .unwrap();
         let through = logs.iter().all(|log| log.lock().unwrap().is_through());
         if through && network.now() > last_fault + AFTER {
             break;
         }
     }
     let ended_at = network.now();
-    network.run_until(ended_at + AFTER, &mut watch);
+    network.run_until(ended_at + AFTER, &mut watch).unwrap();
     Outcome {
         logs,
         failures: watch.failures,

@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let (mut network, mut outcome) = build(plan);
     let (mut last, mut quiet) = (0, 0);
     while network.now() < LIMIT && quiet < QUIET_STEPS {
-        network.run_until(network.now() + STEP, &mut ());
+        network.run_until(network.now() + STEP, &mut ()).unwrap();
         quiet += 1;
         if outcome.progress() != last {
             (last, quiet) = (outcome.progress(), 0);
