@@ -1,4 +1,4 @@
-//! Session descriptions: what is written is read back, and what is wrong is named.
+//! Session descriptions: a description survives writing and reading, and errors name the flaw.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -94,7 +94,7 @@ fn unknown_attributes_and_parameters_are_ignored() {
     assert_eq!(SessionDescription::parse(&text).unwrap(), example());
 }
 
-/// Each replacement makes one mistake; the error names its place, and what was expected there.
+/// Each replacement makes one mistake. The error names its place and the expected form.
 #[test]
 fn an_error_names_the_line_and_what_was_expected() {
     for (from, to, what, expected) in [
@@ -255,7 +255,7 @@ fn a_file_is_read_and_a_missing_one_is_named() {
     ));
 }
 
-/// A long line of the input must not come back in full.
+/// An error must not repeat a long line of the input in full.
 #[test]
 fn an_error_is_short_whatever_the_input() {
     let text = EXAMPLE.replace("flute-tsi:7", &format!("flute-tsi:{}", "9".repeat(10_000)));
@@ -345,7 +345,7 @@ proptest! {
         prop_assert_eq!(SessionDescription::parse(&text).unwrap(), description);
     }
 
-    /// What is read can be written again: parsing lets nothing through that the writer refuses.
+    /// A parsed description can be written: parsing accepts nothing that the writer refuses.
     #[test]
     fn damaged_text_is_refused_or_is_another_valid_description(
         place in 0..EXAMPLE.len(),
