@@ -8,7 +8,7 @@ use manyflow_core::webrc::ReceiverConfig;
 use manyflow_live::filecast::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, Progress, ReceiveConfig, Received, Route, Told,
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +18,7 @@ use crate::cli::RecvArgs;
 use crate::display::{Display, count_files, show};
 use crate::{parameters, usage};
 
-/// How often progress is told to machines.
+/// How often progress is reported with `--json`.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
@@ -37,9 +37,9 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         patience: args.patience,
     };
-    let (told, progress, files) = Told::channels();
+    let (sinks, progress, files) = ProgressSinks::channels();
     let watching = tokio::spawn(watch_progress(progress, files, display.clone()));
-    let result = session::receive(config, told, interrupted()).await;
+    let result = session::receive(config, sinks, interrupted()).await;
     // The channel is closed now, so the watcher ends.
     let _ = watching.await;
     report(display, &result?);

@@ -10,7 +10,8 @@ use manyflow_core::units::Rate;
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,
+    self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
+    SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
@@ -100,8 +101,8 @@ impl Stage {
             memory_max: 1 << 30,
             patience: PATIENCE,
         };
-        let (told, progress, _files) = Told::channels();
-        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
         Receiving {
             folder,
             progress,
