@@ -386,7 +386,7 @@ struct Reader {
     taken: u32,
     /// The last sequence number of each origin and group: messages are in order.
     #[cfg(debug_assertions)]
-    last: BTreeMap<(DaemonId, GroupId), u32>,
+    last: BTreeMap<(DaemonId, GroupId), super::OriginSeq>,
 }
 
 impl Reader {
@@ -408,7 +408,7 @@ impl Reader {
             let last = self.last.insert((origin, data.group), data.sequence);
             assert!(
                 last < Some(data.sequence),
-                "message {} of {origin:?} to {:?} came after message {last:?}",
+                "message {:?} of {origin:?} to {:?} came after message {last:?}",
                 data.sequence,
                 data.group,
             );

@@ -114,7 +114,7 @@ impl Receiver {
     }
 
     /// The acknowledgement that is due.
-    pub(crate) fn poll_segment(&mut self) -> Option<Segment> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<Segment> {
         if self.acknowledge != Acknowledge::Now {
             return None;
         }
@@ -217,7 +217,7 @@ impl Endpoint for Receiver {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action<Segment>> {
-        let acknowledgement = self.poll_segment()?;
+        let acknowledgement = self.poll_transmit()?;
         Some(Action::Send(Packet::new(
             Destination::Endpoint(self.peer),
             acknowledgement,

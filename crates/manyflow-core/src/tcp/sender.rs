@@ -207,7 +207,7 @@ impl Sender {
     }
 
     /// The next segment to send, and whether routers may mark it.
-    pub(crate) fn poll_segment(&mut self, now: Time) -> Option<(Segment, Ecn)> {
+    pub(crate) fn poll_transmit(&mut self, now: Time) -> Option<(Segment, Ecn)> {
         if let Some(persist) = self.persist.as_mut().filter(|persist| now >= persist.at()) {
             persist.probe(now);
             self.counters.probes += 1;
@@ -509,7 +509,7 @@ impl Endpoint for Sender {
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
-        let (segment, ecn) = self.poll_segment(now)?;
+        let (segment, ecn) = self.poll_transmit(now)?;
         Some(Action::Send(
             Packet::new(
                 Destination::Endpoint(self.peer),

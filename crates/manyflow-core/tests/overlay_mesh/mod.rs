@@ -10,7 +10,7 @@ use manyflow_core::overlay::controller::{Audience, Controller, Request, Site};
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::{
     ClientFrame, ClientId, Control, Daemon, DaemonId, Data, Frame, GroupId, LinkId, LinkKind,
-    Output, OverlayConfig, Topology,
+    OverlayConfig, Topology, Transmit,
 };
 use manyflow_core::{Ecn, Length, Time};
 use rand::{RngExt, SeedableRng};
@@ -25,17 +25,15 @@ const DELAY: Duration = Duration::from_millis(2);
 
 /// A controller that the test looks at as well.
 #[derive(Debug)]
-pub(crate) struct Shared<C>(pub(crate) Arc<Mutex<C>>);
+pub(crate) struct Shared<C>(Arc<Mutex<C>>);
 
 impl<C> Shared<C> {
     pub(crate) fn new(controller: C) -> Shared<C> {
         Shared(Arc::new(Mutex::new(controller)))
     }
-}
 
-impl<C> Shared<C> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, C> {
-        self.0.lock().expect("no holder panicked")
+        self.0.lock().unwrap()
     }
 }
 
@@ -52,8 +50,8 @@ impl<C: Controller> Controller for Shared<C> {
     fn remove_client(&mut self, now: Time, client: ClientId) {
         self.lock().remove_client(now, client);
     }
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        self.lock().admit(now, request, site)
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+        self.lock().try_admit(now, request, site)
     }
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site) {
         self.lock().on_sent(now, data, bytes, site);
@@ -105,14 +103,11 @@ impl Mesh {
     pub(crate) fn new<C: Controller + 'static>(links: LinkKind, controllers: &[Shared<C>]) -> Mesh {
         let ends = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
         let topology = Arc::new(Topology::new(DAEMONS, &ends).unwrap());
-        let config = OverlayConfig {
-            links,
-            ..OverlayConfig::default()
-        };
+        let config = OverlayConfig::default();
         let daemon = |(here, controller): (u16, &Shared<C>)| {
             let neighbours = topology.neighbours(DaemonId(here)).iter();
             let hops = neighbours.map(|(end, _)| -> Box<dyn Hop<Length>> {
-                match &config.links {
+                match &links {
                     LinkKind::Streams(tcp) => {
                         Box::new(StreamHop::new(tcp.clone(), end.0.into()).unwrap())
                     }
@@ -128,7 +123,7 @@ impl Mesh {
             daemons: (0..).zip(controllers).map(daemon).collect(),
             frames: BTreeMap::new(),
             count: 0,
-            lossy: matches!(config.links, LinkKind::Datagrams),
+            lossy: matches!(links, LinkKind::Datagrams),
             guests: Vec::new(),
             stays: Vec::new(),
             random: Pcg64Mcg::seed_from_u64(1),
@@ -240,9 +235,9 @@ impl Mesh {
 
     fn drain(&mut self, at: usize) {
         let here = DaemonId(at as u16);
-        while let Some(output) = self.daemons[at].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => {
+        while let Some(transmit) = self.daemons[at].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => {
                     if self.lossy && self.random.random_bool(0.01) {
                         continue;
                     }
@@ -250,12 +245,12 @@ impl Mesh {
                     let key = (self.now + DELAY, self.count);
                     self.frames.insert(key, (here, to, frame, payload));
                 }
-                Output::Client(client, ClientFrame::Deliver { .. }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { .. }, _) => {
                     let took = ClientFrame::Took { messages: 1 };
                     self.daemons[at].handle_client(self.now, client, &took, Length(0));
                 }
-                Output::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
-                Output::Client(..) => {}
+                Transmit::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
+                Transmit::Client(..) => {}
             }
         }
         while self.daemons[at].poll_event().is_some() {}

@@ -4,7 +4,9 @@ use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_core::anypoint::{self, Ack, Body, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
-use manyflow_core::overlay::{self, ClientFrame, ClientId, DaemonId, Frame, GroupId, Welcome};
+use manyflow_core::overlay::{
+    self, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq, OriginSeq, Welcome,
+};
 use manyflow_core::tcp::Segment;
 use manyflow_core::webrc::{Cci, CciFormat};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId};
@@ -370,15 +372,15 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     let (origin, group) = (DaemonId(half), GroupId(a));
     let data = overlay::Data {
         group,
-        sequence,
+        sequence: OriginSeq(sequence),
         sender: ClientId(b),
         sent_us: c,
     };
     let welcome = Welcome {
         to: origin,
         group,
-        change: b,
-        start: sequence,
+        change: ChangeSeq(b),
+        start: OriginSeq(sequence),
     };
     let message = overlay::Message {
         origin,
@@ -392,20 +394,24 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
         (sequence, sequence + 1),
         (sequence + 2, sequence + 9),
         (0, 0),
-    ];
+    ]
+    .map(|(begin, end)| (LinkSeq(begin), LinkSeq(end)));
     match kind {
         0 => Frame::Segment {
-            sequence: c,
+            sequence: LinkSeq(c),
             message,
         },
         1 => Frame::Ack(overlay::Ack {
-            acknowledgement: sequence - 1,
+            acknowledgement: LinkSeq(sequence - 1),
             window: half,
             sack: ranges,
         }),
-        2 => Frame::Datagram { number: c, message },
+        2 => Frame::Datagram {
+            number: LinkSeq(c),
+            message,
+        },
         3 => Frame::Feedback(overlay::Feedback {
-            expected: sequence,
+            expected: LinkSeq(sequence),
             missing: ranges,
         }),
         4 => Frame::Direct(message),

@@ -82,7 +82,8 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     for (number, node) in nodes.iter().enumerate() {
         let here = DaemonId(number as u16);
         let daemon = DaemonEndpoint::new(
-            &plan.config,
+            plan.config.clone(),
+            &plan.link_kind,
             controller(plan, here),
             here,
             Arc::clone(&topology),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::overlay::OriginSeq;
 use crate::overlay::message::ClientId;
 
 const DAEMON: EndpointId = EndpointId(7);
@@ -86,7 +87,7 @@ impl Run {
             origin: DaemonId(1),
             data: Data {
                 group: GROUP,
-                sequence,
+                sequence: OriginSeq(sequence),
                 sender: ClientId(0),
                 sent_us,
             },
@@ -357,7 +358,9 @@ fn parameters_outside_their_ranges_are_refused_by_name() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "message 4 of DaemonId(1) to GroupId(3) came after message Some(5)")]
+#[should_panic(
+    expected = "message OriginSeq(4) of DaemonId(1) to GroupId(3) came after message Some(OriginSeq(5))"
+)]
 fn a_message_out_of_order_is_a_fault_of_the_daemon() {
     let mut run = Run::new(member(0), 1);
     run.until(0).deliver(5, 0).deliver(4, 0);

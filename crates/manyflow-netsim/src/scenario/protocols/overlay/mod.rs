@@ -197,12 +197,15 @@ impl OverlayTable {
     }
 
     /// The parameters of its daemons.
+    pub(crate) fn link_kind(&self) -> LinkKind {
+        match self.kind() {
+            KindName::Streams => LinkKind::Streams(self.tcp.config()),
+            KindName::Datagrams => LinkKind::Datagrams,
+        }
+    }
+
     pub(crate) fn config(&self) -> OverlayConfig {
         let mut config = OverlayConfig {
-            links: match self.kind() {
-                KindName::Streams => LinkKind::Streams(self.tcp.config()),
-                KindName::Datagrams => LinkKind::Datagrams,
-            },
             slow: slow_policy(self.slow, self.slow_deadline).unwrap_or_default(),
             ..OverlayConfig::default()
         };
