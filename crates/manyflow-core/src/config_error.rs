@@ -12,8 +12,12 @@ pub struct ConfigError {
 pub(crate) type Check = (&'static str, &'static str, bool);
 
 impl ConfigError {
-    /// The first of these that does not hold.
-    pub(crate) fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
+    /// Returns the first check that does not hold as an error. A check is a parameter's name, its range as words, and
+    /// whether the parameter is inside the range.
+    ///
+    /// # Errors
+    /// If a check does not hold.
+    pub fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
         match checks.into_iter().find(|(_, _, holds)| !holds) {
             Some((name, range, _)) => Err(ConfigError { name, range }),
             None => Ok(()),
