@@ -1,320 +1,445 @@
-//! Inbound: the peer's frames to the members, and their acknowledgements to the peer.
+//! Inbound: the peer's frames to the members, and the members' acknowledgements to the peer.
 
-use super::connection::{Connection, leg, missing_numbers};
-use super::member::State;
-use super::missing::Gaps;
-use super::reorder::{Arrival, Numbered};
-use super::ring::before;
-use super::{Leg, Policy, transform};
-use crate::{Ack, Body, Data, Payload};
-use manyflow_core::xcp::WindowChange;
+mod candidates;
+mod pass_through;
+mod stream;
 
-/// Where a frame of the peer went.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Route {
-    pub(super) owner: Owner,
-    /// Its number there.
-    number: u32,
-    /// That member's next number when the frame was last sent to it: frames from there on were sent later.
-    sent_before: u32,
-    /// The member has it, or holds it beyond a gap, as far as it has said.
-    answered: bool,
-    pub(super) acknowledged: bool,
+use super::acknowledgement::Acknowledgement;
+use super::context::Context;
+use super::ensemble::{Ensemble, State};
+use super::missing::{Gaps, Missing};
+use super::numbered::Numbered;
+use super::ratios::Ratios;
+use super::reorder::{Arrival, Reorder};
+use super::ring::Ring;
+use super::routes::{Owner, Route};
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::{Leg, MemberId, Policy, Scaling, SwitchConfig, transform};
+use crate::frame::FLIGHT_FRAMES_MAX;
+use crate::{Body, Data, Payload};
+use candidates::Candidates;
+use manyflow_core::xcp::{Congestion, WindowChange};
+use stream::Stream;
+
+/// The direction from the peer to the members.
+#[derive(Debug)]
+pub(super) struct Inbound<P> {
+    scaling: Scaling,
+    /// The peer's frames, in its order.
+    arrivals: Reorder<PeerSeq, P>,
+    /// Where each frame went, from the peer's first frame that no member has acknowledged.
+    routes: Ring<PeerSeq, Route>,
+    /// Frames that were lost on their way to a member, or with it.
+    missing: Missing<PeerSeq>,
+    /// The stream to each member.
+    streams: Vec<Stream>,
+    candidates: Candidates,
+    ratios: Ratios,
+    /// XCP's header of the peer's latest frame.
+    source: Congestion,
+    /// The number of the peer's Close.
+    close: Option<PeerSeq>,
 }
 
-/// Who has a frame of the peer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    Member(u16),
-    /// Its member has failed: the peer's retransmission goes to another one.
-    Nobody,
-    /// It is the peer's Close: all members get one.
-    All,
-}
+impl<P: Payload + Default> Inbound<P> {
+    pub(super) fn new(config: &SwitchConfig) -> Inbound<P> {
+        Inbound {
+            scaling: config.scaling,
+            arrivals: Reorder::new(config.held_frames_max),
+            routes: Ring::new(),
+            missing: Missing::new(),
+            streams: Vec::new(),
+            candidates: Candidates::default(),
+            ratios: Ratios::new(config.histogram_frames),
+            source: Congestion::default(),
+            close: None,
+        }
+    }
 
-impl<P: Payload + Default> Connection<P> {
-    /// A frame or a Close from the peer.
-    pub(super) fn on_peer_numbered(
+    /// Adds the stream to the member with the next number.
+    pub(super) fn add_member(&mut self) {
+        self.streams.push(Stream::new());
+        self.ratios.add_member();
+    }
+
+    /// Takes a frame or the Close from the peer.
+    pub(super) fn handle_numbered(
         &mut self,
+        cx: &mut Context<'_, P>,
         policy: &mut dyn Policy<P>,
-        sequence: u32,
+        sequence: PeerSeq,
         item: Numbered<P>,
     ) {
         if let Numbered::Frame(data, _) = &item {
             self.source = data.congestion;
         }
-        if self.peer_close.is_some_and(|close| before(close, sequence)) {
+        if self.close.is_some_and(|close| close.is_before(sequence)) {
             return;
         }
         match self.arrivals.classify(sequence) {
-            Arrival::Known => self.repeat_to_member(policy, sequence, item),
+            Arrival::Known => self.repeat(cx, policy, sequence, item),
             _ if !self.routes.reaches(sequence) => {}
-            Arrival::Next if self.candidates.is_empty() => {}
-            Arrival::Next => self.route_all(policy, item),
+            Arrival::Next if self.candidates.list().is_empty() => {}
+            Arrival::Next => self.route_all(cx, policy, item),
             Arrival::Beyond => {
                 self.arrivals.hold(sequence, item);
-                self.acknowledge_to_peer(Some(sequence), WindowChange::default());
+                self.acknowledge(cx, Some(sequence), WindowChange::default());
             }
             Arrival::TooFar => {}
         }
     }
 
-    /// Routes the next frame, and those that have waited for it.
-    fn route_all(&mut self, policy: &mut dyn Policy<P>, first: Numbered<P>) {
+    /// Routes the next frame, and the frames that have waited for it.
+    fn route_all(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        first: Numbered<P>,
+    ) {
         let mut next = Some(first);
         while let Some(item) = next {
+            let sequence = self.arrivals.next();
             match item {
-                Numbered::Frame(data, payload) => self.route(policy, data, payload),
+                Numbered::Frame(data, payload) => self.route(cx, policy, sequence, data, payload),
                 Numbered::Close => {
-                    self.peer_close = Some(self.arrivals.next());
-                    self.routes.push(Route::new(Owner::All, 0));
-                    self.advance_inbound();
+                    self.close = Some(sequence);
+                    self.routes.push(Route::new(Owner::All, MemberSeq::FIRST));
+                    self.settle(cx);
                 }
             }
             next = self.arrivals.advance();
-            if self.peer_close.is_some() {
-                return;
+            if self.close.is_some() {
+                break;
             }
         }
+        debug_assert!(
+            self.routes.len() <= FLIGHT_FRAMES_MAX as usize + self.arrivals.limit() as usize,
+            "the peer sent more frames than it may have in flight"
+        );
     }
 
-    /// Gives a frame of the peer to the member that the policy chooses, as the last of its stream.
-    fn route(&mut self, policy: &mut dyn Policy<P>, data: Data, payload: P) {
-        let place = policy.route(&data, &payload, &self.candidates);
-        let last = self.candidates.len() - 1;
-        let candidate = &mut self.candidates[place.min(last)];
-        candidate.outstanding += 1;
-        let owner = candidate.member.0;
-        let member = &mut self.members[usize::from(owner)];
-        member.outstanding += 1;
-        let number = member.sent.next();
-        member.sent.push(data.sequence);
+    /// Sends a frame to the member that the policy chooses, as the last of its stream.
+    fn route(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        sequence: PeerSeq,
+        data: Data,
+        payload: P,
+    ) {
+        let place = policy.route(&data, &payload, self.candidates.list());
+        let owner = self.candidates.charge(place);
+        let number = self.streams[owner.index()].send(sequence);
         let route = Route::new(Owner::Member(owner), number);
-        match self.routes.get_mut(data.sequence) {
+        match self.routes.get_mut(sequence) {
             Some(known) => *known = route,
             None => self.routes.push(route),
         }
-        self.send_frame(owner, number, data, payload);
+        self.send_frame(cx, owner, number, data, payload);
     }
 
-    /// A frame that was routed before: it is lost, or its acknowledgement.
-    fn repeat_to_member(&mut self, policy: &mut dyn Policy<P>, sequence: u32, item: Numbered<P>) {
+    /// Handles a frame that was routed before: the frame, or its acknowledgement, was lost.
+    fn repeat(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        sequence: PeerSeq,
+        item: Numbered<P>,
+    ) {
         let route = self.routes.get_mut(sequence);
-        let Some(route) = route.filter(|route| !route.acknowledged) else {
-            self.acknowledge_to_peer(Some(sequence), WindowChange::default());
+        let Some(route) = route.filter(|route| !route.is_acknowledged()) else {
+            self.acknowledge(cx, Some(sequence), WindowChange::default());
             return;
         };
         let Numbered::Frame(data, payload) = item else {
             return;
         };
-        match route.owner {
+        match route.owner() {
             Owner::Member(owner) => {
-                let number = route.number;
-                route.sent_before = self.members[usize::from(owner)].sent.next();
-                route.answered = false;
+                let number = route.number();
+                route.repeat(self.streams[owner.index()].next_frame());
                 self.missing.remove(sequence);
-                self.send_frame(owner, number, data, payload);
+                self.send_frame(cx, owner, number, data, payload);
             }
-            Owner::Nobody if !self.candidates.is_empty() => {
+            Owner::Nobody if !self.candidates.list().is_empty() => {
                 self.missing.remove(sequence);
-                self.route(policy, data, payload);
+                self.route(cx, policy, sequence, data, payload);
             }
             Owner::Nobody | Owner::All => {}
         }
     }
 
-    fn send_frame(&mut self, owner: u16, sequence: u32, data: Data, payload: P) {
+    fn send_frame(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        owner: MemberId,
+        number: MemberSeq,
+        data: Data,
+        payload: P,
+    ) {
         self.ratios.count(owner, payload.length());
         let ratio = self.ratios.of(owner);
-        let congestion = transform::split_data(data.congestion, ratio, self.config.scaling);
         let data = Data {
-            sequence,
-            congestion,
+            sequence: number.to_wire(),
+            congestion: transform::split_data(data.congestion, ratio, self.scaling),
             ..data
         };
-        self.send_with(leg(usize::from(owner)), Body::Data(data), payload);
+        cx.out
+            .send_with(Leg::Member(owner), Body::Data(data), payload);
     }
 
-    /// An acknowledgement of a member: of its frames, or of its Close.
-    pub(super) fn on_member_ack(&mut self, index: usize, ack: &Ack) {
-        let of = self.members[index].sent.get(ack.of).copied();
-        let of_close = self.members[index].close == Some(ack.of);
-        if self.take_member_ack(index, ack) && !of_close {
-            let feedback = self.feedback_for_peer(index, ack.feedback);
-            self.acknowledge_to_peer(of, feedback);
+    /// Takes a member's acknowledgement of frames, or of the Close that it was sent.
+    pub(super) fn handle_ack(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        ack: &Acknowledgement<MemberSeq>,
+    ) {
+        let stream = &self.streams[id.index()];
+        let of = stream.peer_number(ack.of);
+        let is_of_close = stream.close() == Some(ack.of);
+        if !self.note_ack(id, ack) {
+            return;
+        }
+        self.settle(cx);
+        if !is_of_close {
+            let feedback = self.feedback_for_peer(cx.members, id, ack.feedback);
+            self.acknowledge(cx, of, feedback);
         }
     }
 
-    /// Takes note of an acknowledgement; false where it speaks of what was never sent.
+    /// Takes note of a member's acknowledgement. Returns false if it is of frames that were not sent.
     ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8): a member may be a switch itself, which acknowledges what it
-    /// holds beyond a gap, and can lose it.
-    pub(super) fn take_member_ack(&mut self, index: usize, ack: &Ack) -> bool {
-        let member = &mut self.members[index];
-        if !Self::is_possible(ack, member.next_number()) {
+    /// Only its cumulative number is a promise (RFC 2018 section 8): the member may be a switch, which
+    /// acknowledges frames that it holds beyond a gap, and can lose them.
+    fn note_ack(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+        let stream = &mut self.streams[id.index()];
+        if !ack.is_possible(stream.next_number()) {
             return false;
         }
-        if !before(ack.cumulative, member.acknowledged) {
-            member.credit = ack.credit;
+        stream.note_credit(ack);
+        let is_repeated = !self.note_answer(id, ack);
+        while self.streams[id.index()]
+            .acknowledged()
+            .is_before(ack.cumulative)
+        {
+            self.acknowledge_next(id);
         }
-        let is_repeated = !self.note_answer(index, ack);
-        while before(self.members[index].acknowledged, ack.cumulative) {
-            self.mark_acknowledged(index);
-        }
-        self.note_missing(index, ack);
+        self.note_missing(id, ack);
         if is_repeated {
-            self.report_first(index);
+            self.report_awaited_first(id);
         }
-        self.advance_inbound();
         true
     }
 
-    /// A frame is answered; false if it was before. WindowChange counts once for each frame: what answers a Probe or a duplicate has
-    /// none of its own.
-    fn note_answer(&mut self, index: usize, ack: &Ack) -> bool {
-        let member = &mut self.members[index];
-        if let Some(&sequence) = member.sent.get(ack.of)
+    /// Takes note of which frame is answered. Returns false if it was answered before: feedback counts
+    /// once for each frame, and the answer to a Probe or to a duplicate has none of its own.
+    fn note_answer(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+        let stream = &mut self.streams[id.index()];
+        if let Some(sequence) = stream.peer_number(ack.of)
             && let Some(route) = self.routes.get_mut(sequence)
-            && !core::mem::replace(&mut route.answered, true)
+            && route.answer()
         {
-            member.note_feedback(ack.feedback);
+            stream.note_feedback(ack.feedback);
             self.missing.remove(sequence);
             return true;
         }
         false
     }
 
-    /// A member that is asked, as nothing new comes through to it, tells the peer first of the frame that it waits for. After a
-    /// failure that need not be the lowest number, and with a full buffer it takes no other.
-    fn report_first(&mut self, index: usize) {
-        let member = &self.members[index];
-        if let Some(&sequence) = member.sent.get(member.acknowledged) {
+    /// Lets the next report to the peer begin with the frame that the member waits for.
+    ///
+    /// The member was asked, as nothing new comes through to it. After a failure the frame that it
+    /// waits for need not have the lowest number, and with a full buffer it takes no other.
+    fn report_awaited_first(&mut self, id: MemberId) {
+        if let Some(sequence) = self.streams[id.index()].first_unacknowledged() {
             self.missing.begin_with(sequence);
         }
     }
 
-    /// The first of the member's frames that are not acknowledged is, or its Close.
-    fn mark_acknowledged(&mut self, index: usize) {
-        let member = &mut self.members[index];
-        let number = member.acknowledged;
-        member.acknowledged = number.wrapping_add(1);
-        member.close_acknowledged |= member.close == Some(number);
-        let Some(&sequence) = member.sent.get(number) else {
+    /// The member has the first of its frames that were not acknowledged, or the Close, for good.
+    fn acknowledge_next(&mut self, id: MemberId) {
+        let Some(sequence) = self.streams[id.index()].acknowledge_next() else {
             return;
         };
-        member.outstanding -= 1;
-        if let Some(place) = member.place {
-            self.candidates[place].outstanding -= 1;
-        }
+        self.candidates.discharge(id);
         if let Some(route) = self.routes.get_mut(sequence) {
-            route.acknowledged = true;
+            debug_assert!(matches!(route.owner(), Owner::Member(owner) if owner == id));
+            route.acknowledge();
             self.missing.remove(sequence);
         }
     }
 
-    /// What the member misses is missing for the peer, unless it has been sent again since.
-    fn note_missing(&mut self, index: usize, ack: &Ack) {
-        let member = &self.members[index];
-        for number in missing_numbers(ack, member.sent.next()) {
-            let Some(&sequence) = member.sent.get(number) else {
+    /// A frame that the member misses is missing for the peer, unless it was sent again since.
+    fn note_missing(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) {
+        let stream = &self.streams[id.index()];
+        for number in ack.missing_before(stream.next_frame()) {
+            let Some(sequence) = stream.peer_number(number) else {
                 continue;
             };
             let route = self.routes.get(sequence);
-            let is_lost = |r: &&Route| !r.acknowledged && !before(ack.of, r.sent_before);
-            if route.is_some_and(|route| is_lost(&route)) {
+            if route.is_some_and(|route| route.is_lost(ack.of)) {
                 self.missing.insert(sequence);
             }
         }
     }
 
-    /// Forgets the frames that are acknowledged without a gap; behind the last of them the peer's Close goes out.
-    pub(super) fn advance_inbound(&mut self) {
-        while let Some(&route) = self.routes.front() {
-            match route.owner {
-                Owner::Member(owner) if route.acknowledged => {
+    /// Forgets the frames that are acknowledged without a gap, and tells the peer when its Close is.
+    pub(super) fn settle(&mut self, cx: &mut Context<'_, P>) {
+        if self.advance(cx) {
+            self.acknowledge(cx, self.close, WindowChange::default());
+        }
+    }
+
+    /// Forgets the frames that are acknowledged without a gap; after the last of them, members are
+    /// sent the peer's Close. Returns true when all members have acknowledged that, too.
+    pub(super) fn advance(&mut self, cx: &mut Context<'_, P>) -> bool {
+        while let Some(route) = self.routes.front() {
+            match route.owner() {
+                Owner::Member(owner) if route.is_acknowledged() => {
+                    let stream = &mut self.streams[owner.index()];
+                    debug_assert!(
+                        route.number().is_before(stream.acknowledged()),
+                        "the peer was promised a frame that {owner:?} does not have"
+                    );
                     self.routes.pop();
-                    self.forget_acknowledged(owner);
+                    stream.forget_before(self.routes.base());
                 }
-                Owner::All if self.close_to_members() => {
+                Owner::All if self.close_members(cx) => {
                     self.routes.pop();
-                    self.acknowledge_to_peer(self.peer_close, WindowChange::default());
+                    debug_assert!(self.routes.is_empty(), "a frame follows the peer's Close");
+                    return true;
                 }
-                _ => return,
+                _ => return false,
             }
         }
+        false
     }
 
-    /// The peer's number is of use until the peer's cumulative number has passed it: duplicates are answered with it.
-    fn forget_acknowledged(&mut self, owner: u16) {
-        let base = self.routes.base();
-        let sent = &mut self.members[usize::from(owner)].sent;
-        while sent.front().is_some_and(|sequence| before(*sequence, base)) {
-            sent.pop();
-        }
-    }
-
-    /// Closes the streams to the members; true when all have acknowledged it. Not before all frames are acknowledged: those
-    /// of a member that fails must go to another one, which its Close would end.
-    fn close_to_members(&mut self) -> bool {
-        let mut acknowledged = true;
-        for index in 0..self.members.len() {
-            if self.members[index].state == State::Open {
-                self.close_to_member(index);
+    /// Closes the streams to the members. Returns true when all have acknowledged it.
+    ///
+    /// Call it only when all frames are acknowledged: those of a member that fails must go to another
+    /// one, whose stream a Close would end.
+    fn close_members(&mut self, cx: &mut Context<'_, P>) -> bool {
+        let mut is_acknowledged = true;
+        for id in cx.members.active() {
+            if cx.members.state(id) == State::Open {
+                self.close_member(cx, id);
             }
-            let member = &self.members[index];
-            acknowledged &= !member.is_active() || member.close_acknowledged;
+            is_acknowledged &= self.streams[id.index()].is_close_acknowledged();
         }
-        acknowledged
+        is_acknowledged
     }
 
-    /// Closes the stream to a member, once.
-    pub(super) fn close_to_member(&mut self, index: usize) {
-        let member = &mut self.members[index];
-        if member.close.is_some() {
-            return;
+    /// Closes the stream to a member, if it is not closed already.
+    pub(super) fn close_member(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if self.streams[id.index()].begin_close() {
+            self.repeat_close(cx, id);
         }
-        let sequence = member.sent.next();
-        member.close = Some(sequence);
-        self.send_to(index, Body::Close { sequence });
     }
 
-    /// Acknowledges to the peer: its frame `of`, or where that is not known any more, the last below the cumulative number.
-    pub(super) fn acknowledge_to_peer(&mut self, of: Option<u32>, feedback: WindowChange) {
+    /// Sends a member its Close again, if there is one that is not acknowledged.
+    pub(super) fn repeat_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if let Some(close) = self.streams[id.index()].unacknowledged_close() {
+            let sequence = close.to_wire();
+            cx.out.send(Leg::Member(id), Body::Close { sequence });
+        }
+    }
+
+    /// Acknowledges frame `of` to the peer. If that is not known, the last frame before the cumulative
+    /// number is acknowledged; if there is none, nothing is.
+    pub(super) fn acknowledge(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        of: Option<PeerSeq>,
+        feedback: WindowChange,
+    ) {
         let cumulative = self.routes.base();
-        if self.single || (of.is_none() && cumulative == 0) {
+        if of.is_none() && cumulative == PeerSeq::FIRST {
             return;
         }
         let mut gaps = Gaps::new(cumulative);
         self.missing.report(&mut gaps);
         self.arrivals.report(&mut gaps);
-        let body = Body::Ack(Ack {
+        let ack = Acknowledgement {
             cumulative,
-            of: of.unwrap_or(cumulative.wrapping_sub(1)),
-            credit: self.credit_for_peer(),
+            of: of.unwrap_or(cumulative.previous()),
+            credit: self.credit(cx.members),
             feedback,
             missing: gaps.list(),
+        };
+        cx.out.send(Leg::Peer, ack.to_body());
+    }
+
+    /// The feedback for the peer when this member has answered. Members to which no frame is on its way
+    /// have no say: their last feedback may be old.
+    fn feedback_for_peer(
+        &self,
+        members: &Ensemble,
+        answering: MemberId,
+        own: WindowChange,
+    ) -> WindowChange {
+        let numbered = members.all().zip(&self.streams);
+        let busy = numbered.filter(|(id, stream)| {
+            *id == answering || (members.is_open(*id) && stream.outstanding() > 0)
         });
-        self.send(Leg::Peer, body);
+        let latest = busy.filter_map(|(id, stream)| Some((stream.feedback()?, self.ratios.of(id))));
+        transform::merge_acks(self.source, own, latest, self.scaling)
     }
 
-    /// The feedback for the peer when this member has answered. A member to which nothing is on its way has no say: what it last
-    /// said may be old.
-    fn feedback_for_peer(&self, index: usize, own: WindowChange) -> WindowChange {
-        let members = self.members.iter().enumerate();
-        let busy = members.filter(|(i, m)| *i == index || (m.is_open() && m.outstanding > 0));
-        let latest = busy.filter_map(|(i, m)| Some((m.feedback?, self.ratios.of(i as u16))));
-        transform::merge_acks(self.source, own, latest, self.config.scaling)
+    /// The credit that the peer is granted by the strict policy: the smallest of a member (section V).
+    pub(super) fn credit(&self, members: &Ensemble) -> u32 {
+        let open = members.open().map(|id| self.streams[id.index()].credit());
+        open.min().unwrap_or(0)
     }
-}
 
-impl Route {
-    pub(super) fn new(owner: Owner, number: u32) -> Route {
-        Route {
-            owner,
-            number,
-            sent_before: number.wrapping_add(1),
-            answered: false,
-            acknowledged: false,
+    /// A member has accepted the connection, with this credit.
+    pub(super) fn accept(&mut self, id: MemberId, credit: u32) {
+        self.streams[id.index()].grant(credit);
+    }
+
+    /// Lets the members that are open, and only those, take frames. To be called when that changes.
+    pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
+        let open = members
+            .open()
+            .filter(|id| members.state(*id) == State::Open);
+        let loads = open.map(|id| (id, self.streams[id.index()].outstanding()));
+        self.candidates.gather(loads);
+    }
+
+    /// Whether a member takes frames.
+    pub(super) fn has_candidates(&self) -> bool {
+        !self.candidates.list().is_empty()
+    }
+
+    /// A member has failed. The frames that it has not acknowledged are the peer's to send again.
+    /// Returns the number of the last frame that is acknowledged, if there is one.
+    pub(super) fn abandon(&mut self, failed: MemberId) -> Option<PeerSeq> {
+        self.ratios.forget(failed);
+        let mut arrived = None;
+        for (sequence, route) in self.routes.iter_mut() {
+            if route.is_acknowledged() {
+                arrived = Some(sequence);
+            } else if route.abandon(failed) {
+                self.missing.insert(sequence);
+            }
         }
+        arrived
+    }
+
+    /// Whether all of the peer's frames, and its Close, are acknowledged.
+    pub(super) fn is_done(&self) -> bool {
+        self.close.is_some() && self.routes.is_empty()
+    }
+
+    /// Whether the member has not acknowledged everything that it was sent.
+    pub(super) fn awaits_answer(&self, id: MemberId) -> bool {
+        let stream = &self.streams[id.index()];
+        stream.outstanding() > 0 || stream.unacknowledged_close().is_some()
+    }
+
+    /// Whether the member has acknowledged its Close, and so everything.
+    pub(super) fn is_close_acknowledged(&self, id: MemberId) -> bool {
+        self.streams[id.index()].is_close_acknowledged()
     }
 }

@@ -1,19 +1,19 @@
 //! Frames that a receiver misses, as acknowledgements report them.
 
-use super::ring::before;
+use super::sequence::Sequence;
 use crate::{Gap, NO_GAPS};
 
 /// The gaps of one acknowledgement, filled from the lowest number on.
 #[derive(Debug)]
-pub(super) struct Gaps {
-    cumulative: u32,
+pub(super) struct Gaps<S> {
+    cumulative: S,
     list: [Gap; 3],
     used: usize,
 }
 
-impl Gaps {
-    /// None yet, beside a cumulative number.
-    pub(super) fn new(cumulative: u32) -> Gaps {
+impl<S: Sequence> Gaps<S> {
+    /// No gaps yet, for an acknowledgement with this cumulative number.
+    pub(super) fn new(cumulative: S) -> Gaps<S> {
         Gaps {
             cumulative,
             list: NO_GAPS,
@@ -21,9 +21,9 @@ impl Gaps {
         }
     }
 
-    /// Adds a number above those added before; false where there is no room for it.
-    pub(super) fn add(&mut self, number: u32) -> bool {
-        let Ok(offset) = u16::try_from(number.wrapping_sub(self.cumulative)) else {
+    /// Adds a number above those added before. Returns false if there is no room for it.
+    pub(super) fn add(&mut self, number: S) -> bool {
+        let Ok(offset) = u16::try_from(number.since(self.cumulative)) else {
             return false;
         };
         if let Some(last) = self.list[..self.used].last_mut() {
@@ -41,6 +41,7 @@ impl Gaps {
         true
     }
 
+    /// The gaps as an acknowledgement carries them.
     pub(super) fn list(&self) -> [Gap; 3] {
         self.list
     }
@@ -48,24 +49,34 @@ impl Gaps {
 
 /// The frames of one sender that are known to be missing.
 ///
-/// An acknowledgement names three gaps at most, and a burst lost on one member's leg leaves many in the peer's numbers. So the
-/// reports go round: each continues where the one before it ended.
-#[derive(Debug, Default)]
-pub(super) struct Missing {
-    /// In order.
-    numbers: Vec<u32>,
-    /// The place to continue from.
+/// An acknowledgement names at most three gaps, but a burst that is lost on one member's path leaves
+/// many gaps among the peer's numbers. Reports therefore take turns: each continues where the one
+/// before it ended.
+#[derive(Debug)]
+pub(super) struct Missing<S> {
+    /// Lowest first, without duplicates.
+    numbers: Vec<S>,
+    /// The index from which the next report continues.
     turn: usize,
 }
 
-impl Missing {
-    pub(super) fn insert(&mut self, number: u32) {
+impl<S: Sequence> Missing<S> {
+    pub(super) fn new() -> Missing<S> {
+        Missing {
+            numbers: Vec::new(),
+            turn: 0,
+        }
+    }
+
+    /// Adds a number.
+    pub(super) fn insert(&mut self, number: S) {
         if let Err(place) = self.find(number) {
             self.numbers.insert(place, number);
         }
     }
 
-    pub(super) fn remove(&mut self, number: u32) {
+    /// Removes a number; does nothing if it is not missing.
+    pub(super) fn remove(&mut self, number: S) {
         if self.numbers.is_empty() {
             return;
         }
@@ -74,24 +85,26 @@ impl Missing {
         }
     }
 
-    /// The next report begins with this number, if it is missing.
-    pub(super) fn begin_with(&mut self, number: u32) {
+    /// Lets the next report begin with this number, if it is missing.
+    pub(super) fn begin_with(&mut self, number: S) {
         if let Ok(place) = self.find(number) {
             self.turn = place;
         }
     }
 
-    /// Adds those whose turn it is.
-    pub(super) fn report(&mut self, gaps: &mut Gaps) {
+    /// Adds the numbers whose turn it is.
+    pub(super) fn report(&mut self, gaps: &mut Gaps<S>) {
         if self.turn >= self.numbers.len() {
             self.turn = 0;
         }
         let due = self.numbers[self.turn..].iter();
         self.turn += due.take_while(|number| gaps.add(**number)).count();
+        debug_assert!(self.turn <= self.numbers.len());
     }
 
-    fn find(&self, number: u32) -> Result<usize, usize> {
-        let place = self.numbers.partition_point(|n| before(*n, number));
+    /// The number's index, or the one at which it would have to be inserted.
+    fn find(&self, number: S) -> Result<usize, usize> {
+        let place = self.numbers.partition_point(|n| n.is_before(number));
         match self.numbers.get(place) {
             Some(found) if *found == number => Ok(place),
             _ => Err(place),
@@ -101,10 +114,15 @@ impl Missing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sequence::PeerSeq;
     use super::*;
 
-    fn report(missing: &mut Missing, cumulative: u32) -> Vec<(u16, u16)> {
-        let mut gaps = Gaps::new(cumulative);
+    fn number(number: u32) -> PeerSeq {
+        PeerSeq::from_wire(number)
+    }
+
+    fn report(missing: &mut Missing<PeerSeq>, cumulative: u32) -> Vec<(u16, u16)> {
+        let mut gaps = Gaps::new(number(cumulative));
         missing.report(&mut gaps);
         let used = gaps.list().into_iter().filter(|gap| gap.frames > 0);
         used.map(|gap| (gap.offset, gap.frames)).collect()
@@ -112,14 +130,14 @@ mod tests {
 
     #[test]
     fn reports_go_round_and_merge_neighbours() {
-        let mut missing = Missing::default();
-        for number in [30, 10, 12, 11, 20, 40, 11] {
-            missing.insert(number);
+        let mut missing = Missing::new();
+        for lost in [30, 10, 12, 11, 20, 40, 11] {
+            missing.insert(number(lost));
         }
         assert_eq!(report(&mut missing, 10), [(0, 3), (10, 1), (20, 1)]);
         assert_eq!(report(&mut missing, 10), [(30, 1)]);
-        missing.remove(10);
-        missing.remove(99);
+        missing.remove(number(10));
+        missing.remove(number(99));
         assert_eq!(report(&mut missing, 11), [(0, 2), (9, 1), (19, 1)]);
     }
 }

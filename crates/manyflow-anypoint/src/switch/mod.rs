@@ -14,13 +14,18 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `connection.rs`, `dispatch.rs` | the state of a connection; what each segment means, by the leg that it comes from |
-//! | `inbound.rs`, `outbound.rs` | numbers and acknowledgements translated, one direction each |
+//! | `connection.rs`, `connection/` | what each packet means; how members join, leave and fail. It owns the parts below |
+//! | `lifecycle.rs`, `ensemble.rs` | how far the connection has come, and each member |
+//! | `inbound.rs`, `inbound/` | from the peer to the members: routes, a stream to each member, the policy's candidates |
+//! | `outbound.rs`, `outbound/` | from the members to the peer: a stream from each member, the peer's credit divided |
+//! | `inbound/pass_through.rs`, `outbound/pass_through.rs` | with one member everything passes unchanged, and is watched (section IV: transforms and N = 1) |
+//! | `sequence.rs` | numbers: `PeerSeq` on the peer's side, `MemberSeq` on a member's |
+//! | `routes.rs`, `sent.rs` | what is known of one frame of the peer, and of one frame of a member |
+//! | `reorder.rs`, `ring.rs`, `missing.rs`, `acknowledgement.rs`, `numbered.rs` | frames beyond a gap; entries by number; gaps and acknowledgements |
 //! | `transform.rs`, `ratios.rs` | XCP's headers: the four transforms, and the receive ratios that they need |
-//! | `lifecycle.rs`, `member.rs` | opening, closing, joining, leaving, failing; strict credit is in `connection.rs` |
-//! | `single.rs` | with one member all passes as it is (section IV: transforms and N = 1) |
-//! | `reorder.rs`, `ring.rs`, `missing.rs` | frames beyond a gap; what is known of each number; what is reported missing |
-//! | `policy.rs`, `endpoint.rs` | which member gets a frame; the switch in a simulated world |
+//! | `policy.rs`, `config.rs` | which member gets a frame; the parameters |
+//! | `output.rs`, `context.rs` | what waits to be sent; what a part may know of the others |
+//! | `endpoint.rs` | the switch in a simulated world |
 //!
 //! A member's life, as far as one connection goes:
 //!
@@ -52,29 +57,35 @@
 //!   granted when there was more counts until it is used.
 //! - A member's latest headers are those of its latest frame; receive ratios count retransmissions, as the paths carry them.
 
+mod acknowledgement;
+mod config;
 mod connection;
-mod dispatch;
+mod context;
 mod endpoint;
+mod ensemble;
 mod inbound;
 mod lifecycle;
-mod member;
 mod missing;
+mod numbered;
 mod outbound;
+mod output;
 mod policy;
 mod ratios;
 mod reorder;
 mod ring;
-mod single;
+mod routes;
+mod sent;
+mod sequence;
 #[cfg(test)]
 mod tests;
 mod transform;
 
-use core::time::Duration;
-
-use connection::{Connection, Output};
-
+pub use config::{Scaling, SwitchConfig};
 pub use endpoint::{Change, MemberChange, SwitchEndpoint};
 pub use policy::{Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RoundRobin, Weighted};
+
+use connection::Connection;
+use output::Output;
 
 use super::config::ConfigError;
 use super::{Body, Payload, Reason, Segment};
@@ -85,6 +96,16 @@ use manyflow_core::time::Time;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u16);
 
+impl MemberId {
+    /// The member's index in lists of all members.
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The member of an ensemble that has only had one.
+const ONLY_MEMBER: MemberId = MemberId(0);
+
 /// One side of the switch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Leg {
@@ -94,91 +115,27 @@ pub enum Leg {
     Member(MemberId),
 }
 
-/// How feedback is scaled on its way through the transforms.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scaling {
-    /// The same totals for each round-trip time: a header's feedback is for one packet, and each leg has a number of packets of its
-    /// own.
-    #[default]
-    PerPacket,
-    /// The formulas of section III for totals, applied to the feedback of packets: a member's is divided by its receive ratio, the
-    /// peer's by the number of members. What a path of half the frames wants is then done twice over.
-    Paper,
-}
-
-/// The parameters of a switch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SwitchConfig {
-    /// The frames over which receive ratios are counted, at least 1.
-    pub histogram_frames: u32,
-    /// How feedback is scaled.
-    pub scaling: Scaling,
-    /// A member that has not answered for so long what it should have answered has failed; at least 1 ms.
-    pub failure_timeout: Duration,
-    /// After this long without a packet from a member it is probed; at least 1 ms.
-    pub keep_alive: Duration,
-    /// Frames beyond a gap that are held for each leg, at least 1; what is beyond is dropped.
-    pub held_frames_max: u32,
-}
-
-impl Default for SwitchConfig {
-    /// Ratios over 128 frames, failure after 2 s, probes after 1 s, 4096 frames held.
-    fn default() -> SwitchConfig {
-        SwitchConfig {
-            histogram_frames: 128,
-            scaling: Scaling::default(),
-            failure_timeout: Duration::from_secs(2),
-            keep_alive: Duration::from_secs(1),
-            held_frames_max: 4096,
-        }
-    }
-}
-
-impl SwitchConfig {
-    /// # Errors
-    /// Where a parameter is outside its range.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        ConfigError::first_of([
-            (
-                "the histogram",
-                "1 to 65,536 frames",
-                (1..=65_536).contains(&self.histogram_frames),
-            ),
-            (
-                "the failure time-out",
-                "at least 1 ms",
-                self.failure_timeout >= Duration::from_millis(1),
-            ),
-            (
-                "the keep-alive time",
-                "at least 1 ms",
-                self.keep_alive >= Duration::from_millis(1),
-            ),
-            ("the held frames", "at least 1", self.held_frames_max >= 1),
-        ])
-    }
-}
-
 /// A switch with one connection at a time, between a peer and the members of an ensemble.
 ///
-/// Like an [`Endpoint`](manyflow_core::Endpoint), but with payloads: segments and what they carry come in by
-/// [`handle_segment`](Switch::handle_segment), and go out by [`poll_transmit`](Switch::poll_transmit), to be drained after each
-/// `handle_*`, `join` and `leave`.
+/// It works like an [`Endpoint`](crate::Endpoint), but carries payloads: segments and their payloads
+/// come in by [`handle_segment`](Switch::handle_segment), and go out by
+/// [`poll_transmit`](Switch::poll_transmit). Drain that after each `handle_*`, `join` and `leave`, and
+/// then [`poll_event`](Switch::poll_event).
 pub struct Switch<P> {
     config: SwitchConfig,
     policy: Box<dyn Policy<P>>,
-    /// Of each member by its number, whether it still belongs to the ensemble.
+    /// Whether each member, by its number, still belongs to the ensemble.
     ensemble: Vec<bool>,
     connection: Option<Connection<P>>,
-    /// What is left of connections that are over, and what belongs to none.
+    /// What connections that are over have left, and answers that belong to no connection.
     output: Output<P>,
 }
 
 impl<P: Payload + Default> Switch<P> {
-    /// A switch with members 0 to `members`, excluded; there can be 65,535 of them, those that join later included.
+    /// A switch with members `0..members`. There are at most 65,535 in total, later joins included.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: SwitchConfig,
         policy: Box<dyn Policy<P>>,
@@ -194,19 +151,17 @@ impl<P: Payload + Default> Switch<P> {
         })
     }
 
-    /// Takes a segment that arrived at `now`, and its payload.
+    /// Handles a segment that arrived at `now`. `payload` is the frame's; with any other segment it has
+    /// no meaning.
     pub fn handle_segment(&mut self, now: Time, from: Leg, segment: &Segment, payload: P) {
         match (&mut self.connection, segment.body) {
-            (Some(connection), _) if connection.number == segment.connection => {
-                connection.on_segment(now, &mut *self.policy, from, segment, payload);
+            (Some(connection), _) if connection.number() == segment.connection => {
+                connection.handle_segment(now, &mut *self.policy, from, segment, payload);
                 self.retire();
             }
             (_, Body::Reset(_)) => {}
             (connection, Body::Open { credit }) if from == Leg::Peer => {
-                if connection
-                    .as_ref()
-                    .is_some_and(|connection| !connection.single)
-                {
+                if connection.as_ref().is_some_and(|c| !c.is_pass_through()) {
                     self.answer(from, segment.connection, Reason::Refused);
                 } else {
                     self.open(now, segment, credit);
@@ -216,7 +171,7 @@ impl<P: Payload + Default> Switch<P> {
         }
     }
 
-    /// The peer opens a connection.
+    /// Opens a connection of the peer, in place of one that only passes through.
     fn open(&mut self, now: Time, segment: &Segment, credit: u32) {
         if !self.ensemble.contains(&true) {
             self.answer(Leg::Peer, segment.connection, Reason::Refused);
@@ -224,28 +179,26 @@ impl<P: Payload + Default> Switch<P> {
         }
         let config = self.config.clone();
         let number = segment.connection;
-        let mut connection = Connection::new(config, now, number, credit, &self.ensemble);
-        connection.open(now);
+        let connection = Connection::open(config, now, number, credit, &self.ensemble);
         if let Some(old) = self.connection.replace(connection) {
-            self.output.append(old.output);
+            self.output.append(old.into_output());
         }
     }
 
     fn answer(&mut self, to: Leg, connection: u32, reason: Reason) {
         let body = Body::Reset(reason);
         let segment = Segment { connection, body };
-        let reset = (to, segment, P::default());
-        self.output.transmits.push_back(reset);
+        self.output.push(to, segment, P::default());
     }
 
-    /// A connection that is over is forgotten.
+    /// Forgets a connection that is over.
     fn retire(&mut self) {
-        if let Some(over) = self.connection.take_if(|connection| connection.over) {
-            self.output.append(over.output);
+        if let Some(over) = self.connection.take_if(|connection| connection.is_over()) {
+            self.output.append(over.into_output());
         }
     }
 
-    /// A member joins the ensemble, and gets the next number.
+    /// Adds a member to the ensemble, and returns its number: the next one.
     pub fn join(&mut self, now: Time) -> MemberId {
         self.ensemble.push(true);
         if let Some(connection) = &mut self.connection {
@@ -254,15 +207,14 @@ impl<P: Payload + Default> Switch<P> {
         MemberId(self.ensemble.len() as u16 - 1)
     }
 
-    /// A member gets no new frames, and is released when all that it has is acknowledged and it has closed. One that is not
-    /// there is none.
+    /// Releases a member: it gets no new frames, and is gone when it has acknowledged all that it was
+    /// sent and has closed its own stream. Does nothing if there is no such member.
     pub fn leave(&mut self, now: Time, member: MemberId) {
-        let index = usize::from(member.0);
-        let there = self.ensemble.get_mut(index);
-        if there.is_some_and(core::mem::take)
+        let is_there = self.ensemble.get_mut(member.index());
+        if is_there.is_some_and(core::mem::take)
             && let Some(connection) = &mut self.connection
         {
-            connection.leave(now, index);
+            connection.leave(now, member);
             self.retire();
         }
     }
@@ -270,25 +222,25 @@ impl<P: Payload + Default> Switch<P> {
     /// Does what is due at `now`; a spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         if let Some(connection) = &mut self.connection {
-            connection.on_timeout(now);
+            connection.handle_timeout(now);
             self.retire();
         }
     }
 
     /// When [`handle_timeout`](Switch::handle_timeout) is wanted next, if at all.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.connection.as_ref().and_then(Connection::timeout)
+        self.connection.as_ref().and_then(Connection::poll_timeout)
     }
 
-    /// The next segment to send, and where; what is not a frame has no payload.
+    /// The next segment to send, and where it goes. The payload of what is not a frame is the default.
     pub fn poll_transmit(&mut self) -> Option<(Leg, Segment, P)> {
-        let left = self.output.transmits.pop_front();
-        left.or_else(|| self.connection.as_mut()?.output.transmits.pop_front())
+        let left = self.output.poll_transmit();
+        left.or_else(|| self.connection.as_mut()?.poll_transmit())
     }
 
-    /// What happened: [`Event::MemberFailed`], [`Event::Failed`].
+    /// The next event: [`Event::MemberFailed`] or [`Event::Failed`].
     pub fn poll_event(&mut self) -> Option<Event> {
-        let left = self.output.events.pop_front();
-        left.or_else(|| self.connection.as_mut()?.output.events.pop_front())
+        let left = self.output.poll_event();
+        left.or_else(|| self.connection.as_mut()?.poll_event())
     }
 }

@@ -1,397 +1,428 @@
-//! Outbound: the members' frames to the peer, and its acknowledgements to them.
+//! Outbound: the members' frames to the peer, and the peer's acknowledgements to the members.
 
-use core::time::Duration;
+mod credit;
+mod pass_through;
+mod stream;
 
-use super::Leg;
-use super::connection::{Connection, missing_numbers};
-use super::member::State;
-use super::missing::Gaps;
-use super::reorder::{Arrival, Numbered};
-use super::ring::before;
+use super::acknowledgement::Acknowledgement;
+use super::context::Context;
+use super::ensemble::Ensemble;
+use super::numbered::Numbered;
+use super::reorder::Arrival;
+use super::ring::Ring;
+use super::sent::{Retransmitter, Sent};
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
 use super::transform::{self, Aggregate};
-use crate::{Ack, Body, Payload, UNLIMITED};
+use super::{Leg, MemberId, Scaling, SwitchConfig};
+use crate::frame::FLIGHT_FRAMES_MAX;
+use crate::{Body, Payload};
+use credit::PeerCredit;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, WindowChange};
+use stream::Stream;
 
-/// A member that has sent nothing for so many round trips, and at least [`QUIET`], has no share in what the ensemble sends.
-const QUIET_ROUND_TRIPS: u32 = 4;
-const QUIET: Duration = Duration::from_millis(100);
-
-/// Frames of failed members that are sent again at a time, so that they do not come as a burst.
+/// Most frames of failed members that are sent again at a time, so that they do not form a burst.
 const ORPHANS_AT_ONCE: usize = 64;
 
-/// A frame on its way to the peer.
+/// The direction from the members to the peer.
 #[derive(Debug)]
-pub(super) struct Sent<P> {
-    owner: Sender,
-    /// Our next number towards the peer when it was last sent: frames from there on were sent later.
-    sent_before: u32,
-    /// The peer has answered it, and may hold it beyond a gap.
-    answered: bool,
-    /// fdbk_src: the feedback with which it came from its member.
-    asked: WindowChange,
-    /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
-    pub(super) item: Option<Numbered<P>>,
+pub(super) struct Outbound<P> {
+    scaling: Scaling,
+    held_frames_max: u32,
+    /// The stream from each member.
+    streams: Vec<Stream<P>>,
+    /// The frames towards the peer, from the first that it has not acknowledged.
+    sent: Ring<PeerSeq, Sent<P>>,
+    /// The latest headers of the members that are sending, together.
+    aggregate: Aggregate,
+    credit: PeerCredit,
+    /// The number of the switch's Close to the peer.
+    close: Option<PeerSeq>,
 }
 
-/// Who sends a frame again.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
-    /// The member, by its number there.
-    Member(u16, u32),
-    /// The switch: the member has failed, or it is our Close.
-    Switch,
-}
-
-impl<P: Payload + Default> Connection<P> {
-    /// A frame or a Close from a member.
-    pub(super) fn on_member_numbered(
-        &mut self,
-        now: Time,
-        index: usize,
-        sequence: u32,
-        item: Numbered<P>,
-    ) {
-        let member = &mut self.members[index];
-        if let Numbered::Frame(data, _) = &item {
-            member.note_header(now, data);
+impl<P: Payload + Default> Outbound<P> {
+    /// No members yet; the peer grants `credit` bytes.
+    pub(super) fn new(config: &SwitchConfig, credit: u32) -> Outbound<P> {
+        Outbound {
+            scaling: config.scaling,
+            held_frames_max: config.held_frames_max,
+            streams: Vec::new(),
+            sent: Ring::new(),
+            aggregate: Aggregate::default(),
+            credit: PeerCredit::new(credit),
+            close: None,
         }
-        if member.closed.is_some_and(|close| before(close, sequence)) {
+    }
+
+    /// Adds the stream from the member with the next number.
+    pub(super) fn add_member(&mut self) {
+        self.streams.push(Stream::new(self.held_frames_max));
+    }
+
+    /// Takes a frame or the Close from a member. Unless `may_pass`, it waits without an answer: the
+    /// connection is not open, or the member's Accept has not come yet.
+    pub(super) fn handle_numbered(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        sequence: MemberSeq,
+        item: Numbered<P>,
+        may_pass: bool,
+    ) {
+        let stream = &mut self.streams[id.index()];
+        if let Numbered::Frame(data, _) = &item {
+            stream.note_header(cx.now, data.congestion);
+        }
+        if stream.is_beyond_close(sequence) {
             return;
         }
-        let arrival = member.arrivals.classify(sequence);
-        if !self.accepted || matches!(member.state, State::Waiting | State::Opening) {
-            // It has accepted, but others have not, or its Accept is yet to come: it waits, without an answer.
+        let arrival = stream.classify(sequence);
+        if !may_pass {
             if matches!(arrival, Arrival::Next | Arrival::Beyond) {
-                member.arrivals.hold(sequence, item);
+                stream.hold(sequence, item);
             }
             return;
         }
         match arrival {
-            Arrival::Known => self.repeat_to_peer(now, index, sequence, item),
+            Arrival::Known => self.repeat(cx, id, sequence, item),
             _ if self.sent.is_full() => {}
-            Arrival::Next => self.forward_all(now, index, item),
+            Arrival::Next => self.forward_all(cx, id, item),
             Arrival::Beyond => {
-                member.arrivals.hold(sequence, item);
-                self.acknowledge_to_member(index, sequence, WindowChange::default());
+                stream.hold(sequence, item);
+                self.acknowledge(cx, id, sequence, WindowChange::default());
             }
             Arrival::TooFar => {}
         }
     }
 
-    /// Sends on what members have sent before the connection was open.
-    pub(super) fn forward_early(&mut self, now: Time) {
-        for index in 0..self.members.len() {
-            let member = &mut self.members[index];
-            if member.is_open()
-                && let Some(first) = member.arrivals.take_next()
-            {
-                self.forward_all(now, index, first);
+    /// Forwards the frames that members have sent before the connection was open.
+    pub(super) fn forward_early(&mut self, cx: &mut Context<'_, P>) {
+        for id in cx.members.open() {
+            if let Some(first) = self.streams[id.index()].take_next() {
+                self.forward_all(cx, id, first);
             }
         }
     }
 
-    /// Sends on the member's next frame, and those that have waited for it.
-    fn forward_all(&mut self, now: Time, index: usize, first: Numbered<P>) {
+    /// Forwards a member's next frame, and the frames that have waited for it.
+    fn forward_all(&mut self, cx: &mut Context<'_, P>, id: MemberId, first: Numbered<P>) {
         let mut next = Some(first);
         while let Some(item) = next {
-            let member = &mut self.members[index];
-            let sequence = member.arrivals.next();
-            next = member.arrivals.advance();
+            let stream = &mut self.streams[id.index()];
             if matches!(item, Numbered::Close) {
-                member.closed = Some(sequence);
-                self.acknowledge_close(index);
-                self.close_to_peer();
+                stream.close_next();
+                self.acknowledge_close(cx, id);
+                self.close_to_peer(cx);
                 return;
             }
-            self.forward(now, index, item);
+            next = stream.advance();
+            self.forward(cx, id, item);
         }
+        debug_assert!(
+            self.sent.len() <= FLIGHT_FRAMES_MAX as usize + self.held_frames_max as usize,
+            "more frames are kept than may be in flight"
+        );
     }
 
-    fn forward(&mut self, now: Time, index: usize, item: Numbered<P>) {
+    /// Gives a member's frame the next number towards the peer, and sends it.
+    fn forward(&mut self, cx: &mut Context<'_, P>, id: MemberId, item: Numbered<P>) {
+        debug_assert!(self.close.is_none(), "a frame follows the Close");
         let number = self.sent.next();
-        let member = &mut self.members[index];
-        let owner = Sender::Member(index as u16, member.forwarded.next());
-        member.forwarded.push(number);
-        self.sent.push(Sent::new(owner, number, None));
-        self.send_item(now, number, item);
+        let sequence = self.streams[id.index()].forward(number);
+        let retransmitter = Retransmitter::Member(id, sequence);
+        self.sent.push(Sent::new(retransmitter, number, None));
+        self.send_item(cx, number, item);
     }
 
-    /// A frame that was sent on before: it is lost, or its acknowledgement.
-    fn repeat_to_peer(&mut self, now: Time, index: usize, sequence: u32, item: Numbered<P>) {
-        let member = &mut self.members[index];
-        if let Some(&number) = member.forwarded.get(sequence) {
-            member.missing.remove(sequence);
-            self.send_item(now, number, item);
-        } else if member.closed == Some(sequence) && !member.forwarded.is_empty() {
-            // Its Close is acknowledged when all that came before it is.
-        } else {
-            self.acknowledge_to_member(index, sequence, WindowChange::default());
+    /// Handles a frame that was forwarded before: the frame, or its acknowledgement, was lost.
+    fn repeat(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        sequence: MemberSeq,
+        item: Numbered<P>,
+    ) {
+        let stream = &mut self.streams[id.index()];
+        if let Some(number) = stream.peer_number(sequence) {
+            stream.note_arrived(sequence);
+            self.send_item(cx, number, item);
+        } else if !stream.is_pending_close(sequence) {
+            self.acknowledge(cx, id, sequence, WindowChange::default());
         }
     }
 
-    /// Sends what has a number towards the peer, for the first time or again, and keeps it.
-    fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
+    /// Sends an element that has a number towards the peer, and keeps it.
+    fn send_item(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, mut item: Numbered<P>) {
         let mut asked = WindowChange::default();
         if let Numbered::Frame(data, _) = &mut item {
             asked = data.congestion.feedback;
-            data.congestion = self.merged(now, data.congestion);
+            data.congestion = self.merge_headers(cx.now, cx.members, data.congestion);
         }
-        let (body, payload) = item.numbered(number);
+        let (body, payload) = item.to_packet(number);
         let next = self.sent.next();
         if let Some(sent) = self.sent.get_mut(number) {
-            sent.sent_before = next;
-            sent.answered = false;
-            sent.asked = asked;
-            sent.item = Some(item);
+            sent.send(next, asked, item);
         }
-        self.send_with(Leg::Peer, body, payload);
+        cx.out.send_with(Leg::Peer, body, payload);
     }
 
-    /// The header for the peer, of all that the ensemble sends.
-    fn merged(&mut self, now: Time, own: Congestion) -> Congestion {
-        let sends = |at: Time, header: Congestion| {
-            let round_trip = Duration::from_micros(header.rtt_us.into());
-            now - at <= (round_trip * QUIET_ROUND_TRIPS).max(QUIET)
-        };
-        let open = self.members.iter().filter(|member| member.is_open());
-        let latest = open.filter_map(|m| m.header_at.map(|at| (at, m.header)));
-        let sending = latest.filter(|(at, header)| sends(*at, *header));
-        self.aggregate = Aggregate::of(sending.map(|(_, header)| header));
-        transform::merge_data(own, &self.aggregate, self.config.scaling)
+    /// The header for the peer, of everything that the ensemble sends.
+    fn merge_headers(&mut self, now: Time, members: &Ensemble, own: Congestion) -> Congestion {
+        let open = members.open().map(|id| &self.streams[id.index()]);
+        self.aggregate = Aggregate::of(open.filter_map(|stream| stream.sending_header(now)));
+        transform::merge_data(own, &self.aggregate, self.scaling)
     }
 
-    /// An acknowledgement of the peer: it goes to the member whose frame it answers.
-    pub(super) fn on_peer_ack(&mut self, now: Time, ack: &Ack) {
+    /// Takes an acknowledgement of the peer, and passes it to the member whose frame it answers.
+    /// Returns true if it answers a frame of the switch itself.
+    pub(super) fn handle_ack(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        ack: &Acknowledgement<PeerSeq>,
+    ) -> bool {
         let sent = self.sent.get(ack.of);
-        let answered = sent.map(|sent| (sent.owner, sent.bytes(), sent.asked));
-        if !self.take_peer_ack(ack) {
-            return;
-        }
-        for number in missing_numbers(ack, self.sent.next()) {
-            self.note_missing_at_peer(now, number, ack.of);
-        }
-        let answered = match answered {
-            Some((Sender::Member(owner, number), bytes, asked)) => {
-                let index = usize::from(owner);
-                let own = Congestion {
-                    feedback: asked,
-                    ..self.members[index].header
-                };
-                let scaling = self.config.scaling;
-                let feedback =
-                    transform::split_ack(ack.feedback, bytes, own, &self.aggregate, scaling);
-                self.acknowledge_to_member(index, number, feedback);
-                Some(index)
-            }
-            Some((Sender::Switch, ..)) => {
-                self.check_finished(now);
-                None
-            }
-            None => None,
-        };
-        self.tell_news(answered);
-        self.offer_credit();
-    }
-
-    /// Takes note of an acknowledgement; false where it speaks of what was never sent.
-    ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts from there.
-    pub(super) fn take_peer_ack(&mut self, ack: &Ack) -> bool {
-        if !Self::is_possible(ack, self.sent.next()) {
+        let answered = sent.map(|sent| (sent.retransmitter(), sent.bytes(), sent.asked()));
+        if !self.note_ack(ack) {
             return false;
         }
-        if !before(ack.cumulative, self.sent.base()) {
-            self.credit = ack.credit;
+        for number in ack.missing_before(self.sent.next()) {
+            self.handle_missing(cx, number, ack.of);
+        }
+        let mut informed = None;
+        if let Some((Retransmitter::Member(id, sequence), bytes, asked)) = answered {
+            let feedback = self.feedback_for_member(id, ack.feedback, bytes, asked);
+            self.acknowledge(cx, id, sequence, feedback);
+            informed = Some(id);
+        }
+        self.spread_news(cx, informed);
+        self.offer_credit(cx);
+        matches!(answered, Some((Retransmitter::Switch, ..)))
+    }
+
+    /// The feedback for a member's frame of `bytes`, which the peer answers with `feedback`.
+    fn feedback_for_member(
+        &self,
+        id: MemberId,
+        feedback: WindowChange,
+        bytes: u32,
+        asked: WindowChange,
+    ) -> WindowChange {
+        let own = Congestion {
+            feedback: asked,
+            ..self.streams[id.index()].header()
+        };
+        transform::split_ack(feedback, bytes, own, &self.aggregate, self.scaling)
+    }
+
+    /// Takes note of an acknowledgement of the peer. Returns false if it is of frames that were not
+    /// sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts from
+    /// there.
+    fn note_ack(&mut self, ack: &Acknowledgement<PeerSeq>) -> bool {
+        if !ack.is_possible(self.sent.next()) {
+            return false;
+        }
+        if !ack.cumulative.is_before(self.sent.base()) {
+            self.credit.grant(ack.credit);
         }
         if let Some(sent) = self.sent.get_mut(ack.of) {
-            sent.answered = true;
-            if let Sender::Member(owner, number) = sent.owner {
-                self.members[usize::from(owner)].missing.remove(number);
+            sent.answer();
+            if let Retransmitter::Member(id, sequence) = sent.retransmitter() {
+                self.streams[id.index()].note_arrived(sequence);
             }
         }
-        while before(self.sent.base(), ack.cumulative)
+        while self.sent.base().is_before(ack.cumulative)
             && let Some(sent) = self.sent.pop()
         {
-            self.forget_sent(&sent);
+            self.forget(&sent);
         }
         true
     }
 
-    /// The peer has acknowledged a frame for good.
-    fn forget_sent(&mut self, sent: &Sent<P>) {
-        let bytes = sent.bytes();
-        match sent.owner {
-            Sender::Member(owner, number) => {
-                let member = &mut self.members[usize::from(owner)];
-                member.forwarded.pop();
-                member.missing.remove(number);
-                member.granted = member.granted.saturating_sub(bytes);
-                member.has_news = true;
+    /// The peer's cumulative acknowledgement now covers this frame.
+    fn forget(&mut self, sent: &Sent<P>) {
+        match sent.retransmitter() {
+            Retransmitter::Member(id, sequence) => {
+                self.streams[id.index()].forget(sequence, sent.bytes());
             }
-            Sender::Switch => self.orphan_bytes = self.orphan_bytes.saturating_sub(bytes),
+            Retransmitter::Switch => self.credit.release_orphan(sent.bytes()),
         }
     }
 
-    /// Tells the members of whose frames more have reached the peer for good, but for the one that hears of its own frame. Without
-    /// it they would send again what waited for another member's frame.
-    fn tell_news(&mut self, answered: Option<usize>) {
-        for index in 0..self.members.len() {
-            if core::mem::take(&mut self.members[index].has_news) {
-                if self.members[index].closed.is_some() {
-                    self.acknowledge_close(index);
-                } else if answered != Some(index) {
-                    self.repeat_acknowledgement(index);
+    /// Acknowledges to each member the frames that have reached the peer for good since the member
+    /// last heard, except to the one that was `informed` already.
+    ///
+    /// Without this, members would send frames again that waited for another member's frame.
+    fn spread_news(&mut self, cx: &mut Context<'_, P>, informed: Option<MemberId>) {
+        for id in cx.members.all() {
+            let stream = &mut self.streams[id.index()];
+            if stream.take_news() {
+                if stream.is_closed() {
+                    self.acknowledge_close(cx, id);
+                } else if informed != Some(id) {
+                    self.repeat_acknowledgement(cx, id);
                 }
             }
         }
     }
 
-    /// Acknowledges a member's Close when all of its frames are acknowledged.
-    fn acknowledge_close(&mut self, index: usize) {
-        let member = &self.members[index];
-        if let Some(close) = member.closed
-            && member.forwarded.is_empty()
-        {
-            self.acknowledge_to_member(index, close, WindowChange::default());
+    /// Acknowledges a member's Close, if all of its frames are acknowledged.
+    fn acknowledge_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if let Some(close) = self.streams[id.index()].completed_close() {
+            self.acknowledge(cx, id, close, WindowChange::default());
         }
     }
 
-    /// The peer misses a frame: its member hears of it with its next acknowledgement; the switch's own goes again at once.
-    fn note_missing_at_peer(&mut self, now: Time, number: u32, of: u32) {
-        let Some(sent) = self.sent.get(number) else {
+    /// The peer misses a frame, as it reports with the answer to frame `of`. A member hears of it with
+    /// its next acknowledgement; the switch sends its own frames again at once.
+    fn handle_missing(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, of: PeerSeq) {
+        let Some(sent) = self.sent.get(number).filter(|sent| sent.is_lost(of)) else {
             return;
         };
-        if before(of, sent.sent_before) {
-            return;
-        }
-        match sent.owner {
-            Sender::Member(owner, number) => {
-                self.members[usize::from(owner)].missing.insert(number);
+        match sent.retransmitter() {
+            Retransmitter::Member(id, sequence) => {
+                self.streams[id.index()].note_missing(sequence);
             }
-            Sender::Switch => self.send_again(now, number),
+            Retransmitter::Switch => self.send_again(cx, number),
         }
     }
 
-    fn send_again(&mut self, now: Time, number: u32) {
-        let sent = self.sent.get(number);
-        if let Some(item) = sent.and_then(|sent| sent.item.clone()) {
-            self.send_item(now, number, item);
+    fn send_again(&mut self, cx: &mut Context<'_, P>, number: PeerSeq) {
+        let item = self.sent.get(number).and_then(Sent::item);
+        if let Some(item) = item.cloned() {
+            self.send_item(cx, number, item);
         }
     }
 
-    /// Acknowledges to a member: its frame `of`.
-    pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: WindowChange) {
-        let free = self.credit_for_member(index);
-        let member = &mut self.members[index];
-        // What was granted is not taken back: it may be on its way.
-        let credit = free.max(member.granted);
-        member.granted = credit;
-        let mut gaps = Gaps::new(member.cumulative());
-        member.missing.report(&mut gaps);
-        member.arrivals.report(&mut gaps);
-        let ack = Ack {
-            cumulative: member.cumulative(),
-            of,
-            credit,
-            feedback,
-            missing: gaps.list(),
-        };
-        self.send_to(index, Body::Ack(ack));
+    /// Acknowledges frame `of` to its member.
+    fn acknowledge(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        of: MemberSeq,
+        feedback: WindowChange,
+    ) {
+        let credit = self.credit_for(cx.members, id);
+        let stream = &mut self.streams[id.index()];
+        debug_assert!(
+            stream
+                .first_unacknowledged()
+                .is_none_or(|first| !first.is_before(self.sent.base())),
+            "{id:?} was not told of a frame that the peer has"
+        );
+        let ack = stream.acknowledge(of, credit, feedback);
+        cx.out.send(Leg::Member(id), ack.to_body());
     }
 
-    /// Tells members that may send much more than they know, by an acknowledgement of their last frame. The least worth a packet is
-    /// half of their part, or one of them would get the room of others in crumbs (RFC 9293 section 3.8.6.2.2).
-    fn offer_credit(&mut self) {
-        let part = self.part_of_credit();
-        if part == UNLIMITED {
+    /// Tells members that may send much more than they know, by an acknowledgement of their last frame.
+    ///
+    /// Half of a member's part is the least that is worth a packet. Otherwise one member would get the
+    /// room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    fn offer_credit(&mut self, cx: &mut Context<'_, P>) {
+        let Some(part) = self.credit.limited_part(cx.members) else {
             return;
-        }
-        for index in 0..self.members.len() {
-            let worth = self.members[index].granted.saturating_add(part / 2).max(1);
-            if self.credit_for_member(index) >= worth {
-                self.repeat_acknowledgement(index);
+        };
+        for id in cx.members.all() {
+            let granted = self.streams[id.index()].granted();
+            let worth = granted.saturating_add(part / 2).max(1);
+            if self.credit_for(cx.members, id) >= worth {
+                self.repeat_acknowledgement(cx, id);
             }
         }
     }
 
-    /// Acknowledges the last of a member's frames that has reached the peer, if one has.
-    pub(super) fn repeat_acknowledgement(&mut self, index: usize) {
-        let member = &self.members[index];
-        let cumulative = member.cumulative();
-        if member.is_open() && cumulative != 0 {
-            let last = cumulative.wrapping_sub(1);
-            self.acknowledge_to_member(index, last, WindowChange::default());
+    /// Acknowledges the last frame of an open member that has reached the peer, if one has.
+    pub(super) fn repeat_acknowledgement(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        let cumulative = self.streams[id.index()].cumulative();
+        if cx.members.is_open(id) && cumulative != MemberSeq::FIRST {
+            let last = cumulative.previous();
+            self.acknowledge(cx, id, last, WindowChange::default());
         }
     }
 
-    /// Closes the stream to the peer when all members have closed theirs.
-    pub(super) fn close_to_peer(&mut self) {
-        let mut active = self.members.iter().filter(|member| member.is_active());
-        let some_closed = self.members.iter().any(|member| member.closed.is_some());
-        if self.close.is_some() || !some_closed || active.any(|m| m.closed.is_none()) {
+    /// Closes the stream to the peer, if all members have closed theirs.
+    pub(super) fn close_to_peer(&mut self, cx: &mut Context<'_, P>) {
+        let some_closed = self.streams.iter().any(Stream::is_closed);
+        let mut active = cx.members.active().map(|id| &self.streams[id.index()]);
+        if self.close.is_some() || !some_closed || !active.all(Stream::is_closed) {
             return;
         }
         let number = self.sent.next();
         self.close = Some(number);
-        self.sent
-            .push(Sent::new(Sender::Switch, number, Some(Numbered::Close)));
-        self.send(Leg::Peer, Body::Close { sequence: number });
+        let close = Sent::new(Retransmitter::Switch, number, Some(Numbered::Close));
+        self.sent.push(close);
+        let sequence = number.to_wire();
+        cx.out.send(Leg::Peer, Body::Close { sequence });
     }
 
-    /// The peer has acknowledged our Close, and the members its own.
-    pub(super) fn check_finished(&mut self, now: Time) {
-        let both = self.close.is_some() && self.peer_close.is_some();
-        if both && self.sent.is_empty() && self.routes.is_empty() && self.finished.is_none() {
-            self.finished = Some(now);
-        }
-    }
-
-    /// The switch takes over what a failed member has sent. False where a frame is missing that nobody can send again.
-    pub(super) fn adopt_frames(&mut self, index: usize) -> bool {
-        let mut complete = true;
+    /// The switch takes over the frames of a failed member. Returns false if one of them never reached
+    /// the switch, so that nobody can send it again.
+    pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
+        let mut is_complete = true;
         for (_, sent) in self.sent.iter_mut() {
-            if matches!(sent.owner, Sender::Member(owner, _) if usize::from(owner) == index) {
-                sent.owner = Sender::Switch;
-                self.orphan_bytes = self.orphan_bytes.saturating_add(sent.bytes());
-                complete &= sent.item.is_some();
+            if sent.adopt(failed) {
+                self.credit.charge_orphan(sent.bytes());
+                is_complete &= sent.item().is_some();
             }
         }
-        complete
+        is_complete
     }
 
-    /// Sends again what only the switch can send, the first frames first. What the peer has answered goes too if nothing else holds
-    /// its cumulative number back.
-    pub(super) fn send_orphans(&mut self, now: Time) {
+    /// Sends again what only the switch can send, the first frames first. Frames that the peer has
+    /// answered are sent too if nothing else holds its cumulative number back.
+    pub(super) fn send_orphans(&mut self, cx: &mut Context<'_, P>) {
         let base = self.sent.base();
         let orphans = self.sent.iter_mut().filter(|(number, sent)| {
-            sent.owner == Sender::Switch && (!sent.answered || *number == base)
+            sent.is_unanswered_orphan() || (*number == base && sent.is_orphan())
         });
-        let due: Vec<u32> = orphans.take(ORPHANS_AT_ONCE).map(|(n, _)| n).collect();
+        let numbers = orphans.map(|(number, _)| number);
+        let due: Vec<PeerSeq> = numbers.take(ORPHANS_AT_ONCE).collect();
         for number in due {
-            self.send_again(now, number);
+            self.send_again(cx, number);
         }
     }
-}
 
-impl<P: Payload> Sent<P> {
-    /// What it takes of the peer's credit.
-    fn bytes(&self) -> u32 {
-        match &self.item {
-            Some(Numbered::Frame(_, payload)) => payload.length(),
-            Some(Numbered::Close) | None => 0,
-        }
+    /// What a member may be granted: its part of the peer's credit (section V), and no more than what
+    /// the other members were granted leaves.
+    ///
+    /// Without the second limit, what they were granted when the peer had more room would be granted
+    /// twice.
+    pub(super) fn credit_for(&self, members: &Ensemble, id: MemberId) -> u32 {
+        let others = members.active().filter(|other| *other != id);
+        let senders = others.map(|other| &self.streams[other.index()]);
+        let granted = senders.filter(|stream| !stream.has_sent_all());
+        self.credit
+            .part_within(members, granted.map(Stream::granted))
     }
-}
 
-impl<P> Sent<P> {
-    pub(super) fn new(owner: Sender, number: u32, item: Option<Numbered<P>>) -> Sent<P> {
-        Sent {
-            owner,
-            sent_before: number.wrapping_add(1),
-            answered: false,
-            asked: WindowChange::default(),
-            item,
-        }
+    /// The peer's credit.
+    pub(super) fn credit(&self) -> &PeerCredit {
+        &self.credit
+    }
+
+    /// A member is told with its Open that it may send this many bytes.
+    pub(super) fn grant(&mut self, id: MemberId, credit: u32) {
+        self.streams[id.index()].grant(credit);
+    }
+
+    /// The bytes that a member was told it may send.
+    pub(super) fn granted(&self, id: MemberId) -> u32 {
+        self.streams[id.index()].granted()
+    }
+
+    /// Whether all that the member has to say has reached the peer.
+    pub(super) fn has_sent_all(&self, id: MemberId) -> bool {
+        self.streams[id.index()].has_sent_all()
+    }
+
+    /// Whether the stream to the peer was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.close.is_some()
+    }
+
+    /// Whether the peer has acknowledged everything that was sent so far.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_empty()
     }
 }

@@ -112,3 +112,14 @@ fn wait(switch: &mut Switch<Length>, from_s: f64, to_s: f64) {
         now += Duration::from_nanos(1);
     }
 }
+
+#[test]
+fn a_switch_can_move_between_threads_if_its_payloads_can() {
+    fn is_send<T: Send>() {}
+    fn for_any<P: Send>() {
+        is_send::<Switch<P>>();
+        is_send::<crate::Connection<P>>();
+    }
+    for_any::<Length>();
+    for_any::<Vec<u8>>();
+}
