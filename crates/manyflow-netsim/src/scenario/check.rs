@@ -9,7 +9,7 @@ use super::observables::{Observable, Statistic, Subject};
 use super::overlays::Overlays;
 use super::quantity::{Dimension, Quantity};
 use super::reports;
-use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
+use super::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::{Session, Sessions};
 use super::topology::{Reach, Topology};
 
@@ -329,6 +329,10 @@ fn expectation(
         dimension(condition, environment, "where")?;
     }
     let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
+    if expect.share_of_seeds.is_some() && expect.across != Across::Every {
+        let message = "`share-of-seeds` is of each cell: leave out `across`".to_owned();
+        return Err(Fault::at(&["across"], Problem::Value(message)));
+    }
     if own.iter().all(|(_, bound)| bound.is_none()) {
         return Err(Fault::value(
             "an expectation takes `at-least`, `at-most` or both",

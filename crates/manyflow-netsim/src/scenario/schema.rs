@@ -468,6 +468,8 @@ pub struct ExpectTable {
     pub at_most: Option<Expression>,
     /// What the paper has.
     pub paper: Option<String>,
+    /// The share of the seeds whose own values have to keep the bounds, instead of the mean over the seeds.
+    pub share_of_seeds: Option<Probability>,
     /// Where the bound comes from.
     pub source: String,
     /// Other bounds for shortened runs.
