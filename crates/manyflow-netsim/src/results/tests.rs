@@ -241,6 +241,24 @@ fn a_share_of_the_seeds_has_to_keep_the_bounds() {
 }
 
 #[test]
+fn axes_that_vary_together_are_one_row_of_points() {
+    let text = SMALL
+        .replace("[sweep]", "[sweep]\nlinks.lossy.delay = [\"20 ms\", \"30 ms\"]\ntogether = [[\"loss\", \"links.lossy.delay\"]]")
+        .replace("\"20 s\"", "\"3 s\"");
+    let scenario = Scenario::parse("small.toml", &text, false).unwrap();
+    assert_eq!(scenario.cells(), 2);
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    assert_eq!(
+        results.cells()[1].describe(&scenario),
+        "links.lossy.delay = 30 ms, loss = 5 %"
+    );
+    let figure = results.figures().last().unwrap();
+    assert!(!figure.svg.contains("links.lossy.delay"), "{}", figure.svg);
+}
+
+#[test]
 fn the_ratio_across_cells_is_a_bare_number() {
     let expecting = |bound: &str| {
         let text = format!(

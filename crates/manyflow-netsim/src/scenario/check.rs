@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cells::{Axis, Cell};
+use super::cells::Cell;
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
@@ -11,6 +11,7 @@ use super::quantity::{Dimension, Quantity};
 use super::reports;
 use super::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::{Session, Sessions};
+use super::sweep::Axis;
 use super::topology::{Reach, Topology};
 
 /// A change that repeats may do so this often: more is a mistake in `every`.
@@ -328,11 +329,11 @@ fn expectation(
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
     }
-    let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
     if expect.share_of_seeds.is_some() && expect.across != Across::Every {
         let message = "`share-of-seeds` is of each cell: leave out `across`".to_owned();
         return Err(Fault::at(&["across"], Problem::Value(message)));
     }
+    let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
     if own.iter().all(|(_, bound)| bound.is_none()) {
         return Err(Fault::value(
             "an expectation takes `at-least`, `at-most` or both",

@@ -199,7 +199,6 @@ fn documented() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     for line in MANUAL.lines() {
         if let Some(text) = line.strip_prefix("### ") {
             heading = text.trim_matches('`');
-            documented.entry(heading).or_default();
         } else if let Some(row) = line.strip_prefix("| `") {
             let column = row.split('|').next().unwrap_or_default();
             let words = column.split([' ', '`']).filter(|word| !word.is_empty());
@@ -330,13 +329,54 @@ fn the_manual_has_the_name_and_the_kind_of_each_observable() {
 }
 
 #[test]
-fn the_manuals_example_is_a_scenario() {
-    let (_, rest) = MANUAL.split_once("```toml\n").unwrap();
-    let (example, _) = rest.split_once("```").unwrap();
-    for fast in [false, true] {
-        let scenario = Scenario::parse("example.toml", example, fast).unwrap();
-        assert_eq!(scenario.cells(), if fast { 1 } else { 3 });
+fn the_manuals_examples_are_scenarios() {
+    let examples = MANUAL.split("```toml\n").skip(1);
+    let examples: Vec<&str> = examples
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    for (example, [whole, fast]) in examples.iter().zip([[3, 1], [4, 4]]) {
+        for (is_fast, cells) in [(false, whole), (true, fast)] {
+            let scenario = Scenario::parse("example.toml", example, is_fast);
+            let scenario = scenario.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(scenario.cells(), cells);
+        }
     }
+    assert_eq!(examples.len(), 2);
+}
+
+#[test]
+fn the_manuals_example_of_repetition_says_what_comes_of_it() {
+    let example = MANUAL.split("```toml\n").nth(2).unwrap();
+    let example = example.split("```").next().unwrap();
+    let scenario = Scenario::parse("example.toml", example, false).unwrap();
+    let cell = scenario.cell(3).unwrap();
+    assert_eq!(cell.labels, ["cubic", "8 Mbit/s", "40 packets"]);
+    let names = cell
+        .schema
+        .measure
+        .iter()
+        .map(|measure| measure.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["use_0", "use_1", "use_2"]);
+    let ends = cell
+        .schema
+        .links
+        .iter()
+        .map(|link| link.between.clone().unwrap());
+    let ends: Vec<_> = ends.map(|ends| ends.join(" ")).collect();
+    assert_eq!(ends, ["r-0 r-1", "r-1 r-2", "r-2 r-3"]);
+    assert!(cell.schema.expect[0].what.starts_with("cubic fills"));
+    let wrong = example.replace("of = \"hop-{i}\"", "of = \"hip-{i}\"");
+    let error = Scenario::parse("example.toml", &wrong, false).unwrap_err();
+    let line = 1 + wrong
+        .lines()
+        .position(|line| line.starts_with("of = \"hip"))
+        .unwrap();
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("example.toml:{line}: `measure.use_0.of`: ")),
+        "{error}"
+    );
 }
 
 #[test]
