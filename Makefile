@@ -18,10 +18,14 @@ build: ## Build the release binary, target/release/manyflow
 
 test: check unit release fuzz-short ## All checks and tests: what has to pass before a change lands
 
-check: ## Format and lints, warnings denied
+# `scripts/tidy` without an option fails on what `--list` counts.
+check: ## Format, lints with warnings denied, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo deny --locked check --hide-inclusion-graph bans licenses sources
+	scripts/tidy --self-test
+	scripts/tidy --list
 
 unit: ## Unit, property, integration and documentation tests
 	@scripts/setup tests
@@ -41,7 +45,7 @@ bench: build ## The simulator's speed, beside ns-2 where it is installed
 	@target/release/manyflow bench sim
 
 bench-parts: ## The parts' speed: links, protocols, codecs, the engine (half a minute)
-	cargo bench --locked -p manyflow-core -p manyflow-netsim -p manyflow-object --bench parts
+	cargo bench --locked -p manyflow-netsim -p manyflow-object --bench parts --bench protocols
 
 faults: ## Anypoint's connections and overlays under a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults

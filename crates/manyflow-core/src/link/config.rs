@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::units::Rate;
+use crate::xcp::XcpConfig;
 
 /// What a link is like.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,31 +63,6 @@ pub enum QueueLimit {
     Bytes(u64),
 }
 
-/// The constants of an XCP router (Katabi, Handley and Rohrs 2002; draft-falk-xcp-spec).
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct XcpConfig {
-    /// alpha: the share of the spare capacity that is given out in an interval.
-    pub alpha: f64,
-    /// beta: the share of the persistent queue that is taken back in an interval.
-    pub beta: f64,
-    /// gamma: the share of the traffic that is moved between the flows in an interval.
-    pub gamma: f64,
-    /// The control interval before any packet has told a round-trip time, 1 ms to 1 s.
-    pub initial_interval: Duration,
-}
-
-impl Default for XcpConfig {
-    /// 0.4, 0.226, 0.1, 50 ms.
-    fn default() -> XcpConfig {
-        XcpConfig {
-            alpha: 0.4,
-            beta: 0.226,
-            gamma: 0.1,
-            initial_interval: Duration::from_millis(50),
-        }
-    }
-}
-
 /// How packets get lost on a wire.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum LossModel {
@@ -127,6 +103,21 @@ pub struct RedConfig {
     pub marking: Marking,
     /// What it does to packets that know ECN while the average is above the maximum.
     pub overload: Overload,
+    /// How packets are chosen, and what counts as queue.
+    pub variant: RedVariant,
+}
+
+/// Which description of RED is followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum RedVariant {
+    /// Floyd and Jacobson 1993: the gap between two packets that are dropped or marked is uniform up to the inverse of the
+    /// probability, even where the queue has become empty since. The packet in transmission counts as queued.
+    #[default]
+    Paper,
+    /// The `Queue/RED` of ns-2 with its defaults `wait_` and `bytes_`: that gap is uniform from the inverse of the probability
+    /// to twice as much, in bytes over `mean_packet_bytes`; a packet is dropped or marked only where more than one waits
+    /// before it; packets that find the queue full count, too. The packet in transmission does not count as queued.
+    Ns2,
 }
 
 /// Which of the packets that know ECN are marked.
@@ -162,6 +153,7 @@ impl Default for RedConfig {
             mean_packet_bytes: 1000,
             marking: Marking::All,
             overload: Overload::Drop,
+            variant: RedVariant::Paper,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Nothing is lost unseen.
 
+use manyflow_core::Header;
+
 use super::{LinkId, Network};
 
 /// A link's counters do not add up: a bug of the simulator.
@@ -11,12 +13,14 @@ pub struct AccountingError {
     accounted: u64,
 }
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// Holds every link to sent = delivered + dropped + lost + in flight, which then holds for the whole.
     ///
     /// # Errors
     /// Names the first link that does not.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
+        let carried = self.links.iter().map(|wire| wire.link.carried());
+        debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
         for (index, wire) in self.links.iter().enumerate() {
             let counters = wire.link.counters();
             let sent = counters.pushed + counters.duplicated;

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Endpoint, EndpointId, Time};
+use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
-use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
+use super::limits::Limits;
+use super::pairs::Pairs;
+use super::{
+    BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
+};
 use crate::names::Names;
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// A network without nodes, whose random choices come from `seed`.
-    pub fn new(seed: u64) -> Network {
+    pub fn new(seed: u64) -> Network<H, E> {
         Network {
             now: Time::ZERO,
             seed,
@@ -21,6 +25,7 @@ impl Network {
             names: Names::default(),
             nodes: Vec::new(),
             links: Vec::new(),
+            pairs: None,
             endpoints: Vec::new(),
             sources: Vec::new(),
             routes: Vec::new(),
@@ -30,6 +35,7 @@ impl Network {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
+            limits: Limits::default(),
             unroutable: 0,
             traced: false,
         }
@@ -61,11 +67,11 @@ impl Network {
     ) -> LinkId {
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
-        let parallel = self.links_between(from, to).count() as u64;
-        let link = Link::new(config, self.stream(&name).wrapping_add(parallel));
-        let reverse = self
-            .links_between(to, from)
-            .find(|other| self.wire(*other).reverse.is_none());
+        let links = self.links.iter();
+        let known = links.map(|wire| (wire.from, wire.to, wire.reverse));
+        let pairs = self.pairs.get_or_insert_with(|| Pairs::of(known));
+        let (parallel, reverse) = pairs.add(id, from, to);
+        let link = Link::new(config, self.stream(&name).wrapping_add(parallel.into()));
         if let Some(other) = reverse {
             self.links[other.0 as usize].reverse = Some(id);
         }
@@ -77,7 +83,6 @@ impl Network {
             pending: Time::MAX,
             tapped: false,
         });
-        self.nodes[from.0 as usize].links.push(id);
         id
     }
 
@@ -96,7 +101,7 @@ impl Network {
     }
 
     /// Adds an endpoint at a node. Unicast packets reach it by the number returned; multicast ones as it joins.
-    pub fn add_endpoint(&mut self, node: NodeId, endpoint: Box<dyn Endpoint>) -> EndpointId {
+    pub fn add_endpoint(&mut self, node: NodeId, endpoint: BoxedEndpoint<H, E>) -> EndpointId {
         let id = self.endpoints.len() as u32;
         let armed = endpoint.poll_timeout();
         if let Some(time) = armed {
@@ -109,6 +114,16 @@ impl Network {
             received: Received::default(),
         });
         EndpointId(id)
+    }
+
+    /// Adds an endpoint of one protocol, as [`add_endpoint`](Network::add_endpoint) does.
+    pub fn add<X>(&mut self, node: NodeId, endpoint: X) -> EndpointId
+    where
+        X: Endpoint + 'static,
+        H: Holds<X::Rx> + From<X::Tx> + 'static,
+        E: From<X::Event> + 'static,
+    {
+        self.add_endpoint(node, Box::new(Lift::new(endpoint)))
     }
 
     /// The number that the next endpoint will have: for pairs that must know each other.
@@ -182,16 +197,7 @@ impl Network {
         format!("{}-{}", self.name(wire.from), self.name(wire.to))
     }
 
-    /// The links that lead from one node to another.
-    pub fn links_between(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = LinkId> {
-        let links = &self.nodes[from.0 as usize].links;
-        links
-            .iter()
-            .copied()
-            .filter(move |link| self.wire(*link).to == to)
-    }
-
-    pub(super) fn wire(&self, link: LinkId) -> &Wire {
+    pub(super) fn wire(&self, link: LinkId) -> &Wire<H> {
         &self.links[link.0 as usize]
     }
 }

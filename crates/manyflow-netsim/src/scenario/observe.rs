@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use manyflow_core::link::Counters;
-use manyflow_core::overlay::Verdict;
 use manyflow_core::time::seconds;
-use manyflow_core::{Destination, EndpointId, Event, Header, Packet, Time};
+use manyflow_core::{Destination, EndpointId, Time};
 
-use place::{Place, Topic, daemons_that_tell, places};
+pub(crate) use place::Topic;
+use place::{Place, daemons_that_tell, places};
 
 use super::audience::Audience;
 use super::build::World;
@@ -18,7 +18,8 @@ use super::cells::Cell;
 use super::error::Fault;
 use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
-use crate::{LinkId, Network, Observer};
+use super::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet, Reported};
+use crate::{Halt, LinkId, Observer};
 
 /// Values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +71,7 @@ pub(crate) struct Recorder {
 /// The bits of a packet that is there for an overlay's own sake.
 fn control_bits(packet: &Packet) -> f64 {
     match packet.header {
-        Header::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
+        AnyHeader::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
         _ => 0.0,
     }
 }
@@ -92,6 +93,19 @@ struct Probe {
     last: f64,
     /// Of each multicast channel the bits in the present interval, and times and values.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+}
+
+/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+    loop {
+        let began = network.now();
+        let next = end.min(began + watchers.inspector.step());
+        network.run_until(next, watchers)?;
+        watchers.inspector.advance(next - began);
+        if next == end {
+            return Ok(());
+        }
+    }
 }
 
 impl Recorder {
@@ -232,7 +246,15 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
-    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
+    ///
+    /// # Errors
+    /// Where the network gives up.
+    pub(super) fn run(
+        &mut self,
+        world: &mut World,
+        end: Time,
+        inspector: &mut Inspector,
+    ) -> Result<(), Halt> {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {
@@ -254,12 +276,13 @@ impl Recorder {
                 recorder: self,
                 inspector,
             };
-            world.network.run_until(now, &mut watchers);
+            advance(&mut world.network, now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
                 self.end_interval(probe, world, now);
             }
         }
+        Ok(())
     }
 
     fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
@@ -375,79 +398,36 @@ impl Probe {
         rate.map_or(f64::NAN, |rate| rate.bits_per_s() as f64)
     }
 
-    fn on_event(&mut self, now: Time, event: &Event) {
-        if !self.topic.is_of(event) {
+    fn on_event(&mut self, now: Time, event: &AnyEvent) {
+        if !event.is_about(self.topic) {
             return;
         }
-        if let Event::Ended(_) | Event::Failed(_) | Event::Finished = event
-            && self.what.is_level()
-        {
+        if self.what.is_level() && event.is_end() {
             self.ends_s.push(now.as_secs_f64());
         }
-        let value = match (self.what, event) {
-            (Observable::Rtt, Event::Rtt { average_s, .. }) => *average_s,
-            (Observable::RttSample, Event::Rtt { sample_s, .. }) => *sample_s,
-            (Observable::TargetRate, Event::Rates { target, .. }) => target.bits_per_s() as f64,
-            (Observable::ReportedRate, Event::Rates { received, .. }) => {
-                received.bits_per_s() as f64
+        let value = match event.observe(self.what) {
+            None => return,
+            Some(Observed::Value(value)) => value,
+            Some(Observed::Step(by)) => {
+                self.count += by;
+                self.count
             }
-            (
-                Observable::LossProbability,
-                Event::Rates {
-                    loss_probability, ..
-                },
-            ) => *loss_probability,
-            (Observable::Cwnd, Event::CongestionWindow { packets }) => *packets,
-            (Observable::Channels, Event::Joined(_)) => self.counted(1.0),
-            (Observable::Channels, Event::Left(_) | Event::JoinTimedOut(_)) => self.counted(-1.0),
-            (Observable::GroupRate, Event::GroupRate { group, rate }) => {
-                let (_, points) = self.channels.entry(u16::from(*group)).or_default();
-                points.push((now.as_secs_f64(), rate.bits_per_s() as f64));
+            Some(Observed::Count(by)) => {
+                self.count += by;
                 return;
             }
-            (Observable::Latency, Event::Latency { seconds }) => *seconds,
-            (
-                Observable::AcceptableRate,
-                Event::Acceptable {
-                    rate: Some(rate), ..
-                },
-            )
-            | (Observable::AllowedRate, Event::Allowed { rate, .. }) => rate.bits_per_s() as f64,
-            (Observable::Members, Event::View { members, .. }) => f64::from(*members),
-            (Observable::OverlayQueue, Event::Queue { messages, .. }) => {
-                self.count = self.count.max(f64::from(*messages));
+            Some(Observed::AtLeast(value)) => {
+                self.count = self.count.max(value);
                 return;
             }
-            (Observable::Goodput, Event::Delivered { bytes })
-            | (Observable::SentRate, Event::Sent { bytes }) => {
-                self.count += f64::from(*bytes) * 8.0;
+            Some(Observed::OfGroup(group, value)) => {
+                let (_, points) = self.channels.entry(u16::from(group)).or_default();
+                points.push((now.as_secs_f64(), value));
                 return;
             }
-            (Observable::SlowMembers, Event::SlowMember { verdict, .. })
-                if *verdict != Verdict::Resumed =>
-            {
-                self.count += 1.0;
-                return;
-            }
-            (Observable::Joins, Event::Joined(_))
-            | (Observable::DeliveredFrames, Event::Delivered { .. })
-            | (Observable::Overflows, Event::Overflow)
-            | (Observable::Failures, Event::Failed(_))
-            | (Observable::MemberFailures, Event::MemberFailed(_))
-            | (Observable::LossEvents, Event::LossEvent)
-            | (Observable::Timeouts, Event::RetransmissionTimeout) => {
-                self.count += 1.0;
-                return;
-            }
-            _ => return,
         };
         self.times.push(now.as_secs_f64());
         self.values.push(value);
-    }
-
-    fn counted(&mut self, step: f64) -> f64 {
-        self.count += step;
-        self.count
     }
 
     /// Times and values.
@@ -488,8 +468,8 @@ impl Probe {
     }
 }
 
-impl Observer for Recorder {
-    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &Event) {
+impl Observer<AnyHeader, AnyEvent> for Recorder {
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
         let concerned = self.by_endpoint.get(endpoint.0 as usize);
         for &probe in concerned.into_iter().flatten() {
             self.probes[probe as usize].on_event(now, event);

@@ -11,7 +11,8 @@ use super::error::Fault;
 use super::links::LinkProperties;
 use super::schema::{ChangeTable, Schema};
 use super::topology::Topology;
-use crate::{Change, LinkId, Network};
+use crate::scenario::protocols::Network;
+use crate::{Change, LinkId};
 
 /// What is still to change in a run.
 #[derive(Debug, Default)]
@@ -148,7 +149,7 @@ mod tests {
         let rate = |second: u32| {
             let now = Time::ZERO + seconds(f64::from(second));
             schedule.announce(&mut network, now);
-            network.run_until(now, &mut ());
+            network.run_until(now, &mut ()).unwrap();
             let rate = network.link_config(link).rate.unwrap();
             assert_eq!(network.link_config(link).delay, Duration::from_millis(1));
             rate.bits_per_s() as f64 / 1e6
@@ -179,7 +180,7 @@ mod tests {
         for ms in 1..=1000 {
             let now = Time::ZERO + Duration::from_millis(ms);
             schedule.announce(&mut network, now);
-            network.run_until(now, &mut ());
+            network.run_until(now, &mut ()).unwrap();
         }
         // Both directions of the present change, and of one before it.
         assert!(network.changes_kept() <= 4, "{}", network.changes_kept());

@@ -84,6 +84,8 @@ pub struct RunTable {
     /// The distance of the points in time series.
     #[serde(default = "one_second")]
     pub bin: Seconds,
+    /// How many packets all links together may carry, in queues and on wires; with more a run fails. 16 million by default.
+    pub carried_packets_max: Option<Count>,
 }
 
 impl RunTable {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use manyflow_core::estimate::tcp_equation;
-use manyflow_core::overlay::cost_benefit::theory::worst_ratio;
+use manyflow_overlay::cost_benefit::theory::worst_ratio;
 
 use super::Samples;
 use super::evaluate::broadcast;

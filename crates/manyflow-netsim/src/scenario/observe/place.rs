@@ -1,7 +1,7 @@
 //! What a series is of: receivers, links, clients and daemons, found by their names.
 
-use manyflow_core::overlay::{self, DaemonId, GroupId};
-use manyflow_core::{EndpointId, Event, Time};
+use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::scenario::audience::Audience;
 use crate::scenario::build::World;
@@ -88,7 +88,7 @@ impl Place {
 
 /// What of an overlay the events are about that a probe wants of a daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Topic {
+pub(crate) enum Topic {
     Any,
     Link(overlay::LinkId),
     Group(GroupId),
@@ -108,24 +108,6 @@ impl Topic {
                 Topic::Report(world.affiliation(session).group, daemon)
             }
             _ => Topic::Any,
-        }
-    }
-
-    /// Whether an event is about it.
-    pub(super) fn is_of(self, event: &Event) -> bool {
-        match (self, *event) {
-            (Topic::Any, _) => true,
-            (Topic::Link(own), Event::Queue { link, .. }) => own == link,
-            (
-                Topic::Group(own),
-                Event::Allowed { group, .. }
-                | Event::View { group, .. }
-                | Event::SlowMember { group, .. },
-            ) => own == group,
-            (Topic::Report(own, daemon), Event::Acceptable { by, group, .. }) => {
-                (own, daemon) == (group, by)
-            }
-            _ => false,
         }
     }
 }
