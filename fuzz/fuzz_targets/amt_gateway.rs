@@ -1,5 +1,5 @@
-//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was
-//! not joined.
+//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or
+//! hand out what was not joined.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
-//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more
-//! than a query.
+//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it
+//! answer with more than a query.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

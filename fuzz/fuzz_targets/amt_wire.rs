@@ -1,4 +1,5 @@
-//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when written again.
+//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when
+//! written again.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_amt::ip::{decode_udp, encode_udp};

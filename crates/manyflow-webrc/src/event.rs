@@ -1,4 +1,4 @@
-//! What a receiver of WEBRC reports.
+//! The events of WEBRC's receiver.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Event {
     Left(Channel),
     /// A join brought no packet in time, so it was withdrawn.
     JoinTimedOut(Channel),
-    /// A multicast round-trip time was measured (RFC 3738 section 3.2.2.3).
+    /// A multicast round-trip time was measured (RFC 3738 section 3.2.2.2).
     Rtt {
         /// The sample in seconds; the correction for packet spacing can make it negative.
         sample_s: f64,
@@ -52,13 +52,15 @@ pub enum SlowStartEnd {
     RateShortfall,
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// No packet arrived for this long (RFC 3738 section 3.2.3.8).
     NoPackets(Duration),
-    /// Packets arrived, but the time slot index did not change for this long (RFC 3738 section 3.2.3.8).
+    /// Packets arrived, but the time slot index did not change for this long (RFC 3738 section
+    /// 3.2.3.8).
     NoTimeSlotChange(Duration),
-    /// Most packets of the base channel were lost although no wave was joined (RFC 3738 section 3.2.1).
+    /// Most packets of the base channel were lost although few waves were joined (RFC 3738 section
+    /// 3.2.1).
     BaseChannelLoss,
 }

@@ -16,7 +16,7 @@ use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
+    self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
@@ -223,8 +223,8 @@ impl Running {
             memory_max: 1 << 30,
             patience: LONGEST,
         };
-        let (told, progress, _files) = Told::channels();
-        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
         let bar = display.transfer(format!("{:<26}", site.label));
         Running {
             site,

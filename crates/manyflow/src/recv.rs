@@ -7,7 +7,7 @@ use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, Progress, ReceiveConfig, Received, Route, Told,
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
 use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::{parameters, usage};
 
-/// How often progress is told to machines.
+/// How often progress is reported with `--json`.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         patience: args.patience,
     };
-    let (told, progress, files) = Told::channels();
+    let (sinks, progress, files) = ProgressSinks::channels();
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             () = unheard => {}
         }
     };
-    let result = session::receive(config, told, stop).await;
+    let result = session::receive(config, sinks, stop).await;
     // The channel is closed now, so the watcher ends.
     watching.await??;
     report(display, &result?)?;

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::tcp::{Receiver, Sender, TcpConfig};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
 use super::{Change, Halt, LinkId, NodeId};
 use crate::scenario::protocols::Network;

@@ -33,7 +33,7 @@ pub(super) struct Totals {
 }
 
 impl Context {
-    /// The channel of this session with this number.
+    /// Returns the channel of this session with this number.
     fn channel(&self, number: u32) -> Channel {
         Channel {
             session: self.id,
@@ -62,19 +62,19 @@ impl Context {
         self.events.push_back(Event::JoinTimedOut(channel));
     }
 
-    /// How long no packet may come (section 3.2.3.8).
+    /// Returns the duration of silence that ends the session (section 3.2.3.8).
     pub(super) fn silence_timeout(&self) -> Duration {
         let recommended = self.session.config().time_slot.max(Duration::from_secs(10));
         self.config.silence_timeout.unwrap_or(recommended)
     }
 
-    /// How long the time slot index may stand still (section 3.2.3.8).
+    /// Returns the time without a new time slot index that ends the session (section 3.2.3.8).
     pub(super) fn slot_timeout(&self) -> Duration {
         let recommended = (2 * self.session.config().time_slot).max(Duration::from_secs(20));
         self.config.slot_timeout.unwrap_or(recommended)
     }
 
-    /// MRR_P, in packets per second; infinite where the receiver sets no maximum.
+    /// Returns MRR_P in packets per second; infinity if the receiver sets no maximum.
     pub(super) fn maximum_rate(&self) -> f64 {
         let packet_bytes = self.session.config().packet_bytes;
         self.config

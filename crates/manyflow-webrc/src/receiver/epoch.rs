@@ -1,4 +1,4 @@
-//! What a running receiver decides as time passes: at the end of each epoch it updates its rates
+//! A running receiver's decisions as time passes. At the end of each epoch it updates its rates,
 //! and joins a wave or does not (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
 
 use super::TargetRule;

@@ -26,21 +26,21 @@ const BASE_LOSS_WAVES: usize = 3;
 /// The state of a receiver that has found its place in the time slots.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The current time slot index.
+    /// CTSI: the current time slot index.
     pub(super) ctsi: u32,
     pub(super) slot_since: Time,
     pub(super) last_packet: Time,
     pub(super) base: Sequence,
     /// The joined waves, the lowest layer first: NWC is their number.
     pub(super) waves: VecDeque<Sequence>,
-    /// The wave that was left last, while packets of it may still be under way.
+    /// The wave that was left last, while its packets may still be on their way.
     pub(super) left: Option<Sequence>,
     pub(super) joining: Option<Joining>,
-    /// From the join of the last wave to its first packet.
+    /// Time from the join of the last wave to its first packet, in seconds.
     pub(super) last_delay_s: Option<f64>,
     /// Epochs that ended since the first packet of the last wave.
     pub(super) epochs_since_first: u32,
-    /// When pending gaps count as loss.
+    /// The conditions under which pending gaps count as loss; `None` without gaps.
     pub(super) reorder: Option<Reorder>,
     pub(super) loss_event_until: Time,
     pub(super) rates: Rates,
@@ -48,8 +48,8 @@ pub(super) struct Running {
     pub(super) loss: LossEstimator,
     /// SSR_P: infinite in start-up.
     pub(super) slow_start_rate: f64,
-    /// What the bottleneck carries, in packets per second, as measured when a wave filled it;
-    /// infinite before any has.
+    /// The bottleneck's capacity in packets per second, measured when a wave filled it; infinite
+    /// before that.
     pub(super) capacity: f64,
     pub(super) capacity_since: Time,
     pub(super) epoch_since: Time,
@@ -352,7 +352,7 @@ impl Running {
         });
     }
 
-    /// Counts a packet after a gap: when enough have come, what is still missing is lost.
+    /// Counts a packet after a gap. After enough of them, missing packets count as lost.
     fn count_down_to_loss(&mut self, context: &mut Context, now: Time) {
         let Some(reorder) = &mut self.reorder else {
             return;
