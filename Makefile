@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit release figures gallery bench bench-parts fuzz fuzz-short faults
+.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-test: check unit release fuzz-short ## All checks and tests: what has to pass before a change lands
+test: check unit examples release fuzz-short ## All checks and tests: what has to pass before a change lands
 
 # `scripts/tidy` without an option fails on what `--list` counts.
 check: ## Format, lints with warnings denied, licences of dependencies, and the rules of CONTRIBUTING
@@ -30,6 +30,12 @@ check: ## Format, lints with warnings denied, licences of dependencies, and the 
 unit: ## Unit, property, integration and documentation tests
 	@scripts/setup tests
 	cargo test --locked --workspace
+
+EXAMPLES = webrc_link webrc_udp three_daemons switch_two_members own_controller own_topology scenario_to_csv
+
+examples: ## Run the small programs of examples/
+	cargo build --locked -p manyflow-examples --examples
+	set -e; for program in $(EXAMPLES); do echo "-- $$program"; cargo run --locked -q -p manyflow-examples --example $$program; done
 
 # Dependencies stay unoptimised here: that halves the time to build them.
 release: ## Simulations give the same bytes in release as in the test profile
