@@ -118,7 +118,7 @@ series = [{ what = "cwnd", of = "tcp" }, { what = "queue", of = "bottleneck" }]
 fn digest(name: &str, text: &str, threads: usize) -> String {
     let scenario = Scenario::parse(name, text, false).unwrap_or_else(|error| panic!("{error}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, threads, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, threads, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     assert!(results.failures().is_empty());
     let folder = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ mod demo;
 mod display;
 mod inspect;
 mod parameters;
+mod progress;
 mod recv;
 mod send;
 mod sim;

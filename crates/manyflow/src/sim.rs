@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Outcome, Scenario};
+use manyflow_netsim::scenario::{Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
 use crate::display::{Display, OutputError};
 use crate::inspect::{self, Outputs};
+use crate::progress::RunsProgress;
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
@@ -122,26 +122,24 @@ fn simulate(
     threads: usize,
     display: &Display,
 ) -> Result<Vec<Outcome>> {
-    let bar = runs_bar(display, scenario.id(), jobs.len());
-    let progress = |outcome: &Outcome| {
-        bar.inc(1);
-        if let Err(failed) = outcome {
-            tracing::error!("{failed}");
-        }
-    };
+    let mut progress = RunsProgress::new(display, scenario, jobs)?;
     let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
     let mut outcomes = Vec::with_capacity(jobs.len());
     for job in inspected {
-        let outcome = scenario.run_inspected(*job, outputs.inspection());
+        let inspection = Inspection {
+            progress: Some(&mut |passed| progress.advance(passed)),
+            ..outputs.inspection()
+        };
+        let outcome = scenario.run_inspected(*job, inspection);
         if outputs.is_closed() {
             return Err(OutputError::closed().into());
         }
         let outcome = Ok(outcome?);
-        progress(&outcome);
+        progress.end_run(&outcome);
         outcomes.push(outcome);
     }
-    outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
-    bar.finish_and_clear();
+    outcomes.extend(scenario.run(rest, threads, &mut |news| progress.hear(&news)));
+    progress.finish();
     Ok(outcomes)
 }
 
@@ -176,19 +174,6 @@ fn tell(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputErro
         "verdict": checked.verdict.word(),
         "paper": checked.paper,
     }))
-}
-
-fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
-    let bar = display.transfer(id.to_owned());
-    let style =
-        ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
-    bar.set_style(
-        style
-            .expect("the template is ours")
-            .progress_chars("█▉▊▋▌▍▎▏ "),
-    );
-    bar.set_length(runs as u64);
-    bar
 }
 
 /// Reads a scenario file; a cell that is to run alone is checked alone.

@@ -1,8 +1,10 @@
 //! Tests of results: the same bytes again, and verdicts that can go both ways.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
+use crate::scenario::Progress;
 
 const SMALL: &str = r#"title = "Small <one>"
 about = "One & only."
@@ -90,8 +92,14 @@ fn written(threads: usize) -> Vec<(String, String)> {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
     let mut heard = Vec::new();
-    let outcomes = scenario.run(&jobs, threads, &mut |_, left| heard.push(left));
+    let mut simulated = Duration::ZERO;
+    let outcomes = scenario.run(&jobs, threads, &mut |progress| match progress {
+        Progress::Simulated(passed) => simulated += passed,
+        Progress::Ended(_, left) => heard.push(left),
+    });
     assert_eq!(heard, [5, 4, 3, 2, 1, 0]);
+    let duration = scenario.cell(0).unwrap().schema.run.duration;
+    assert_eq!(simulated, 6 * duration.duration());
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     results.write(folder.path()).unwrap();
@@ -130,7 +138,7 @@ fn a_plot_of_many_cells_says_how_many_it_shows() {
         .replace("duration = \"20 s\"", "duration = \"2 s\"");
     let scenario = Scenario::parse("small.toml", &many, false).unwrap();
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 2, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     let of = |name: &str| {
         let named = results
@@ -157,7 +165,7 @@ fn a_plot_of_many_cells_says_how_many_it_shows() {
 fn expectations_are_met_or_missed_or_have_no_value() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 2, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     let verdicts: Vec<Verdict> = results.expectations().iter().map(|c| c.verdict).collect();
     assert_eq!(
@@ -191,7 +199,7 @@ fn the_ratio_across_cells_is_a_bare_number() {
     };
     let scenario = expecting("100").unwrap();
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 2, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 2, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     let means = results.cells().iter().map(|cell| {
         let samples = &cell.environment["rate"].values;
@@ -211,7 +219,7 @@ fn the_ratio_across_cells_is_a_bare_number() {
 fn a_run_that_fails_fails_alone_and_says_how_to_see_it_again() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
-    let mut outcomes = scenario.run(&jobs[..3], 1, &mut |_, _| {});
+    let mut outcomes = scenario.run(&jobs[..3], 1, &mut |_| {});
     let nowhere = Job {
         cell: 1,
         seed: 9,

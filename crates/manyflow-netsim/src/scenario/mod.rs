@@ -64,5 +64,5 @@ pub use inspect::Inspection;
 pub use observables::{Combination, Observable, Statistic, Subject};
 pub use observe::Series;
 pub use quantity::{Dimension, Quantity, short};
-pub use run::{FailedRun, Job, Outcome, Run};
+pub use run::{FailedRun, Job, Outcome, Progress, Run};
 pub use topology::{Direction, Topology};

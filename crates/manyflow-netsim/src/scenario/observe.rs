@@ -82,6 +82,19 @@ struct Probe {
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
 }
 
+/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+    loop {
+        let began = network.now();
+        let next = end.min(began + watchers.inspector.step());
+        network.run_until(next, watchers)?;
+        watchers.inspector.advance(next - began);
+        if next == end {
+            return Ok(());
+        }
+    }
+}
+
 impl Recorder {
     /// Watches what the measures and plots of a cell need.
     pub(crate) fn new(cell: &Cell, world: &mut World) -> Result<Recorder, Fault> {
@@ -246,7 +259,7 @@ impl Recorder {
                 recorder: self,
                 inspector,
             };
-            world.network.run_until(now, &mut watchers)?;
+            advance(&mut world.network, now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
                 self.end_interval(probe, world, now);

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use super::build::World;
 use super::cells::{Cell, Scenario};
@@ -47,6 +48,22 @@ pub struct FailedRun {
 /// One run of a cell of a scenario.
 pub type Outcome = Result<Run, FailedRun>;
 
+/// What is heard of runs while they are made.
+#[derive(Copy, Clone, Debug)]
+pub enum Progress<'a> {
+    /// One of them has simulated so much more time: some hundredth of its duration.
+    Simulated(Duration),
+    /// One has ended, and so many are still to come.
+    Ended(&'a Outcome, usize),
+}
+
+/// The same, on its way from a thread.
+enum News {
+    Simulated(Duration),
+    /// The run at this place.
+    Ended(usize, Outcome),
+}
+
 /// A run to be made.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -77,12 +94,12 @@ impl Scenario {
         Ok(jobs)
     }
 
-    /// Makes these runs on so many threads; `progress` hears of each as it ends, with the number of those still to come.
+    /// Makes these runs on so many threads; `progress` hears of them in this one.
     pub fn run(
         &self,
         jobs: &[Job],
         threads: usize,
-        progress: &mut dyn FnMut(&Outcome, usize),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Vec<Outcome> {
         let next = AtomicUsize::new(0);
         let (told, heard) = mpsc::channel();
@@ -92,16 +109,30 @@ impl Scenario {
                 let (told, next) = (told.clone(), &next);
                 scope.spawn(move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
-                    while let (index, Some(job)) = pair(take(), jobs) {
-                        told.send((index, self.run_one(*job)))
+                    let tell = |news| {
+                        told.send(news)
                             .expect("whoever listens does so until all threads have ended");
+                    };
+                    while let (index, Some(job)) = pair(take(), jobs) {
+                        let inspection = Inspection {
+                            progress: Some(&mut |passed| tell(News::Simulated(passed))),
+                            ..Inspection::default()
+                        };
+                        tell(News::Ended(index, self.run_inspected(*job, inspection)));
                     }
                 });
             }
             drop(told);
-            for (left, (index, outcome)) in (0..jobs.len()).rev().zip(heard) {
-                progress(&outcome, left);
-                outcomes[index] = Some(outcome);
+            let mut left = jobs.len();
+            for news in heard {
+                match news {
+                    News::Simulated(passed) => progress(Progress::Simulated(passed)),
+                    News::Ended(index, outcome) => {
+                        left -= 1;
+                        progress(Progress::Ended(&outcome, left));
+                        outcomes[index] = Some(outcome);
+                    }
+                }
             }
         });
         let done = |outcome: Option<Outcome>| outcome.expect("every job was done");
