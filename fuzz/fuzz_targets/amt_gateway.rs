@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use manyflow_amt::ip::encode_udp;
+use manyflow_amt::membership::GeneralQuery;
+use manyflow_amt::wire::{GatewayAddress, Message};
+use manyflow_amt::{Family, Flow, Gateway, GatewayConfig, RelayAddress, Subscription};
 use manyflow_core::Time;
-use manyflow_live::amt::ip::encode_udp;
-use manyflow_live::amt::membership::GeneralQuery;
-use manyflow_live::amt::wire::{GatewayAddress, Message};
-use manyflow_live::amt::{Family, Flow, Gateway, GatewayConfig, RelayAddress, Subscription};
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {

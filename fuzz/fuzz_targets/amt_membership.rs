@@ -6,7 +6,7 @@
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4Header};
-use manyflow_live::amt::membership::{GeneralQuery, Report};
+use manyflow_amt::membership::{GeneralQuery, Report};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     check(bytes);

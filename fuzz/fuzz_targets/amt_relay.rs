@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use manyflow_amt::membership::{GroupRecord, RecordType, Report};
+use manyflow_amt::wire::Message;
+use manyflow_amt::{Family, Flow, Relay, RelayConfig};
 use manyflow_core::Time;
-use manyflow_live::amt::membership::{GroupRecord, RecordType, Report};
-use manyflow_live::amt::wire::Message;
-use manyflow_live::amt::{Family, Flow, Relay, RelayConfig};
 
 const FLOWS: u8 = 4;
 

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use manyflow_core::anypoint::switch::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
-use manyflow_core::anypoint::{
-    self, Ack, AcpConfig, Body, Congestion, Connection, Data, Feedback, Length,
-};
-use manyflow_core::link::{Link, LinkConfig, RedConfig, XcpConfig};
+use manyflow_core::anypoint::{self, Ack, AcpConfig, Body, Connection, Data, Length};
+use manyflow_core::link::{Link, LinkConfig, RedConfig};
 use manyflow_core::tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig,
@@ -21,6 +19,7 @@ use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, 
 mod overlay_line;
 
 use manyflow_core::overlay::LinkKind;
+use manyflow_core::xcp::{Congestion, WindowChange, XcpConfig};
 use overlay_line::Line;
 
 fn main() {
@@ -41,8 +40,8 @@ fn main() {
 
 /// A packet in and the next one out, with ten of them waiting.
 fn links(criterion: &mut Criterion) {
-    let tcp = Header::Tcp(Segment::default());
-    let xcp = Header::Anypoint(anypoint::Segment {
+    let tcp = Segment::default();
+    let xcp = anypoint::Segment {
         connection: 1,
         body: Body::Data(Data {
             sequence: 0,
@@ -50,48 +49,42 @@ fn links(criterion: &mut Criterion) {
             congestion: Congestion {
                 cwnd: 100_000,
                 rtt_us: 50_000,
-                feedback: Feedback::MAX,
+                feedback: WindowChange::MAX,
             },
         }),
-    });
-    let mut group = criterion.benchmark_group("link, packets");
-    group.throughput(Throughput::Elements(1));
+    };
     let like = LinkConfig {
         rate: Some("100 Mbit/s".parse().expect("a rate")),
         ..LinkConfig::default()
     };
     let red = Some(RedConfig::default());
     let router = Some(XcpConfig::default());
-    for (name, header, red, xcp) in [
-        ("drop-tail", tcp, None, None),
-        ("RED", tcp, red, None),
-        ("ACP, drop-tail", xcp, None, None),
-        ("ACP, XCP", xcp, None, router),
-    ] {
-        let packet = Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(EndpointId(0)),
-            ecn: Default::default(),
-            header,
-            payload_bytes: 960,
-        };
-        let config = LinkConfig {
-            red,
-            xcp,
-            ..like.clone()
-        };
-        let mut link = Link::new(config, 1);
-        let mut now = Time::ZERO;
-        group.bench_function(name, |bencher| {
-            bencher.iter(|| {
-                while link.queue_packets(now) < 10 {
-                    let _ = link.push(now, packet, packet.wire_bytes());
-                }
-                now = link.next_time().expect("packets wait");
-                link.pop_ready(now)
-            });
+    let with = |red, xcp| LinkConfig {
+        red,
+        xcp,
+        ..like.clone()
+    };
+    link(criterion, "drop-tail", tcp, with(None, None));
+    link(criterion, "RED", tcp, with(red, None));
+    link(criterion, "ACP, drop-tail", xcp, with(None, None));
+    link(criterion, "ACP, XCP", xcp, with(None, router));
+}
+
+fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: LinkConfig) {
+    let mut group = criterion.benchmark_group("link, packets");
+    group.throughput(Throughput::Elements(1));
+    let packet = Packet::new(Destination::Endpoint(EndpointId(0)), header, 960);
+    let mut link = Link::new(config, 1);
+    let mut now = Time::ZERO;
+    group.bench_function(name, |bencher| {
+        bencher.iter(|| {
+            while link.queue_packets(now) < 10 {
+                let _ = link.push(now, packet.clone(), packet.wire_bytes());
+            }
+            now = link.next_time().expect("packets wait");
+            link.pop_ready(now)
         });
-    }
+    });
 }
 
 /// A segment sent, received and acknowledged, in rounds of whole windows.
@@ -106,7 +99,7 @@ fn tcp(criterion: &mut Criterion) {
     let mut now = Time::ZERO;
     let mut round = || {
         let mut sent = 0;
-        let mut acks = [None; WINDOW as usize];
+        let mut acks = [const { None }; WINDOW as usize];
         while let Some(Action::Send(segment)) = sender.poll_action(now) {
             receiver.handle_packet(now, &segment);
             acks[sent] = receiver.poll_action(now);
@@ -205,7 +198,7 @@ fn drain(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
 }
 
 /// What a receiver gets over 100 s without loss at 100 ms from the sender; and this receiver.
-fn session_of_100_s() -> (Vec<(Time, Packet)>, Receiver) {
+fn session_of_100_s() -> (Vec<(Time, Packet<Cci>)>, Receiver) {
     let config = LinkConfig {
         delay: Duration::from_millis(100),
         ..LinkConfig::default()
@@ -225,12 +218,12 @@ fn session_of_100_s() -> (Vec<(Time, Packet)>, Receiver) {
         while let Some(Action::Send(packet)) = sender.poll_action(now) {
             if matches!(packet.destination, Destination::Channel(to) if joined.contains(&to.number))
             {
-                let _ = link.push(now, packet, packet.wire_bytes());
+                let _ = link.push(now, packet.clone(), packet.wire_bytes());
             }
         }
         advance(&mut receiver, now, &mut joined);
         while let Some(packet) = link.pop_ready(now) {
-            arrivals.push((now, packet));
+            arrivals.push((now, packet.clone()));
             receiver.handle_packet(now, &packet);
             drain(&mut receiver, now, &mut joined);
         }
@@ -311,7 +304,7 @@ fn switch(criterion: &mut Criterion) {
             let congestion = Congestion {
                 cwnd: 256 * 1080,
                 rtt_us: 10_000,
-                feedback: Feedback(1000),
+                feedback: WindowChange(1000),
             };
             let data = segment(Body::Data(Data {
                 sequence,

@@ -12,6 +12,7 @@
 //! | [`overlay`] | many senders to groups of clients, over daemons and the links between them (Cost-Benefit, many-to-many TFRC) |
 //! | [`tcp`], [`cbr`] | what others send, for comparison |
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
+//! | [`xcp`] | XCP's header, which routers change, and the router that does |
 //! | [`estimate`] | what several protocols estimate: the TCP equation, the retransmission time-out |
 #![forbid(unsafe_code)]
 
@@ -30,10 +31,11 @@ pub mod tcp;
 pub mod time;
 pub mod units;
 pub mod webrc;
+pub mod xcp;
 
 pub use config_error::ConfigError;
-pub use endpoint::{Action, EndReason, Endpoint, Event, SlowStartEnd};
+pub use endpoint::{Action, Endpoint};
 pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
-pub use payload::{Length, Payload};
+pub use payload::{Contents, Length, Payload};
 pub use time::Time;
 pub use units::{Bytes, Rate};

@@ -1,8 +1,14 @@
-//! Packets as the protocols exchange them: typed headers, and a payload that is a length.
+//! Packets as protocols exchange them: a typed header, and a payload.
 //!
-//! What the bytes are is the object layer's matter; what they look like on a wire is that of each protocol's `wire.rs`.
+//! Each protocol defines its own header type and, in its `wire.rs`, what the header looks like in bytes. Nothing here
+//! names a protocol: a world that runs several of them uses a sum type for `H`.
 
-use crate::{anypoint, cbr, layered, overlay, tcp, webrc};
+use core::convert::Infallible;
+use core::fmt::Debug;
+use std::sync::Arc;
+
+use crate::payload::Contents;
+use crate::xcp::Congestion;
 
 /// One multicast channel of a session: what a receiver joins and leaves (RFC 3738 section 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,7 +19,7 @@ pub struct Channel {
     pub number: u16,
 }
 
-/// One protocol state machine at one host, numbered by the world that runs it: what a unicast packet is sent to.
+/// One protocol state machine at one host, numbered by the world that runs it: the address of a unicast packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
@@ -27,67 +33,137 @@ impl EndpointId {
 pub enum Destination {
     /// One endpoint.
     Endpoint(EndpointId),
-    /// Whoever joined a multicast channel.
+    /// Every endpoint that joined a multicast channel.
     Channel(Channel),
 }
 
 /// Explicit congestion notification (RFC 3168 section 5).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// The transport does not know ECN: a router drops instead of marking.
+    /// The transport does not know ECN: a router drops the packet instead of marking it.
     #[default]
     NotCapable,
     /// ECT: a router may mark the packet.
     Capable,
-    /// CE: a router has marked it.
+    /// CE: a router has marked the packet.
     Marked,
 }
 
-/// A packet on its way: small and `Copy`, so that forwarding it to many costs no allocation.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// Who sent it: written by the world when it takes the packet, as a network's stack writes the source address.
-    pub source: EndpointId,
-    /// Where it goes.
-    pub destination: Destination,
-    /// What routers may do to it, or have done.
-    pub ecn: Ecn,
-    /// The protocol's own header.
-    pub header: Header,
-    /// Bytes behind the protocol's header.
-    pub payload_bytes: u32,
-}
+/// A protocol's header, and the fields in it that routers may read or write.
+pub trait Header: Copy + Debug + PartialEq + Send {
+    /// Bytes that the encoded header takes on a link.
+    fn wire_bytes(&self) -> u32;
 
-impl Packet {
-    /// The bytes that the packet takes on a link: its encoded header and its payload.
-    pub fn wire_bytes(&self) -> u32 {
-        let header = match &self.header {
-            Header::Webrc(cci) => cci.wire_bytes(),
-            Header::Tcp(segment) => segment.wire_bytes(),
-            Header::Cbr(_) => cbr::HEADER_BYTES,
-            Header::Layered(message) => message.wire_bytes(),
-            Header::Anypoint(segment) => segment.wire_bytes(),
-            Header::Overlay(frame) => frame.wire_bytes(),
-        };
-        header + self.payload_bytes
+    /// The rank of the group, for data of a layered session: RED can mark by groups.
+    fn layer(&self) -> Option<u8> {
+        None
+    }
+
+    /// XCP's congestion header, for packets that carry one.
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        None
     }
 }
 
-/// The header of each protocol.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Header {
-    /// WEBRC's Congestion Control Information (RFC 3738 section 5).
-    Webrc(webrc::Cci),
-    /// TCP, data or acknowledgement.
-    Tcp(tcp::Segment),
-    /// A datagram of a source without congestion control.
-    Cbr(cbr::Datagram),
-    /// Layered multicast: data, feedback, announcements.
-    Layered(layered::Message),
-    /// ACP: a frame, or what goes with frames.
-    Anypoint(anypoint::Segment),
-    /// The overlay: between daemons, and between a daemon and its clients.
-    Overlay(overlay::Frame),
+/// The header of endpoints that never send: it has no value.
+impl Header for Infallible {
+    fn wire_bytes(&self) -> u32 {
+        match *self {}
+    }
 }
 
-const _: () = assert!(size_of::<Packet>() <= 64, "packets are passed by value");
+/// A packet on its way. Copying it costs no allocation, so it can be forwarded to many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet<H> {
+    /// The sending endpoint. The world writes it when it takes the packet, as a network stack writes the source address.
+    pub source: EndpointId,
+    /// Where the packet goes.
+    pub destination: Destination,
+    /// What routers may do to the packet, or have done.
+    pub ecn: Ecn,
+    /// The protocol's own header.
+    pub header: H,
+    // The two halves of `Contents`: apart they take less room.
+    payload_bytes: u32,
+    contents: Option<Arc<Box<[u8]>>>,
+}
+
+impl<H> Packet<H> {
+    /// A packet without ECN, whose source the world has yet to write.
+    pub fn new(destination: Destination, header: H, payload: impl Into<Contents>) -> Packet<H> {
+        let payload = payload.into();
+        Packet {
+            source: EndpointId::UNSET,
+            destination,
+            ecn: Ecn::NotCapable,
+            header,
+            payload_bytes: payload.length,
+            contents: payload.bytes,
+        }
+    }
+
+    /// The packet with this ECN field.
+    #[must_use]
+    pub fn with_ecn(self, ecn: Ecn) -> Packet<H> {
+        Packet { ecn, ..self }
+    }
+
+    /// The packet with this source.
+    #[must_use]
+    pub fn with_source(self, source: EndpointId) -> Packet<H> {
+        Packet { source, ..self }
+    }
+
+    /// Length of what follows the header, in bytes.
+    #[inline]
+    pub fn payload_bytes(&self) -> u32 {
+        self.payload_bytes
+    }
+
+    /// What follows the header. A copy shares the bytes, if there are any.
+    pub fn payload(&self) -> Contents {
+        Contents {
+            length: self.payload_bytes,
+            bytes: self.contents.clone(),
+        }
+    }
+
+    /// The bytes that follow the header; `None` if the payload is only a length.
+    pub fn contents(&self) -> Option<&[u8]> {
+        self.contents.as_ref().map(|bytes| &***bytes)
+    }
+
+    /// Converts the header, as a world does whose header type is a sum over protocols.
+    #[inline]
+    pub fn map_header<G>(self, convert: impl FnOnce(H) -> G) -> Packet<G> {
+        Packet {
+            source: self.source,
+            destination: self.destination,
+            ecn: self.ecn,
+            header: convert(self.header),
+            payload_bytes: self.payload_bytes,
+            contents: self.contents,
+        }
+    }
+
+    /// Returns a copy with another header.
+    #[inline]
+    pub fn with_header<G>(&self, header: G) -> Packet<G> {
+        Packet {
+            source: self.source,
+            destination: self.destination,
+            ecn: self.ecn,
+            header,
+            payload_bytes: self.payload_bytes,
+            contents: self.contents.clone(),
+        }
+    }
+}
+
+impl<H: Header> Packet<H> {
+    /// Bytes that the packet takes on a link: its encoded header and its payload.
+    #[inline]
+    pub fn wire_bytes(&self) -> u32 {
+        self.header.wire_bytes() + self.payload_bytes
+    }
+}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use acp_world::World;
+use manyflow_core::Time;
+use manyflow_core::anypoint::Event;
 use manyflow_core::anypoint::{AcpConfig, Connection, Control, FlowControl, Length, Reason};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
-use manyflow_core::{Event, Time};
 
 const FRAME: u32 = 1024;
 const WIRE: f64 = 1024.0 + 56.0;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use manyflow_core::Time;
 use manyflow_core::anypoint::{
-    Ack, AcpConfig, Body, Congestion, Connection, Control, Data, Feedback, FlowControl, Gap,
-    Length, Payload, Reason, Segment,
+    Ack, AcpConfig, Body, Connection, Control, Data, FlowControl, Gap, Length, Payload, Reason,
+    Segment,
 };
+use manyflow_core::xcp::{Congestion, WindowChange};
 use proptest::prelude::*;
 
 const RECEIVE_BUFFER: u32 = 20_000;
@@ -38,7 +39,7 @@ fn any_ack() -> impl Strategy<Value = Ack> {
             cumulative,
             of,
             credit,
-            feedback: Feedback(feedback),
+            feedback: WindowChange(feedback),
             missing,
         })
 }
@@ -51,7 +52,7 @@ fn any_data() -> impl Strategy<Value = Data> {
             congestion: Congestion {
                 cwnd,
                 rtt_us,
-                feedback: Feedback(feedback),
+                feedback: WindowChange(feedback),
             },
         },
     )

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_core::cbr::{Datagram, Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{Link, LinkConfig, LossModel};
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 
@@ -28,9 +28,9 @@ fn a_sink_counts_what_a_link_delivers_and_loses() {
         jitter: Duration::from_millis(20),
         ..LinkConfig::default()
     };
-    let mut link: Link<Packet> = Link::new(lossy, 9);
+    let mut link: Link<Packet<Datagram>> = Link::new(lossy, 9);
     assert_eq!(sink.poll_action(Time::ZERO), Some(Action::Join(channel)));
-    let next = |source: &Source, link: &Link<Packet>| {
+    let next = |source: &Source, link: &Link<Packet<Datagram>>| {
         source
             .poll_timeout()
             .into_iter()
@@ -39,7 +39,7 @@ fn a_sink_counts_what_a_link_delivers_and_loses() {
     };
     while let Some(now) = next(&source, &link) {
         while let Some(Action::Send(packet)) = source.poll_action(now) {
-            let _ = link.push(now, packet, packet.wire_bytes());
+            let _ = link.push(now, packet.clone(), packet.wire_bytes());
         }
         while let Some(packet) = link.pop_ready(now) {
             sink.handle_packet(now, &packet);

@@ -54,7 +54,7 @@ fn cost_benefit_starves_nobody_and_its_money_adds_up() {
     let mesh = Mesh::new(LinkKind::Streams(tcp), &budgets);
     is_fair(&churn(mesh));
     for budget in budgets {
-        let budget = budget.0.borrow();
+        let budget = budget.lock();
         let ledger = budget.ledger();
         assert!(ledger.given > 0);
         let gone = ledger.spent + ledger.capped + ledger.taken;
@@ -72,6 +72,6 @@ fn tfrc_starves_nobody_and_keeps_nothing() {
     let mesh = Mesh::new(LinkKind::Datagrams, &controllers);
     is_fair(&churn(mesh));
     for controller in controllers {
-        assert_eq!(controller.0.borrow().state_size(), 0);
+        assert_eq!(controller.lock().state_size(), 0);
     }
 }

@@ -35,7 +35,7 @@ fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, u32)>>> {
     let log = sent.clone();
     world.tamper[0] = Box::new(move |now, frame| {
         if let Frame::Segment { sequence, .. } = frame {
-            log.borrow_mut().push((now, *sequence));
+            log.borrow_mut().push((now, sequence.0));
         }
         true
     });

@@ -4,12 +4,11 @@ mod world;
 
 use std::time::Duration;
 
+use manyflow_core::layered::Event;
 use manyflow_core::layered::rlm::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_core::layered::{Data, Experiment, Message};
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Rate, Time,
-};
+use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Rate, Time};
 use world::{Member, World};
 
 const SESSION: u32 = 3;
@@ -197,7 +196,7 @@ impl Driven {
         self.receiver.handle_timeout(self.now);
         while let Some(action) = self.receiver.poll_action(self.now) {
             if let Action::Send(packet) = action {
-                let Header::Layered(Message::Experiment(experiment)) = packet.header else {
+                let Message::Experiment(experiment) = packet.header else {
                     panic!("{packet:?}");
                 };
                 assert_eq!(packet.destination, Destination::Endpoint(SENDER));
@@ -222,16 +221,14 @@ impl Driven {
     }
 
     fn hear(&mut self, group: u8, message: Message) {
-        let packet = Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+        let packet = Packet::new(
+            Destination::Channel(Channel {
                 session: SESSION,
                 number: group.into(),
             }),
-            ecn: Ecn::NotCapable,
-            header: Header::Layered(message),
-            payload_bytes: 0,
-        };
+            message,
+            0,
+        );
         self.receiver.handle_packet(self.now, &packet);
     }
 

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use manyflow_core::layered::sim::{Aggregator, Receiver, ReceiverConfig};
 use manyflow_core::layered::{Data, Feedback, Message};
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, Endpoint, EndpointId, Header, Packet, Time,
-};
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
 use proptest::prelude::*;
 
 const SESSION: u32 = 7;
@@ -17,23 +15,22 @@ fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
-fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet {
-    Packet {
-        source: EndpointId::UNSET,
-        destination: Destination::Channel(Channel {
+fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet<Message> {
+    Packet::new(
+        Destination::Channel(Channel {
             session: SESSION,
             number: group.into(),
         }),
-        ecn,
-        header: Header::Layered(Message::Data(Data {
+        Message::Data(Data {
             group,
             sequence: 0,
             request,
             rate,
             rtt_us: RTT.as_micros() as u32,
-        })),
-        payload_bytes: 952,
-    }
+        }),
+        952,
+    )
+    .with_ecn(ecn)
 }
 
 fn report(source: u32, group: u8, request: u16, congested: bool, rate: u32) -> Feedback {
@@ -53,22 +50,20 @@ fn report(source: u32, group: u8, request: u16, congested: bool, rate: u32) -> F
     }
 }
 
-fn packet(feedback: Feedback) -> Packet {
-    Packet {
-        source: EndpointId::UNSET,
-        destination: Destination::Endpoint(EndpointId(1)),
-        ecn: Ecn::NotCapable,
-        header: Header::Layered(Message::Feedback(feedback)),
-        payload_bytes: 0,
-    }
+fn packet(feedback: Feedback) -> Packet<Message> {
+    Packet::new(
+        Destination::Endpoint(EndpointId(1)),
+        Message::Feedback(feedback),
+        0,
+    )
 }
 
 /// What an endpoint sends as feedback, joins and leaves left out.
-fn feedback(endpoint: &mut dyn Endpoint, now: Time) -> Vec<Feedback> {
+fn feedback(endpoint: &mut impl Endpoint<Tx = Message>, now: Time) -> Vec<Feedback> {
     let actions = std::iter::from_fn(|| endpoint.poll_action(now));
     let sent = actions.filter_map(|action| match action {
         Action::Send(Packet {
-            header: Header::Layered(Message::Feedback(feedback)),
+            header: Message::Feedback(feedback),
             destination,
             ..
         }) => {

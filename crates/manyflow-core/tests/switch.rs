@@ -5,10 +5,11 @@ mod switch_world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use manyflow_core::Event;
+use manyflow_core::anypoint::Event;
 use manyflow_core::anypoint::switch::{MemberId, Scaling, SwitchConfig};
 use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Reason};
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::xcp::XcpConfig;
 use switch_world::World;
 
 fn delay(ms: u64) -> LinkConfig {

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
-use manyflow_core::tcp::{TcpConfig, Variant};
-use manyflow_core::{Ecn, Endpoint, Event, Packet, Time};
+use manyflow_core::tcp::Event;
+use manyflow_core::tcp::{Segment, TcpConfig, Variant};
+use manyflow_core::{Ecn, Endpoint, Packet, Time};
 use proptest::prelude::*;
-use tcp_world::{World, delay, segment};
+use tcp_world::{World, delay};
 
 const VARIANTS: [Variant; 3] = [Variant::NewReno, Variant::Sack, Variant::Cubic];
 
@@ -34,17 +35,17 @@ fn world(tcp: TcpConfig) -> World {
 fn lose_once(world: &mut World, numbers: impl IntoIterator<Item = u32>) {
     let mut numbers: Vec<u32> = numbers.into_iter().collect();
     world.on_data = Box::new(move |_, packet| {
-        let place = numbers.iter().position(|n| *n == segment(packet).sequence);
+        let place = numbers.iter().position(|n| *n == packet.header.sequence);
         place.map(|place| numbers.remove(place)).is_none()
     });
 }
 
 /// Records what the sender sends, and when.
-fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, Packet)>>> {
+fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, Packet<Segment>)>>> {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let log = sent.clone();
     world.on_data = Box::new(move |now, packet| {
-        log.borrow_mut().push((now, *packet));
+        log.borrow_mut().push((now, packet.clone()));
         true
     });
     sent
@@ -202,7 +203,7 @@ fn new_reno_sends_half_a_window_in_each_round_trip_of_recovery() {
     let log = sent.clone();
     world.on_data = Box::new(move |now, packet| {
         log.borrow_mut().push(now);
-        let place = lost.iter().position(|n| *n == segment(packet).sequence);
+        let place = lost.iter().position(|n| *n == packet.header.sequence);
         place.map(|place| lost.remove(place)).is_none()
     });
     world.run_until(secs(2));
@@ -391,7 +392,7 @@ fn marks_do_the_work_of_drops() {
         });
         world.on_data = Box::new(move |_, packet| {
             assert_eq!(packet.ecn, Ecn::Capable);
-            if segment(packet).sequence % 500 == 499 {
+            if packet.header.sequence % 500 == 499 {
                 packet.ecn = Ecn::Marked;
             }
             true
@@ -416,7 +417,7 @@ fn a_window_of_marks_is_heeded_once() {
             ..of(variant)
         });
         world.on_data = Box::new(move |_, packet| {
-            if (400..430).contains(&segment(packet).sequence) {
+            if (400..430).contains(&packet.header.sequence) {
                 packet.ecn = Ecn::Marked;
             }
             true
@@ -441,7 +442,7 @@ fn a_mark_halves_the_whole_window() {
             ..of(variant)
         });
         world.on_data = Box::new(move |_, packet| {
-            if segment(packet).sequence == 400 {
+            if packet.header.sequence == 400 {
                 packet.ecn = Ecn::Marked;
             }
             true
@@ -469,7 +470,7 @@ fn a_retransmission_cannot_be_marked() {
     let log = seen.clone();
     world.on_data = Box::new(move |_, packet| {
         let mut log = log.borrow_mut();
-        log.push((segment(packet).sequence, packet.ecn));
+        log.push((packet.header.sequence, packet.ecn));
         log.len() != 101
     });
     world.run_until(secs(60));
@@ -513,10 +514,7 @@ fn jitter_delays_segments_and_keeps_their_order() {
     let sent = sent.borrow();
     let mut late_s = 0.0;
     for pair in sent.windows(2) {
-        assert_eq!(
-            segment(&pair[1].1).sequence,
-            segment(&pair[0].1).sequence + 1
-        );
+        assert_eq!(pair[1].1.header.sequence, pair[0].1.header.sequence + 1);
         let gap_s = (pair[1].0 - pair[0].0).as_secs_f64();
         assert!((0.1..=0.105).contains(&gap_s));
         late_s += gap_s - 0.1;

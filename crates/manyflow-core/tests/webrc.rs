@@ -11,10 +11,8 @@ use manyflow_core::time::seconds;
 use manyflow_core::webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig, TargetRule,
 };
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, EndReason, Endpoint, EndpointId, Event, Header, Packet,
-    Rate, SlowStartEnd, Time,
-};
+use manyflow_core::webrc::{EndReason, Event, SlowStartEnd};
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Rate, Time};
 use proptest::prelude::*;
 use world::Member;
 
@@ -31,7 +29,7 @@ fn secs(s: u64) -> Duration {
 /// A session with one receiver behind one link.
 fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
     let session = Session::new(session).expect("a valid session");
-    // The receiver comes at a point of the slot that the seed decides.
+    // The seed decides the phase of the slot at which the receiver starts.
     let phase = (seed * 37 % 100) as f64 / 100.0;
     let start = Time::ZERO + session.config().time_slot.mul_f64(phase);
     let mut world = World::new(Sender::new(session.clone(), 1, Time::ZERO));
@@ -40,18 +38,18 @@ fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, se
     world
 }
 
-/// The receiver, and what happened to it.
+/// Returns the only receiver.
 fn only(world: &World) -> &Member<Receiver> {
     &world.branches[0].members[0]
 }
 
-/// Of the sessions that `lan` makes.
+/// Returns the base channel's number in the sessions of `lan`.
 fn base_channel() -> u16 {
     let session = Session::new(SessionConfig::lan(rate("100 Mbit/s"))).expect("a valid session");
     session.wave_channels() as u16
 }
 
-/// Receives from `from` to `to`; returns the mean rate in bits per second between them.
+/// Runs the world until `to`. Returns the average rate from `from` to `to` in bits per second.
 fn mean_rate(world: &mut World, from: Duration, to: Duration) -> f64 {
     world.run_until(from);
     let before = only(world).received_bytes;
@@ -132,7 +130,8 @@ fn a_small_buffer_is_used_well() {
 
 #[test]
 fn a_large_buffer_is_used_almost_wholly() {
-    // The paper's Fig. 7: 3.2 Mbit/s, 160 packets, 0.1 s: 99.5 %. Some seeds cycle through loss at less.
+    // The paper's Fig. 7: 3.2 Mbit/s, 160 packets, 0.1 s: 99.5 %. Some seeds cycle through loss at
+    // less.
     let mut used: Vec<f64> = Vec::new();
     for seed in 0..9 {
         let session = SessionConfig::wan(rate("20 Mbit/s"));
@@ -191,7 +190,8 @@ fn lan(config: ReceiverConfig, link: LinkConfig, seed: u64) -> World {
     world_of(SessionConfig::lan(rate("100 Mbit/s")), config, link, seed)
 }
 
-/// How long a receiver on a path of 2 ms takes to receive at `wanted`, over a second, in a session half as fast again.
+/// Returns the time in which a receiver on a path of 2 ms reaches the rate `wanted`, averaged over
+/// a second. The session's rate is 1.5 times as high.
 fn seconds_to_reach(profile: fn(Rate) -> SessionConfig, wanted: u64) -> u64 {
     let link = LinkConfig {
         delay: Duration::from_millis(1),
@@ -295,7 +295,7 @@ fn every_wave_is_left_when_it_is_quiescent() {
             _ => {}
         }
     }
-    // Waves are joined and left in the order of their channels, one a slot in the end.
+    // Waves are joined and left in the order of their channels, and finally one per slot.
     assert!(left.len() > 50, "{}", left.len());
     assert_eq!(joined[..left.len()], left[..]);
 }
@@ -360,11 +360,7 @@ fn silence_ends_the_session_after_ten_seconds() {
 #[test]
 fn a_standing_time_slot_ends_the_session() {
     let mut world = lan(ReceiverConfig::default(), LinkConfig::default(), 1);
-    world.branches[0].tamper = |packet| {
-        if let Header::Webrc(cci) = &mut packet.header {
-            cci.ctsi = 0;
-        }
-    };
+    world.branches[0].tamper = |packet| packet.header.ctsi = 0;
     world.run_until(secs(40));
     let reason = EndReason::NoTimeSlotChange(secs(20));
     assert!(
@@ -428,7 +424,8 @@ fn the_same_seed_gives_the_same_events() {
 }
 
 proptest! {
-    /// Whatever the headers say, a receiver neither panics nor joins more than the session has.
+    /// Whatever the headers contain, a receiver neither panics nor joins channels that the session
+    /// does not have.
     #[test]
     fn hostile_headers_do_no_harm(
         headers in prop::collection::vec((0..50u16, 0..50u16, any::<u32>(), any::<bool>(), 0..3000u64), 1..300),
@@ -439,12 +436,9 @@ proptest! {
         let (mut now, mut joined) = (Time::ZERO, BTreeSet::new());
         for (ctsi, channel, psn, small, gap_ms) in headers {
             let psn = if small { psn & 0xffff } else { psn };
-            let header = Header::Webrc(Cci { ctsi, channel, psn, format: CciFormat::Short });
+            let header = Cci { ctsi, channel, psn, format: CciFormat::Short };
             receiver.handle_timeout(now);
-            receiver.handle_packet(now, &Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(Channel { session: 1, number: channel }), ecn: Ecn::NotCapable, header, payload_bytes: 1000,
-            });
+            receiver.handle_packet(now, &Packet::new(Destination::Channel(Channel { session: 1, number: channel }), header, 1000));
             while let Some(action) = receiver.poll_action(now) {
                 match action {
                     Action::Join(channel) => prop_assert!(joined.insert(channel.number)),

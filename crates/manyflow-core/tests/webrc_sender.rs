@@ -1,15 +1,15 @@
-//! What WEBRC's sender puts on its channels, packet by packet (RFC 3738 section 3.1.2).
+//! Every packet that WEBRC's sender sends on its channels (RFC 3738 section 3.1.2).
 
 use std::time::Duration;
 
 use manyflow_core::webrc::{Cci, CciFormat, Sender, Session, SessionConfig};
-use manyflow_core::{Action, Endpoint, Header, Rate, Time};
+use manyflow_core::{Action, Endpoint, Rate, Time};
 
 fn rate(text: &str) -> Rate {
     text.parse().expect("a rate")
 }
 
-/// All packets of the first `seconds`, with their times in seconds.
+/// Returns all packets of the first `seconds`, with their times in seconds.
 fn packets(session: &Session, seconds: u64) -> Vec<(f64, Cci)> {
     let mut sender = Sender::new(session.clone(), 1, Time::ZERO);
     let end = Time::ZERO + Duration::from_secs(seconds);
@@ -18,10 +18,7 @@ fn packets(session: &Session, seconds: u64) -> Vec<(f64, Cci)> {
         sender.handle_timeout(now);
         while let Some(Action::Send(packet)) = sender.poll_action(now) {
             assert_eq!(packet.wire_bytes(), session.config().packet_bytes);
-            let Header::Webrc(cci) = packet.header else {
-                panic!("WEBRC sends WEBRC")
-            };
-            sent.push((now.as_secs_f64(), cci));
+            sent.push((now.as_secs_f64(), packet.header));
         }
     }
     sent
@@ -37,7 +34,8 @@ fn the_rate_over_all_channels_is_constant_within_one_percent() {
         ("200 Mbit/s", SessionConfig::lan),
     ] {
         let session = Session::new(profile(rate(speed))).unwrap();
-        // Windows of 5,000 packets: what the channels round, at most a packet each, is far below a percent of that.
+        // Windows of 5,000 packets: rounding adds at most one packet per channel, far less than a
+        // percent.
         let window_s = 5_000.0 / session.session_rate();
         let seconds = (60.0 * window_s).max(3.0 * session.time_slot_s()).ceil();
         let mut counts = vec![0u32; (seconds / window_s) as usize];

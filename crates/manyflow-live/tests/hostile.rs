@@ -1,5 +1,6 @@
-//! A man in the middle puts hostile datagrams into a receiver's tunnel: the transfer completes intact, and memory stays
-//! bounded. The only test of its binary, as it reads how much memory the process has used.
+//! A man in the middle puts hostile datagrams into a receiver's tunnel: the transfer completes
+//! intact, and memory stays bounded. The only test of its binary, as it reads how much memory the
+//! process has used.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -11,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use manyflow_amt::wire::Message;
+use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
-use manyflow_live::amt::wire::Message;
-use manyflow_live::amt::{Flow, ip};
 use manyflow_object::alc;
 use manyflow_object::fdt::{FdtInstance, FileEntry};
 use manyflow_object::fec::Oti;
@@ -29,8 +30,9 @@ const SYMBOL: u16 = 8192;
 const FLOOD: u64 = 60_000;
 /// Hostile datagrams for each of the session's.
 const FLOOD_FACTOR: u64 = 120;
-/// What a receiver may take beyond what the process had before: 64 MiB for symbols of unknown objects, 64 MiB that wait
-/// for the decoder, and as much again for the file, its decoder and the test.
+/// What a receiver may take beyond what the process had before: 64 MiB for symbols of unknown
+/// objects, 64 MiB that wait for the decoder, and as much again for the file, its decoder and the
+/// test.
 const GROWTH_MAX_KIB: u64 = 192 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -267,7 +269,8 @@ impl Forger {
                 lying[2] = self.random.random();
                 lying
             }
-            // A table of files of 2^48 bytes less one, or of half of that, which our code could make.
+            // A table of files of 2^48 bytes less one, or of half of that, which our code could
+            // make.
             4 => {
                 let mut fti = Oti::no_code(1 << 47, u16::MAX, 65_535)
                     .unwrap()

@@ -1,4 +1,5 @@
-//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte arrives.
+//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte
+//! arrives.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use manyflow_core::link::{Counters, LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::Rate;
-use manyflow_live::last_mile::LastMile;
-use manyflow_live::session::Received;
+use manyflow_live::filecast::session::Received;
+use manyflow_live::net::last_mile::LastMile;
 use stage::{Stage, random_file};
 use tokio::time::sleep;
 
@@ -38,7 +39,8 @@ fn lossy(loss: f64) -> LinkConfig {
     }
 }
 
-/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test to mean something.
+/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test
+/// to mean something.
 struct Case {
     label: &'static str,
     down: LinkConfig,
@@ -89,7 +91,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves all of them evenly.
+/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves
+/// all of them evenly.
 fn assert_economical(received: &Received, link: &Counters, label: &str) {
     let objects = &received.progress.objects;
     let spent = objects.packets - objects.fdt_packets;

@@ -1,4 +1,5 @@
-//! Multicast between two hosts: network namespaces joined by a veth pair. Skipped where there is no root.
+//! Multicast between two hosts: network namespaces joined by a veth pair. Skipped where there is no
+//! root.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use common::{TwoHosts, address};
-use manyflow_live::multicast::{
+use manyflow_live::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
 use tokio::runtime;
@@ -46,7 +47,8 @@ fn receiver(source: &str) -> MulticastReceiver {
     .unwrap()
 }
 
-/// Runs `work` in a runtime of its own, on this thread: a new socket belongs to the namespace of the thread.
+/// Runs `work` in a runtime of its own, on this thread: a new socket belongs to the namespace of
+/// the thread.
 fn in_runtime(work: impl AsyncFnOnce()) {
     runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,8 +61,9 @@ fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
     hosts.on_receiver(|| in_runtime(work));
 }
 
-/// Everything that was sent before `sender` sends a marker to `group`, counted by payload. The link keeps the order
-/// of packets, so whatever was delivered is in a socket once the marker is: nothing has to be waited for after it.
+/// Everything that was sent before `sender` sends a marker to `group`, counted by payload. The link
+/// keeps the order of packets, so whatever was delivered is in a socket once the marker is: nothing
+/// has to be waited for after it.
 async fn received_until_marker(
     receiver: &mut MulticastReceiver,
     sender: &MulticastSender,
@@ -85,8 +88,9 @@ async fn received_until_marker(
     }
 }
 
-/// A receiver gets what it joined from the session's sender, once, and nothing after it left. Whether the foreign
-/// host's datagrams are dropped by the kernel or by the receiver depends on the range of the groups.
+/// A receiver gets what it joined from the session's sender, once, and nothing after it left.
+/// Whether the foreign host's datagrams are dropped by the kernel or by the receiver depends on the
+/// range of the groups.
 fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, foreign_seen: u64) {
     let Some(hosts) = TwoHosts::new() else { return };
     let sender = sender(&hosts, groups[0], source);
@@ -152,8 +156,9 @@ fn ipv6_any_source_delivers_joined_groups_only() {
     delivers_joined_groups_only(groups, TwoHosts::SENDER_V6, TwoHosts::FOREIGN_V6, 1);
 }
 
-/// Sixty groups need four sockets. A second receiver on the same host has joined the groups that the first has not,
-/// so that the host takes them all from the wire and only the sockets keep them apart.
+/// Sixty groups need four sockets. A second receiver on the same host has joined the groups that
+/// the first has not, so that the host takes them all from the wire and only the sockets keep them
+/// apart.
 #[test]
 fn more_groups_than_one_socket_may_join_are_each_received_once() {
     let Some(hosts) = TwoHosts::new() else { return };
@@ -208,7 +213,8 @@ fn groups_are_joined_and_left_many_times() {
     });
 }
 
-/// On one host, over the link's interface or with no link at all (IPv4 only: IPv6 has no multicast route there).
+/// On one host, over the link's interface or with no link at all (IPv4 only: IPv6 has no multicast
+/// route there).
 #[test]
 fn a_receiver_on_the_sending_host_gets_the_session() {
     let Some(hosts) = TwoHosts::new() else { return };

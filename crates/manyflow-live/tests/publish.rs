@@ -5,9 +5,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use manyflow_live::load::{LoadError, fetch, load};
-use manyflow_live::publish::Publisher;
-use manyflow_live::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use manyflow_live::filecast::load::{LoadError, fetch, load};
+use manyflow_live::filecast::publish::Publisher;
+use manyflow_live::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -156,7 +156,8 @@ async fn other_methods_and_paths_are_refused() {
     assert!(error.to_string().contains("/session.sdp"), "{error}");
 }
 
-/// More silent clients than there are places. Time stands still but for the timers, so nothing is waited for.
+/// More silent clients than there are places. Time stands still but for the timers, so nothing is
+/// waited for.
 #[tokio::test(start_paused = true)]
 async fn clients_that_say_nothing_do_not_keep_others_out() {
     let publisher = publisher().await;
@@ -176,7 +177,8 @@ async fn a_dropped_publisher_refuses_connections() {
     let url = url(publisher.local_address(), "/session.sdp");
     fetch(&url).await.unwrap();
     drop(publisher);
-    // The task ends the next time it would run, so a last connection may still be accepted and then closed.
+    // The task ends the next time it would run, so a last connection may still be accepted and then
+    // closed.
     let mut error = fetch(&url).await.unwrap_err();
     for _ in 0..100 {
         if matches!(error, LoadError::Unreachable { .. }) {

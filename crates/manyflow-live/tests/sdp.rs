@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use manyflow_live::sdp::{
+use manyflow_live::filecast::sdp::{
     AmtRelay, CciFormat, DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription,
     WebrcParameters,
 };
@@ -71,7 +71,7 @@ fn the_example_is_written_and_read() {
 
 #[test]
 fn the_example_of_the_documentation_is_the_tested_one() {
-    let documentation = include_str!("../src/sdp/mod.rs");
+    let documentation = include_str!("../src/filecast/sdp/mod.rs");
     for line in EXAMPLE.lines() {
         assert!(documentation.contains(&format!("//! {line}\n")), "{line}");
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput};
 use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::{Action, Channel, Destination, Endpoint, Event, Packet, Time};
+use std::convert::Infallible;
+
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_netsim::{Network, NodeId};
 
 fn main() {
@@ -38,7 +40,11 @@ fn main() {
 struct Ticker(Time);
 
 impl Endpoint for Ticker {
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    type Rx = Infallible;
+    type Tx = Infallible;
+    type Event = Infallible;
+
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, now: Time) {
         if now >= self.0 {
@@ -46,7 +52,7 @@ impl Endpoint for Ticker {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Infallible>> {
         None
     }
 
@@ -54,7 +60,7 @@ impl Endpoint for Ticker {
         Some(self.0)
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<Infallible> {
         None
     }
 }
@@ -67,7 +73,7 @@ fn tickers(count: u64) -> Network {
         // In an order that is not that of their times.
         let place = i * 7919 % count;
         let first = Time::from_nanos(place * 1_000_000_000 / count);
-        network.add_endpoint(node, Box::new(Ticker(first)));
+        network.add(node, Ticker(first));
     }
     network
 }
@@ -90,7 +96,7 @@ fn add_source(network: &mut Network, node: NodeId, destination: Destination, rat
         start: Time::ZERO,
         stop: None,
     };
-    network.add_endpoint(node, Box::new(Source::new(config, 1).expect("a source")));
+    network.add(node, Source::new(config, 1).expect("a source"));
 }
 
 /// 5000 packets/s over three links.
@@ -100,7 +106,7 @@ fn chain() -> Network {
     for pair in nodes.windows(2) {
         network.add_link(pair[0], pair[1], link());
     }
-    let sink = network.add_endpoint(nodes[3], Box::new(Sink::new(None, Time::ZERO, None)));
+    let sink = network.add(nodes[3], Sink::new(None, Time::ZERO, None));
     add_source(
         &mut network,
         nodes[0],
@@ -122,7 +128,7 @@ fn star(receivers: u32) -> Network {
     for i in 0..receivers {
         let host = network.add_node(&format!("h{i}"));
         network.add_duplex(router, host, link());
-        network.add_endpoint(host, Box::new(Sink::new(Some(channel), Time::ZERO, None)));
+        network.add(host, Sink::new(Some(channel), Time::ZERO, None));
     }
     add_source(
         &mut network,

@@ -2,17 +2,13 @@
 
 use std::io::{self, Write};
 
-use manyflow_core::anypoint::{Body, Reason};
-use manyflow_core::layered::Message;
 use manyflow_core::link::{Dropped, LinkConfig};
-use manyflow_core::overlay::{self, Control, Frame, Verdict};
-use manyflow_core::{
-    Channel, Destination, EndReason, EndpointId, Event, Header, Packet, Rate, SlowStartEnd, Time,
-};
+use manyflow_core::{Channel, Destination, EndpointId, Header, Packet, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::ser::{CompactFormatter, Compound};
 use serde_json::value::RawValue;
 
+use crate::scenario::Reported;
 use crate::{Change, Incident, LinkId};
 
 /// What endpoints and links are called.
@@ -32,8 +28,17 @@ pub(crate) struct Trace<'a> {
     out: &'a mut dyn Write,
 }
 
+/// A header whose numbers stand in traces.
+pub(crate) trait Traced {
+    /// Writes the numbers by which the packet can be found again.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn trace(&self, payload_bytes: u32, line: &mut Line) -> serde_json::Result<()>;
+}
+
 /// A line that is being written.
-type Line<'l, 'o> = Compound<'l, &'o mut dyn Write, CompactFormatter>;
+pub(crate) type Line<'l, 'o> = Compound<'l, &'o mut dyn Write, CompactFormatter>;
 
 impl<'a> Trace<'a> {
     pub(crate) fn new(names: Names, out: &'a mut dyn Write) -> Trace<'a> {
@@ -50,18 +55,22 @@ impl<'a> Trace<'a> {
         &mut self,
         now: Time,
         endpoint: EndpointId,
-        event: &Event,
+        event: &impl Reported,
     ) -> io::Result<()> {
         let (node, of) = &self.names.endpoints[endpoint.0 as usize];
-        write_line(self.out, now, event_name(event), |line| {
+        write_line(self.out, now, event.name(), |line| {
             line.serialize_entry("node", node)?;
             line.serialize_entry("of", of)?;
-            event_values(event, line)
+            event.trace(line)
         })
     }
 
     /// Writes what happens inside the network.
-    pub(crate) fn on_incident(&mut self, now: Time, incident: &Incident) -> io::Result<()> {
+    pub(crate) fn on_incident<H: Header + Traced>(
+        &mut self,
+        now: Time,
+        incident: &Incident<H>,
+    ) -> io::Result<()> {
         let Trace { names, out } = self;
         write_line(*out, now, incident_name(incident), |line| {
             let link = names.links[link_of(incident).0 as usize].as_str();
@@ -110,226 +119,22 @@ impl Names {
     }
 
     /// What a packet is: whose, how long, and its number.
-    fn packet_values(&self, packet: &Packet, line: &mut Line) -> serde_json::Result<()> {
+    fn packet_values<H: Header + Traced>(
+        &self,
+        packet: &Packet<H>,
+        line: &mut Line,
+    ) -> serde_json::Result<()> {
         let of = match packet.destination {
             Destination::Endpoint(id) => &self.endpoints[id.0 as usize].1,
             Destination::Channel(channel) => self.session(channel),
         };
         line.serialize_entry("of", of)?;
         line.serialize_entry("bytes", &packet.wire_bytes())?;
-        match packet.header {
-            Header::Webrc(cci) => {
-                line.serialize_entry("channel", &cci.channel)?;
-                line.serialize_entry("psn", &cci.psn)
-            }
-            Header::Tcp(segment) if packet.payload_bytes == 0 => {
-                line.serialize_entry("acknowledgement", &segment.acknowledgement)
-            }
-            Header::Tcp(segment) => line.serialize_entry("sequence", &segment.sequence),
-            Header::Cbr(datagram) => line.serialize_entry("sequence", &datagram.sequence),
-            Header::Layered(Message::Data(data)) => {
-                line.serialize_entry("group", &data.group)?;
-                line.serialize_entry("sequence", &data.sequence)
-            }
-            Header::Layered(Message::Feedback(feedback)) => {
-                line.serialize_entry("group", &feedback.group)?;
-                line.serialize_entry("request", &feedback.request)
-            }
-            Header::Layered(Message::Experiment(experiment)) => {
-                line.serialize_entry("group", &experiment.group)
-            }
-            Header::Anypoint(segment) => segment_values(&segment.body, line),
-            Header::Overlay(frame) => frame_values(&frame, line),
-        }
+        packet.header.trace(packet.payload_bytes(), line)
     }
 }
 
-/// What goes between daemons of an overlay, and its numbers.
-fn frame_values(frame: &Frame, line: &mut Line) -> serde_json::Result<()> {
-    match frame {
-        Frame::Segment { sequence, message } => {
-            line.serialize_entry("sequence", sequence)?;
-            message_values(message, line)
-        }
-        Frame::Datagram { number, message } => {
-            line.serialize_entry("sequence", number)?;
-            message_values(message, line)
-        }
-        Frame::Direct(message) => message_values(message, line),
-        Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement),
-        Frame::Feedback(feedback) => line.serialize_entry("acknowledgement", &feedback.expected),
-        Frame::Client(_) => line.serialize_entry("kind", "client"),
-    }
-}
-
-/// A message between daemons of an overlay: a client's by its group and number there.
-fn message_values(message: &overlay::Message, line: &mut Line) -> serde_json::Result<()> {
-    let kind = match message.body {
-        overlay::Body::Data(data) => {
-            line.serialize_entry("group", &data.group.0)?;
-            return line.serialize_entry("message", &data.sequence);
-        }
-        overlay::Body::Membership(_) => "membership",
-        overlay::Body::Welcome(_) => "welcome",
-        overlay::Body::Pause(_) => "pause",
-        overlay::Body::Control(Control::Cost(_)) => "cost",
-        overlay::Body::Control(Control::Report(_)) => "report",
-        overlay::Body::Control(Control::RoundTrip(_)) => "round-trip",
-    };
-    line.serialize_entry("kind", kind)
-}
-
-/// What a segment of ACP is, and its numbers.
-fn segment_values(body: &Body, line: &mut Line) -> serde_json::Result<()> {
-    let kind = match body {
-        Body::Data(data) => return line.serialize_entry("sequence", &data.sequence),
-        Body::Close { sequence } => return line.serialize_entry("close", sequence),
-        Body::Ack(ack) => {
-            line.serialize_entry("acknowledgement", &ack.cumulative)?;
-            return line.serialize_entry("answers", &ack.of);
-        }
-        Body::Open { .. } => "open",
-        Body::Accept { .. } => "accept",
-        Body::Probe => "probe",
-        Body::Alive => "alive",
-        Body::Reset(_) => "reset",
-    };
-    line.serialize_entry("kind", kind)
-}
-
-fn event_name(event: &Event) -> &'static str {
-    match event {
-        Event::Joined(_) => "join",
-        Event::Left(_) => "leave",
-        Event::JoinTimedOut(_) => "join-timeout",
-        Event::Rtt { .. } => "rtt",
-        Event::LossEvent => "loss-event",
-        Event::Rates { .. } => "rates",
-        Event::SlowStartEnded(_) => "start-up-end",
-        Event::Ended(_) => "end",
-        Event::CongestionWindow { .. } => "window",
-        Event::RetransmissionTimeout => "retransmission-timeout",
-        Event::GroupRate { .. } => "group-rate",
-        Event::Finished => "finished",
-        Event::Delivered { .. } => "delivered",
-        Event::Overflow => "overflow",
-        Event::Failed(_) => "failed",
-        Event::MemberFailed(_) => "member-failed",
-        Event::Sent { .. } => "sent",
-        Event::Latency { .. } => "latency",
-        Event::Queue { .. } => "queue",
-        Event::Acceptable { .. } => "acceptable",
-        Event::Allowed { .. } => "allowed",
-        Event::View { .. } => "view",
-        Event::SlowMember { .. } => "slow-member",
-    }
-}
-
-fn event_values(event: &Event, line: &mut Line) -> serde_json::Result<()> {
-    match event {
-        Event::Joined(channel) | Event::Left(channel) | Event::JoinTimedOut(channel) => {
-            line.serialize_entry("channel", &channel.number)
-        }
-        Event::Rtt {
-            sample_s,
-            average_s,
-        } => {
-            line.serialize_entry("sample", sample_s)?;
-            line.serialize_entry("average", average_s)
-        }
-        Event::Rates {
-            target,
-            received,
-            loss_probability,
-        } => {
-            line.serialize_entry("target", &target.bits_per_s())?;
-            line.serialize_entry("received", &received.bits_per_s())?;
-            line.serialize_entry("loss-probability", loss_probability)
-        }
-        Event::SlowStartEnded(why) => line.serialize_entry("why", start_up_end(*why)),
-        Event::Ended(reason) => end_values(*reason, line),
-        Event::CongestionWindow { packets } => line.serialize_entry("packets", packets),
-        Event::GroupRate { group, rate } => {
-            line.serialize_entry("group", group)?;
-            line.serialize_entry("rate", &rate.bits_per_s())
-        }
-        Event::Delivered { bytes } | Event::Sent { bytes } => line.serialize_entry("bytes", bytes),
-        Event::Failed(reason) => line.serialize_entry("why", failure(*reason)),
-        Event::MemberFailed(member) => line.serialize_entry("member", &member.0),
-        Event::Latency { seconds } => line.serialize_entry("seconds", seconds),
-        Event::Queue { link, messages } => {
-            line.serialize_entry("overlay-link", &link.0)?;
-            line.serialize_entry("messages", messages)
-        }
-        Event::Acceptable { by, group, rate } => {
-            line.serialize_entry("by", &by.0)?;
-            line.serialize_entry("group", &group.0)?;
-            line.serialize_entry("rate", &rate.map(Rate::bits_per_s))
-        }
-        Event::Allowed { group, rate } => {
-            line.serialize_entry("group", &group.0)?;
-            line.serialize_entry("rate", &rate.bits_per_s())
-        }
-        Event::View { group, members } => {
-            line.serialize_entry("group", &group.0)?;
-            line.serialize_entry("members", members)
-        }
-        Event::SlowMember {
-            client,
-            group,
-            verdict,
-        } => {
-            line.serialize_entry("client", &client.0)?;
-            line.serialize_entry("group", &group.0)?;
-            line.serialize_entry("verdict", verdict_name(*verdict))
-        }
-        Event::LossEvent | Event::RetransmissionTimeout | Event::Finished | Event::Overflow => {
-            Ok(())
-        }
-    }
-}
-
-fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Blocked => "blocked",
-        Verdict::Resumed => "resumed",
-        Verdict::Dropped => "dropped",
-        Verdict::Evicted => "evicted",
-    }
-}
-
-fn start_up_end(why: SlowStartEnd) -> &'static str {
-    match why {
-        SlowStartEnd::Loss => "loss",
-        SlowStartEnd::RttIncrease => "rtt-increase",
-        SlowStartEnd::MaximumRate => "maximum-rate",
-        SlowStartEnd::RateShortfall => "rate-shortfall",
-    }
-}
-
-fn failure(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Unknown => "unknown",
-        Reason::Refused => "refused",
-        Reason::TimedOut => "timed-out",
-        Reason::Aborted => "aborted",
-    }
-}
-
-fn end_values(reason: EndReason, line: &mut Line) -> serde_json::Result<()> {
-    let (why, after) = match reason {
-        EndReason::NoPackets(after) => ("no-packets", Some(after)),
-        EndReason::NoTimeSlotChange(after) => ("no-time-slot-change", Some(after)),
-        EndReason::BaseChannelLoss => ("base-channel-loss", None),
-    };
-    line.serialize_entry("why", why)?;
-    match after {
-        Some(after) => line.serialize_entry("after", &after.as_secs_f64()),
-        None => Ok(()),
-    }
-}
-
-fn incident_name(incident: &Incident) -> &'static str {
+fn incident_name<H>(incident: &Incident<H>) -> &'static str {
     match incident {
         Incident::Dropped(..) => "drop",
         Incident::Lost(..) => "loss",
@@ -342,7 +147,7 @@ fn incident_name(incident: &Incident) -> &'static str {
     }
 }
 
-fn link_of(incident: &Incident) -> LinkId {
+fn link_of<H>(incident: &Incident<H>) -> LinkId {
     match incident {
         Incident::Dropped(link, ..)
         | Incident::Lost(link, _)

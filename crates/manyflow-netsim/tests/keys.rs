@@ -97,6 +97,45 @@ fn sources_send_at_their_rate_and_in_their_pattern() {
 }
 
 #[test]
+fn a_level_is_weighed_by_time_and_stands_until_it_changes_or_ends() {
+    let limited = "tcp.maximum-window = 10";
+    let mut more = vec![
+        // A window of ten is reached in a second, and nothing is reported of it afterwards.
+        (
+            "",
+            limited,
+            "what = \"cwnd\"\nof = \"flow\"\nfrom = \"50 s\"",
+            10.0,
+            10.0,
+        ),
+        ("", limited, "what = \"cwnd\"\nof = \"flow\"", 9.8, 10.0),
+        (
+            "",
+            limited,
+            "what = \"cwnd\"\nof = \"flow\"\nstatistic = \"median\"",
+            10.0,
+            10.0,
+        ),
+    ];
+    // After the end there is none, and before it the value counts for what it stood.
+    let stopped = "tcp.maximum-window = 10\nstop = \"20 s\"";
+    more.push((
+        "",
+        stopped,
+        "what = \"cwnd\"\nof = \"flow\"\nfrom = \"10 s\"",
+        10.0,
+        10.0,
+    ));
+    check(TCP, &more);
+    let gone = measured(
+        "",
+        &format!("{TCP}\n{stopped}"),
+        "what = \"cwnd\"\nof = \"flow\"\nfrom = \"50 s\"",
+    );
+    assert!(gone.is_nan(), "{gone}");
+}
+
+#[test]
 fn links_lose_queue_and_change_as_they_are_told() {
     let bursts = "bursts = { to-bad = 0.01, to-good = 0.09 }";
     let [by_packets, by_bytes, unlimited] = ["10 packets", "1 MB", "100 MB"]

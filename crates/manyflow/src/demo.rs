@@ -10,17 +10,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
-use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
-use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::{
     self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
 };
+use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command};
 use display::{Display, OutputError};
-use manyflow_live::load::LoadError;
-use manyflow_live::session::{DecoderError, ReceiveError, TransportError};
+use manyflow_live::filecast::load::LoadError;
+use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
 use serde_json::json;
 
 fn main() -> ExitCode {

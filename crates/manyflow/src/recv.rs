@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_core::webrc::ReceiverConfig;
-use manyflow_live::load;
-use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{self, FileDone, Progress, ReceiveConfig, Received, Route, Told};
+use manyflow_live::filecast::load;
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::{
+    self, FileDone, Progress, ReceiveConfig, Received, Route, Told,
+};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};

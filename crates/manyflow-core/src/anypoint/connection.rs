@@ -18,116 +18,24 @@
 //! It is sans-IO: after each call drain [`poll_transmit`](Connection::poll_transmit), then
 //! [`poll_event`](Connection::poll_event), then read [`poll_timeout`](Connection::poll_timeout).
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::Payload;
 use super::config::{AcpConfig, ConfigError};
+use super::frame::{Frame, SendError};
 use super::receiver::Receiver;
 use super::segment::{Body, Reason, Segment};
 use super::sender::Sender;
-use super::{Congestion, Data, Payload};
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::time::Time;
-
-/// No frame is sent so far beyond the first unacknowledged one, and none is held so far beyond the next in order: an
-/// acknowledgement can name every frame in between.
-pub(super) const FLIGHT_FRAMES_MAX: u32 = 1 << 16;
 
 /// An end that is done answers a repeated Close for this long at least, or for two retransmission time-outs of its own: those
 /// of the other end, which nobody knows here, may be backed off.
 const LINGER_MIN: Duration = Duration::from_secs(30);
 
-/// What an application sends and reads.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Frame<P> {
-    /// The application's number: what a switch may route by.
-    pub key: u32,
-    /// Its contents.
-    pub payload: P,
-}
-
-/// What has a sequence number.
-#[derive(Debug)]
-pub(super) enum Item<P> {
-    Frame(Frame<P>),
-    /// The end of the direction.
-    Close,
-}
-
-impl<P: Payload> Item<P> {
-    /// Bytes in a buffer.
-    pub(super) fn bytes(&self) -> u32 {
-        match self {
-            Item::Frame(frame) => frame.payload.length(),
-            Item::Close => 0,
-        }
-    }
-
-    /// Bytes on the wire.
-    pub(super) fn wire_bytes(&self) -> u32 {
-        match self {
-            Item::Frame(frame) => Self::frame_header_bytes() + frame.payload.length(),
-            Item::Close => packet(0, Body::Close { sequence: 0 }).wire_bytes(),
-        }
-    }
-
-    /// Bytes on the wire that go with each frame.
-    pub(super) fn frame_header_bytes() -> u32 {
-        let data = Data {
-            sequence: 0,
-            key: 0,
-            congestion: Congestion::default(),
-        };
-        packet(0, Body::Data(data)).wire_bytes()
-    }
-}
-
 fn packet(connection: u32, body: Body) -> Segment {
     Segment { connection, body }
-}
-
-/// A frame was not taken; it is given back.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SendError<P> {
-    /// There is no room.
-    #[error("the send buffer is full; send again when frames have been acknowledged")]
-    Full(P),
-    /// A frame's length is not allowed; the longest that is.
-    #[error("a frame must have 1 to {1} bytes; split it, or raise the longest frame")]
-    Length(P, u32),
-    /// This direction is closed, or the connection is over.
-    #[error("the connection is closed; open another one")]
-    Closed(P),
-    /// All sequence numbers of this direction are used.
-    #[error(
-        "2^32 - 2 frames were sent, which is all that a connection can count; open another one"
-    )]
-    Exhausted(P),
-}
-
-impl<P> SendError<P> {
-    /// The frame's contents.
-    pub fn into_payload(self) -> P {
-        match self {
-            SendError::Full(payload)
-            | SendError::Length(payload, _)
-            | SendError::Closed(payload)
-            | SendError::Exhausted(payload) => payload,
-        }
-    }
-}
-
-impl<P> fmt::Debug for SendError<P> {
-    /// Without the payload, of which nothing is known.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SendError::Full(_) => "Full",
-            SendError::Length(..) => "Length",
-            SendError::Closed(_) => "Closed",
-            SendError::Exhausted(_) => "Exhausted",
-        })
-    }
 }
 
 /// One end of a connection.
@@ -272,13 +180,13 @@ impl<P: Payload> Connection<P> {
     /// Takes a segment; `payload` is that of a frame, and of no matter with any other.
     pub fn handle_segment(&mut self, now: Time, segment: &Segment, payload: P) {
         if let Body::Open { credit } = segment.body {
-            self.on_open(now, segment.connection, credit);
+            self.handle_open(now, segment.connection, credit);
         } else if let Body::Reset(reason) = segment.body {
-            self.on_reset(segment.connection, reason);
+            self.handle_reset(segment.connection, reason);
         } else if !self.knows(segment.connection) {
             self.reset(segment.connection, Reason::Unknown);
         } else {
-            self.on_known(now, segment, payload);
+            self.handle_known(now, segment, payload);
             self.settle(now);
         }
     }
@@ -287,7 +195,7 @@ impl<P: Payload> Connection<P> {
         number == self.number && !matches!(self.state, State::Listening | State::Over)
     }
 
-    fn on_open(&mut self, now: Time, number: u32, credit: u32) {
+    fn handle_open(&mut self, now: Time, number: u32, credit: u32) {
         if self.state == State::Listening {
             self.number = number;
             self.establish(now, credit);
@@ -313,7 +221,7 @@ impl<P: Payload> Connection<P> {
         self.probe_at = now + self.config.keep_alive;
     }
 
-    fn on_reset(&mut self, number: u32, reason: Reason) {
+    fn handle_reset(&mut self, number: u32, reason: Reason) {
         if !self.knows(number) {
             return;
         }
@@ -323,7 +231,7 @@ impl<P: Payload> Connection<P> {
         self.state = State::Over;
     }
 
-    fn on_known(&mut self, now: Time, segment: &Segment, payload: P) {
+    fn handle_known(&mut self, now: Time, segment: &Segment, payload: P) {
         if let State::Opening { since, times, .. } = self.state {
             match segment.body {
                 Body::Accept { credit } => {
@@ -344,10 +252,10 @@ impl<P: Payload> Connection<P> {
             Body::Data(data) => {
                 let wire_bytes = segment.wire_bytes().saturating_add(payload.length());
                 self.receiver
-                    .on_data(now, &data, payload, wire_bytes, &mut self.events);
+                    .handle_data(now, &data, payload, wire_bytes, &mut self.events);
             }
-            Body::Ack(ack) => self.sender.on_ack(now, &ack, &mut self.events),
-            Body::Close { sequence } => self.on_close(now, sequence),
+            Body::Ack(ack) => self.sender.handle_ack(now, &ack, &mut self.events),
+            Body::Close { sequence } => self.handle_close(now, sequence),
             Body::Probe => {
                 self.say(Body::Alive);
                 self.receiver.repeat_ack();
@@ -357,8 +265,8 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    fn on_close(&mut self, now: Time, sequence: u32) {
-        self.receiver.on_close(sequence);
+    fn handle_close(&mut self, now: Time, sequence: u32) {
+        self.receiver.handle_close(sequence);
         // It is repeated, as our acknowledgement was lost.
         if matches!(self.state, State::Lingering { .. }) {
             self.linger(now);
@@ -399,7 +307,7 @@ impl<P: Payload> Connection<P> {
             State::Established => {
                 // Frames that come to nothing may lack a way, or room at a slow reader: only probes tell.
                 if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
-                    self.on_silence(now);
+                    self.probe_or_give_up(now);
                 }
             }
             State::Lingering { until } if now >= until => self.state = State::Over,
@@ -417,7 +325,7 @@ impl<P: Payload> Connection<P> {
         self.say(Body::Open { credit });
     }
 
-    fn on_silence(&mut self, now: Time) {
+    fn probe_or_give_up(&mut self, now: Time) {
         if self.probes == self.config.attempts {
             self.fail(Reason::TimedOut);
             return;
@@ -449,7 +357,7 @@ impl<P: Payload> Connection<P> {
         if !matches!(self.state, State::Established | State::Lingering { .. }) {
             return None;
         }
-        if let Some(ack) = self.receiver.poll_ack() {
+        if let Some(ack) = self.receiver.poll_transmit() {
             return Some((packet(self.number, Body::Ack(ack)), None));
         }
         let (body, payload) = self.sender.poll_transmit(now)?;

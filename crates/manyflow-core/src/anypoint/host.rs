@@ -12,9 +12,10 @@ use super::Length;
 use super::application::Application;
 use super::config::{AcpConfig, ConfigError};
 use super::connection::Connection;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::anypoint::{Event, Segment};
+use crate::endpoint::{Action, Endpoint};
 use crate::interval::Interval;
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Destination, EndpointId, Packet};
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -199,12 +200,16 @@ impl Host {
 }
 
 impl Endpoint for Host {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        if let (Some(connection), Header::Anypoint(segment)) =
-            (&mut self.connection, &packet.header)
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
+        if let Some(connection) = &mut self.connection
             && packet.source == self.remote
         {
-            connection.handle_segment(now, segment, Length(packet.payload_bytes));
+            let payload = Length(packet.payload_bytes());
+            connection.handle_segment(now, &packet.header, payload);
             self.run_application(now);
         }
     }
@@ -217,15 +222,13 @@ impl Endpoint for Host {
         }
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
         let (segment, payload) = self.connection.as_mut()?.poll_transmit(now)?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.remote),
-            ecn: Ecn::NotCapable,
-            header: Header::Anypoint(segment),
-            payload_bytes: payload.map_or(0, |Length(bytes)| bytes),
-        }))
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.remote),
+            segment,
+            payload.map_or(0, |Length(bytes)| bytes),
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -15,17 +15,20 @@
 //! | `segment.rs`, `wire.rs` | ACP's packets, XCP's header, and their bytes | section IV |
 //! | `config.rs` | the parameters of a connection | section V |
 //! | `connection.rs` | one end: opening, closing, keep-alive, and the two halves below | |
+//! | `frame.rs` | what a direction numbers: frames, and its closing | |
 //! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
 //! | `host.rs`, `application.rs` | a connection with a modelled application, for scenarios | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
-//! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::link::XcpConfig).
+//! XCP's routers are [links](crate::link) with [`XcpConfig`](crate::xcp::XcpConfig).
 
 mod application;
 mod config;
 mod connection;
+mod event;
+mod frame;
 mod host;
 mod receiver;
 mod segment;
@@ -38,9 +41,9 @@ mod wire;
 pub use crate::payload::{Length, Payload};
 pub use application::{Application, Service, Span};
 pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
-pub use connection::{Connection, Frame, SendError};
+pub use connection::Connection;
+pub use event::Event;
+pub use frame::{Frame, SendError};
 pub use host::Host;
-pub use segment::{
-    Ack, Body, Congestion, Data, Feedback, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED,
-};
+pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 
 use super::Payload;
 use super::config::{AcpConfig, FlowControl};
-use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item};
-use super::segment::{Ack, Data, Feedback, Gap, NO_GAPS, UNLIMITED};
+use super::frame::{FLIGHT_FRAMES_MAX, Frame, Item};
+use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
 use super::soft::SoftFlow;
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::time::Time;
+use crate::xcp::WindowChange;
 
 /// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken it.
 pub(super) const REORDERING: u32 = 3;
@@ -53,7 +54,7 @@ pub(super) struct Receiver<P> {
 #[derive(Copy, Clone, Debug)]
 struct Due {
     of: u32,
-    feedback: Feedback,
+    feedback: WindowChange,
     /// What was next when the frame arrived. What came since has feedback of its own, which a sender takes from the
     /// acknowledgement that is the first to tell it of the frame.
     cumulative: u32,
@@ -120,7 +121,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Takes a frame, which came in a packet of `wire_bytes`.
-    pub(super) fn on_data(
+    pub(super) fn handle_data(
         &mut self,
         now: Time,
         data: &Data,
@@ -149,20 +150,20 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// No frame has this number or a later one.
-    pub(super) fn on_close(&mut self, sequence: u32) {
+    pub(super) fn handle_close(&mut self, sequence: u32) {
         if self.place(sequence, Item::Close) == Placed::Taken {
-            self.acknowledge(sequence, Feedback(0));
+            self.acknowledge(sequence, WindowChange(0));
         }
     }
 
     /// The sender asks what has arrived and how much room there is.
     pub(super) fn repeat_ack(&mut self) {
         if let Some(last) = self.last {
-            self.acknowledge(last, Feedback(0));
+            self.acknowledge(last, WindowChange(0));
         }
     }
 
-    fn acknowledge(&mut self, of: u32, feedback: Feedback) {
+    fn acknowledge(&mut self, of: u32, feedback: WindowChange) {
         self.acks.push_back(Due {
             of,
             feedback,
@@ -306,7 +307,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// The next acknowledgement.
-    pub(super) fn poll_ack(&mut self) -> Option<Ack> {
+    pub(super) fn poll_transmit(&mut self) -> Option<Ack> {
         let due = self.acks.pop_front()?;
         self.last = Some(due.of);
         self.read_told = self.read;

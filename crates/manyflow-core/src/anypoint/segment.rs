@@ -1,4 +1,7 @@
-//! ACP's packets, and XCP's header in them.
+//! ACP's packets, with XCP's header in them.
+
+use crate::packet::Header;
+use crate::xcp::{Congestion, WindowChange};
 
 /// IPv4 and UDP, below each segment.
 pub const LOWER_BYTES: u32 = 28;
@@ -69,36 +72,6 @@ pub struct Data {
     pub congestion: Congestion,
 }
 
-/// XCP's header (section IV): what the sender tells routers, and what they tell it.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Congestion {
-    /// The sender's congestion window in bytes, headers of packets included.
-    pub cwnd: u32,
-    /// The round-trip time that the sender knows, in microseconds; 0 where it knows none, or where it does not follow XCP.
-    pub rtt_us: u32,
-    /// By how much the window may change for this packet: what the sender wants, which routers can only lower.
-    pub feedback: Feedback,
-}
-
-/// A change of a congestion window in units of 1/256 byte, so that the sum over a window's packets keeps small changes.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Feedback(pub i32);
-
-impl Feedback {
-    /// The most that a header can ask for: some 8 MB for each packet.
-    pub const MAX: Feedback = Feedback(i32::MAX);
-
-    /// Rounded, and limited to what a header can carry.
-    pub fn from_bytes(bytes: f64) -> Feedback {
-        Feedback(libm::round(bytes * 256.0) as i32)
-    }
-
-    /// In bytes.
-    pub fn bytes(self) -> f64 {
-        f64::from(self.0) / 256.0
-    }
-}
-
 /// An acknowledgement. Each frame that arrives is answered by one.
 ///
 /// Behind a switch acknowledgements overtake each other without any loss, since members have round-trip times of their
@@ -112,7 +85,7 @@ pub struct Ack {
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,
     /// What the routers left of the frame's feedback.
-    pub feedback: Feedback,
+    pub feedback: WindowChange,
     /// Frames that are missing, lowest first: later ones of the same path have arrived. Unused ones are empty and come last.
     pub missing: [Gap; 3],
 }
@@ -137,4 +110,19 @@ pub enum Reason {
     TimedOut,
     /// Its application gave up.
     Aborted,
+}
+
+impl Header for Segment {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Segment::wire_bytes(self)
+    }
+
+    #[inline]
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        match &mut self.body {
+            Body::Data(data) => Some(&mut data.congestion),
+            _ => None,
+        }
+    }
 }

@@ -19,12 +19,13 @@ use std::collections::VecDeque;
 
 use super::Payload;
 use super::config::AcpConfig;
-use super::connection::{FLIGHT_FRAMES_MAX, Frame, Item, SendError};
-use super::segment::{Ack, Body, Congestion, Data, Gap};
+use super::frame::{FLIGHT_FRAMES_MAX, Frame, Item, SendError, frame_header_bytes};
+use super::segment::{Ack, Body, Data, Gap};
 use super::window::Window;
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::estimate::rtt::RttEstimator;
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// A closed window is probed at most this rarely.
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -98,7 +99,7 @@ enum Fate {
 impl<P: Payload> Sender<P> {
     pub(super) fn new(config: &AcpConfig) -> Sender<P> {
         Sender {
-            window: Window::new(config, Item::<P>::frame_header_bytes()),
+            window: Window::new(config, frame_header_bytes()),
             rtt: RttEstimator::new(config.minimum_rto),
             frame_bytes_max: config.frame_bytes_max,
             send_buffer: config.send_buffer.into(),
@@ -331,7 +332,7 @@ impl<P: Payload> Sender<P> {
     }
 
     /// Takes an acknowledgement; one of what was never sent is ignored.
-    pub(super) fn on_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
+    pub(super) fn handle_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
         let is_repeated = core::mem::take(&mut self.is_repeat_due);
         if ack.cumulative > self.next || ack.of >= self.next {
             return;

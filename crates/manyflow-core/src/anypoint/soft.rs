@@ -17,8 +17,9 @@ mod probe;
 mod tests;
 
 use super::config::SoftConfig;
-use super::segment::{Body, Congestion, Data, Feedback, Segment};
+use super::frame::frame_header_bytes;
 use crate::time::Time;
+use crate::xcp::{Congestion, WindowChange};
 use follow::Follow;
 use probe::Probe;
 
@@ -36,7 +37,7 @@ impl SoftFlow {
             bytes: buffer_bytes.into(),
             increase_below: config.increase_below * f64::from(buffer_bytes),
             decrease_above: config.decrease_above * f64::from(buffer_bytes),
-            header_bytes: header_bytes(),
+            header_bytes: frame_header_bytes(),
         };
         match config.follow_drain {
             true => SoftFlow::Follow(Follow::new(buffer)),
@@ -54,7 +55,7 @@ impl SoftFlow {
         occupied: u32,
     ) {
         if congestion.rtt_us == 0 {
-            congestion.feedback = Feedback::default();
+            congestion.feedback = WindowChange::default();
             return;
         }
         match self {
@@ -96,17 +97,4 @@ impl Buffer {
         let frame_bytes = wire_bytes.saturating_sub(self.header_bytes).max(1);
         f64::from(wire_bytes) / f64::from(frame_bytes)
     }
-}
-
-fn header_bytes() -> u32 {
-    let body = Body::Data(Data {
-        sequence: 0,
-        key: 0,
-        congestion: Congestion::default(),
-    });
-    Segment {
-        connection: 0,
-        body,
-    }
-    .wire_bytes()
 }

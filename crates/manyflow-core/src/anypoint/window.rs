@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::config::{AcpConfig, Control, Lie};
-use super::segment::{Congestion, Feedback};
 use crate::time::seconds;
+use crate::xcp::{Congestion, WindowChange};
 
 /// cwnd, and ssthresh for Reno.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Window {
     }
 
     /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681 section 3.1).
-    pub(super) fn on_ack(&mut self, feedback: Feedback, may_grow: bool) {
+    pub(super) fn on_ack(&mut self, feedback: WindowChange, may_grow: bool) {
         let change = match self.control {
             Control::Xcp => self.change_by(feedback),
             Control::Reno if !may_grow => 0.0,
@@ -83,7 +83,7 @@ impl Window {
     }
 
     /// By how much the window follows XCP's feedback.
-    fn change_by(&self, feedback: Feedback) -> f64 {
+    fn change_by(&self, feedback: WindowChange) -> f64 {
         match self.lie {
             Lie::NeverDecreases => feedback.bytes().max(0.0),
             Lie::TakesAll => (self.useful - self.bytes).max(0.0) * self.frame / self.bytes,
@@ -134,7 +134,7 @@ impl Window {
                 Congestion {
                     cwnd,
                     rtt_us: libm::ceil(rtt_s * rtt_factor * 1e6) as u32,
-                    feedback: Feedback(libm::ceil(wanted * share * 256.0) as i32),
+                    feedback: WindowChange(libm::ceil(wanted * share * 256.0) as i32),
                 }
             }
         }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((asked.cwnd, asked.rtt_us), (2000, 100_000));
         (0..2).for_each(|_| window.on_ack(asked.feedback, false));
         assert_eq!(window.frames(), 100.0);
-        assert_eq!(window.header(1000, 0.1, true).feedback, Feedback(0));
+        assert_eq!(window.header(1000, 0.1, true).feedback, WindowChange(0));
     }
 
     #[test]
@@ -183,13 +183,13 @@ mod tests {
     #[test]
     fn xcp_asks_for_nothing_that_it_would_not_use() {
         let window = window(Control::Xcp);
-        assert_eq!(window.header(1000, 0.1, false).feedback, Feedback(0));
+        assert_eq!(window.header(1000, 0.1, false).feedback, WindowChange(0));
     }
 
     #[test]
     fn feedback_leaves_one_frame_at_least() {
         let mut window = window(Control::Xcp);
-        window.on_ack(Feedback::from_bytes(-1e6), false);
+        window.on_ack(WindowChange::from_bytes(-1e6), false);
         assert_eq!(window.frames(), 1.0);
     }
 
@@ -215,26 +215,26 @@ mod tests {
     #[test]
     fn a_sender_that_never_decreases_follows_what_is_positive() {
         let mut window = liar(Lie::NeverDecreases);
-        window.on_ack(Feedback::from_bytes(-500.0), false);
+        window.on_ack(WindowChange::from_bytes(-500.0), false);
         assert_eq!(window.frames(), 2.0);
-        window.on_ack(Feedback::from_bytes(500.0), false);
+        window.on_ack(WindowChange::from_bytes(500.0), false);
         assert_eq!(window.frames(), 2.5);
     }
 
     #[test]
     fn a_sender_that_takes_all_opens_its_window_whatever_it_is_told() {
         let mut window = liar(Lie::TakesAll);
-        (0..100).for_each(|_| window.on_ack(Feedback::from_bytes(-500.0), false));
+        (0..100).for_each(|_| window.on_ack(WindowChange::from_bytes(-500.0), false));
         assert!(window.frames() > 80.0, "{window:?}");
     }
 
     #[test]
     fn reno_doubles_then_halves_then_adds_a_frame_per_window() {
         let mut window = window(Control::Reno);
-        (0..18).for_each(|_| window.on_ack(Feedback::MAX, true));
+        (0..18).for_each(|_| window.on_ack(WindowChange::MAX, true));
         assert_eq!(window.frames(), 20.0);
         window.on_loss();
-        (0..10).for_each(|_| window.on_ack(Feedback::MAX, true));
+        (0..10).for_each(|_| window.on_ack(WindowChange::MAX, true));
         assert!((window.frames() - 10.96).abs() < 0.02, "{window:?}");
         window.on_timeout(false);
         window.on_timeout(true);

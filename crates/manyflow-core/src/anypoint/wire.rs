@@ -20,7 +20,8 @@
 //!
 //! Decoding is strict: a segment has one encoding, and all other bytes are refused.
 
-use super::segment::{Ack, Body, Congestion, Data, Feedback, Gap, Reason, Segment};
+use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
+use crate::xcp::{Congestion, WindowChange};
 
 /// This version of ACP.
 const VERSION: u8 = 1;
@@ -184,7 +185,7 @@ impl Segment {
 
 fn data(bytes: &[u8]) -> Result<Data, WireError> {
     let (_, [_, sequence, feedback, cwnd, rtt_us, key]) = words(bytes)?;
-    let feedback = Feedback(feedback as i32);
+    let feedback = WindowChange(feedback as i32);
     Ok(Data {
         sequence,
         key,
@@ -207,7 +208,7 @@ fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
         cumulative,
         of,
         credit,
-        feedback: Feedback(feedback as i32),
+        feedback: WindowChange(feedback as i32),
         missing,
     })
 }
@@ -295,7 +296,7 @@ mod tests {
         congestion: Congestion {
             cwnd: 0x3132_3334,
             rtt_us: 0x4142_4344,
-            feedback: Feedback(-2),
+            feedback: WindowChange(-2),
         },
     };
 
@@ -314,7 +315,7 @@ mod tests {
         cumulative: 0x1112_1314,
         of: 0x1112_1319,
         credit: 0x2122_2324,
-        feedback: Feedback(0x3132_3334),
+        feedback: WindowChange(0x3132_3334),
         missing: [gap(0, 1), gap(0x0203, 0x0405), gap(0, 0)],
     };
 
@@ -443,7 +444,7 @@ mod tests {
 
     fn any_data() -> impl Strategy<Value = Body> {
         (any::<[u32; 4]>(), any::<i32>()).prop_map(|([sequence, key, cwnd, rtt_us], feedback)| {
-            let feedback = Feedback(feedback);
+            let feedback = WindowChange(feedback);
             let congestion = Congestion {
                 cwnd,
                 rtt_us,
@@ -479,7 +480,7 @@ mod tests {
                     cumulative,
                     of,
                     credit,
-                    feedback: Feedback(feedback),
+                    feedback: WindowChange(feedback),
                     missing,
                 })
             },

@@ -12,11 +12,15 @@
 //! | `source.rs` | the source, its patterns and its clock |
 //! | `sink.rs` | the sink, which joins its channel where it has one |
 
+mod event;
 mod sink;
 mod source;
 
+pub use event::Event;
 pub use sink::Sink;
 pub use source::{ConfigError, Pattern, Periods, Source, SourceConfig};
+
+use crate::packet::Header;
 
 /// IPv4 and UDP.
 pub const HEADER_BYTES: u32 = 28;
@@ -26,4 +30,11 @@ pub const HEADER_BYTES: u32 = 28;
 pub struct Datagram {
     /// Counts the datagrams of a source, modulo 2^32.
     pub sequence: u32,
+}
+
+impl Header for Datagram {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        HEADER_BYTES
+    }
 }

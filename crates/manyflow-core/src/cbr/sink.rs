@@ -1,7 +1,10 @@
 //! Where datagrams end: counted, and missed by their numbers.
 
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Channel, Header, Packet};
+use crate::endpoint::{Action, Endpoint};
+use core::convert::Infallible;
+
+use crate::cbr::{Datagram, Event};
+use crate::packet::{Channel, Packet};
 use crate::time::Time;
 
 /// Counts what arrives. A multicast sink is a member of its channel from `start` to `stop`.
@@ -72,10 +75,12 @@ impl Sink {
 }
 
 impl Endpoint for Sink {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Cbr(datagram) = &packet.header else {
-            return;
-        };
+    type Rx = Datagram;
+    type Tx = Infallible;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Datagram>) {
+        let datagram = &packet.header;
         if !self.counts_at(now) {
             return;
         }
@@ -92,7 +97,7 @@ impl Endpoint for Sink {
 
     fn handle_timeout(&mut self, _now: Time) {}
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Infallible>> {
         self.next_change().filter(|change| now >= *change)?;
         let channel = self.channel?;
         let (membership, event, action) = match self.membership {
@@ -124,7 +129,7 @@ impl Endpoint for Sink {
 mod tests {
     use super::*;
     use crate::cbr::Datagram;
-    use crate::packet::{Destination, Ecn, EndpointId};
+    use crate::packet::Destination;
 
     const CHANNEL: Channel = Channel {
         session: 1,
@@ -137,13 +142,7 @@ mod tests {
 
     fn take(sink: &mut Sink, now: Time, numbers: impl IntoIterator<Item = u32>) {
         for sequence in numbers {
-            let packet = Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(CHANNEL),
-                ecn: Ecn::NotCapable,
-                header: Header::Cbr(Datagram { sequence }),
-                payload_bytes: 100,
-            };
+            let packet = Packet::new(Destination::Channel(CHANNEL), Datagram { sequence }, 100);
             sink.handle_packet(now, &packet);
         }
     }

@@ -1,15 +1,17 @@
 //! A source that sends at its own times, whatever happens to its packets.
 
+use core::convert::Infallible;
 use core::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{Datagram, HEADER_BYTES};
+use crate::cbr::Event;
 pub use crate::config_error::ConfigError;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
 use crate::interval::Interval;
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Destination, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
@@ -183,24 +185,26 @@ impl Source {
 }
 
 impl Endpoint for Source {
+    type Rx = Infallible;
+    type Tx = Datagram;
+    type Event = Event;
+
     /// A source hears nothing.
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, _now: Time) {}
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Datagram>> {
         self.next_due().filter(|due| now >= *due)?;
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
         let gap = self.gap();
         self.due += gap;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: self.config.destination,
-            ecn: Ecn::NotCapable,
-            header: Header::Cbr(Datagram { sequence }),
-            payload_bytes: self.config.packet_bytes - HEADER_BYTES,
-        }))
+        Some(Action::Send(Packet::new(
+            self.config.destination,
+            Datagram { sequence },
+            self.config.packet_bytes - HEADER_BYTES,
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -215,6 +219,7 @@ impl Endpoint for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::EndpointId;
 
     fn config(pattern: Pattern) -> SourceConfig {
         SourceConfig {
@@ -238,9 +243,9 @@ mod tests {
             assert_eq!(packet.wire_bytes(), 1000);
             assert_eq!(
                 packet.header,
-                Header::Cbr(Datagram {
+                Datagram {
                     sequence: times.len() as u32
-                })
+                }
             );
             times.push(now.as_secs_f64() * 1e3);
         }

@@ -1,5 +1,7 @@
 //! The packets of layered sessions.
 
+use crate::packet::Header;
+
 /// IPv4 and UDP.
 const LOWER_BYTES: u32 = 28;
 
@@ -71,5 +73,19 @@ impl Message {
     /// The bytes that the encoded header takes, those of IPv4 and UDP included.
     pub fn wire_bytes(&self) -> u32 {
         LOWER_BYTES + self.header_bytes() as u32
+    }
+}
+
+impl Header for Message {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Message::wire_bytes(self)
+    }
+
+    fn layer(&self) -> Option<u8> {
+        match self {
+            Message::Data(data) => Some(data.group),
+            Message::Feedback(_) | Message::Experiment(_) => None,
+        }
     }
 }

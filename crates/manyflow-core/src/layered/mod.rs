@@ -16,11 +16,13 @@
 //! Groups follow SIM's naming convention (section III-A2): a group is a [`Channel`](crate::Channel) whose number is its rank, so that
 //! a router keeps one small number for each session and link, the top rank that is subscribed there.
 
+mod event;
 mod message;
 pub mod rlm;
 pub mod sim;
 mod wire;
 
+pub use event::Event;
 pub use message::{Data, Experiment, Feedback, Message};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
 

@@ -202,7 +202,7 @@ fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), WireEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+    use crate::packet::{Channel, Destination, Ecn, Packet};
     use proptest::prelude::*;
 
     const FEEDBACK_MESSAGE: Feedback = Feedback {
@@ -371,13 +371,7 @@ mod tests {
         fn the_length_is_what_links_charge(message in any_message(), payload_bytes in 0..60_000u32) {
             let encoded = message.encode().as_bytes().len() as u32;
             prop_assert_eq!(encoded + 28, message.wire_bytes());
-            let packet = Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(Channel { session: 0, number: 0 }),
-                ecn: Ecn::Capable,
-                header: Header::Layered(message),
-                payload_bytes,
-            };
+            let packet = Packet::new(Destination::Channel(Channel { session: 0, number: 0 }), message, payload_bytes).with_ecn(Ecn::Capable);
             prop_assert_eq!(packet.wire_bytes(), 28 + encoded + payload_bytes);
         }
 

@@ -16,7 +16,6 @@ mod red;
 mod tests;
 #[cfg(test)]
 mod tests_xcp;
-mod xcp;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,17 +23,13 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-pub use config::{
-    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant, XcpConfig,
-};
+pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
 use rare::Rare;
 use red::Verdict;
-pub(crate) use xcp::Controller;
 
-use crate::anypoint::{Body, Congestion};
-use crate::layered::Message;
 use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// What a link can carry.
 pub trait Carried: Clone {
@@ -46,7 +41,7 @@ pub trait Carried: Clone {
     /// Marks it: congestion experienced.
     fn mark(&mut self) {}
 
-    /// Of data of a layered session: the session, and the rank of the group.
+    /// The session and the rank of the group, for data of a layered session.
     fn group(&self) -> Option<(u32, u8)> {
         None
     }
@@ -57,7 +52,7 @@ pub trait Carried: Clone {
     }
 }
 
-impl Carried for Packet {
+impl<H: Header> Carried for Packet<H> {
     fn is_ecn_capable(&self) -> bool {
         self.ecn != Ecn::NotCapable
     }
@@ -67,22 +62,14 @@ impl Carried for Packet {
     }
 
     fn group(&self) -> Option<(u32, u8)> {
-        match (self.destination, self.header) {
-            (Destination::Channel(channel), Header::Layered(Message::Data(data))) => {
-                Some((channel.session, data.group))
-            }
-            _ => None,
+        match self.destination {
+            Destination::Channel(channel) => Some((channel.session, self.header.layer()?)),
+            Destination::Endpoint(_) => None,
         }
     }
 
     fn congestion(&mut self) -> Option<&mut Congestion> {
-        match &mut self.header {
-            Header::Anypoint(segment) => match &mut segment.body {
-                Body::Data(data) => Some(&mut data.congestion),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.header.congestion()
     }
 }
 

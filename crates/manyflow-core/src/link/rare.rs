@@ -8,10 +8,10 @@ use rand_pcg::Pcg64Mcg;
 
 use super::faults::Losses;
 use super::red::{Arrival, Red, TopGroups, Verdict};
-use super::xcp::Controller;
 use super::{Carried, LinkConfig, LossModel, make_room};
 use crate::time::Time;
 use crate::units::Rate;
+use crate::xcp::Controller;
 
 #[derive(Debug)]
 pub(super) struct Rare {

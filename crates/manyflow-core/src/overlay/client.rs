@@ -20,9 +20,10 @@ use super::message::{
     CLIENT_WINDOW, ClientFrame, DaemonId, Data, Frame, GroupId, PAYLOAD_BYTES_MAX,
 };
 use crate::config_error::ConfigError;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
 use crate::interval::Interval;
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::overlay::Event;
+use crate::packet::{Destination, EndpointId, Packet};
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -247,12 +248,16 @@ impl ClientEndpoint {
 }
 
 impl Endpoint for ClientEndpoint {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
         if !matches!(self.phase, Phase::Connected | Phase::Leaving) {
             return;
         }
-        if let Header::Overlay(Frame::Client(frame)) = &packet.header {
-            self.handle_frame(now, frame, packet.payload_bytes);
+        if let Frame::Client(frame) = &packet.header {
+            self.handle_frame(now, frame, packet.payload_bytes());
             self.handle_timeout(now);
         }
     }
@@ -276,15 +281,13 @@ impl Endpoint for ClientEndpoint {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
         let (frame, payload_bytes) = self.outbox.pop_front()?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.daemon),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(Frame::Client(frame)),
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.daemon),
+            Frame::Client(frame),
             payload_bytes,
-        }))
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -383,7 +386,7 @@ struct Reader {
     taken: u32,
     /// The last sequence number of each origin and group: messages are in order.
     #[cfg(debug_assertions)]
-    last: BTreeMap<(DaemonId, GroupId), u32>,
+    last: BTreeMap<(DaemonId, GroupId), super::OriginSeq>,
 }
 
 impl Reader {
@@ -405,7 +408,7 @@ impl Reader {
             let last = self.last.insert((origin, data.group), data.sequence);
             assert!(
                 last < Some(data.sequence),
-                "message {} of {origin:?} to {:?} came after message {last:?}",
+                "message {:?} of {origin:?} to {:?} came after message {last:?}",
                 data.sequence,
                 data.group,
             );

@@ -1,77 +1,55 @@
-//! What an overlay is like: the same at all its daemons.
+//! The configuration of an overlay's daemons.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::message::{DATAGRAM_BYTES, GroupId, LENGTH_BYTES};
+use super::message::GroupId;
 use crate::config_error::ConfigError;
-use crate::tcp::{HEADER_BYTES, TcpConfig};
 
-/// The parameters of an overlay's daemons.
+/// The parameters of an overlay's daemons, the same for all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlayConfig {
-    /// What its links are made of.
-    pub links: LinkKind,
-    /// Messages that wait for a link before the daemon stops reading from others, at least 1. Clients are held up long before, if a
-    /// controller does its work.
+    /// How many clients' messages wait for a link when the daemon stops reading other links, at least
+    /// 1. A working controller delays clients long before.
     pub queue_messages: usize,
-    /// Messages that wait for a client before it counts as slow, at least 1.
+    /// How many messages wait for a client when it counts as slow, at least 1.
     pub client_messages: usize,
-    /// What is done about slow members.
+    /// What the daemons do about slow members.
     pub slow: SlowPolicy,
-    /// And for these groups instead.
+    /// What they do about slow members of these groups, instead of [`slow`](OverlayConfig::slow).
     pub slow_groups: BTreeMap<GroupId, SlowPolicy>,
 }
 
-/// What an overlay's links are made of.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LinkKind {
-    /// TCP, in the simulator our simulated one.
-    Streams(TcpConfig),
-    /// Datagrams, repaired link by link where they are missing.
-    Datagrams,
-}
-
-impl LinkKind {
-    /// What a message takes on a link besides its own header and its payload: IPv4, TCP and a length, or IPv4, UDP and a number.
-    pub fn overhead_bytes(&self) -> u32 {
-        match self {
-            LinkKind::Streams(_) => HEADER_BYTES + LENGTH_BYTES,
-            LinkKind::Datagrams => DATAGRAM_BYTES + 8,
-        }
-    }
-}
-
-/// What is done about a member that reads more slowly than its group's messages come.
+/// What a daemon does about a member that reads more slowly than its group's messages arrive.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum SlowPolicy {
-    /// The group's senders wait for it: nothing is lost, and the slowest member sets the pace. The default, because the overlay's
-    /// promise is that every member gets every message.
+    /// The group's senders wait for the member: no message is lost, and the slowest member sets the
+    /// pace. This is the default, because the overlay promises every message to every member.
     #[default]
     Block,
-    /// It misses what it has no room for.
+    /// The member misses the messages that it has no room for.
     Drop,
-    /// Its senders wait for it. Where it has not caught up so long after they first did, it is no longer a member.
+    /// The group's senders wait for the member. If it has not caught up this long after they first
+    /// did, it is evicted from the group.
     Evict(Duration),
 }
 
-/// What was done about a slow member.
+/// What a daemon has done about a slow member.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its group's senders wait.
+    /// The group's senders wait for the member.
     Blocked,
-    /// It has read enough: they go on.
+    /// The member has read enough, and the group's senders no longer wait for it.
     Resumed,
-    /// It missed a message.
+    /// The member missed a message.
     Dropped,
-    /// It is no longer a member.
+    /// The member was evicted from the group.
     Evicted,
 }
 
 impl Default for OverlayConfig {
     fn default() -> OverlayConfig {
         OverlayConfig {
-            links: LinkKind::Streams(TcpConfig::default()),
             queue_messages: 1000,
             client_messages: 256,
             slow: SlowPolicy::default(),
@@ -81,8 +59,10 @@ impl Default for OverlayConfig {
 }
 
 impl OverlayConfig {
+    /// Checks the parameters' ranges.
+    ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         ConfigError::first_of([
             (
@@ -98,7 +78,7 @@ impl OverlayConfig {
         ])
     }
 
-    /// What is done about slow members of a group.
+    /// What the daemons do about slow members of a group.
     pub fn slow_policy(&self, group: GroupId) -> SlowPolicy {
         self.slow_groups.get(&group).copied().unwrap_or(self.slow)
     }

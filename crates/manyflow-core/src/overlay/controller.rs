@@ -1,98 +1,102 @@
-//! What decides when a client's message may enter the overlay: Cost-Benefit, TFRC, or your own.
+//! Decides when a client's message may enter the overlay: Cost-Benefit, TFRC, or your own controller.
 
 use core::fmt;
 
 use super::groups::Groups;
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
 use super::topology::Topology;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::Time;
 
-/// What a daemon knows of the overlay.
+/// What a daemon knows about the overlay.
 #[derive(Debug)]
 pub struct Site {
     /// The daemon itself.
     pub here: DaemonId,
     /// Daemons, links and trees.
     pub topology: std::sync::Arc<Topology>,
-    /// Who is a member of what, as far as it was heard.
+    /// The members of each group, as far as this daemon has heard.
     pub groups: Groups,
 }
 
-/// A message that waits at its client's daemon.
+/// A client's message that waits at its daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose it is.
+    /// The client that wants to send the message.
     pub client: ClientId,
-    /// To whom.
+    /// The group that the message is for.
     pub group: GroupId,
-    /// Its bytes on a link: payload, headers and all.
+    /// The bytes that the message takes on a link, payload and all headers included.
     pub bytes: u32,
 }
 
-/// Who hears what a controller says.
+/// Who receives a controller's message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// All daemons, by the overlay's links: reliable.
+    /// All daemons, over the overlay's links: reliable.
     Everyone,
-    /// One daemon, straight: it may be lost.
+    /// Sent directly to one daemon, not over overlay links. May be lost.
     One(DaemonId),
 }
 
-/// The flow control of one daemon: of its clients' messages, and for those of others what it must tell them.
+/// The flow control of one daemon. It admits the messages of the daemon's clients, and reports to
+/// other daemons what their controllers must know.
 ///
-/// After each call drain [`poll_ready`](Controller::poll_ready), [`poll_control`](Controller::poll_control) and
-/// [`poll_event`](Controller::poll_event), then read [`poll_timeout`](Controller::poll_timeout).
-pub trait Controller: fmt::Debug {
-    /// A client is there. `priority` is a multiple of what others get, positive.
+/// After each call, drain [`poll_ready`](Controller::poll_ready),
+/// [`poll_control`](Controller::poll_control) and [`poll_event`](Controller::poll_event), then read
+/// [`poll_timeout`](Controller::poll_timeout).
+pub trait Controller: fmt::Debug + Send {
+    /// A client has connected. `priority` is its share as a multiple of other clients' shares,
+    /// positive.
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64);
 
-    /// A client is gone.
+    /// A client has disconnected.
     fn remove_client(&mut self, now: Time, client: ClientId);
 
-    /// Whether a client's message may enter now; if so, it has been paid for. If not, the client waits until
-    /// [`poll_ready`](Controller::poll_ready) names it. Groups without members elsewhere are asked for as well.
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
+    /// Admits a client's message and charges the client for it, if the message may enter now. If not,
+    /// returns `false`, and the client waits until [`poll_ready`](Controller::poll_ready) names it.
+    /// Called also for groups without members at other daemons.
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
 
-    /// A message that was admitted has entered.
+    /// An admitted message has entered the overlay.
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site);
 
-    /// So many messages wait for one of this daemon's links now.
+    /// The number of messages that wait for one of this daemon's links has changed to `messages`.
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize);
 
-    /// Another daemon's message to a group that has members here arrived, for the first time.
+    /// Another daemon's message to a group with members at this daemon has arrived for the first time.
     fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32);
 
-    /// Another daemon's controller said this.
+    /// A message of another daemon's controller has arrived.
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site);
 
-    /// Members of a group came or went, here or elsewhere.
+    /// A group has gained or lost a member, at this daemon or another.
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site);
 
-    /// Does what is due; a spurious call does nothing.
+    /// Does what is due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time, site: &Site);
 
     /// When [`handle_timeout`](Controller::handle_timeout) is wanted next.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// A client whose waiting message is worth asking for again.
+    /// A client whose waiting message should be offered to [`try_admit`](Controller::try_admit) again.
     fn poll_ready(&mut self) -> Option<ClientId>;
 
-    /// What other daemons are to hear.
+    /// The next message to other daemons.
     fn poll_control(&mut self) -> Option<(Audience, Control)>;
 
-    /// What happened, for traces and metrics.
+    /// The next event, for traces and metrics.
     fn poll_event(&mut self) -> Option<Event>;
 }
 
-/// No control: only the links' back-pressure holds clients up.
+/// No control: only the links' back-pressure delays clients.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Open;
 
 impl Controller for Open {
     fn add_client(&mut self, _now: Time, _client: ClientId, _priority: f64) {}
     fn remove_client(&mut self, _now: Time, _client: ClientId) {}
-    fn admit(&mut self, _now: Time, _request: &Request, _site: &Site) -> bool {
+    fn try_admit(&mut self, _now: Time, _request: &Request, _site: &Site) -> bool {
         true
     }
     fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}

@@ -3,28 +3,49 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::config::{LinkKind, OverlayConfig};
+use super::config::OverlayConfig;
 use super::controller::Controller;
-use super::daemon::{Daemon, Output};
+use super::daemon::{Daemon, Transmit};
 use super::hop::{DatagramHop, Hop, StreamHop};
 use super::message::{ClientFrame, ClientId, DaemonId, Frame};
 use super::topology::Topology;
 use crate::config_error::ConfigError;
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
-use crate::payload::Length;
+use crate::endpoint::{Action, Endpoint};
+use crate::overlay::Event;
+use crate::packet::{Destination, EndpointId, Packet};
+use crate::payload::Contents;
+use crate::tcp::TcpConfig;
 use crate::time::Time;
 
-/// Where an overlay's daemons are.
+/// The links of a simulated overlay.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LinkKind {
+    /// Streams of the simulated TCP.
+    Streams(TcpConfig),
+    /// Datagrams, which each link's neighbour repairs where they are missing.
+    Datagrams,
+}
+
+impl LinkKind {
+    /// Returns one end of such a link; its random choices come from `seed`.
+    fn hop(&self, seed: u64) -> Result<Box<dyn Hop<Contents>>, ConfigError> {
+        Ok(match self {
+            LinkKind::Streams(tcp) => Box::new(StreamHop::new(tcp.clone(), seed)?),
+            LinkKind::Datagrams => Box::new(DatagramHop::new()),
+        })
+    }
+}
+
+/// The endpoints of an overlay's daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     by_daemon: Vec<EndpointId>,
-    /// In the order of the addresses.
+    /// In the order of the endpoints' numbers.
     by_address: Vec<(EndpointId, DaemonId)>,
 }
 
 impl Addresses {
-    /// The daemons' addresses, in the order of the daemons' numbers.
+    /// The addresses of daemons 0, 1 and so on.
     pub fn new(by_daemon: Vec<EndpointId>) -> Addresses {
         let numbered = by_daemon.iter().enumerate();
         let mut by_address: Vec<_> = numbered
@@ -45,23 +66,25 @@ impl Addresses {
     }
 }
 
-/// A daemon, and who its clients are.
+/// A daemon of a simulated overlay, and the endpoints of its clients.
 #[derive(Debug)]
 pub struct DaemonEndpoint {
-    daemon: Daemon<Length>,
+    daemon: Daemon<Contents>,
     addresses: Arc<Addresses>,
     clients: BTreeMap<EndpointId, ClientId>,
-    /// Where each client is.
-    homes: BTreeMap<ClientId, EndpointId>,
+    client_addresses: BTreeMap<ClientId, EndpointId>,
 }
 
 impl DaemonEndpoint {
-    /// Daemon number `here` of a topology whose daemons are at these addresses. Its links' random choices come from `seed`.
+    /// Returns daemon number `here` of a topology whose daemons are at these addresses. Its links'
+    /// random choices come from `seed`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range, or there are not as many addresses as daemons.
+    /// Returns an error if a parameter is outside its range, or if there are more or fewer addresses
+    /// than daemons.
     pub fn new(
-        config: &OverlayConfig,
+        config: OverlayConfig,
+        links: &LinkKind,
         controller: Box<dyn Controller>,
         here: DaemonId,
         topology: Arc<Topology>,
@@ -77,72 +100,68 @@ impl DaemonEndpoint {
         ends.sort_unstable();
         let hops = ends
             .iter()
-            .map(|(end, _)| hop(config, seed ^ u64::from(end.0) << 32));
+            .map(|(end, _)| links.hop(seed ^ u64::from(end.0) << 32));
         let hops = hops.collect::<Result<_, _>>()?;
         Ok(DaemonEndpoint {
-            daemon: Daemon::new(config.clone(), controller, here, topology, hops)?,
+            daemon: Daemon::new(config, controller, here, topology, hops)?,
             addresses,
             clients: BTreeMap::new(),
-            homes: BTreeMap::new(),
+            client_addresses: BTreeMap::new(),
         })
     }
 
-    fn on_client(&mut self, now: Time, from: EndpointId, frame: &ClientFrame, payload: Length) {
+    fn handle_client(
+        &mut self,
+        now: Time,
+        from: EndpointId,
+        frame: &ClientFrame,
+        payload: Contents,
+    ) {
         let known = self.clients.get(&from).copied();
         match (*frame, known) {
             (ClientFrame::Connect { priority }, None) => {
                 let client = self.daemon.connect(now, priority);
                 self.clients.insert(from, client);
-                self.homes.insert(client, from);
+                self.client_addresses.insert(client, from);
             }
             (_, Some(client)) => {
                 self.daemon.handle_client(now, client, frame, payload);
                 if *frame == ClientFrame::Disconnect {
                     self.clients.remove(&from);
-                    self.homes.remove(&client);
+                    self.client_addresses.remove(&client);
                 }
             }
             _ => {}
         }
     }
 
-    /// The frame as a packet; `None` where it is for a client that is gone.
-    fn packet(&self, output: Output<Length>) -> Option<Packet> {
-        let (to, frame, Length(payload_bytes)) = match output {
-            Output::Daemon(daemon, frame, payload) => (
+    /// The frame as a packet; `None` if it is for a client that has disconnected.
+    fn packet(&self, transmit: Transmit<Contents>) -> Option<Packet<Frame>> {
+        let (to, frame, payload) = match transmit {
+            Transmit::Daemon(daemon, frame, payload) => (
                 self.addresses.by_daemon[usize::from(daemon.0)],
                 frame,
                 payload,
             ),
-            Output::Client(client, frame, payload) => {
-                (*self.homes.get(&client)?, Frame::Client(frame), payload)
-            }
+            Transmit::Client(client, frame, payload) => (
+                *self.client_addresses.get(&client)?,
+                Frame::Client(frame),
+                payload,
+            ),
         };
-        Some(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(to),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(frame),
-            payload_bytes,
-        })
+        Some(Packet::new(Destination::Endpoint(to), frame, payload))
     }
 }
 
-fn hop(config: &OverlayConfig, seed: u64) -> Result<Box<dyn Hop<Length>>, ConfigError> {
-    Ok(match &config.links {
-        LinkKind::Streams(tcp) => Box::new(StreamHop::new(tcp.clone(), seed)?),
-        LinkKind::Datagrams => Box::new(DatagramHop::new()),
-    })
-}
-
 impl Endpoint for DaemonEndpoint {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Overlay(frame) = &packet.header else {
-            return;
-        };
-        let payload = Length(packet.payload_bytes);
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
+        let (frame, payload) = (&packet.header, packet.payload());
         if let Frame::Client(frame) = frame {
-            self.on_client(now, packet.source, frame, payload);
+            self.handle_client(now, packet.source, frame, payload);
         } else if let Some(daemon) = self.addresses.daemon_at(packet.source) {
             self.daemon
                 .handle_frame(now, daemon, frame, packet.ecn, payload);
@@ -153,10 +172,10 @@ impl Endpoint for DaemonEndpoint {
         self.daemon.handle_timeout(now);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
         loop {
-            let output = self.daemon.poll_output()?;
-            if let Some(packet) = self.packet(output) {
+            let transmit = self.daemon.poll_transmit()?;
+            if let Some(packet) = self.packet(transmit) {
                 return Some(Action::Send(packet));
             }
         }

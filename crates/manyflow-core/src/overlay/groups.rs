@@ -1,13 +1,15 @@
-//! Who is a member of which group, as a daemon has heard it.
+//! The members of each group at each daemon, as one daemon knows them.
 
 use std::collections::BTreeMap;
 
 use super::message::{DaemonId, GroupId};
+use super::sequence::ChangeSeq;
 
-/// Each group's members, by their daemons. It does not grow with senders.
+/// How many members each group has at each daemon. The size does not depend on senders.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// One map for all groups: a map for each would take several times the memory where groups are small and many.
+    /// One map for all groups: with many small groups, a map for each would take several times the
+    /// memory.
     members: BTreeMap<(GroupId, DaemonId), Members>,
 }
 
@@ -15,13 +17,14 @@ pub struct Groups {
 #[derive(Copy, Clone, Debug)]
 struct Members {
     count: u32,
-    /// The number of the daemon's change by which it got the first of them.
-    since: u32,
+    /// The daemon's change by which it got the first of them.
+    since: ChangeSeq,
 }
 
 impl Groups {
-    /// A client at a daemon joins, by the daemon's change of this number; returns whether it is the daemon's first member.
-    pub fn join(&mut self, group: GroupId, at: DaemonId, change: u32) -> bool {
+    /// Adds a client at a daemon, which joins by the daemon's change `change`; returns whether it is
+    /// the daemon's first member.
+    pub fn join(&mut self, group: GroupId, at: DaemonId, change: ChangeSeq) -> bool {
         let members = self.members.entry((group, at)).or_insert(Members {
             count: 0,
             since: change,
@@ -30,11 +33,12 @@ impl Groups {
         members.count == 1
     }
 
-    /// A client at a daemon leaves; returns whether it was the daemon's last member.
+    /// Removes a client at a daemon, if there is one; returns whether it was the daemon's last member.
     pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
         let Some(members) = self.members.get_mut(&(group, at)) else {
             return false;
         };
+        debug_assert!(members.count > 0, "an entry has at least one member");
         members.count -= 1;
         let is_last = members.count == 0;
         if is_last {
@@ -74,8 +78,8 @@ impl Groups {
         self.members.contains_key(&(group, daemon))
     }
 
-    /// The number of the change by which a daemon got its first member, if it has one.
-    pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<u32> {
+    /// The change by which a daemon got its first member, if it has members.
+    pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<ChangeSeq> {
         let members = self.members.get(&(group, daemon))?;
         Some(members.since)
     }
@@ -96,10 +100,10 @@ mod tests {
     #[test]
     fn the_first_join_and_the_last_leave_of_a_daemon_are_told_from_others() {
         let mut groups = Groups::default();
-        assert!(groups.join(A, DaemonId(3), 5));
-        assert!(!groups.join(A, DaemonId(3), 6));
-        assert!(groups.join(B, DaemonId(3), 7));
-        assert_eq!(groups.member_since(A, DaemonId(3)), Some(5));
+        assert!(groups.join(A, DaemonId(3), ChangeSeq(5)));
+        assert!(!groups.join(A, DaemonId(3), ChangeSeq(6)));
+        assert!(groups.join(B, DaemonId(3), ChangeSeq(7)));
+        assert_eq!(groups.member_since(A, DaemonId(3)), Some(ChangeSeq(5)));
         assert!(!groups.leave(A, DaemonId(3)));
         assert!(groups.leave(A, DaemonId(3)));
         assert!(!groups.leave(A, DaemonId(3)));
@@ -110,7 +114,7 @@ mod tests {
     fn daemons_of_other_groups_are_left_out() {
         let mut groups = Groups::default();
         for (group, daemon) in [(A, 9), (B, 1), (A, 2), (A, u16::MAX), (B, 9)] {
-            groups.join(group, DaemonId(daemon), 1);
+            groups.join(group, DaemonId(daemon), ChangeSeq(1));
         }
         let daemons: Vec<_> = groups.daemons(A).map(|daemon| daemon.0).collect();
         assert_eq!(daemons, [2, 9, u16::MAX]);

@@ -1,20 +1,27 @@
-//! What daemons say to each other, and what carries it from one to the next.
+//! The messages between daemons, and the frames that carry them over a link or to a client.
 
+use super::sequence::{ChangeSeq, LinkSeq, OriginSeq};
+use crate::packet::Header;
 use crate::tcp;
 
-/// IPv4 and UDP, below each datagram.
+/// The headers of IPv4 and UDP below each datagram, in bytes.
 pub const DATAGRAM_BYTES: u32 = 28;
 
-/// The encoded header of a client's message.
+/// The encoded header of a client's message, in bytes.
 pub(super) const DATA_BYTES: u32 = 20;
 
-/// The length before each message on a stream.
+/// The length field before each message on a stream, in bytes.
 pub const LENGTH_BYTES: u32 = 2;
 
-/// The longest payload of a message: with all headers it fits in a packet of IPv4, on either kind of link and at clients.
+/// A datagram's own header before its message, in bytes.
+pub(super) const NUMBER_BYTES: u32 = 8;
+
+/// The longest payload of a message, in bytes: with all headers it fits in an IPv4 packet, on either
+/// kind of link and at clients.
 pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
 
-/// Messages that a daemon has handed to a client at most before it hears that they were [taken](ClientFrame::Took).
+/// The maximum number of messages that a daemon hands to a client before the client reports that it
+/// has [read](ClientFrame::Took) some.
 pub const CLIENT_WINDOW: u32 = 64;
 
 /// A daemon, by its place in the [topology](super::Topology).
@@ -29,246 +36,261 @@ pub struct GroupId(pub u32);
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// One direction of an overlay link, by its place in the topology: `2 i` leads from the lower-numbered end of link `i` to
-/// the higher one, `2 i + 1` back.
+/// One direction of an overlay link, by its place in the topology: `2 i` leads from the
+/// lower-numbered end of link `i` to the higher one, `2 i + 1` back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u16);
 
-/// What one daemon tells others, all or one. It travels down the tree that is rooted at its origin.
+/// A message from one daemon to another, to some or to all. It travels down the tree that is rooted
+/// at its origin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Where it entered the overlay.
+    /// The daemon at which the message entered the overlay.
     pub origin: DaemonId,
-    /// A copy that a link had to send again, on whatever link of its way: it says nothing about round-trip times, and its
-    /// absence has been noticed already.
+    /// Whether a link on the way had to retransmit this copy. A repaired copy says nothing about
+    /// round-trip times, and its absence has been noticed already.
     pub repaired: bool,
-    /// What it says.
+    /// The contents.
     pub body: Body,
 }
 
-/// What a message says.
+/// The contents of a [`Message`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A client's message to a group: the payload follows.
     Data(Data),
-    /// A client has joined a group or left it. To all daemons.
+    /// A client has joined or left a group. Flooded to all daemons.
     Membership(Membership),
-    /// What a daemon with members of a group gets from here on. To one daemon.
+    /// The first message to a group that will surely reach a daemon with members. To one daemon.
     Welcome(Welcome),
-    /// A member of a group has no more room, or has room again. To all daemons.
+    /// A member of a group has no more room, or has room again. Flooded to all daemons.
     Pause(Pause),
-    /// What a controller says to other controllers.
+    /// A controller's message to other controllers.
     Control(Control),
 }
 
 /// The header of a client's message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// To whom.
+    /// The group that the message is for.
     pub group: GroupId,
-    /// Counts what the origin sends to the group, from 1.
-    pub sequence: u32,
-    /// Whose message it is, at the origin.
+    /// The number of the message among those that the origin sends to the group.
+    pub sequence: OriginSeq,
+    /// The client that sends the message, by its number at the origin.
     pub sender: ClientId,
-    /// When the client had it ready, in microseconds modulo 2^32, by the origin's clock: where clocks agree, the message's age.
+    /// When the client had the message ready, in microseconds modulo 2^32 by the origin's clock.
+    /// Where clocks agree, it gives the message's age.
     pub sent_us: u32,
 }
 
 /// A client's membership of a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Which group.
+    /// The group.
     pub group: GroupId,
-    /// Which client of the origin.
+    /// The client, by its number at the origin.
     pub client: ClientId,
-    /// It has joined; otherwise it has left.
+    /// Whether the client has joined; otherwise it has left.
     pub joined: bool,
-    /// Counts the changes that the origin tells of, its [`Pause`]s among them, from 1.
-    pub change: u32,
+    /// The number of this change among those that the origin announces.
+    pub change: ChangeSeq,
 }
 
-/// From where on a daemon with members of a group gets all that the origin sends to it.
+/// The first of the origin's messages to a group that will surely reach a daemon with members.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Whom it is for.
+    /// The daemon that this welcome is for.
     pub to: DaemonId,
-    /// Which group.
+    /// The group.
     pub group: GroupId,
     /// The [`Membership::change`] by which that daemon got its first member.
-    pub change: u32,
-    /// The first message that reaches it for certain.
-    pub start: u32,
+    pub change: ChangeSeq,
+    /// The first message that will surely reach the daemon.
+    pub start: OriginSeq,
 }
 
-/// Whether a group's senders are to wait.
+/// Whether a group's senders must wait for a member at the origin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Which group.
+    /// The group.
     pub group: GroupId,
-    /// They are to wait; otherwise the origin has room again.
+    /// Whether senders must wait; otherwise the origin has room again.
     pub paused: bool,
-    /// Counts the changes that the origin tells of, its [`Membership`]s among them, from 1.
-    pub change: u32,
+    /// The number of this change among those that the origin announces.
+    pub change: ChangeSeq,
 }
 
-/// What one controller says to others.
+/// A controller's message to other controllers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// How full the origin's links are.
+    /// The queues of the origin's links. Flooded to all daemons.
     Cost(CostUpdate),
-    /// At which rate the origin of this report can take a group's messages from the daemon that it goes to.
+    /// The rate at which the origin of this report can take a group's messages from the daemon that
+    /// the report goes to.
     Report(Report),
-    /// The round-trip time between the origin and the daemon that this goes to, as the origin measures it.
+    /// The round-trip time between the origin and the daemon that this goes to, as measured by the
+    /// origin.
     RoundTrip(RoundTrip),
 }
 
 /// A link in a [`CostUpdate`], and its queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// Which link; it begins at the update's origin.
+    /// The link, which begins at the update's origin.
     pub link: LinkId,
-    /// Messages that wait there, in sixteenths.
+    /// Messages waiting for the link, in sixteenths.
     pub queue: u16,
 }
 
-/// How full the origin's links are. An origin with more links to tell of sends more updates.
+/// The queues of up to three of the origin's links. An origin with more links to report sends
+/// several updates.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CostUpdate {
-    /// The links that it tells of; `None` at the end where there are fewer.
+    /// The reported links, followed by `None`.
     pub links: [Option<LinkState>; CostUpdate::LINKS],
 }
 
 impl CostUpdate {
-    /// Links that one update can tell of.
+    /// The maximum number of links in one update.
     pub const LINKS: usize = 3;
 }
 
-/// From a receiving daemon to a sending one, on a group's messages (Xpand's paper, sections 4.1 and 4.2).
+/// A receiving daemon's report to a sending daemon on a group's messages (Xpand's paper, sections
+/// 4.1 and 4.2).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Which group.
+    /// The group.
     pub group: GroupId,
-    /// The acceptable rate in bytes per second, headers counted; [`Report::UNLIMITED`] where no loss was ever seen.
+    /// The acceptable rate in bytes per second, headers included; [`Report::UNLIMITED`] if no loss
+    /// has been seen.
     pub rate_bytes_per_s: u32,
     /// p: loss events per packet, in units of 2^-16.
     pub loss_event_rate: u16,
-    /// The share of repaired copies among what was received, in units of 2^-16.
+    /// The share of repaired copies among the received messages, in units of 2^-16.
     pub repaired: u16,
-    /// The message that this acknowledges, or 0.
-    pub acknowledged: u32,
-    /// Delta: for how long the acknowledgement was held, in microseconds.
+    /// The message that this report acknowledges, or [`Report::NONE`].
+    pub acknowledged: OriginSeq,
+    /// Delta: how long the acknowledgement was held, in microseconds.
     pub held_us: u32,
 }
 
 impl Report {
     /// A rate without limit.
     pub const UNLIMITED: u32 = u32::MAX;
+
+    /// No message is acknowledged: messages are numbered from 1.
+    pub const NONE: OriginSeq = OriginSeq(0);
 }
 
-/// A round-trip time that one end has measured, for the other.
+/// A round-trip time that one end has measured, for the other end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// Whose messages took it.
+    /// The group whose messages were measured.
     pub group: GroupId,
     /// The average in microseconds.
     pub rtt_us: u32,
 }
 
-/// What goes from one machine to another, or between a daemon and a client.
+/// A unit of transmission from one machine to another, or between a daemon and a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message on a [stream](super::hop::StreamHop), in a TCP segment of its own: the payload follows.
+    /// A message on a [stream](super::hop::StreamHop), in a TCP segment of its own: the payload
+    /// follows.
     Segment {
         /// The segment's number.
-        sequence: u32,
-        /// What it carries.
+        sequence: LinkSeq,
+        /// The message in the segment.
         message: Message,
     },
     /// TCP's acknowledgement of segments.
     Ack(Ack),
     /// A message on a [link of datagrams](super::hop::DatagramHop): the payload follows.
     Datagram {
-        /// Counts what was sent on the link, from 0; a repair has the number of what it repairs.
-        number: u32,
-        /// What it carries.
+        /// The datagram's number; a retransmission has the number of the original.
+        number: LinkSeq,
+        /// The message in the datagram.
         message: Message,
     },
-    /// What has arrived of a link's datagrams, and what is missing.
+    /// Which of a link's datagrams have arrived, and which are missing.
     Feedback(Feedback),
-    /// A message straight to another daemon, past the overlay's links; it may be lost.
+    /// A message sent directly to one daemon, not over overlay links. May be lost.
     Direct(Message),
-    /// Between a client and its daemon.
+    /// A frame between a client and its daemon.
     Client(ClientFrame),
 }
 
 /// TCP's acknowledgement of a stream's segments (RFC 5681, RFC 2018).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The next number that the receiver expects.
-    pub acknowledgement: u32,
-    /// How many segments from there on it has room for.
+    /// The next segment that the receiver expects.
+    pub acknowledgement: LinkSeq,
+    /// How many segments from there on the receiver has room for.
     pub window: u16,
-    /// Received blocks above it, the newest first: first number and the one after the last; equal where unused.
-    pub sack: [(u32, u32); 3],
+    /// Received blocks above [`acknowledgement`](Ack::acknowledgement), the newest first: the first
+    /// segment and the one after the last; equal where unused.
+    pub sack: [(LinkSeq, LinkSeq); 3],
 }
 
 /// NACKs and the cumulative acknowledgement of a link of datagrams.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// All below this number have arrived.
-    pub expected: u32,
-    /// Numbers that are missing, lowest first: the first and the one after the last; equal where unused.
-    pub missing: [(u32, u32); 3],
+    /// All datagrams before this one have arrived.
+    pub expected: LinkSeq,
+    /// Missing ranges, lowest first: the first datagram and the one after the last; equal where
+    /// unused.
+    pub missing: [(LinkSeq, LinkSeq); 3],
 }
 
-/// What a client and its daemon say to each other.
+/// A frame between a client and its daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ClientFrame {
-    /// To the daemon: here I am.
+    /// To the daemon: the client connects.
     Connect {
-        /// What its controller gives it, in percent of what others get; at least 1.
+        /// The client's share under the daemon's controller, in percent of other clients' shares; at
+        /// least 1.
         priority: u16,
     },
-    /// To the daemon: it joins a group.
+    /// To the daemon: the client joins a group.
     Join(GroupId),
-    /// To the daemon: it leaves a group.
+    /// To the daemon: the client leaves a group.
     Leave(GroupId),
-    /// To the daemon: a message, which is the payload. The next one waits for [`ClientFrame::Ready`].
+    /// To the daemon: a message, which is the payload. The next one waits for
+    /// [`ClientFrame::Ready`].
     Send {
-        /// To whom.
+        /// The group that the message is for.
         group: GroupId,
-        /// When it was ready, in microseconds modulo 2^32.
+        /// When the message was ready, in microseconds modulo 2^32.
         sent_us: u32,
     },
-    /// To the daemon: so many more messages have been read.
+    /// To the daemon: the client has read messages.
     Took {
-        /// How many.
+        /// How many messages the client has read since its last `Took`.
         messages: u32,
     },
-    /// To the daemon: it goes. A crash says the same, for its socket closes.
+    /// To the daemon: the client disconnects. A crash has the same effect, since its socket closes.
     Disconnect,
-    /// From the daemon: the message was taken; the next one may come.
+    /// From the daemon: the client's message has entered the overlay; the client may send the next.
     Ready,
     /// From the daemon: a message, which is the payload.
     Deliver {
-        /// Where it entered the overlay.
+        /// The daemon at which the message entered the overlay.
         origin: DaemonId,
-        /// Its header.
+        /// The message's header.
         data: Data,
     },
-    /// From the daemon: so many members has a group now, anywhere.
+    /// From the daemon: how many members a group has now, at all daemons.
     View {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// Its members.
+        /// The number of its members.
         members: u32,
     },
-    /// From the daemon: it read too slowly, and is no longer a member.
+    /// From the daemon: the client read too slowly, and is no longer a member of the group.
     Evicted(GroupId),
 }
 
 impl Message {
-    /// Whether it is a client's, and not one that the overlay needs for itself.
+    /// Whether it is a client's message, not one of the overlay's own.
     pub fn is_data(&self) -> bool {
         matches!(self.body, Body::Data(_))
     }
@@ -291,22 +313,22 @@ impl Message {
 }
 
 impl Frame {
-    /// The bytes that its header takes on a link, those of lower layers included. Clients live on their daemon's machine: there the
-    /// lower layers are taken as those of a datagram.
+    /// The bytes that its header takes on a link, lower layers included. Clients run on their
+    /// daemon's machine; their lower layers count as those of a datagram.
     pub fn wire_bytes(&self) -> u32 {
         match self {
             Frame::Segment { message, .. } => {
                 tcp::HEADER_BYTES + LENGTH_BYTES + message.wire_bytes()
             }
             Frame::Ack(ack) => ack.wire_bytes(),
-            Frame::Datagram { message, .. } => DATAGRAM_BYTES + 8 + message.wire_bytes(),
+            Frame::Datagram { message, .. } => DATAGRAM_BYTES + NUMBER_BYTES + message.wire_bytes(),
             Frame::Feedback(feedback) => DATAGRAM_BYTES + feedback.wire_bytes(),
             Frame::Direct(message) => DATAGRAM_BYTES + message.wire_bytes(),
             Frame::Client(frame) => DATAGRAM_BYTES + frame.wire_bytes(),
         }
     }
 
-    /// Whether it is there for the overlay's own sake: neither a client's message nor the acknowledgement of a transport.
+    /// Whether it is the overlay's own: neither a client's message nor a transport's acknowledgement.
     pub fn is_control(&self) -> bool {
         match self {
             Frame::Segment { message, .. }
@@ -319,18 +341,29 @@ impl Frame {
 }
 
 impl Ack {
-    /// The bytes on a link: IPv4, TCP, and SACK where there are blocks.
+    /// Its bytes on a link: IPv4, TCP, and SACK if there are blocks.
     pub fn wire_bytes(&self) -> u32 {
         self.segment().wire_bytes()
     }
 
-    /// The segment of TCP that it is.
+    /// The TCP segment that carries this acknowledgement.
     pub(super) fn segment(&self) -> tcp::Segment {
         tcp::Segment {
-            acknowledgement: self.acknowledgement,
+            acknowledgement: self.acknowledgement.0,
             window: self.window,
-            sack: self.sack,
+            sack: self.sack.map(|(begin, end)| (begin.0, end.0)),
             ..tcp::Segment::default()
+        }
+    }
+}
+
+impl From<tcp::Segment> for Ack {
+    fn from(segment: tcp::Segment) -> Ack {
+        let block = |(begin, end)| (LinkSeq(begin), LinkSeq(end));
+        Ack {
+            acknowledgement: LinkSeq(segment.acknowledgement),
+            window: segment.window,
+            sack: segment.sack.map(block),
         }
     }
 }
@@ -341,8 +374,8 @@ impl Feedback {
         8 + 8 * self.ranges().count() as u32
     }
 
-    /// The missing ranges that are used.
-    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> {
+    /// The missing ranges in use.
+    pub fn ranges(&self) -> impl Iterator<Item = (LinkSeq, LinkSeq)> {
         self.missing
             .into_iter()
             .take_while(|range| range.0 != range.1)
@@ -366,5 +399,12 @@ impl ClientFrame {
             ClientFrame::Send { .. } | ClientFrame::View { .. } => 8,
             ClientFrame::Deliver { .. } => 16,
         }
+    }
+}
+
+impl Header for Frame {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Frame::wire_bytes(self)
     }
 }

@@ -54,6 +54,7 @@
 
 mod config;
 mod cubic;
+mod event;
 mod flight;
 mod persist;
 mod receiver;
@@ -62,9 +63,12 @@ mod window;
 mod wire;
 
 pub use config::{ConfigError, TcpConfig, Variant};
+pub use event::Event;
 pub use receiver::Receiver;
 pub use sender::{Counters, Sender};
 pub use wire::EncodedHeader;
+
+use crate::packet::Header;
 
 /// IPv4 and TCP without options.
 pub const HEADER_BYTES: u32 = 40;
@@ -117,5 +121,12 @@ impl Segment {
     /// The SACK blocks that are used.
     fn blocks(&self) -> impl Iterator<Item = (u32, u32)> {
         self.sack.into_iter().take_while(|block| block.0 < block.1)
+    }
+}
+
+impl Header for Segment {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Segment::wire_bytes(self)
     }
 }

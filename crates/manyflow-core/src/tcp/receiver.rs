@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use super::Segment;
 use super::config::{ConfigError, TcpConfig};
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::endpoint::{Action, Endpoint};
+use crate::packet::{Destination, Ecn, EndpointId, Packet};
+use crate::tcp::Event;
 use crate::time::Time;
 
 /// A delayed acknowledgement waits at most this long, as in ns-2 (RFC 5681 section 4.2: at most 500 ms).
@@ -113,7 +114,7 @@ impl Receiver {
     }
 
     /// The acknowledgement that is due.
-    pub(crate) fn poll_segment(&mut self) -> Option<Segment> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<Segment> {
         if self.acknowledge != Acknowledge::Now {
             return None;
         }
@@ -201,10 +202,12 @@ impl Receiver {
 }
 
 impl Endpoint for Receiver {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        if let Header::Tcp(segment) = &packet.header {
-            self.handle_segment(now, segment, packet.ecn);
-        }
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
+        self.handle_segment(now, &packet.header, packet.ecn);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -213,15 +216,13 @@ impl Endpoint for Receiver {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        let acknowledgement = self.poll_segment()?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.peer),
-            ecn: Ecn::NotCapable,
-            header: Header::Tcp(acknowledgement),
-            payload_bytes: 0,
-        }))
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Segment>> {
+        let acknowledgement = self.poll_transmit()?;
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.peer),
+            acknowledgement,
+            0,
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -244,22 +245,17 @@ mod tests {
     fn take(receiver: &mut Receiver, numbers: impl IntoIterator<Item = u32>) -> Option<Segment> {
         let mut last = None;
         for sequence in numbers {
-            let packet = Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Endpoint(EndpointId(1)),
-                ecn: Ecn::NotCapable,
-                header: Header::Tcp(Segment {
+            let packet = Packet::new(
+                Destination::Endpoint(EndpointId(1)),
+                Segment {
                     sequence,
                     ..Segment::default()
-                }),
-                payload_bytes: 1000,
-            };
+                },
+                1000,
+            );
             receiver.handle_packet(Time::ZERO, &packet);
             last = receiver.poll_action(Time::ZERO).map(|action| match action {
-                Action::Send(Packet {
-                    header: Header::Tcp(ack),
-                    ..
-                }) => ack,
+                Action::Send(Packet { header: ack, .. }) => ack,
                 other => panic!("{other:?} is no acknowledgement"),
             });
         }

@@ -11,9 +11,10 @@ use super::config::{ConfigError, TcpConfig};
 use super::flight::{DUPLICATE_THRESHOLD, Flight};
 use super::persist::Persist;
 use super::window::Window;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
 use crate::estimate::rtt::RttEstimator;
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Destination, Ecn, EndpointId, Packet};
+use crate::tcp::Event;
 use crate::time::Time;
 
 /// The sending end of a connection. It begins with data: there is no handshake, as in ns-2's one-way TCP.
@@ -206,7 +207,7 @@ impl Sender {
     }
 
     /// The next segment to send, and whether routers may mark it.
-    pub(crate) fn poll_segment(&mut self, now: Time) -> Option<(Segment, Ecn)> {
+    pub(crate) fn poll_transmit(&mut self, now: Time) -> Option<(Segment, Ecn)> {
         if let Some(persist) = self.persist.as_mut().filter(|persist| now >= persist.at()) {
             persist.probe(now);
             self.counters.probes += 1;
@@ -492,10 +493,12 @@ fn data(sequence: u32) -> Segment {
 }
 
 impl Endpoint for Sender {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        if let Header::Tcp(ack) = &packet.header {
-            self.handle_segment(now, ack);
-        }
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
+        self.handle_segment(now, &packet.header);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -505,15 +508,16 @@ impl Endpoint for Sender {
         self.settle(now);
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
-        let (segment, ecn) = self.poll_segment(now)?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.peer),
-            ecn,
-            header: Header::Tcp(segment),
-            payload_bytes: self.config.segment_bytes,
-        }))
+    fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
+        let (segment, ecn) = self.poll_transmit(now)?;
+        Some(Action::Send(
+            Packet::new(
+                Destination::Endpoint(self.peer),
+                segment,
+                self.config.segment_bytes,
+            )
+            .with_ecn(ecn),
+        ))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -1,38 +1,45 @@
-//! A session's parameters: what sender and receivers share (RFC 3738 section 3.1.1, Table 1 of the paper).
+//! A session's parameters, which sender and receivers share (RFC 3738 section 3.1.1, Table 1 of the
+//! paper).
 
 use core::time::Duration;
 
 use super::CciFormat;
+use crate::ConfigError;
 use crate::time::seconds;
 use crate::units::Rate;
 
-/// What a session is made from. [`Session::new`] checks it and derives the rest.
+/// The parameters of a session. [`Session::new`] checks them and derives the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
-    /// SR_b: the rate over all channels, and so the highest that any receiver can reach.
+    /// SR_b: the rate of all channels together, which is the maximum rate of a receiver.
     pub session_rate: Rate,
-    /// LENP_B: the length of every packet in bytes, as rates count it; 64 to 65,535. In the simulator that is what links
-    /// charge; on the network it is the UDP payload, to which links add their headers.
+    /// LENP_B: the length of every packet in bytes, in which rates are counted; 64 to 65,535. In
+    /// the simulator, it is the size on a link. On a network, it is the length of the UDP payload,
+    /// without IP and UDP headers.
     pub packet_bytes: u32,
-    /// BCR_P: the base channel's rate at the beginning of a time slot, in packets per second; 0.01 to 10,000.
+    /// BCR_P: the base channel's rate at the beginning of a time slot, in packets per second; 0.01
+    /// to 10,000.
     pub base_rate_packets_per_s: f64,
     /// TSD: the duration of a time slot; 50 ms to 10 min.
     pub time_slot: Duration,
-    /// QD: for how long a wave channel is quiescent, at least. It must exceed the slowest leave in the network. Up to 1 h.
+    /// QD: the minimum time in which a wave channel is quiescent. It must exceed the slowest leave
+    /// in the network. At most 1 h.
     pub quiescence: Duration,
     /// P: the factor by which every rate falls over a time slot; 0.1 to 0.95.
     pub decrease: f64,
-    /// Whether the waves' beginnings are shaped so that the rate over all channels is constant (section 3.1.2).
+    /// Whether the beginnings of the waves are shaped such that the rate of all channels together
+    /// is constant (section 3.1.2).
     pub constant_aggregate: bool,
-    /// N: time slots in which a wave is active. `None` takes the paper's Eq. (3), or without a constant aggregate the
-    /// most that stay within the session rate.
+    /// N: the number of time slots in which a wave is active. `None` takes the paper's Eq. (3), or,
+    /// without a constant aggregate, the maximum within the session rate.
     pub active_slots: Option<u32>,
-    /// How the CCI is written. `None` takes the short format where the session fits into it.
+    /// The format of the CCI. `None` takes the short format if the session fits into it.
     pub cci_format: Option<CciFormat>,
 }
 
 impl SessionConfig {
-    /// The papers' values (Table 1; RFC 3738 section 3.1.1), for wide-area paths: slots of 10 s, a base of 1 packet/s.
+    /// Returns the values of the paper (Table 1) and RFC 3738 (section 3.1.1), for wide-area paths:
+    /// slots of 10 s, a base rate of 1 packet/s.
     pub fn wan(session_rate: Rate) -> SessionConfig {
         SessionConfig {
             session_rate,
@@ -47,8 +54,9 @@ impl SessionConfig {
         }
     }
 
-    /// For local networks, whose joins take milliseconds and leaves a few seconds: slots of 1 s, a base of 4 packets/s.
-    /// See `docs/webrc.md` for how the values were chosen.
+    /// Returns values for local networks, where joins take milliseconds and leaves a few seconds:
+    /// slots of 1 s, a base rate of 4 packets/s. The manual explains their choice (`docs/webrc.md`
+    /// in the repository).
     pub fn lan(session_rate: Rate) -> SessionConfig {
         SessionConfig {
             base_rate_packets_per_s: 4.0,
@@ -59,17 +67,13 @@ impl SessionConfig {
     }
 }
 
-/// Why a session cannot be made from its parameters.
+/// The reason why a session cannot have these parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ConfigError {
+#[non_exhaustive]
+pub enum SessionError {
     /// A parameter is outside its range.
-    #[error("{name} must be {range}")]
-    OutOfRange {
-        /// The parameter.
-        name: &'static str,
-        /// What it may be.
-        range: &'static str,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] ConfigError),
     /// The session rate leaves no room for two waves above the base channel.
     #[error(
         "a session of {rate} is too slow for these waves: take at least {minimum}, or a lower base rate"
@@ -77,15 +81,15 @@ pub enum ConfigError {
     RateTooLow {
         /// The rate asked for.
         rate: Rate,
-        /// The least that would do.
+        /// The lowest rate that suffices.
         minimum: Rate,
     },
-    /// N was given, and does not fit the session rate.
+    /// The given N does not fit the session rate.
     #[error("{given} active time slots do not fit the session rate: from 2 to {most} would")]
     ActiveSlots {
         /// The number given.
         given: u32,
-        /// The most that fit.
+        /// The highest number that fits.
         most: u32,
     },
     /// The CCI format cannot number the session's channels or packets.
@@ -94,14 +98,14 @@ pub enum ConfigError {
          take the long format, shorter time slots, less quiescence or a lower rate"
     )]
     CciFormat {
-        /// T.
+        /// T, the number of wave channels.
         wave_channels: u32,
         /// Packets in one wave.
         wave_packets: u64,
     },
 }
 
-/// A session: parameters that are consistent, and what follows from them.
+/// A session: consistent parameters, and the values derived from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
     config: SessionConfig,
@@ -109,19 +113,20 @@ pub struct Session {
     quiescent_slots: u32,
     base_packets_per_slot: u32,
     cci_format: CciFormat,
-    /// P to each whole power from `-POWERS` to `POWERS`: a receiver asks for some at each epoch.
+    /// P to the integer powers from `-POWERS` to `POWERS`, which receivers need at each epoch.
     powers: Vec<f64>,
 }
 
-/// The whole powers of P that a session knows by heart.
+/// The highest integer power of P that a session keeps in its table.
 const POWERS: i32 = 64;
 
 impl Session {
     /// Checks the parameters and derives N, Q, T and L.
     ///
     /// # Errors
-    /// A [`ConfigError`] that names the parameter and what would do.
-    pub fn new(config: SessionConfig) -> Result<Session, ConfigError> {
+    /// If a parameter is outside its range, or parameters contradict each other. The error names
+    /// valid values.
+    pub fn new(config: SessionConfig) -> Result<Session, SessionError> {
         check_ranges(&config)?;
         let mut session = Session {
             active_slots: 0,
@@ -138,84 +143,90 @@ impl Session {
         Ok(session)
     }
 
-    /// The parameters that the session was made from.
+    /// Returns the parameters that the session was made from.
     pub fn config(&self) -> &SessionConfig {
         &self.config
     }
 
-    /// SR_P: the session rate in packets per second.
+    /// Returns SR_P, the session rate in packets per second.
     pub fn session_rate(&self) -> f64 {
         self.config
             .session_rate
             .packets_per_s(self.config.packet_bytes)
     }
 
-    /// BCR_P: the base channel's rate at the beginning of a time slot, in packets per second.
+    /// Returns BCR_P, the base channel's rate at the beginning of a time slot, in packets per
+    /// second.
     pub fn base_rate(&self) -> f64 {
         self.config.base_rate_packets_per_s
     }
 
-    /// P: the factor by which every rate falls over a time slot.
+    /// Returns P, the factor by which every rate falls over a time slot.
     pub fn decrease(&self) -> f64 {
         self.config.decrease
     }
 
-    /// TSD in seconds.
+    /// Returns TSD, the duration of a time slot, in seconds.
     pub fn time_slot_s(&self) -> f64 {
         self.config.time_slot.as_secs_f64()
     }
 
-    /// N: time slots in which a wave is active, and the number of waves active at any time.
+    /// Returns N, the number of time slots in which a wave is active, and of waves that are active
+    /// at any time.
     pub fn active_slots(&self) -> u32 {
         self.active_slots
     }
 
-    /// Q: time slots in which a wave channel is quiescent, in each cycle.
+    /// Returns Q, the number of time slots in each cycle in which a wave channel is quiescent.
     pub fn quiescent_slots(&self) -> u32 {
         self.quiescent_slots
     }
 
-    /// T = N + Q: wave channels, and time slots in a cycle. The base channel has this number.
+    /// Returns T = N + Q, the number of wave channels, and of time slots in a cycle. The base
+    /// channel has T as its channel number.
     pub fn wave_channels(&self) -> u32 {
         self.active_slots + self.quiescent_slots
     }
 
-    /// L: packets of the base channel in each time slot.
+    /// Returns L, the number of the base channel's packets in each time slot.
     pub fn base_packets_per_slot(&self) -> u32 {
         self.base_packets_per_slot
     }
 
-    /// How the CCI is written.
+    /// Returns the format of the CCI.
     pub fn cci_format(&self) -> CciFormat {
         self.cci_format
     }
 
-    /// How many sequence numbers the base channel uses: the largest multiple of L that the format holds.
+    /// Returns the number of sequence numbers of the base channel: the largest multiple of L within
+    /// the format.
     pub fn base_sequence_numbers(&self) -> u64 {
         let all = self.cci_format.sequence_numbers();
         all - all % u64::from(self.base_packets_per_slot)
     }
 
-    /// The rate of the base channel and the lowest `waves` layers together, in packets per second, at `phase` (0 to 1)
-    /// of a time slot: BCR_P P^phase ((1/P)^(waves+1) - 1) / (1/P - 1), as long as none of these waves is still in its
-    /// shaped beginning (RFC 3738 section 3.2).
+    /// Returns the rate of the base channel and the lowest `waves` layers together, in packets per
+    /// second, at `phase` (0 to 1) of a time slot: BCR_P P^phase ((1/P)^(waves+1) - 1) / (1/P - 1).
+    /// That holds if none of these waves is in its shaped beginning (RFC 3738 section 3.2).
     pub fn subscribed_rate(&self, waves: u32, phase: f64) -> f64 {
         self.power(phase) * self.base_rate() * (self.power(-f64::from(waves) - 1.0) - 1.0)
             / (1.0 / self.decrease() - 1.0)
     }
 
-    /// The rate in packets per second of the wave at `layer` (0 is the lowest) at `phase` (0 to 1) of a time slot.
+    /// Returns the rate in packets per second of the wave at `layer` (0 is the lowest) at `phase`
+    /// (0 to 1) of a time slot.
     pub fn layer_rate(&self, layer: u32, phase: f64) -> f64 {
         self.base_rate() * self.power(phase - f64::from(layer) - 1.0)
     }
 
-    /// The rate of a wave, in packets per second, when `remaining` of its packets are still to be sent, from its third slot on:
-    /// it falls to BCR_P exponentially, so in proportion to what remains (section 3.1.2).
+    /// Returns the rate of a wave in packets per second when `remaining` of its packets are still
+    /// to be sent, from its third slot on. The rate falls exponentially to BCR_P, so the difference
+    /// is proportional to the remaining packets (section 3.1.2).
     pub fn wave_rate(&self, remaining: u64) -> f64 {
         self.base_rate() - remaining as f64 * libm::log(self.decrease()) / self.time_slot_s()
     }
 
-    /// P to the power of `exponent`.
+    /// Returns P to the power of `exponent`.
     #[inline]
     pub fn power(&self, exponent: f64) -> f64 {
         let whole = exponent as i32;
@@ -225,9 +236,10 @@ impl Session {
         }
     }
 
-    /// N of Eq. (3): the fewest waves that reach the session rate at the end of a time slot; or, where the aggregate
-    /// is not constant, the most that stay below it at the beginning.
-    fn choose_active_slots(&self) -> Result<u32, ConfigError> {
+    /// Returns N of Eq. (3): the minimum number of waves that reach the session rate at the end of
+    /// a time slot. If the aggregate is not constant, it is the maximum number that stays below the
+    /// session rate at the beginning of a time slot.
+    fn choose_active_slots(&self) -> Result<u32, SessionError> {
         let log_inverse = |x: f64| -libm::log(x) / libm::log(self.decrease());
         let growth = 1.0 / self.decrease() - 1.0;
         let ratio = self.session_rate() / self.base_rate();
@@ -245,7 +257,7 @@ impl Session {
             let waves = if self.config.constant_aggregate { 1 } else { 2 };
             let minimum = self.subscribed_rate(waves, phase) * 1.01;
             let minimum = Rate::from_packets_per_s(minimum, self.config.packet_bytes);
-            return Err(ConfigError::RateTooLow {
+            return Err(SessionError::RateTooLow {
                 rate: self.config.session_rate,
                 minimum,
             });
@@ -254,11 +266,11 @@ impl Session {
         match self.config.active_slots {
             None => Ok(most),
             Some(given) if (2..=most).contains(&given) => Ok(given),
-            Some(given) => Err(ConfigError::ActiveSlots { given, most }),
+            Some(given) => Err(SessionError::ActiveSlots { given, most }),
         }
     }
 
-    fn choose_cci_format(&self) -> Result<CciFormat, ConfigError> {
+    fn choose_cci_format(&self) -> Result<CciFormat, SessionError> {
         let wave_channels = self.wave_channels();
         let wave_packets = super::wave::Wave::new(self).packets();
         let base_fits =
@@ -273,14 +285,14 @@ impl Session {
             None => [CciFormat::Short, CciFormat::Long],
         };
         let chosen = candidates.into_iter().find(|&format| fits(format));
-        chosen.ok_or(ConfigError::CciFormat {
+        chosen.ok_or(SessionError::CciFormat {
             wave_channels,
             wave_packets,
         })
     }
 }
 
-/// L = ceil(BCR_P TSD (P - 1) / log P) (RFC 3738 section 3.1.1).
+/// Returns L = ceil(BCR_P TSD (P - 1) / log P) (RFC 3738 section 3.1.1).
 fn base_packets_per_slot(config: &SessionConfig) -> u32 {
     let fall = (config.decrease - 1.0) / libm::log(config.decrease);
     (config.base_rate_packets_per_s * config.time_slot.as_secs_f64() * fall)
@@ -293,7 +305,7 @@ fn ceil_div(span: Duration, slot: Duration) -> u32 {
 }
 
 fn check_ranges(config: &SessionConfig) -> Result<(), ConfigError> {
-    let checks = [
+    ConfigError::first_of([
         (
             "the packet length",
             "64 to 65,535 bytes",
@@ -324,11 +336,7 @@ fn check_ranges(config: &SessionConfig) -> Result<(), ConfigError> {
             "at most 100 Gbit/s",
             config.session_rate <= Rate::from_bits_per_s(100_000_000_000),
         ),
-    ];
-    match checks.into_iter().find(|(_, _, holds)| !holds) {
-        Some((name, range, _)) => Err(ConfigError::OutOfRange { name, range }),
-        None => Ok(()),
-    }
+    ])
 }
 
 #[cfg(test)]
@@ -361,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_rate_too_low_for_the_waves_is_refused_with_one_that_works() {
-        let Err(ConfigError::RateTooLow { minimum, .. }) =
+        let Err(SessionError::RateTooLow { minimum, .. }) =
             Session::new(SessionConfig::wan(mbit(0.01)))
         else {
             panic!("10 kbit/s cannot hold two waves of 1 packet/s")
@@ -371,7 +379,8 @@ mod tests {
             constant_aggregate: false,
             ..SessionConfig::wan(rate)
         };
-        let Err(ConfigError::RateTooLow { minimum, .. }) = Session::new(varying(mbit(0.01))) else {
+        let Err(SessionError::RateTooLow { minimum, .. }) = Session::new(varying(mbit(0.01)))
+        else {
             panic!()
         };
         assert!(Session::new(varying(minimum)).is_ok());
@@ -390,7 +399,7 @@ mod tests {
         };
         assert!(matches!(
             Session::new(short),
-            Err(ConfigError::CciFormat { .. })
+            Err(SessionError::CciFormat { .. })
         ));
     }
 

@@ -1,20 +1,21 @@
 //! LOSSP: the average loss event probability, through two filters (RFC 3738 section 3.2.2.1).
 //!
-//! Losses in WEBRC come in bursts, just after a wave was joined. So packets and loss events first wait in X and Y, from
-//! which a fraction G moves on at the end of each epoch (the time-based filter); what moves on is averaged into Z, the
-//! inverse of the probability, with weight Delta for each loss event (the loss-based filter).
+//! Losses in WEBRC come in bursts, just after a wave was joined. So packets and loss events first
+//! go into X and Y, from which a fraction G moves on at the end of each epoch (the time-based
+//! filter). This fraction is averaged into Z, the inverse of the probability, with weight Delta for
+//! each loss event (the loss-based filter).
 
-/// Smoothing constants of the two filters.
+/// The smoothing constants of the two filters.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LossConfig {
-    /// Nu, of the time-based filter, in (0, 1): losses are spread over TSD / Nu seconds.
+    /// Nu of the time-based filter, in (0, 1). It spreads losses over TSD / Nu seconds.
     pub nu: f64,
-    /// Delta, of the loss-based filter, in (0, 1): the weight of one loss event.
+    /// Delta of the loss-based filter, in (0, 1): the weight of one loss event.
     pub delta: f64,
 }
 
 impl Default for LossConfig {
-    /// RFC 3738 section 3.2.2.1.
+    /// Returns the values of RFC 3738 section 3.2.2.1.
     fn default() -> LossConfig {
         LossConfig {
             nu: 0.3,
@@ -23,7 +24,7 @@ impl Default for LossConfig {
     }
 }
 
-/// The estimator. Names are the RFC's.
+/// The estimator. Its fields have the RFC's names.
 #[derive(Clone, Debug)]
 pub(super) struct LossEstimator {
     delta: f64,
@@ -31,7 +32,7 @@ pub(super) struct LossEstimator {
     g: f64,
     /// Packets since the last loss event began.
     w: f64,
-    /// Packets before it that are not yet filtered into Z.
+    /// Packets before the last loss event that are not yet filtered into Z.
     x: f64,
     /// Loss events that are not yet filtered into Z.
     y: f64,
@@ -41,7 +42,8 @@ pub(super) struct LossEstimator {
 }
 
 impl LossEstimator {
-    /// An estimator for epochs of `epoch_slots` time slots (EL / TSD), which starts at a probability of 1.
+    /// Makes an estimator for epochs of `epoch_slots` time slots (EL / TSD). It starts at a
+    /// probability of 1.
     pub(super) fn new(config: LossConfig, epoch_slots: f64) -> LossEstimator {
         LossEstimator {
             delta: config.delta,
@@ -54,7 +56,7 @@ impl LossEstimator {
         }
     }
 
-    /// LOSSP as of the end of the last epoch or reset.
+    /// Returns LOSSP as of the end of the last epoch or reset.
     pub(super) fn probability(&self) -> f64 {
         self.probability
     }
@@ -71,7 +73,7 @@ impl LossEstimator {
         self.y += 1.0;
     }
 
-    /// Moves a fraction of the recent history on and computes LOSSP: at the end of an epoch.
+    /// Ends an epoch: moves a fraction of the recent history on, and computes LOSSP.
     pub(super) fn on_epoch(&mut self) {
         self.z = self.filtered(self.g * self.x, self.g * self.y);
         self.x *= 1.0 - self.g;

@@ -1,24 +1,36 @@
-//! WEBRC: Wave and Equation Based Rate Control. One source, many receivers, each at the rate of its own path.
+//! WEBRC: Wave and Equation Based Rate Control. One sender, and many receivers, each at the rate of
+//! its own path.
 //!
-//! Sources: Luby, Goyal, Skaria, Horn, "Wave and Equation Based Rate Control Using Multicast Round Trip Time" (SIGCOMM
-//! 2002), called the paper here, and RFC 3738, which has the details that the paper omits.
+//! Sources: Luby, Goyal, Skaria, Horn, "Wave and Equation Based Rate Control Using Multicast Round
+//! Trip Time" (SIGCOMM 2002), called the paper here, and RFC 3738, which has the details that the
+//! paper omits.
 //!
-//! The [`Sender`] cuts time into slots of TSD seconds and sends on a base channel and T wave channels. A wave starts high and
-//! falls by P per slot, and a new one starts in each slot:
+//! The [`Sender`] divides time into slots of TSD seconds, and sends on a base channel and T wave
+//! channels. A wave starts at a high rate that falls by the factor P per slot. A new wave starts in
+//! each slot:
 //!
 //! ```text
-//!   rate                                      A Receiver raises its rate by joining the next wave earlier in
-//!    |\    \    \    \    wave N-1             its descent than it joined the last one, and lowers it by not
-//!    | \    \    \    \   ...                  joining: what it has decays by itself. So leaves may be slow.
+//!   rate
+//!    |\    \    \    \    wave N-1
+//!    | \    \    \    \   ...
 //!    |  '.   '.   '.   '. wave 1
 //!    |    '-._ '-._ '-._  wave 0    base: BCR, falling to P BCR within each slot
 //!    +----+----+----+----+----> time slots
-//!
-//!   Receiver:  base joined --first packet--> start-up --loss, RTT rise, maximum or shortfall--> normal --silence--> ended
 //! ```
 //!
-//! At the end of each epoch a receiver joins the next wave if the rate then stays within its target: that of a TCP at the
-//! loss event rate and the multicast round-trip time (from a join to the first packet of its wave) that it measures.
+//! A [`Receiver`] raises its rate by joining the next wave earlier in its descent than the last
+//! one. It lowers its rate by not joining, since the rate of the joined waves falls by itself. So
+//! leaves may be slow.
+//!
+//! ```text
+//!   base joined --first packet--> start-up --loss, RTT rise, maximum or shortfall--> normal
+//!                                                                --silence--> ended
+//! ```
+//!
+//! At the end of each epoch, a receiver joins the next wave if its rate then remains within its
+//! target. The target is the rate of a TCP with the loss event rate and the round-trip time that
+//! the receiver measures. The round-trip time is multicast: from a join to the first packet of its
+//! wave.
 //!
 //! | file | what it holds | RFC 3738 | paper |
 //! |---|---|---|---|
@@ -32,16 +44,21 @@
 //!
 //! Deviations and choices, with their reasons:
 //!
-//! - The shape of a wave's first two slots is worked out in `wave.rs`; the report that RFC 3738 cites for it is lost.
-//! - The join time-out of section 3.2.3.7 is never below three packet spacings of the wave: on a path whose round trip is
-//!   much shorter than that, the RFC's value can expire before the first packet can have come.
-//! - A time slot index that runs ahead of the receiver's own clock by more than two slots and a second is not believed.
-//! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at the end of the next epoch.
-//! - Three options that no text has are off by default: `capacity_check`, `rtt_rule` and `equation_factor`. What they change, with
-//!   figures, is in `docs/fidelity.md`.
-//! - Rates of an epoch are taken over the time that it really lasted, since a live timer is never exact.
+//! - The shape of a wave's first two slots is derived in `wave.rs`, because the report that RFC
+//!   3738 cites for it is lost.
+//! - The join time-out of section 3.2.3.7 is at least three packet spacings of the wave. On a path
+//!   with a much shorter round trip, the RFC's value can expire before the first packet can arrive.
+//! - A time slot index is ignored if it is ahead of the receiver's own clock by more than two slots
+//!   and a second.
+//! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at
+//!   the end of the next epoch.
+//! - Three options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
+//!   `rtt_rule` and `equation_factor`. Their effects, with figures, are in `docs/fidelity.md` in
+//!   the repository.
+//! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
 
 mod config;
+mod event;
 mod loss;
 mod receiver;
 mod rtt;
@@ -50,9 +67,11 @@ mod sequence;
 mod wave;
 mod wire;
 
-pub use config::{ConfigError, Session, SessionConfig};
+pub use crate::ConfigError;
+pub use config::{Session, SessionConfig, SessionError};
+pub use event::{EndReason, Event, SlowStartEnd};
 pub use loss::LossConfig;
-pub use receiver::{Receiver, ReceiverConfig, ReceiverConfigError, Status, TargetRule, Weights};
+pub use receiver::{Receiver, ReceiverConfig, Status, TargetRule, Weights};
 pub use rtt::RttRule;
 pub use sender::Sender;
 pub use wave::Wave;

@@ -1,25 +1,29 @@
-//! ARTT: the average multicast round-trip time, with a weight that adjusts itself (RFC 3738 section 3.2.2.2).
+//! ARTT: the average multicast round-trip time, with a weight that adjusts itself (RFC 3738 section
+//! 3.2.2.2).
 //!
-//! Measurements that agree are averaged in with a high weight, measurements that scatter with a low one: the number of
-//! measurements for a good mean grows with variance over squared mean.
+//! Measurements that agree get a high weight, and measurements that scatter a low one: the number
+//! of measurements for a good mean grows with the variance over the squared mean.
 //!
-//! The option [`RttRule::Spacing`] goes by what is known of each measurement instead: between join and first packet there is,
-//! besides the round trip, a wait for the wave's next packet, anything from nothing to one spacing, and a spacing more for each
-//! packet lost. The spacing follows from the packet's number; half of it, with the losses to be expected, is taken off, and the
-//! measurement weighs the less the longer the spacing is against the round trip. So the base channel's first measurement, which
-//! waits for up to a second, is forgotten after a few joins instead of hundreds.
+//! The option [`RttRule::Spacing`] uses what is known about each measurement instead. The time from
+//! join to first packet contains a wait for the wave's next packet: up to one spacing, and one
+//! spacing more for each lost packet. The spacing follows from the packet's number. Half of it,
+//! plus the expected losses, is subtracted, and a measurement has a low weight if the spacing is
+//! long compared to the round trip. So the base channel's first measurement, which waits for up to
+//! a second, is forgotten after a few joins instead of hundreds.
 
-/// How the round-trip time is averaged.
+/// The rule for averaging the round-trip time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum RttRule {
-    /// RFC 3738 section 3.2.2.2: corrected by half a spacing of NWC waves, weighed by how much all measurements scatter.
+    /// RFC 3738 section 3.2.2.2: subtracts half a spacing of NWC waves, and weighs by the scatter
+    /// of all measurements.
     #[default]
     Rfc,
-    /// Not in the texts: corrected by half the spacing of the wave at this packet and by losses, weighed by that spacing.
+    /// Neither in the RFC nor in the paper: subtracts half the spacing of the wave at this packet
+    /// and the wait after losses, and weighs by that spacing.
     Spacing,
 }
 
-/// The average of the multicast round-trip times that a receiver measured, in seconds.
+/// The average of a receiver's multicast round-trip times, in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct AverageRtt {
     alpha: f64,
@@ -29,12 +33,13 @@ pub(super) struct AverageRtt {
     /// V: the average of the squares.
     square_s2: f64,
     measurements: u32,
-    /// The sum of the weights that [`RttRule::Spacing`] gave, fading with `alpha`.
+    /// The sum of the weights under [`RttRule::Spacing`], which fades with `alpha`.
     weights: f64,
 }
 
 impl AverageRtt {
-    /// Starts from the base channel's measurement, with the smoothing constant `alpha` and the session's P.
+    /// Starts with the base channel's measurement, the smoothing constant `alpha` and the session's
+    /// P.
     pub(super) fn new(alpha: f64, decrease: f64, first_s: f64) -> AverageRtt {
         AverageRtt {
             alpha,
@@ -46,17 +51,18 @@ impl AverageRtt {
         }
     }
 
-    /// ARTT in seconds; always positive.
+    /// Returns ARTT in seconds, which is always positive.
     pub(super) fn average_s(&self) -> f64 {
         self.average_s
     }
 
-    /// V / ARTT in seconds: what the join time-out goes by (section 3.2.3.7).
+    /// Returns V / ARTT in seconds, from which the join time-out is computed (section 3.2.3.7).
     pub(super) fn spread_s(&self) -> f64 {
         self.square_s2 / self.average_s
     }
 
-    /// Averages a wave's measurement in. It may be negative, from the correction for the spacing of packets.
+    /// Averages in a wave's measurement. The correction for the spacing of packets can make it
+    /// negative.
     pub(super) fn on_sample(&mut self, sample_s: f64) {
         self.measurements += 1;
         let omega = (self.alpha * self.average_s * self.average_s / self.square_s2).min(1.0);
@@ -64,8 +70,9 @@ impl AverageRtt {
         self.average_in(sample_s, rho);
     }
 
-    /// Averages in a `delay_s` from join to first packet of a wave whose packets are `spacing_s` apart, where a fraction
-    /// `loss` of the packets is lost: [`RttRule::Spacing`]. Returns the measurement.
+    /// Averages in the time from join to first packet, `delay_s`, by [`RttRule::Spacing`]. The
+    /// wave's packets are `spacing_s` apart, and the fraction `loss` of them is lost. Returns the
+    /// corrected measurement.
     pub(super) fn on_delay(&mut self, delay_s: f64, spacing_s: f64, loss: f64) -> f64 {
         let wait_s = spacing_s * (0.5 + loss / (1.0 - loss).max(0.1));
         let square_s2 = self.average_s * self.average_s;
@@ -73,13 +80,13 @@ impl AverageRtt {
         let weights = self.weights + weight * (1.0 - self.alpha * self.weights);
         let wanted_s = self.average_in(delay_s - wait_s, weight / weights);
         if wanted_s >= self.average_s {
-            // What the limit on falls cut short is not yet averaged in.
+            // A measurement that was cut by the limit on falls is not yet averaged in.
             self.weights = weights;
         }
         delay_s - wait_s
     }
 
-    /// Averages `sample_s` in with weight `rho`; returns what the average would be without a limit on falls.
+    /// Averages in `sample_s` with weight `rho`. Returns the average without the limit on falls.
     fn average_in(&mut self, sample_s: f64, rho: f64) -> f64 {
         self.square_s2 += rho * (sample_s * sample_s - self.square_s2);
         let filtered = self.average_s + rho * (sample_s - self.average_s);
@@ -111,7 +118,7 @@ mod tests {
         assert!(weight([0.1, 1.9]) < 0.75 * weight([1.0, 1.0]));
     }
 
-    /// Waves of which the first packet comes after a wait of 0, 1/4, 1/2 or 3/4 of a spacing.
+    /// Joins waves whose first packet comes after a wait of 0, 1/4, 1/2 or 3/4 of a spacing.
     fn joins(rtt: &mut AverageRtt, joins: u32, round_trip_s: f64, spacing_s: f64) {
         for join in 0..joins {
             let wait_s = spacing_s * (0.125 + f64::from(join * 3 % 4) / 4.0);

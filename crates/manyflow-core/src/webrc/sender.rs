@@ -1,16 +1,21 @@
-//! WEBRC's sender: packets on the base channel and the waves, each at its time (RFC 3738 section 3.1).
+//! WEBRC's sender, which sends each packet of the base channel and the waves at its time (RFC 3738
+//! section 3.1).
 //!
-//! The sender hears nothing from receivers and keeps no state about them: its cost does not depend on their number.
+//! The sender gets no feedback and keeps no state about receivers, so its cost does not depend on
+//! their number.
 
+use core::convert::Infallible;
 use core::time::Duration;
 
 use super::wave::Wave;
 use super::{Cci, Session};
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::endpoint::{Action, Endpoint};
+use crate::packet::{Channel, Destination, Packet};
 use crate::time::Time;
+use crate::webrc::Event;
 
-/// Packets later than this are not sent: after a pause (a suspended machine), a sender must not burst.
+/// Packets that are later than this are skipped: after a pause, for example of a suspended machine,
+/// a sender must not send a burst.
 const LATEST: Duration = Duration::from_millis(500);
 
 /// The sending end of a session.
@@ -28,16 +33,18 @@ pub struct Sender {
 /// The next packet of a channel.
 #[derive(Clone, Debug)]
 struct Cursor {
-    /// Nanoseconds after the start of the session; what lies before it is negative.
+    /// Due time in nanoseconds since the start of the session, which may be negative.
     due_ns: i64,
     /// For the base: the slot of the packet. For a wave: the last slot in which it is active.
     slot: u64,
-    /// For the base: the packet's index within its slot. For a wave: packets left, this one included.
+    /// For the base: the packet's index within its slot. For a wave: packets left, this one
+    /// included.
     index: u64,
 }
 
 impl Sender {
-    /// The sender of `session`, which the world knows by `id`; its first time slot begins at `start`.
+    /// Makes a sender of `session`, which the world knows by `id`. Its first time slot begins at
+    /// `start`.
     pub fn new(session: Session, id: u32, start: Time) -> Sender {
         let waves = u64::from(session.active_slots());
         let mut sender = Sender {
@@ -61,12 +68,12 @@ impl Sender {
         sender
     }
 
-    /// The session's parameters.
+    /// Returns the session's parameters.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Packets that were not sent because the sender was called too late.
+    /// Returns the number of packets that were skipped because the sender was called too late.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -75,7 +82,8 @@ impl Sender {
         self.session.config().time_slot.as_nanos() as i64
     }
 
-    /// The wave that ends with `slot`, at the packet with `remaining` left; where none is, the next wave of its place.
+    /// Returns the cursor of the wave that ends with `slot`, at the packet with `remaining` left.
+    /// If none is left, it is the first packet of the next wave in the same place.
     fn wave_cursor(&self, slot: u64, remaining: u64) -> Cursor {
         if remaining == 0 {
             let next = slot + u64::from(self.session.active_slots());
@@ -90,8 +98,9 @@ impl Sender {
         }
     }
 
-    /// Packet `index` of the base channel's slot leaves when the fluid has sent as many: where the rate has fallen to
-    /// BCR_P + index log(P) / TSD, from which receivers know the phase of the slot (section 3.2.2.5).
+    /// Returns the cursor of a packet of the base channel. Packet `index` of a slot is sent when a
+    /// fluid would have sent as many packets: when the rate has fallen to BCR_P + index log(P) /
+    /// TSD. Receivers derive the phase of the slot from that rate (section 3.2.2.5).
     fn base_cursor(&self, slot: u64, index: u64) -> Cursor {
         if index == u64::from(self.session.base_packets_per_slot()) {
             return self.base_cursor(slot + 1, 0);
@@ -107,7 +116,7 @@ impl Sender {
         }
     }
 
-    /// The channel whose packet is due first.
+    /// Returns the place of the cursor that is due first.
     fn next(&self) -> usize {
         let first = |best: usize, i: usize| {
             if self.cursors[i].due_ns < self.cursors[best].due_ns {
@@ -123,8 +132,8 @@ impl Sender {
         self.start + Duration::from_nanos(self.cursors[place].due_ns.max(0) as u64)
     }
 
-    /// The packet of a place, and the place moved on to its next.
-    fn take(&mut self, place: usize) -> Packet {
+    /// Returns the packet of a cursor, and moves the cursor to its next packet.
+    fn take(&mut self, place: usize) -> Packet<Cci> {
         let Cursor {
             due_ns,
             slot,
@@ -151,22 +160,24 @@ impl Sender {
             psn: psn as u32,
             format,
         };
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+        Packet::new(
+            Destination::Channel(Channel {
                 session: self.id,
                 number: channel as u16,
             }),
-            ecn: Ecn::NotCapable,
-            header: Header::Webrc(cci),
-            payload_bytes: self.session.config().packet_bytes - cci.wire_bytes(),
-        }
+            cci,
+            self.session.config().packet_bytes - cci.wire_bytes(),
+        )
     }
 }
 
 impl Endpoint for Sender {
-    /// A sender hears nothing.
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    type Rx = Infallible;
+    type Tx = Cci;
+    type Event = Event;
+
+    /// Does nothing, since a sender gets no packets.
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, now: Time) {
         loop {
@@ -179,7 +190,7 @@ impl Endpoint for Sender {
         }
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Cci>> {
         let place = self.next();
         (self.due(place) <= now).then(|| Action::Send(self.take(place)))
     }

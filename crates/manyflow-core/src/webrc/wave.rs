@@ -1,28 +1,35 @@
-//! The shape of a wave, and when each of its packets is sent (RFC 3738 section 3.1.2; the paper's Fig. 1).
+//! The shape of a wave, and the times of its packets (RFC 3738 section 3.1.2; the paper's Fig. 1).
 //!
-//! From its third time slot on, a wave falls exponentially: P per slot, down to BCR_P at its end. Write E(k) for that curve
-//! at layer k and S(k) for the base channel with the k lowest layers. The first two slots are shaped so that the sum over all
-//! channels is the session rate SR. Where the waves below them leave a residue R = SR - S(N-2):
+//! From its third time slot on, a wave falls exponentially, by the factor P per slot, down to BCR_P
+//! at its end. Let E(k) be that curve at layer k, and S(k) the rate of the base channel and the k
+//! lowest layers together. The first two slots are shaped such that the sum over all channels is
+//! the session rate SR. The waves below leave a residue of R = SR - S(N-2), which the two highest
+//! waves share:
 //!
 //! ```text
-//!   phase of the slot   0 .. u0      u0 .. u1     u1 .. 1        u0: R = 2 BCR, there is room for another wave
-//!   second slot         R            R - BCR      E(N-2)         u1: SR - S(N-1) = BCR, the older wave is on its curve
+//!   phase of the slot   0 .. u0      u0 .. u1     u1 .. 1
+//!   second slot         R            R - BCR      E(N-2)
 //!   first slot          silent       BCR          SR - S(N-1)
+//!
+//!   u0: R = 2 BCR, so there is room for another wave
+//!   u1: SR - S(N-1) = BCR, so the older wave is on its curve
 //! ```
 //!
-//! Each piece is a constant less an exponential, so the number of packets still to come at any time has a closed form,
-//! and the time of a packet is found by inverting it. A wave's last packet leaves half a packet's spacing before its end.
+//! Each piece is a constant minus an exponential, so the number of packets that are still to be
+//! sent has a closed form. Its inverse gives the time of a packet. A wave's last packet is sent
+//! half a packet spacing before the wave's end.
 
 use super::Session;
 
-/// The shape of one wave; every wave of a session has the same.
+/// The shape of a wave, which all waves of a session share.
 #[derive(Clone, Debug)]
 pub struct Wave {
     pieces: Vec<Piece>,
     packets: u64,
 }
 
-/// A stretch of the wave in which its rate is `constant - exponential P^((t - origin) / TSD)`, in packets per second.
+/// A part of a wave with the rate `constant - exponential P^((t - origin) / TSD)`, in packets per
+/// second.
 #[derive(Clone, Debug)]
 struct Piece {
     start_s: f64,
@@ -32,11 +39,11 @@ struct Piece {
     exponential: f64,
     /// ln(1/P) / TSD, per second.
     decay: f64,
-    /// What falls, at the end.
+    /// The exponential term at the end of the piece.
     falling_at_end: f64,
-    /// Packets, as a fluid, of the whole piece.
+    /// Packets in the whole piece, as a fluid.
     total: f64,
-    /// Packets, as a fluid, that the wave still has to send at the end of this piece.
+    /// Packets that are still to be sent at the end of the piece, as a fluid.
     remaining_after: f64,
 }
 
@@ -49,13 +56,14 @@ impl Piece {
         self.constant - self.falling(t_s)
     }
 
-    /// Packets, as a fluid, from `t_s` to the end of the piece.
+    /// Packets from `t_s` to the end of the piece, as a fluid.
     fn remaining(&self, t_s: f64) -> f64 {
         self.constant * (self.end_s - t_s) - (self.falling(t_s) - self.falling_at_end) / self.decay
     }
 
-    /// The time from which `packets` remain in this piece: the inverse of [`remaining`](Piece::remaining), in closed form
-    /// where the piece is only constant or only falls.
+    /// Returns the time at which `packets` remain in this piece: the inverse of
+    /// [`remaining`](Piece::remaining). It has a closed form if the piece is constant or has no
+    /// constant term.
     fn time_of(&self, packets: f64) -> f64 {
         let t_s = if self.exponential == 0.0 {
             self.end_s - packets / self.constant
@@ -68,7 +76,8 @@ impl Piece {
         t_s.clamp(self.start_s, self.end_s)
     }
 
-    /// By Newton's method: the remainder is smooth and falls everywhere, so a few steps reach a nanosecond.
+    /// Inverts [`remaining`](Piece::remaining) by Newton's method. The function is smooth and falls
+    /// everywhere, so a few steps reach a nanosecond.
     fn solve(&self, packets: f64) -> f64 {
         let mut t_s = self.end_s - (self.end_s - self.start_s) * packets / self.total;
         for _ in 0..20 {
@@ -86,7 +95,7 @@ impl Piece {
 }
 
 impl Wave {
-    /// The wave of `session`.
+    /// Computes the shape of the waves of `session`.
     pub fn new(session: &Session) -> Wave {
         let mut pieces = pieces(session);
         let mut remaining = 0.0;
@@ -102,12 +111,13 @@ impl Wave {
         }
     }
 
-    /// Packets in a wave.
+    /// Returns the number of packets in a wave.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The rate in packets per second, `t_s` seconds after the beginning of the wave's first slot; 0 where it is silent.
+    /// Returns the rate in packets per second, `t_s` seconds after the beginning of the wave's
+    /// first slot; 0 while the wave is silent.
     pub fn rate(&self, t_s: f64) -> f64 {
         let piece = self
             .pieces
@@ -116,8 +126,9 @@ impl Wave {
         piece.map_or(0.0, |piece| piece.rate(t_s))
     }
 
-    /// When the packet leaves of which on `remaining` are still to be sent, itself included (so the last one has 1): in
-    /// seconds since the beginning of the wave's first slot.
+    /// Returns the time of the packet with which `remaining` packets are still to be sent, itself
+    /// included: the last packet has 1. The time is in seconds since the beginning of the wave's
+    /// first slot.
     pub fn time_of(&self, remaining: u64) -> f64 {
         let fluid = remaining as f64 - 0.5;
         let piece = self
@@ -125,12 +136,13 @@ impl Wave {
             .iter()
             .rev()
             .find(|piece| fluid <= piece.remaining_after + piece.total);
-        // Rounding may leave the first packet a hair before the first piece.
+        // Rounding may place the first packet slightly before the first piece.
         let piece = piece.unwrap_or(&self.pieces[0]);
         piece.time_of(fluid - piece.remaining_after)
     }
 
-    /// How many packets are still to be sent at `t_s` seconds after the beginning of the wave's first slot.
+    /// Returns the number of packets that are still to be sent `t_s` seconds after the beginning of
+    /// the wave's first slot.
     pub fn remaining_at(&self, t_s: f64) -> u64 {
         let rest = |piece: &Piece| piece.remaining_after + piece.remaining(t_s.max(piece.start_s));
         let current = self.pieces.iter().find(|piece| t_s < piece.end_s);
@@ -138,7 +150,7 @@ impl Wave {
     }
 }
 
-/// The pieces of non-zero length, in order.
+/// Returns the pieces of non-zero length, in order.
 fn pieces(session: &Session) -> Vec<Piece> {
     let slot_s = session.time_slot_s();
     let waves = session.active_slots();
@@ -161,7 +173,7 @@ fn pieces(session: &Session) -> Vec<Piece> {
     }
     let (rate, base) = (session.session_rate(), session.base_rate());
     let below = |layers: u32| session.subscribed_rate(layers, 0.0);
-    // The phase at which `rate - level`, less what falls from `fluid`, becomes zero.
+    // The phase at which a rate that falls from `fluid` has reached `rate - level`.
     let phase = |level: f64, fluid: f64| {
         let power = ((rate - level) / fluid).clamp(f64::MIN_POSITIVE, 1.0);
         (libm::log(power) / libm::log(session.decrease())).min(1.0)
@@ -202,7 +214,8 @@ mod tests {
         .unwrap()
     }
 
-    /// The sum of base and waves at a phase of a slot: layer k is in its slot N-1-k.
+    /// Returns the rate of base and waves together at a phase of a slot. Layer k is in its slot
+    /// N-1-k.
     fn total_rate(session: &Session, wave: &Wave, phase: f64) -> f64 {
         let slots = 0..session.active_slots();
         let waves: f64 = slots

@@ -4,6 +4,8 @@
 //!   short: | CTSI 8 | channel 8 | PSN 16 |      long: | CTSI 16 | channel 16 | PSN 32 |
 //! ```
 
+use crate::packet::Header;
+
 /// The two formats of the CCI field.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CciFormat {
@@ -15,7 +17,7 @@ pub enum CciFormat {
 }
 
 impl CciFormat {
-    /// Bytes on the wire.
+    /// Returns the length of the field in bytes.
     pub const fn wire_bytes(self) -> usize {
         match self {
             CciFormat::Short => 4,
@@ -23,7 +25,7 @@ impl CciFormat {
         }
     }
 
-    /// The most wave channels, T, that the format can number.
+    /// Returns the maximum number of wave channels, T, that the format can express.
     pub const fn max_wave_channels(self) -> u32 {
         match self {
             CciFormat::Short => 255,
@@ -31,7 +33,7 @@ impl CciFormat {
         }
     }
 
-    /// How many packet sequence numbers there are.
+    /// Returns the number of packet sequence numbers.
     pub const fn sequence_numbers(self) -> u64 {
         match self {
             CciFormat::Short => 1 << 16,
@@ -40,7 +42,7 @@ impl CciFormat {
     }
 }
 
-/// Congestion Control Information: what each packet of a session carries.
+/// Congestion Control Information, the header of each packet of a session.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Cci {
     /// The current time slot index, 0 to T-1.
@@ -49,17 +51,17 @@ pub struct Cci {
     pub channel: u16,
     /// The packet sequence number within the channel.
     pub psn: u32,
-    /// How it is written.
+    /// The format of the field.
     pub format: CciFormat,
 }
 
 impl Cci {
-    /// Bytes on the wire.
+    /// Returns the length of the field in bytes.
     pub const fn wire_bytes(&self) -> u32 {
         self.format.wire_bytes() as u32
     }
 
-    /// The field in network order; the first [`wire_bytes`](Cci::wire_bytes) of the array count.
+    /// Returns the field in network order, and its length in the array.
     pub fn encode(&self) -> ([u8; 8], usize) {
         let mut out = [0; 8];
         match self.format {
@@ -77,7 +79,7 @@ impl Cci {
         (out, self.format.wire_bytes())
     }
 
-    /// Reads the field; its length tells the format. `None` where it has neither length.
+    /// Decodes the field, whose length gives the format; `None` if neither format has this length.
     pub fn decode(field: &[u8]) -> Option<Cci> {
         match *field {
             [ctsi, channel, a, b] => Some(Cci {
@@ -94,6 +96,13 @@ impl Cci {
             }),
             _ => None,
         }
+    }
+}
+
+impl Header for Cci {
+    #[inline]
+    fn wire_bytes(&self) -> u32 {
+        Cci::wire_bytes(self)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use manyflow_core::Time;
+use manyflow_core::anypoint::Event;
 use manyflow_core::anypoint::{AcpConfig, Connection, Frame, Payload, Segment};
 use manyflow_core::link::{Carried, Link, LinkConfig};
-use manyflow_core::{Event, Time};
 
 /// A segment, and the payload of a frame.
 #[derive(Clone)]

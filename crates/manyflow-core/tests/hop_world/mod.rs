@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use manyflow_core::link::{Carried, Link, LinkConfig};
 use manyflow_core::overlay::hop::{Hop, StreamHop};
-use manyflow_core::overlay::{Body, ClientId, DaemonId, Data, Frame, GroupId, Message};
+use manyflow_core::overlay::{Body, ClientId, DaemonId, Data, Frame, GroupId, Message, OriginSeq};
 use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Ecn, Length, Payload, Time};
 
@@ -39,7 +39,7 @@ pub(crate) fn message(sequence: u32) -> Message {
         repaired: false,
         body: Body::Data(Data {
             group: GroupId(1),
-            sequence,
+            sequence: OriginSeq(sequence),
             sender: ClientId(1),
             sent_us: 0,
         }),
@@ -116,7 +116,7 @@ impl World {
     }
 
     fn drain(&mut self, from: usize) {
-        while let Some((frame, payload)) = self.ends[from].poll_frame(self.now) {
+        while let Some((frame, payload)) = self.ends[from].poll_transmit(self.now) {
             if (self.tamper[from])(self.now, &frame) {
                 let bytes = frame.wire_bytes() + payload.length();
                 let _ = self.links[from].push(self.now, OnWire(frame, payload), bytes);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use manyflow_core::overlay::controller::Open;
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::{
-    ClientFrame, ClientId, Daemon, DaemonId, Frame, GroupId, LinkKind, Output, OverlayConfig,
-    Topology,
+    ClientFrame, ClientId, Daemon, DaemonId, Frame, GroupId, LinkKind, OverlayConfig, Topology,
+    Transmit,
 };
 use manyflow_core::{Ecn, Length, Time};
 
@@ -36,13 +36,10 @@ impl Line {
     pub(crate) fn new(links: LinkKind) -> Line {
         let ends = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
         let topology = Arc::new(Topology::new(3, &ends).expect("a line"));
-        let config = OverlayConfig {
-            links,
-            ..OverlayConfig::default()
-        };
+        let config = OverlayConfig::default();
         let daemon = |here| {
             let neighbours = topology.neighbours(DaemonId(here)).iter();
-            let hops = neighbours.map(|_| hop(&config.links)).collect();
+            let hops = neighbours.map(|_| hop(&links)).collect();
             let (config, topology) = (config.clone(), topology.clone());
             Daemon::new(config, Box::new(Open), DaemonId(here), topology, hops).expect("a daemon")
         };
@@ -95,15 +92,15 @@ impl Line {
 
     fn drain(&mut self, place: usize) {
         let here = DaemonId(place as u16);
-        while let Some(output) = self.daemons[place].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => self.next.push((here, to, frame, payload)),
-                Output::Client(client, ClientFrame::Deliver { .. }, _) => {
+        while let Some(transmit) = self.daemons[place].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => self.next.push((here, to, frame, payload)),
+                Transmit::Client(client, ClientFrame::Deliver { .. }, _) => {
                     self.read += 1;
                     let took = ClientFrame::Took { messages: 1 };
                     self.daemons[place].handle_client(self.now, client, &took, Length(0));
                 }
-                Output::Client(..) => {}
+                Transmit::Client(..) => {}
             }
         }
         while self.daemons[place].poll_event().is_some() {}

@@ -1,19 +1,18 @@
 //! Five daemons, clients that come and go at random, and links on which a frame takes a few milliseconds, and of datagrams one in a
 //! hundred is lost.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use manyflow_core::overlay::Event;
 use manyflow_core::overlay::controller::{Audience, Controller, Request, Site};
 use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_core::overlay::{
     ClientFrame, ClientId, Control, Daemon, DaemonId, Data, Frame, GroupId, LinkId, LinkKind,
-    Output, OverlayConfig, Topology,
+    OverlayConfig, Topology, Transmit,
 };
-use manyflow_core::{Ecn, Event, Length, Time};
+use manyflow_core::{Ecn, Length, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -26,60 +25,64 @@ const DELAY: Duration = Duration::from_millis(2);
 
 /// A controller that the test looks at as well.
 #[derive(Debug)]
-pub(crate) struct Shared<C>(pub(crate) Rc<RefCell<C>>);
+pub(crate) struct Shared<C>(Arc<Mutex<C>>);
 
 impl<C> Shared<C> {
     pub(crate) fn new(controller: C) -> Shared<C> {
-        Shared(Rc::new(RefCell::new(controller)))
+        Shared(Arc::new(Mutex::new(controller)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, C> {
+        self.0.lock().unwrap()
     }
 }
 
 impl<C> Clone for Shared<C> {
     fn clone(&self) -> Shared<C> {
-        Shared(Rc::clone(&self.0))
+        Shared(Arc::clone(&self.0))
     }
 }
 
 impl<C: Controller> Controller for Shared<C> {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
-        self.0.borrow_mut().add_client(now, client, priority);
+        self.lock().add_client(now, client, priority);
     }
     fn remove_client(&mut self, now: Time, client: ClientId) {
-        self.0.borrow_mut().remove_client(now, client);
+        self.lock().remove_client(now, client);
     }
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        self.0.borrow_mut().admit(now, request, site)
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+        self.lock().try_admit(now, request, site)
     }
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site) {
-        self.0.borrow_mut().on_sent(now, data, bytes, site);
+        self.lock().on_sent(now, data, bytes, site);
     }
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
-        self.0.borrow_mut().on_queue(now, link, messages);
+        self.lock().on_queue(now, link, messages);
     }
     fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32) {
-        let mut controller = self.0.borrow_mut();
+        let mut controller = self.lock();
         controller.on_arrival(now, origin, data, repaired, bytes);
     }
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
-        self.0.borrow_mut().on_control(now, from, control, site);
+        self.lock().on_control(now, from, control, site);
     }
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site) {
-        self.0.borrow_mut().on_membership(now, group, site);
+        self.lock().on_membership(now, group, site);
     }
     fn handle_timeout(&mut self, now: Time, site: &Site) {
-        self.0.borrow_mut().handle_timeout(now, site);
+        self.lock().handle_timeout(now, site);
     }
     fn poll_timeout(&self) -> Option<Time> {
-        self.0.borrow().poll_timeout()
+        self.lock().poll_timeout()
     }
     fn poll_ready(&mut self) -> Option<ClientId> {
-        self.0.borrow_mut().poll_ready()
+        self.lock().poll_ready()
     }
     fn poll_control(&mut self) -> Option<(Audience, Control)> {
-        self.0.borrow_mut().poll_control()
+        self.lock().poll_control()
     }
     fn poll_event(&mut self) -> Option<Event> {
-        self.0.borrow_mut().poll_event()
+        self.lock().poll_event()
     }
 }
 
@@ -100,14 +103,11 @@ impl Mesh {
     pub(crate) fn new<C: Controller + 'static>(links: LinkKind, controllers: &[Shared<C>]) -> Mesh {
         let ends = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
         let topology = Arc::new(Topology::new(DAEMONS, &ends).unwrap());
-        let config = OverlayConfig {
-            links,
-            ..OverlayConfig::default()
-        };
+        let config = OverlayConfig::default();
         let daemon = |(here, controller): (u16, &Shared<C>)| {
             let neighbours = topology.neighbours(DaemonId(here)).iter();
             let hops = neighbours.map(|(end, _)| -> Box<dyn Hop<Length>> {
-                match &config.links {
+                match &links {
                     LinkKind::Streams(tcp) => {
                         Box::new(StreamHop::new(tcp.clone(), end.0.into()).unwrap())
                     }
@@ -123,7 +123,7 @@ impl Mesh {
             daemons: (0..).zip(controllers).map(daemon).collect(),
             frames: BTreeMap::new(),
             count: 0,
-            lossy: matches!(config.links, LinkKind::Datagrams),
+            lossy: matches!(links, LinkKind::Datagrams),
             guests: Vec::new(),
             stays: Vec::new(),
             random: Pcg64Mcg::seed_from_u64(1),
@@ -235,9 +235,9 @@ impl Mesh {
 
     fn drain(&mut self, at: usize) {
         let here = DaemonId(at as u16);
-        while let Some(output) = self.daemons[at].poll_output() {
-            match output {
-                Output::Daemon(to, frame, payload) => {
+        while let Some(transmit) = self.daemons[at].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => {
                     if self.lossy && self.random.random_bool(0.01) {
                         continue;
                     }
@@ -245,12 +245,12 @@ impl Mesh {
                     let key = (self.now + DELAY, self.count);
                     self.frames.insert(key, (here, to, frame, payload));
                 }
-                Output::Client(client, ClientFrame::Deliver { .. }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { .. }, _) => {
                     let took = ClientFrame::Took { messages: 1 };
                     self.daemons[at].handle_client(self.now, client, &took, Length(0));
                 }
-                Output::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
-                Output::Client(..) => {}
+                Transmit::Client(client, ClientFrame::Ready, _) => self.on_ready(at, client),
+                Transmit::Client(..) => {}
             }
         }
         while self.daemons[at].poll_event().is_some() {}

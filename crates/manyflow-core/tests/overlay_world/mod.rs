@@ -11,7 +11,8 @@ use manyflow_core::overlay::controller::{Controller, Request, Site};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_core::overlay::groups::Groups;
 use manyflow_core::overlay::{
-    Body, ClientId, Control, CostUpdate, DaemonId, Frame, GroupId, LinkId, Message, Topology,
+    Body, ChangeSeq, ClientId, Control, CostUpdate, DaemonId, Frame, GroupId, LinkId, LinkSeq,
+    Message, Topology,
 };
 
 /// A message of 1000 bytes, with all headers.
@@ -99,7 +100,7 @@ impl World {
         let mut members = Groups::default();
         for (group, daemons) in groups.iter().enumerate() {
             for daemon in daemons {
-                members.join(GroupId(group as u32), DaemonId(*daemon), 1);
+                members.join(GroupId(group as u32), DaemonId(*daemon), ChangeSeq(1));
             }
         }
         let node = |here| Node {
@@ -262,7 +263,7 @@ impl World {
         };
         loop {
             let node = self.node(daemon);
-            if !node.controller.admit(now, &request, &node.site) {
+            if !node.controller.try_admit(now, &request, &node.site) {
                 return;
             }
             self.clients[index].sent += 1;
@@ -304,7 +305,7 @@ impl World {
             body,
         };
         let bytes = Frame::Segment {
-            sequence: 0,
+            sequence: LinkSeq(0),
             message,
         }
         .wire_bytes();

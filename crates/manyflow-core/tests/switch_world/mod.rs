@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use manyflow_core::Time;
+use manyflow_core::anypoint::Event;
 use manyflow_core::anypoint::switch::{Leg, MemberId, Policy, RoundRobin, Switch, SwitchConfig};
 use manyflow_core::anypoint::{AcpConfig, Connection, Length, Segment};
 use manyflow_core::link::{Carried, Link, LinkConfig};
-use manyflow_core::{Event, Time};
 
 /// A segment and its payload.
 #[derive(Clone)]

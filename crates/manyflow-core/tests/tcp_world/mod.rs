@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::tcp::{Receiver, Segment, Sender, TcpConfig};
-use manyflow_core::{Action, Destination, Endpoint, EndpointId, Event, Header, Packet, Time};
+use manyflow_core::tcp::{Event, Receiver, Segment, Sender, TcpConfig};
+use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
 
 const SENDER: EndpointId = EndpointId(1);
 const RECEIVER: EndpointId = EndpointId(2);
 
 /// Sees each packet before its link does; false takes it away.
-pub(crate) type Tamper = Box<dyn FnMut(Time, &mut Packet) -> bool>;
+pub(crate) type Tamper = Box<dyn FnMut(Time, &mut Packet<Segment>) -> bool>;
 
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
-    pub(crate) data: Link<Packet>,
-    pub(crate) acks: Link<Packet>,
+    pub(crate) data: Link<Packet<Segment>>,
+    pub(crate) acks: Link<Packet<Segment>>,
     pub(crate) on_data: Tamper,
     pub(crate) events: Vec<(Time, Event)>,
     /// What the receiver must have delivered by now, and what came ahead of it.
@@ -71,7 +71,7 @@ impl World {
         while let Some(packet) = self.data.pop_ready(now) {
             assert_eq!(packet.destination, Destination::Endpoint(RECEIVER));
             self.receiver.handle_packet(now, &packet);
-            self.check_delivery(segment(&packet).sequence);
+            self.check_delivery(packet.header.sequence);
             self.drain_receiver();
         }
         while let Some(packet) = self.acks.pop_ready(now) {
@@ -98,7 +98,8 @@ impl World {
                 unreachable!("TCP joins nothing")
             };
             if (self.on_data)(self.now, &mut packet) {
-                let _ = self.data.push(self.now, packet, packet.wire_bytes());
+                let bytes = packet.wire_bytes();
+                let _ = self.data.push(self.now, packet, bytes);
             }
         }
         while let Some(event) = self.sender.poll_event() {
@@ -108,16 +109,9 @@ impl World {
 
     fn drain_receiver(&mut self) {
         while let Some(Action::Send(packet)) = self.receiver.poll_action(self.now) {
-            let _ = self.acks.push(self.now, packet, packet.wire_bytes());
+            let bytes = packet.wire_bytes();
+            let _ = self.acks.push(self.now, packet, bytes);
         }
-    }
-}
-
-/// The header of a TCP packet.
-pub(crate) fn segment(packet: &Packet) -> Segment {
-    match packet.header {
-        Header::Tcp(segment) => segment,
-        other => panic!("{other:?} is not TCP"),
     }
 }
 

@@ -6,36 +6,36 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Action, Channel, Destination, Endpoint, Event, Packet, Time};
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 
-pub(crate) struct World<S, R> {
+pub(crate) struct World<S, R: Endpoint> {
     pub(crate) now: Time,
     sender: S,
     pub(crate) branches: Vec<Branch<R>>,
 }
 
 /// A link and those behind it.
-pub(crate) struct Branch<R> {
-    pub(crate) link: Link<Packet>,
+pub(crate) struct Branch<R: Endpoint> {
+    pub(crate) link: Link<Packet<R::Rx>>,
     pub(crate) members: Vec<Member<R>>,
     /// Joins that get lost on their way.
     pub(crate) loses_join: Box<dyn Fn(Channel) -> bool>,
     /// Sees each packet as it arrives.
-    pub(crate) tamper: fn(&mut Packet),
+    pub(crate) tamper: fn(&mut Packet<R::Rx>),
 }
 
 /// A receiver, and what happened to it.
-pub(crate) struct Member<R> {
+pub(crate) struct Member<R: Endpoint> {
     pub(crate) receiver: R,
     pub(crate) joined: BTreeSet<Channel>,
     /// What is on its way up, with the time at which it takes effect.
-    upstream: VecDeque<(Time, Action)>,
-    pub(crate) events: Vec<(Time, Event)>,
+    upstream: VecDeque<(Time, Action<R::Tx>)>,
+    pub(crate) events: Vec<(Time, R::Event)>,
     /// Bytes of the packets that arrived, headers included.
     pub(crate) received_bytes: u64,
 }
 
-impl<S: Endpoint, R: Endpoint> World<S, R> {
+impl<S: Endpoint<Rx = R::Tx, Tx = R::Rx>, R: Endpoint> World<S, R> {
     pub(crate) fn new(sender: S) -> World<S, R> {
         World {
             now: Time::ZERO,
@@ -95,7 +95,7 @@ impl<S: Endpoint, R: Endpoint> World<S, R> {
         while let Some(Action::Send(packet)) = self.sender.poll_action(now) {
             for branch in &mut self.branches {
                 if branch.members.iter().any(|member| member.wants(&packet)) {
-                    let _ = branch.link.push(now, packet, packet.wire_bytes());
+                    let _ = branch.link.push(now, packet.clone(), packet.wire_bytes());
                 }
             }
         }
@@ -136,7 +136,7 @@ impl<R: Endpoint> Branch<R> {
 }
 
 impl<R: Endpoint> Member<R> {
-    fn wants(&self, packet: &Packet) -> bool {
+    fn wants(&self, packet: &Packet<R::Rx>) -> bool {
         matches!(packet.destination, Destination::Channel(channel) if self.joined.contains(&channel))
     }
 
@@ -144,7 +144,7 @@ impl<R: Endpoint> Member<R> {
         &mut self,
         now: Time,
         loses_join: &dyn Fn(Channel) -> bool,
-        sender: &mut impl Endpoint,
+        sender: &mut impl Endpoint<Rx = R::Tx>,
     ) {
         while self.upstream.front().is_some_and(|(time, _)| *time <= now) {
             match self.upstream.pop_front().expect("there is a front").1 {

@@ -112,7 +112,8 @@ impl TwoHosts {
 impl Drop for TwoHosts {
     fn drop(&mut self) {
         for namespace in [&self.sender, &self.receiver] {
-            // Deleting the first removes the veth pair; a namespace that was never made is no failure.
+            // Deleting the first removes the veth pair; a namespace that was never made is no
+            // failure.
             let _ = Command::new("ip")
                 .args(["netns", "delete", namespace])
                 .output();

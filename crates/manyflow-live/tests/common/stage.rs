@@ -1,17 +1,18 @@
-//! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile paths.
+//! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile
+//! paths.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
 use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
-use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::{
     self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,
 };
+use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -43,7 +44,8 @@ pub(crate) struct Receiving {
 }
 
 impl Stage {
-    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for local networks.
+    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for
+    /// local networks.
     pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<SourceFile>) -> Stage {
         let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
         let session = Session::new(SessionConfig {

@@ -5,20 +5,15 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use manyflow_core::overlay::Frame;
-use manyflow_core::{Channel, Destination, EndpointId, Header, Packet};
+use manyflow_core::{Channel, Destination, EndpointId, Packet};
 
+use super::Framed;
 use crate::NodeId;
 
 /// The first dynamic port (RFC 6335 section 6): none of them is registered, so no tool takes zeros for some protocol.
 const FIRST_PORT: u16 = 49_152;
 /// The port of channels: that of `manyflow send`.
 const CHANNEL_PORT: u16 = 5445;
-/// What is added to it for channels of layered sessions: a tool that takes the other for ALC leaves these alone.
-const LAYERED_PORTS: u16 = 43_000;
-/// What differs in the port of the receiving end of an overlay's stream: between two daemons there is one each way. It leaves the
-/// port among the dynamic ones.
-const STREAM_PORTS: u16 = 0x2000;
 /// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
@@ -38,13 +33,13 @@ pub(crate) struct PortsExhausted(pub(crate) NodeId);
 
 /// What a packet's headers say of its way.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
-    pub(super) source: SocketAddrV4,
-    pub(super) destination: SocketAddrV4,
+pub(crate) struct Flow {
+    pub(crate) source: SocketAddrV4,
+    pub(crate) destination: SocketAddrV4,
     /// TCP: data of a segment.
-    pub(super) segment_bytes: u32,
+    pub(crate) segment_bytes: u32,
     /// The multicast session; 0 of unicast packets.
-    pub(super) session: u32,
+    pub(crate) session: u32,
 }
 
 /// The addresses of a network.
@@ -81,25 +76,9 @@ impl Addresses {
     }
 
     /// The way of a packet.
-    pub(super) fn flow_of(&self, packet: &Packet) -> Flow {
+    pub(super) fn flow_of<H: Framed>(&self, packet: &Packet<H>) -> Flow {
         let mut flow = self.flow(packet.source, packet.destination);
-        let Flow {
-            source,
-            destination,
-            ..
-        } = &mut flow;
-        match (packet.header, packet.destination) {
-            (Header::Layered(_), Destination::Channel(_)) => {
-                for socket in [source, destination] {
-                    socket.set_port(socket.port().wrapping_add(LAYERED_PORTS));
-                }
-            }
-            (Header::Overlay(Frame::Segment { .. }), _) => {
-                destination.set_port(destination.port() ^ STREAM_PORTS);
-            }
-            (Header::Overlay(Frame::Ack(_)), _) => source.set_port(source.port() ^ STREAM_PORTS),
-            _ => {}
-        }
+        packet.header.adjust_ports(&mut flow);
         flow
     }
 
@@ -156,8 +135,10 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manyflow_core::Ecn;
-    use manyflow_core::overlay::{Ack, Body, ClientId, DaemonId, Data, GroupId, Message};
+    use crate::scenario::protocols::AnyHeader;
+    use manyflow_core::overlay::{
+        Ack, Body, ClientId, DaemonId, Data, Frame, GroupId, LinkSeq, Message, OriginSeq,
+    };
 
     fn end(endpoint: u32, node: u32) -> End {
         End {
@@ -188,7 +169,7 @@ mod tests {
         let addresses = Addresses::new(2, [end(0, 0), end(1, 1)], &[]).unwrap();
         let data = Data {
             group: GroupId(1),
-            sequence: 1,
+            sequence: OriginSeq(1),
             sender: ClientId(0),
             sent_us: 0,
         };
@@ -197,21 +178,22 @@ mod tests {
             repaired: false,
             body: Body::Data(data),
         };
-        let sequence = 0;
+        let sequence = LinkSeq(0);
         let segment = Frame::Segment { sequence, message };
         let ack = Frame::Ack(Ack {
-            acknowledgement: 1,
+            acknowledgement: LinkSeq(1),
             window: 1,
-            sack: [(0, 0); 3],
+            sack: [(LinkSeq(0), LinkSeq(0)); 3],
         });
         let ends = |from: u32, frame| {
-            let flow = addresses.flow_of(&Packet {
-                source: EndpointId(from),
-                destination: Destination::Endpoint(EndpointId(1 - from)),
-                ecn: Ecn::NotCapable,
-                header: Header::Overlay(frame),
-                payload_bytes: 0,
-            });
+            let flow = addresses.flow_of(
+                &Packet::new(
+                    Destination::Endpoint(EndpointId(1 - from)),
+                    AnyHeader::Overlay(frame),
+                    0,
+                )
+                .with_source(EndpointId(from)),
+            );
             (flow.source, flow.destination)
         };
         let (there, acknowledged) = (ends(0, segment), ends(1, ack));

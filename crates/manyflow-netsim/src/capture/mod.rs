@@ -28,8 +28,9 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-pub(crate) use addresses::{Addresses, End};
-use manyflow_core::{Packet, Time};
+pub(crate) use addresses::{Addresses, End, Flow};
+pub(crate) use frame::Framed;
+use manyflow_core::{Header, Packet, Time};
 use pcap::PcapWriter;
 
 use crate::LinkId;
@@ -58,7 +59,12 @@ impl<'a> Capture<'a> {
     }
 
     /// Writes a packet that `link` delivers, unless the link is tapped for others.
-    pub(crate) fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet) -> io::Result<()> {
+    pub(crate) fn on_tapped<H: Header + Framed>(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        packet: &Packet<H>,
+    ) -> io::Result<()> {
         if !self.links.contains(&link) {
             return Ok(());
         }

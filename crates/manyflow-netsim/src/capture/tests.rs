@@ -1,19 +1,23 @@
 //! Frames are read back with `etherparse` and the decoders that ship.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
-use manyflow_core::anypoint::{self, Ack, Body, Congestion, Gap, Reason};
+use manyflow_core::anypoint::{self, Ack, Body, Gap, Reason};
 use manyflow_core::cbr::Datagram;
 use manyflow_core::layered::{Data, Experiment, Feedback, Message};
-use manyflow_core::overlay::{self, ClientFrame, ClientId, DaemonId, Frame, GroupId, Welcome};
+use manyflow_core::overlay::{
+    self, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq, OriginSeq, Welcome,
+};
 use manyflow_core::tcp::Segment;
 use manyflow_core::webrc::{Cci, CciFormat};
-use manyflow_core::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use manyflow_core::{Channel, Destination, Ecn, EndpointId};
 use manyflow_object::alc;
 use proptest::prelude::*;
 
 use super::addresses::{Addresses, End};
-use super::frame::{TOI, encode};
+use super::frame::encode;
 use crate::NodeId;
+use crate::scenario::protocols::{AnyHeader, Packet, TOI};
+use manyflow_core::xcp::{self, Congestion};
 
 const SEGMENT_BYTES: u32 = 1000;
 const SESSIONS: u32 = 600;
@@ -66,17 +70,13 @@ fn decode(
             && ports == [flow.source, flow.destination].map(|end| end.port())
     });
     let destination = found.expect("the addresses are those of a flow");
-    Packet {
-        source: source_of(destination),
-        destination,
-        ecn: match ip_header.ecn {
+    Packet::new(destination, header, payload_bytes)
+        .with_source(source_of(destination))
+        .with_ecn(match ip_header.ecn {
             IpEcn::NotEct => Ecn::NotCapable,
             IpEcn::CongestionExperienced => Ecn::Marked,
             _ => Ecn::Capable,
-        },
-        header,
-        payload_bytes,
-    }
+        })
 }
 
 /// The ports of a segment, and the whole of it.
@@ -97,42 +97,45 @@ fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
 
 /// Reads what is in a datagram, or a segment of TCP: a protocol's header, and the bytes behind it. As on any network, only the
 /// receiving end knows which protocol it is.
-type DecodeBody = fn(&[u8]) -> (Header, u32);
+type DecodeBody = fn(&[u8]) -> (AnyHeader, u32);
 
-fn decode_tcp(segment: &[u8]) -> (Header, u32) {
+fn decode_tcp(segment: &[u8]) -> (AnyHeader, u32) {
     let tcp = TcpSlice::from_slice(segment).unwrap();
     let (_, _, segment) = Segment::decode(tcp.header_slice(), SEGMENT_BYTES).unwrap();
-    (Header::Tcp(segment), tcp.payload().len() as u32)
+    (AnyHeader::Tcp(segment), tcp.payload().len() as u32)
 }
 
-fn decode_overlay_stream(segment: &[u8]) -> (Header, u32) {
+fn decode_overlay_stream(segment: &[u8]) -> (AnyHeader, u32) {
     let (frame, header) = Frame::decode_tcp(segment).unwrap();
-    (Header::Overlay(frame), (segment.len() - header) as u32)
+    (AnyHeader::Overlay(frame), (segment.len() - header) as u32)
 }
 
-fn decode_overlay_datagram(datagram: &[u8]) -> (Header, u32) {
+fn decode_overlay_datagram(datagram: &[u8]) -> (AnyHeader, u32) {
     let (frame, header) = Frame::decode(datagram).unwrap();
-    (Header::Overlay(frame), (datagram.len() - header) as u32)
+    (AnyHeader::Overlay(frame), (datagram.len() - header) as u32)
 }
 
-fn decode_cbr(datagram: &[u8]) -> (Header, u32) {
+fn decode_cbr(datagram: &[u8]) -> (AnyHeader, u32) {
     let number = datagram.first_chunk().expect("the sequence number");
     let sequence = u32::from_be_bytes(*number);
-    (Header::Cbr(Datagram { sequence }), datagram.len() as u32)
+    (AnyHeader::Cbr(Datagram { sequence }), datagram.len() as u32)
 }
 
-fn decode_layered(datagram: &[u8]) -> (Header, u32) {
+fn decode_layered(datagram: &[u8]) -> (AnyHeader, u32) {
     let message = Message::decode(datagram).unwrap();
     let whole = 28 + datagram.len() as u32;
-    (Header::Layered(message), whole - message.wire_bytes())
+    (AnyHeader::Layered(message), whole - message.wire_bytes())
 }
 
-fn decode_anypoint(datagram: &[u8]) -> (Header, u32) {
+fn decode_anypoint(datagram: &[u8]) -> (AnyHeader, u32) {
     let (segment, header) = anypoint::Segment::decode(datagram).unwrap();
-    (Header::Anypoint(segment), (datagram.len() - header) as u32)
+    (
+        AnyHeader::Anypoint(segment),
+        (datagram.len() - header) as u32,
+    )
 }
 
-fn decode_webrc(datagram: &[u8]) -> (Header, u32) {
+fn decode_webrc(datagram: &[u8]) -> (AnyHeader, u32) {
     let packet = alc::Packet::decode(datagram).unwrap();
     let symbol = packet.symbol.unwrap();
     assert_eq!(
@@ -141,7 +144,7 @@ fn decode_webrc(datagram: &[u8]) -> (Header, u32) {
     );
     let cci = Cci::decode(packet.cci()).unwrap();
     let whole = 28 + datagram.len() as u32;
-    (Header::Webrc(cci), whole - cci.wire_bytes())
+    (AnyHeader::Webrc(cci), whole - cci.wire_bytes())
 }
 
 fn any_ecn() -> impl Strategy<Value = Ecn> {
@@ -173,12 +176,14 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
         0..4u32,
         prop_oneof![Just(0), 1..65_468u32],
     )
-        .prop_map(|(segment, ecn, endpoint, payload_bytes)| Packet {
-            source: other(endpoint),
-            destination: Destination::Endpoint(EndpointId(endpoint)),
-            ecn,
-            header: Header::Tcp(segment),
-            payload_bytes,
+        .prop_map(|(segment, ecn, endpoint, payload_bytes)| {
+            Packet::new(
+                Destination::Endpoint(EndpointId(endpoint)),
+                AnyHeader::Tcp(segment),
+                payload_bytes,
+            )
+            .with_source(other(endpoint))
+            .with_ecn(ecn)
         })
 }
 
@@ -197,27 +202,28 @@ fn any_webrc() -> impl Strategy<Value = Packet> {
             psn: psn & numbers,
             format,
         };
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+        Packet::new(
+            Destination::Channel(Channel {
                 session,
                 number: cci.channel,
             }),
-            ecn,
-            header: Header::Webrc(cci),
-            payload_bytes: bytes - cci.wire_bytes(),
-        }
+            AnyHeader::Webrc(cci),
+            bytes - cci.wire_bytes(),
+        )
+        .with_ecn(ecn)
     })
 }
 
 fn any_cbr() -> impl Strategy<Value = Packet> {
     (any::<u32>(), any_ecn(), 0..4u32, 4..=65_507u32).prop_map(
-        |(sequence, ecn, endpoint, payload_bytes)| Packet {
-            source: other(endpoint),
-            destination: Destination::Endpoint(EndpointId(endpoint)),
-            ecn,
-            header: Header::Cbr(Datagram { sequence }),
-            payload_bytes,
+        |(sequence, ecn, endpoint, payload_bytes)| {
+            Packet::new(
+                Destination::Endpoint(EndpointId(endpoint)),
+                AnyHeader::Cbr(Datagram { sequence }),
+                payload_bytes,
+            )
+            .with_source(other(endpoint))
+            .with_ecn(ecn)
         },
     )
 }
@@ -266,12 +272,10 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         any_ecn(),
         0..=65_467u32,
     )
-        .prop_map(|(message, destination, ecn, payload_bytes)| Packet {
-            source: source_of(destination),
-            destination,
-            ecn,
-            header: Header::Layered(message),
-            payload_bytes,
+        .prop_map(|(message, destination, ecn, payload_bytes)| {
+            Packet::new(destination, AnyHeader::Layered(message), payload_bytes)
+                .with_source(source_of(destination))
+                .with_ecn(ecn)
         })
 }
 
@@ -279,18 +283,18 @@ fn any_layered() -> impl Strategy<Value = Packet> {
 fn any_anypoint() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
     let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
-        let body = any_body(kind, words, anypoint::Feedback(feedback), gap);
+        let body = any_body(kind, words, xcp::WindowChange(feedback), gap);
         let payload_bytes = match body {
             Body::Data(_) => frame_bytes,
             _ => 0,
         };
-        Packet {
-            source: other(id),
-            destination: Destination::Endpoint(EndpointId(id)),
-            ecn,
-            header: Header::Anypoint(anypoint::Segment { connection, body }),
+        Packet::new(
+            Destination::Endpoint(EndpointId(id)),
+            AnyHeader::Anypoint(anypoint::Segment { connection, body }),
             payload_bytes,
-        }
+        )
+        .with_source(other(id))
+        .with_ecn(ecn)
     };
     (
         any::<u32>(),
@@ -303,7 +307,7 @@ fn any_anypoint() -> impl Strategy<Value = Packet> {
         .prop_map(packet)
 }
 
-fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: anypoint::Feedback, gap: [u16; 3]) -> Body {
+fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: [u16; 3]) -> Body {
     let congestion = Congestion {
         cwnd: c,
         rtt_us: d,
@@ -345,13 +349,13 @@ fn any_overlay() -> impl Strategy<Value = Packet> {
             Frame::Client(frame) => frame.has_payload(),
             Frame::Ack(_) | Frame::Feedback(_) => false,
         };
-        Packet {
-            source: other(id),
-            destination: Destination::Endpoint(EndpointId(id)),
-            ecn,
-            header: Header::Overlay(frame),
-            payload_bytes: if has_payload { payload_bytes } else { 0 },
-        }
+        Packet::new(
+            Destination::Endpoint(EndpointId(id)),
+            AnyHeader::Overlay(frame),
+            if has_payload { payload_bytes } else { 0 },
+        )
+        .with_source(other(id))
+        .with_ecn(ecn)
     };
     (
         0..7u8,
@@ -368,15 +372,15 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     let (origin, group) = (DaemonId(half), GroupId(a));
     let data = overlay::Data {
         group,
-        sequence,
+        sequence: OriginSeq(sequence),
         sender: ClientId(b),
         sent_us: c,
     };
     let welcome = Welcome {
         to: origin,
         group,
-        change: b,
-        start: sequence,
+        change: ChangeSeq(b),
+        start: OriginSeq(sequence),
     };
     let message = overlay::Message {
         origin,
@@ -390,20 +394,24 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
         (sequence, sequence + 1),
         (sequence + 2, sequence + 9),
         (0, 0),
-    ];
+    ]
+    .map(|(begin, end)| (LinkSeq(begin), LinkSeq(end)));
     match kind {
         0 => Frame::Segment {
-            sequence: c,
+            sequence: LinkSeq(c),
             message,
         },
         1 => Frame::Ack(overlay::Ack {
-            acknowledgement: sequence - 1,
+            acknowledgement: LinkSeq(sequence - 1),
             window: half,
             sack: ranges,
         }),
-        2 => Frame::Datagram { number: c, message },
+        2 => Frame::Datagram {
+            number: LinkSeq(c),
+            message,
+        },
         3 => Frame::Feedback(overlay::Feedback {
-            expected: sequence,
+            expected: LinkSeq(sequence),
             missing: ranges,
         }),
         4 => Frame::Direct(message),
@@ -431,13 +439,13 @@ proptest! {
         }
         destinations.push(packet.destination);
         let decode_body = match packet.header {
-            Header::Webrc(_) => decode_webrc,
-            Header::Layered(_) => decode_layered,
-            Header::Anypoint(_) => decode_anypoint,
-            Header::Overlay(Frame::Segment { .. } | Frame::Ack(_)) => decode_overlay_stream,
-            Header::Overlay(_) => decode_overlay_datagram,
-            Header::Tcp(_) => decode_tcp,
-            Header::Cbr(_) => decode_cbr,
+            AnyHeader::Webrc(_) => decode_webrc,
+            AnyHeader::Layered(_) => decode_layered,
+            AnyHeader::Anypoint(_) => decode_anypoint,
+            AnyHeader::Overlay(Frame::Segment { .. } | Frame::Ack(_)) => decode_overlay_stream,
+            AnyHeader::Overlay(_) => decode_overlay_datagram,
+            AnyHeader::Tcp(_) => decode_tcp,
+            AnyHeader::Cbr(_) => decode_cbr,
         };
         prop_assert_eq!(decode(&frame, decode_body, &addresses, &destinations), packet);
     }
@@ -446,13 +454,12 @@ proptest! {
 #[test]
 fn a_payload_too_short_for_its_number_is_zeros() {
     let addresses = addresses();
-    let packet = Packet {
-        source: other(0),
-        destination: Destination::Endpoint(EndpointId(0)),
-        ecn: Ecn::NotCapable,
-        header: Header::Cbr(Datagram { sequence: 7 }),
-        payload_bytes: 3,
-    };
+    let packet = Packet::new(
+        Destination::Endpoint(EndpointId(0)),
+        AnyHeader::Cbr(Datagram { sequence: 7 }),
+        3,
+    )
+    .with_source(other(0));
     let mut frame = Vec::new();
     encode(&packet, &addresses.flow_of(&packet), &mut frame);
     assert_eq!((frame.len(), &frame[28..]), (31, &[0; 3][..]));

@@ -1,5 +1,7 @@
 //! Nothing is lost unseen.
 
+use manyflow_core::Header;
+
 use super::{LinkId, Network};
 
 /// A link's counters do not add up: a bug of the simulator.
@@ -11,7 +13,7 @@ pub struct AccountingError {
     accounted: u64,
 }
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// Holds every link to sent = delivered + dropped + lost + in flight, which then holds for the whole.
     ///
     /// # Errors

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Endpoint, EndpointId, Time};
+use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
 use super::limits::Limits;
 use super::pairs::Pairs;
-use super::{Change, Host, LinkId, Network, Node, NodeId, Received, Wire};
+use super::{
+    BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
+};
 use crate::names::Names;
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// A network without nodes, whose random choices come from `seed`.
-    pub fn new(seed: u64) -> Network {
+    pub fn new(seed: u64) -> Network<H, E> {
         Network {
             now: Time::ZERO,
             seed,
@@ -99,7 +101,7 @@ impl Network {
     }
 
     /// Adds an endpoint at a node. Unicast packets reach it by the number returned; multicast ones as it joins.
-    pub fn add_endpoint(&mut self, node: NodeId, endpoint: Box<dyn Endpoint>) -> EndpointId {
+    pub fn add_endpoint(&mut self, node: NodeId, endpoint: BoxedEndpoint<H, E>) -> EndpointId {
         let id = self.endpoints.len() as u32;
         let armed = endpoint.poll_timeout();
         if let Some(time) = armed {
@@ -112,6 +114,16 @@ impl Network {
             received: Received::default(),
         });
         EndpointId(id)
+    }
+
+    /// Adds an endpoint of one protocol, as [`add_endpoint`](Network::add_endpoint) does.
+    pub fn add<X>(&mut self, node: NodeId, endpoint: X) -> EndpointId
+    where
+        X: Endpoint + 'static,
+        H: Holds<X::Rx> + From<X::Tx> + 'static,
+        E: From<X::Event> + 'static,
+    {
+        self.add_endpoint(node, Box::new(Lift::new(endpoint)))
     }
 
     /// The number that the next endpoint will have: for pairs that must know each other.
@@ -185,7 +197,7 @@ impl Network {
         format!("{}-{}", self.name(wire.from), self.name(wire.to))
     }
 
-    pub(super) fn wire(&self, link: LinkId) -> &Wire {
+    pub(super) fn wire(&self, link: LinkId) -> &Wire<H> {
         &self.links[link.0 as usize]
     }
 }

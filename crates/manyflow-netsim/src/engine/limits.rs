@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use manyflow_core::{EndpointId, Time};
+use manyflow_core::{EndpointId, Header, Time};
 
 use super::events::Due;
 use super::{LinkId, Network, Observer};
@@ -136,7 +136,7 @@ impl Limits {
     }
 }
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// How many packets all links together may carry; more of them end the run. 16 million unless it is set.
     pub fn set_carried_max(&mut self, packets: u64) {
         self.limits.carried_max = packets;
@@ -150,7 +150,7 @@ impl Network {
 
     /// Finds out why the run cannot go on.
     #[cold]
-    pub(super) fn halt(&mut self, observer: &mut dyn Observer) -> Halt {
+    pub(super) fn halt(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         if self.limits.carried > self.limits.carried_max {
             self.too_many_carried()
         } else {
@@ -170,7 +170,7 @@ impl Network {
     }
 
     /// Watches some further steps.
-    fn zero_time_loop(&mut self, observer: &mut dyn Observer) -> Halt {
+    fn zero_time_loop(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         let before = (self.delivered(), self.received_packets());
         let mut timers = BTreeMap::new();
         (self.limits.steps, self.limits.steps_max) = (0, WATCHED);

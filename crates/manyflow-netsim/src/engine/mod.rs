@@ -5,6 +5,7 @@
 //! | `build.rs` | nodes, links, endpoints, changes to come |
 //! | `pairs.rs` | which links join the same two nodes, while a network is built |
 //! | `events.rs` | the queue of pending events |
+//! | `lift.rs` | endpoints of one protocol in a network of several |
 //! | `run.rs` | the loop, and the way of a packet |
 //! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
@@ -14,6 +15,7 @@
 mod accounting;
 mod build;
 mod events;
+mod lift;
 mod limits;
 mod multicast;
 mod pairs;
@@ -30,10 +32,11 @@ use std::sync::Arc;
 
 pub use accounting::AccountingError;
 use events::Events;
+pub use lift::{Holds, Lift};
 pub use limits::Halt;
 use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
-use manyflow_core::{Channel, Endpoint, EndpointId, Event, Packet, Time};
+use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
 use pairs::Pairs;
 
@@ -58,13 +61,13 @@ pub enum Change {
 
 /// What happens inside the network, for traces.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub enum Incident<'a> {
+pub enum Incident<'a, H> {
     /// The link did not take a packet.
-    Dropped(LinkId, Dropped, &'a Packet),
+    Dropped(LinkId, Dropped, &'a Packet<H>),
     /// The link took a packet and is going to lose it on the wire.
-    Lost(LinkId, &'a Packet),
+    Lost(LinkId, &'a Packet<H>),
     /// The link's queue marked a packet: congestion experienced.
-    Marked(LinkId, &'a Packet),
+    Marked(LinkId, &'a Packet<H>),
     /// A join arrived: the channel's packets go onto this link from now on.
     Grafted(LinkId, Channel),
     /// A leave took effect: they no longer do.
@@ -74,22 +77,22 @@ pub enum Incident<'a> {
 }
 
 /// Whoever watches a run.
-pub trait Observer {
+pub trait Observer<H, E> {
     /// An endpoint told of an event.
-    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &Event);
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &E);
 
     /// A link that is tapped delivers a packet.
-    fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet);
+    fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet<H>);
 
     /// Something happened inside a network that is [traced](Network::trace).
-    fn on_incident(&mut self, _now: Time, _incident: &Incident) {}
+    fn on_incident(&mut self, _now: Time, _incident: &Incident<H>) {}
 }
 
 /// Nobody watches.
-impl Observer for () {
-    fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &Event) {}
+impl<H, E> Observer<H, E> for () {
+    fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &E) {}
 
-    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<H>) {}
 }
 
 /// What an endpoint has received.
@@ -101,17 +104,22 @@ pub struct Received {
     pub bytes: u64,
 }
 
-/// A network, and the state of its run.
-pub struct Network {
+/// An endpoint as a network keeps it.
+pub type BoxedEndpoint<H, E> = Box<dyn Endpoint<Rx = H, Tx = H, Event = E>>;
+
+/// A network whose packets have headers `H` and whose endpoints report events `E`, and the state of its run.
+///
+/// Both are those of one protocol, or sums over several: see [`Lift`].
+pub struct Network<H, E> {
     now: Time,
     seed: u64,
     events: Events,
     names: Names,
     nodes: Vec<Node>,
-    links: Vec<Wire>,
+    links: Vec<Wire<H>>,
     /// Which links join the same nodes; `None` unless the network is being built.
     pairs: Option<Pairs>,
-    endpoints: Vec<Host>,
+    endpoints: Vec<Host<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
     /// For a destination node: at each node, the link towards it. Empty until a packet goes there.
@@ -140,8 +148,8 @@ struct Node {
 }
 
 /// A link, and where it leads.
-struct Wire {
-    link: Link<Packet>,
+struct Wire<H> {
+    link: Link<Packet<H>>,
     from: NodeId,
     to: NodeId,
     /// The other direction, for joins and leaves.
@@ -152,8 +160,8 @@ struct Wire {
 }
 
 /// An endpoint, and where it lives.
-struct Host {
-    endpoint: Box<dyn Endpoint>,
+struct Host<H, E> {
+    endpoint: BoxedEndpoint<H, E>,
     node: NodeId,
     /// The earliest event that is pending for it; `Time::MAX` where there is none.
     armed: Time,

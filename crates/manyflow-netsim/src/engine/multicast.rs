@@ -5,7 +5,7 @@
 //! router goes on sending to a host that left until the leave latency is over, as IGMP makes it; between routers a leave
 //! takes effect when it arrives.
 
-use manyflow_core::{Channel, Packet, Time};
+use manyflow_core::{Channel, Header, Packet, Time};
 
 use super::events::Due;
 use super::{Incident, LinkId, Network, NodeId, Observer};
@@ -134,7 +134,7 @@ fn channel(key: u64) -> Channel {
     }
 }
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// An endpoint joins a channel.
     pub(super) fn join(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
         self.add_branch(node, channel, Target::endpoint(endpoint));
@@ -151,8 +151,8 @@ impl Network {
         &mut self,
         node: NodeId,
         channel: Channel,
-        packet: &Packet,
-        observer: &mut dyn Observer,
+        packet: &Packet<H>,
+        observer: &mut dyn Observer<H, E>,
     ) {
         match self.nodes[node.0 as usize].groups.find(key(channel)) {
             None => {}
@@ -174,7 +174,7 @@ impl Network {
     }
 
     #[inline]
-    fn deliver(&mut self, target: Target, packet: &Packet, observer: &mut dyn Observer) {
+    fn deliver(&mut self, target: Target, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
         let index = target.0 >> 1;
         if target.0 & 1 == 1 {
             self.hand_over(index, packet, observer);
@@ -183,7 +183,7 @@ impl Network {
         }
     }
 
-    pub(super) fn on_message(&mut self, index: u32, observer: &mut dyn Observer) {
+    pub(super) fn on_message(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let Message {
             kind,
             node,

@@ -3,12 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use manyflow_core::Header;
+
 use super::{LinkId, Network, NodeId};
 
 /// No link.
 const NONE: u32 = u32::MAX;
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// The link on which a packet leaves `at` for `to`.
     #[inline]
     pub(super) fn next_hop(&mut self, at: NodeId, to: NodeId) -> Option<LinkId> {

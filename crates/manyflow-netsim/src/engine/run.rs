@@ -1,17 +1,17 @@
 //! The loop, and the way of a packet.
 
 use manyflow_core::link::{Counters, LinkConfig};
-use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
+use manyflow_core::{Action, Destination, EndpointId, Header, Packet, Time};
 
 use super::events::Due;
 use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 
-impl Network {
+impl<H: Header, E> Network<H, E> {
     /// Runs until nothing is left to do by `end`, which is then the present.
     ///
     /// # Errors
     /// Where no time passes any more, or the links carry [too much](Network::set_carried_max). The run is over then.
-    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer) -> Result<(), Halt> {
+    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) -> Result<(), Halt> {
         self.pairs = None;
         self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
@@ -29,7 +29,7 @@ impl Network {
     }
 
     #[inline]
-    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) {
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
         self.limits.steps += 1;
         match due {
             Due::Link(link) => self.on_link(link, observer),
@@ -72,7 +72,7 @@ impl Network {
             .sum()
     }
 
-    fn on_link(&mut self, index: u32, observer: &mut dyn Observer) {
+    fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let wire = &mut self.links[index as usize];
         if wire.pending != self.now {
             // Packets were lost to a cut, and others have come since.
@@ -102,7 +102,7 @@ impl Network {
 
     /// A packet is at a node: it goes to endpoints there, or on.
     #[inline]
-    fn arrive(&mut self, node: NodeId, packet: &Packet, observer: &mut dyn Observer) {
+    fn arrive(&mut self, node: NodeId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
         match packet.destination {
             Destination::Endpoint(id) => {
                 let to = self.endpoints[id.0 as usize].node;
@@ -119,15 +119,22 @@ impl Network {
     }
 
     #[inline]
-    pub(super) fn transmit(&mut self, link: LinkId, packet: &Packet, observer: &mut dyn Observer) {
+    pub(super) fn transmit(
+        &mut self,
+        link: LinkId,
+        packet: &Packet<H>,
+        observer: &mut dyn Observer<H, E>,
+    ) {
         let before = self.wire(link).link.carried();
         if self.traced {
             self.push_traced(link, packet, observer);
         } else {
             // What the link drops it also counts.
-            let _ = self.links[link.0 as usize]
-                .link
-                .push(self.now, *packet, packet.wire_bytes());
+            let _ = self.links[link.0 as usize].link.push(
+                self.now,
+                packet.clone(),
+                packet.wire_bytes(),
+            );
         }
         let wire = &mut self.links[link.0 as usize];
         self.limits.carried += wire.link.carried() - before;
@@ -140,7 +147,7 @@ impl Network {
 
     /// Tells an observer of an incident, if it is to hear of any.
     #[inline]
-    pub(super) fn tell(&self, incident: &Incident, observer: &mut dyn Observer) {
+    pub(super) fn tell(&self, incident: &Incident<H>, observer: &mut dyn Observer<H, E>) {
         if self.traced {
             observer.on_incident(self.now, incident);
         }
@@ -148,10 +155,10 @@ impl Network {
 
     /// Pushes a packet and tells what became of it, which the link's counters know.
     #[cold]
-    fn push_traced(&mut self, link: LinkId, packet: &Packet, observer: &mut dyn Observer) {
+    fn push_traced(&mut self, link: LinkId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
         let carrier = &mut self.links[link.0 as usize].link;
         let before = carrier.counters();
-        let pushed = carrier.push(self.now, *packet, packet.wire_bytes());
+        let pushed = carrier.push(self.now, packet.clone(), packet.wire_bytes());
         let after = carrier.counters();
         if after.marked > before.marked {
             observer.on_incident(self.now, &Incident::Marked(link, packet));
@@ -166,7 +173,12 @@ impl Network {
     }
 
     #[inline]
-    pub(super) fn hand_over(&mut self, index: u32, packet: &Packet, observer: &mut dyn Observer) {
+    pub(super) fn hand_over(
+        &mut self,
+        index: u32,
+        packet: &Packet<H>,
+        observer: &mut dyn Observer<H, E>,
+    ) {
         let host = &mut self.endpoints[index as usize];
         host.received.packets += 1;
         host.received.bytes += u64::from(packet.wire_bytes());
@@ -174,7 +186,7 @@ impl Network {
         self.drain(index, observer);
     }
 
-    fn on_timer(&mut self, index: u32, observer: &mut dyn Observer) {
+    fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let host = &mut self.endpoints[index as usize];
         if host.armed != self.now {
             // An earlier event was pending when this one was made, and has done its work.
@@ -194,7 +206,7 @@ impl Network {
     }
 
     /// Does what an endpoint asks for after it was called.
-    fn drain(&mut self, index: u32, observer: &mut dyn Observer) {
+    fn drain(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let node = self.endpoints[index as usize].node;
         while let Some(action) = self.endpoints[index as usize]
             .endpoint
@@ -234,7 +246,7 @@ impl Network {
         }
     }
 
-    fn on_change(&mut self, index: u32, observer: &mut dyn Observer) {
+    fn on_change(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let change = self.changes[index as usize].clone();
         self.free_changes.push(index);
         self.tell(&Incident::Changed(&change), observer);

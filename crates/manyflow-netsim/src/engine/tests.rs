@@ -4,29 +4,28 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::layered::{Data, Message};
+use manyflow_core::layered::{self, Data, Message};
 use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use manyflow_core::time::seconds;
-use manyflow_core::webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
-use manyflow_core::{
-    Action, Channel, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Time,
-};
+use manyflow_core::webrc::{self, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
 
-use super::{Change, LinkId, Network, NodeId, Observer};
+use super::{Change, LinkId, NodeId, Observer};
+use crate::scenario::protocols::{AnyEvent, AnyHeader, Network};
 
 /// Keeps the last average of each endpoint's round-trip time.
 #[derive(Default)]
 struct Rtts(Vec<(EndpointId, f64)>);
 
-impl Observer for Rtts {
-    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
-        if let Event::Rtt { average_s, .. } = event {
+impl Observer<AnyHeader, AnyEvent> for Rtts {
+    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &AnyEvent) {
+        if let AnyEvent::Webrc(webrc::Event::Rtt { average_s, .. }) = event {
             self.0.retain(|(other, _)| *other != endpoint);
             self.0.push((endpoint, *average_s));
         }
     }
 
-    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<AnyHeader>) {}
 }
 
 impl Rtts {
@@ -58,7 +57,7 @@ fn add_receiver(network: &mut Network, node: NodeId, id: u32, start_s: f64) -> E
         id,
         start,
     );
-    network.add_endpoint(node, Box::new(receiver.unwrap()))
+    network.add(node, receiver.unwrap())
 }
 
 /// The paper's Fig. 3: a sender, a router far away with 1 % loss before it, and receivers at 50 and 100 ms from it.
@@ -75,7 +74,7 @@ fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
     );
     network.add_link(router, sender, wire(0.1));
     let id = network.open_session(sender);
-    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    network.add(sender, Sender::new(session(), id, Time::ZERO));
     let sites = ["A", "B"]
         .map(|name| network.add_node(name))
         .into_iter()
@@ -166,7 +165,7 @@ fn packets_flow_only_where_a_channel_is_joined() {
     let (to_a, _) = network.add_duplex(router, a, wire(0.01));
     let (to_b, _) = network.add_duplex(router, b, wire(0.01));
     let id = network.open_session(sender);
-    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    network.add(sender, Sender::new(session(), id, Time::ZERO));
     add_receiver(&mut network, a, id, 1.0);
     network
         .run_until(Time::from_secs_f64(30.0), &mut ())
@@ -201,7 +200,7 @@ fn grafting() -> (Network, [NodeId; 6], Channel) {
         start: Time::ZERO,
         stop: None,
     };
-    network.add_endpoint(s, Box::new(Source::new(config, 1).unwrap()));
+    network.add(s, Source::new(config, 1).unwrap());
     (network, nodes, channel)
 }
 
@@ -212,7 +211,7 @@ fn add_sink(
     times_s: [f64; 2],
 ) -> EndpointId {
     let [start, stop] = times_s.map(Time::from_secs_f64);
-    network.add_endpoint(node, Box::new(Sink::new(Some(channel), start, Some(stop))))
+    network.add(node, Sink::new(Some(channel), start, Some(stop)))
 }
 
 #[test]
@@ -264,14 +263,14 @@ fn a_leave_takes_the_configured_latency() {
         network.add_duplex(sender, router, wire(0.01));
         let (down, up) = network.add_duplex(router, host, wire(0.01));
         let id = network.open_session(sender);
-        network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+        network.add(sender, Sender::new(session(), id, Time::ZERO));
         let config = ReceiverConfig {
             slot_timeout: Some(Duration::from_secs(5)),
             ..ReceiverConfig::default()
         };
         let receiver = Receiver::new(Arc::new(session()), Arc::new(config), id, Time::ZERO);
         // The receiver gives up after 5 s in the first slot, while waves and base go on.
-        network.add_endpoint(host, Box::new(receiver.unwrap()));
+        network.add(host, receiver.unwrap());
         network.set_leave_latency(seconds(latency_s));
         network
             .run_until(Time::from_secs_f64(60.0), &mut ())
@@ -293,7 +292,7 @@ fn changes_happen_at_their_time() {
     };
     let (down, _) = network.add_duplex(sender, host, limited.clone());
     let id = network.open_session(sender);
-    network.add_endpoint(sender, Box::new(Sender::new(session(), id, Time::ZERO)));
+    network.add(sender, Sender::new(session(), id, Time::ZERO));
     add_receiver(&mut network, host, id, 0.0);
     network.at(Time::from_secs_f64(100.0), Change::Cut(down, true));
     network.at(Time::from_secs_f64(103.0), Change::Cut(down, false));
@@ -343,13 +342,13 @@ fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     let session = network.open_session(sender);
     let groups = [0, 1].map(|number| Channel { session, number });
     for group in groups {
-        network.add_endpoint(
+        network.add(
             sender,
-            Box::new(Layer {
+            Layer {
                 group,
                 due: Time::ZERO,
                 is_due: false,
-            }),
+            },
         );
     }
     (network, link, host, groups)
@@ -363,27 +362,30 @@ struct Layer {
 }
 
 impl Endpoint for Layer {
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    type Rx = Message;
+    type Tx = Message;
+    type Event = layered::Event;
+
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Message>) {}
 
     fn handle_timeout(&mut self, _now: Time) {
         self.due += Duration::from_millis(10);
         self.is_due = true;
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        let packet = Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(self.group),
-            ecn: Ecn::Capable,
-            header: Header::Layered(Message::Data(Data {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
+        let packet = Packet::new(
+            Destination::Channel(self.group),
+            Message::Data(Data {
                 group: self.group.number as u8,
                 sequence: 0,
                 request: 0,
                 rate: 0,
                 rtt_us: 0,
-            })),
-            payload_bytes: 100,
-        };
+            }),
+            100,
+        )
+        .with_ecn(Ecn::Capable);
         std::mem::take(&mut self.is_due).then_some(Action::Send(packet))
     }
 
@@ -391,7 +393,7 @@ impl Endpoint for Layer {
         Some(self.due)
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<layered::Event> {
         None
     }
 }

@@ -7,7 +7,8 @@ use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::tcp::{Receiver, Sender, TcpConfig};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
 
-use super::{Change, Halt, LinkId, Network, NodeId};
+use super::{Change, Halt, LinkId, NodeId};
+use crate::scenario::protocols::Network;
 
 fn at_s(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
@@ -22,9 +23,9 @@ fn add_connection(network: &mut Network, from: NodeId, to: NodeId) {
         ..TcpConfig::default()
     };
     let sending = Sender::new(config.clone(), receiver, 1).unwrap();
-    network.add_endpoint(from, Box::new(sending));
+    network.add(from, sending);
     let receiving = Receiver::new(config, sender).unwrap();
-    network.add_endpoint(to, Box::new(receiving));
+    network.add(to, receiving);
 }
 
 /// A source of packets of 1000 bytes.
@@ -37,7 +38,7 @@ fn add_source(network: &mut Network, node: NodeId, destination: Destination, rat
         start: Time::ZERO,
         stop: None,
     };
-    network.add_endpoint(node, Box::new(Source::new(config, 1).unwrap()));
+    network.add(node, Source::new(config, 1).unwrap());
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn a_large_audience_at_one_instant_is_no_loop() {
     for i in 0..RECEIVERS {
         let host = network.add_node(&format!("h{i}"));
         network.add_duplex(hub, host, LinkConfig::default());
-        network.add_endpoint(host, Box::new(Sink::new(Some(channel), Time::ZERO, None)));
+        network.add(host, Sink::new(Some(channel), Time::ZERO, None));
     }
     add_source(&mut network, hub, Destination::Channel(channel), "8 kbit/s");
     network.run_until(at_s(4.5), &mut ()).unwrap();
@@ -104,7 +105,7 @@ fn over(config: LinkConfig) -> (Network, LinkId) {
     let mut network = Network::new(1);
     let [s, r] = ["S", "R"].map(|name| network.add_node(name));
     let (link, _) = network.add_duplex(s, r, config);
-    let sink = network.add_endpoint(r, Box::new(Sink::new(None, Time::ZERO, None)));
+    let sink = network.add(r, Sink::new(None, Time::ZERO, None));
     add_source(&mut network, s, Destination::Endpoint(sink), "800 kbit/s");
     (network, link)
 }

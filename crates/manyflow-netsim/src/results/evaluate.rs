@@ -267,6 +267,12 @@ fn compare(
         note,
         ..without_value(expect, String::new())
     };
+    if let (Some(low), Some(high)) = (checked.at_least, checked.at_most)
+        && low.value > high.value
+    {
+        let message = format!("`at-least` comes out as {low}, above `at-most`, {high}");
+        return Err(Fault::value(message));
+    }
     checked.verdict = match checked.margin() >= 0.0 {
         true => Verdict::Met,
         false => Verdict::Missed,

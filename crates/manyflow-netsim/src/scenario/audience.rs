@@ -1,10 +1,12 @@
 //! Receivers of a session, observed together: how well they use their paths, and how often they change their groups
 //! (section IV-A of SIM's paper).
 
-use manyflow_core::{EndpointId, Event, Time};
+use manyflow_core::{EndpointId, Time};
 
 use super::build::World;
-use crate::{LinkId, Network, NodeId};
+use super::observables::Observable;
+use super::protocols::{AnyEvent, Network, Observed, Reported};
+use crate::{LinkId, NodeId};
 
 /// The receivers that a name stands for.
 pub(super) struct Audience {
@@ -107,12 +109,10 @@ impl Audience {
     }
 
     /// A receiver joined a group, or left one.
-    pub(super) fn on_event(&mut self, now: Time, listener: usize, event: &Event) {
+    pub(super) fn on_event(&mut self, now: Time, listener: usize, event: &AnyEvent) {
         let groups = &mut self.listeners[listener].groups;
-        match event {
-            Event::Joined(_) => groups.step(now, 1),
-            Event::Left(_) | Event::JoinTimedOut(_) => groups.step(now, -1),
-            _ => {}
+        if let Some(Observed::Step(by)) = event.observe(Observable::Channels) {
+            groups.step(now, by as i32);
         }
     }
 

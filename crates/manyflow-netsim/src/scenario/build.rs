@@ -10,7 +10,7 @@ use manyflow_core::cbr::{Sink, Source};
 use manyflow_core::overlay::DaemonId;
 use manyflow_core::tcp;
 use manyflow_core::webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
-use manyflow_core::{Destination, Endpoint, EndpointId, Time};
+use manyflow_core::{Destination, EndpointId, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -19,11 +19,12 @@ use super::devices::{Listener, Until};
 use super::error::Fault;
 use super::overlays::{Affiliation, Overlays};
 use super::protocols::Protocol;
+use super::protocols::{IntoBoxed, Network};
 use super::schedule::Schedule;
 use super::schema::{ReceiverTable, SessionTable, Start};
 use super::sessions::{Receiver, Session, Sessions, Stay};
 use super::topology::Topology;
-use crate::{Names, Network, NodeId};
+use crate::{Names, NodeId};
 
 /// A network with its sessions, and which endpoints stand for which receiver.
 pub(crate) struct World {
@@ -256,12 +257,12 @@ impl Builder<'_> {
     }
 
     /// A multicast session's sender.
-    fn add_sender(&mut self, sender: impl Endpoint + 'static) -> EndpointId {
+    fn add_sender(&mut self, sender: impl IntoBoxed) -> EndpointId {
         self.add_staff(NodeId(self.session.sender), sender)
     }
 
     /// An endpoint that is none of a receiver's.
-    fn add_staff(&mut self, node: NodeId, endpoint: impl Endpoint + 'static) -> EndpointId {
+    fn add_staff(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
         let id = self.add_endpoint(node, endpoint);
         self.staff.push((id, node));
         id
@@ -308,8 +309,8 @@ impl Builder<'_> {
         Ok(members)
     }
 
-    fn add_endpoint(&mut self, node: NodeId, endpoint: impl Endpoint + 'static) -> EndpointId {
-        self.network.add_endpoint(node, Box::new(endpoint))
+    fn add_endpoint(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
+        self.network.add_endpoint(node, endpoint.into_boxed())
     }
 
     /// A receiver whose endpoints are going to be the next.

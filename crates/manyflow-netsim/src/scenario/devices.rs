@@ -1,6 +1,8 @@
 //! Endpoints that belong to no protocol: what a scenario needs around those that do.
 
-use manyflow_core::{Action, Channel, Endpoint, Event, Packet, Time};
+use core::convert::Infallible;
+
+use manyflow_core::{Action, Channel, Endpoint, Packet, Time};
 
 /// An endpoint that ends at a given time.
 pub(crate) struct Until<E> {
@@ -23,7 +25,11 @@ impl<E: Endpoint> Until<E> {
 }
 
 impl<E: Endpoint> Endpoint for Until<E> {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = E::Rx;
+    type Tx = E::Tx;
+    type Event = E::Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<E::Rx>) {
         if !self.ended {
             self.endpoint.handle_packet(now, packet);
         }
@@ -41,7 +47,7 @@ impl<E: Endpoint> Endpoint for Until<E> {
         }
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<E::Tx>> {
         self.endpoint.poll_action(now)
     }
 
@@ -50,7 +56,7 @@ impl<E: Endpoint> Endpoint for Until<E> {
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<E::Event> {
         self.endpoint.poll_event()
     }
 }
@@ -73,7 +79,11 @@ impl<E: Endpoint> Fated<E> {
 }
 
 impl<E: Endpoint> Endpoint for Fated<E> {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = E::Rx;
+    type Tx = E::Tx;
+    type Event = E::Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<E::Rx>) {
         self.endpoint.handle_packet(now, packet);
     }
 
@@ -84,7 +94,7 @@ impl<E: Endpoint> Endpoint for Fated<E> {
         self.endpoint.handle_timeout(now);
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<E::Tx>> {
         self.endpoint.poll_action(now)
     }
 
@@ -93,7 +103,7 @@ impl<E: Endpoint> Endpoint for Fated<E> {
         own.into_iter().chain(self.endpoint.poll_timeout()).min()
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<E::Event> {
         self.endpoint.poll_event()
     }
 }
@@ -118,11 +128,15 @@ impl Listener {
 }
 
 impl Endpoint for Listener {
-    fn handle_packet(&mut self, _now: Time, _packet: &Packet) {}
+    type Rx = Infallible;
+    type Tx = Infallible;
+    type Event = Infallible;
+
+    fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, _now: Time) {}
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Infallible>> {
         if now < self.start || self.joined == self.channels {
             return None;
         }
@@ -138,7 +152,7 @@ impl Endpoint for Listener {
         (self.joined < self.channels).then_some(self.start)
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<Infallible> {
         None
     }
 }

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use manyflow_core::overlay::DaemonId;
-use manyflow_core::{EndpointId, Event, Packet, Time};
+use manyflow_core::{EndpointId, Time};
 
 use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, Problem};
 use super::observe::Recorder;
-use super::protocols::Protocol;
+use super::protocols::{AnyEvent, AnyHeader, Packet, Protocol};
 use super::sessions::Session;
 use super::topology::Topology;
 use crate::capture::{Addresses, Capture, End};
@@ -149,8 +149,8 @@ pub(super) struct Watchers<'r, 'a> {
     pub(super) inspector: &'r mut Inspector<'a>,
 }
 
-impl Observer for Watchers<'_, '_> {
-    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &Event) {
+impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
         self.recorder.on_event(now, endpoint, event);
         if let Some(trace) = &mut self.inspector.trace {
             let written = trace.on_event(now, endpoint, event);
@@ -166,7 +166,7 @@ impl Observer for Watchers<'_, '_> {
         }
     }
 
-    fn on_incident(&mut self, now: Time, incident: &Incident) {
+    fn on_incident(&mut self, now: Time, incident: &Incident<AnyHeader>) {
         if let Some(trace) = &mut self.inspector.trace {
             let written = trace.on_incident(now, incident);
             self.inspector.note("trace", written);

@@ -1,11 +1,12 @@
 //! `[[links]]`: which nodes are joined, and what the links are like.
 
 use manyflow_core::link::{
-    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant, XcpConfig,
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
 };
 use serde::Deserialize;
 
 use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
+use manyflow_core::xcp::XcpConfig;
 
 /// Two tables share the properties of a link: serde cannot flatten one into the other and still refuse unknown keys.
 macro_rules! link_tables {

@@ -13,9 +13,11 @@
 //! | `topology.rs`, `sessions.rs`, `ensemble.rs`, `overlays.rs` | generators: nodes, links, receivers, switches and daemons written out |
 //! | `build.rs`, `build/`, `devices.rs` | a cell made into a network |
 //! | `schedule.rs` | what changes in the course of a run |
-//! | `observe.rs`, `audience.rs`, `scalars.rs` | what is recorded of a run, and the numbers taken from it |
+//! | `observe.rs`, `audience.rs` | what is recorded of a run |
+//! | `scalars.rs`, `levels.rs`, `compare.rs` | the numbers taken from it |
 //! | `inspect.rs` | captures and traces of one run |
 //! | `run.rs` | all runs, on several threads |
+//! | `reports.rs` | what each protocol reports |
 //! | `check.rs` | what can only be checked on the whole: names, paths, units |
 
 mod audience;
@@ -30,12 +32,14 @@ mod entries;
 mod error;
 mod expression;
 mod inspect;
+mod levels;
 pub mod links;
 mod observables;
 mod observe;
 mod overlays;
 pub mod protocols;
 mod quantity;
+mod reports;
 mod run;
 mod scalars;
 mod schedule;
@@ -63,6 +67,7 @@ pub(crate) use expression::{mean, quantile, spread};
 pub use inspect::Inspection;
 pub use observables::{Combination, Observable, Statistic, Subject};
 pub use observe::Series;
+pub(crate) use protocols::Reported;
 pub use quantity::{Dimension, Quantity, short};
 pub use run::{FailedRun, Job, Outcome, Progress, Run};
 pub use topology::{Direction, Topology};

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use manyflow_core::link::Counters;
-use manyflow_core::overlay::Verdict;
 use manyflow_core::time::seconds;
-use manyflow_core::{Destination, EndpointId, Event, Header, Packet, Time};
+use manyflow_core::{Destination, EndpointId, Time};
 
-use place::{Place, Topic, daemons_that_tell, places};
+pub(crate) use place::Topic;
+use place::{Place, daemons_that_tell, places};
 
 use super::audience::Audience;
 use super::build::World;
@@ -18,7 +18,8 @@ use super::cells::Cell;
 use super::error::Fault;
 use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
-use crate::{Halt, LinkId, Network, Observer};
+use super::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet, Reported};
+use crate::{Halt, LinkId, Observer};
 
 /// Values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +34,16 @@ pub struct Series {
     pub bin_s: Option<f64>,
     /// Times in seconds, of an interval its end, and values in the observable's unit.
     pub points: Vec<(f64, f64)>,
+    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It has no value until the next
+    /// point.
+    pub ends_s: Vec<f64>,
+}
+
+impl Series {
+    /// Whether each value stands until the next one.
+    pub(crate) fn is_level(&self) -> bool {
+        self.bin_s.is_none() && self.what.is_level()
+    }
 }
 
 /// The length of an observable's intervals; values at the times of events have none.
@@ -60,7 +71,7 @@ pub(crate) struct Recorder {
 /// The bits of a packet that is there for an overlay's own sake.
 fn control_bits(packet: &Packet) -> f64 {
     match packet.header {
-        Header::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
+        AnyHeader::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
         _ => 0.0,
     }
 }
@@ -74,6 +85,8 @@ struct Probe {
     values: Vec<f64>,
     /// When each value was told; empty where values stand at the ends of intervals.
     times: Vec<f64>,
+    /// When a level ends.
+    ends_s: Vec<f64>,
     /// A count of events, or what is joined.
     count: f64,
     /// The count at the end of the last interval.
@@ -146,6 +159,10 @@ impl Recorder {
                 topic: Topic::of(world, what, subject),
                 values: Vec::new(),
                 times: Vec::new(),
+                ends_s: match what.is_level() {
+                    true => subject.ends_s(world),
+                    false => Vec::new(),
+                },
                 count: 0.0,
                 last: 0.0,
                 channels: BTreeMap::new(),
@@ -381,74 +398,36 @@ impl Probe {
         rate.map_or(f64::NAN, |rate| rate.bits_per_s() as f64)
     }
 
-    fn on_event(&mut self, now: Time, event: &Event) {
-        if !self.topic.is_of(event) {
+    fn on_event(&mut self, now: Time, event: &AnyEvent) {
+        if !event.is_about(self.topic) {
             return;
         }
-        let value = match (self.what, event) {
-            (Observable::Rtt, Event::Rtt { average_s, .. }) => *average_s,
-            (Observable::RttSample, Event::Rtt { sample_s, .. }) => *sample_s,
-            (Observable::TargetRate, Event::Rates { target, .. }) => target.bits_per_s() as f64,
-            (Observable::ReportedRate, Event::Rates { received, .. }) => {
-                received.bits_per_s() as f64
+        if self.what.is_level() && event.is_end() {
+            self.ends_s.push(now.as_secs_f64());
+        }
+        let value = match event.observe(self.what) {
+            None => return,
+            Some(Observed::Value(value)) => value,
+            Some(Observed::Step(by)) => {
+                self.count += by;
+                self.count
             }
-            (
-                Observable::LossProbability,
-                Event::Rates {
-                    loss_probability, ..
-                },
-            ) => *loss_probability,
-            (Observable::Cwnd, Event::CongestionWindow { packets }) => *packets,
-            (Observable::Channels, Event::Joined(_)) => self.counted(1.0),
-            (Observable::Channels, Event::Left(_) | Event::JoinTimedOut(_)) => self.counted(-1.0),
-            (Observable::GroupRate, Event::GroupRate { group, rate }) => {
-                let (_, points) = self.channels.entry(u16::from(*group)).or_default();
-                points.push((now.as_secs_f64(), rate.bits_per_s() as f64));
+            Some(Observed::Count(by)) => {
+                self.count += by;
                 return;
             }
-            (Observable::Latency, Event::Latency { seconds }) => *seconds,
-            (
-                Observable::AcceptableRate,
-                Event::Acceptable {
-                    rate: Some(rate), ..
-                },
-            )
-            | (Observable::AllowedRate, Event::Allowed { rate, .. }) => rate.bits_per_s() as f64,
-            (Observable::Members, Event::View { members, .. }) => f64::from(*members),
-            (Observable::OverlayQueue, Event::Queue { messages, .. }) => {
-                self.count = self.count.max(f64::from(*messages));
+            Some(Observed::AtLeast(value)) => {
+                self.count = self.count.max(value);
                 return;
             }
-            (Observable::Goodput, Event::Delivered { bytes })
-            | (Observable::SentRate, Event::Sent { bytes }) => {
-                self.count += f64::from(*bytes) * 8.0;
+            Some(Observed::OfGroup(group, value)) => {
+                let (_, points) = self.channels.entry(u16::from(group)).or_default();
+                points.push((now.as_secs_f64(), value));
                 return;
             }
-            (Observable::SlowMembers, Event::SlowMember { verdict, .. })
-                if *verdict != Verdict::Resumed =>
-            {
-                self.count += 1.0;
-                return;
-            }
-            (Observable::Joins, Event::Joined(_))
-            | (Observable::DeliveredFrames, Event::Delivered { .. })
-            | (Observable::Overflows, Event::Overflow)
-            | (Observable::Failures, Event::Failed(_))
-            | (Observable::MemberFailures, Event::MemberFailed(_))
-            | (Observable::LossEvents, Event::LossEvent)
-            | (Observable::Timeouts, Event::RetransmissionTimeout) => {
-                self.count += 1.0;
-                return;
-            }
-            _ => return,
         };
         self.times.push(now.as_secs_f64());
         self.values.push(value);
-    }
-
-    fn counted(&mut self, step: f64) -> f64 {
-        self.count += step;
-        self.count
     }
 
     /// Times and values.
@@ -468,12 +447,15 @@ impl Probe {
 
     fn series(&self, of: String) -> Vec<Series> {
         let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
+        let mut ends_s = self.ends_s.clone();
+        ends_s.sort_by(f64::total_cmp);
         let series = |channel, points| Series {
             what: self.what,
             of: of.clone(),
             channel,
             bin_s,
             points,
+            ends_s: ends_s.clone(),
         };
         match self.what {
             Observable::ChannelRate | Observable::GroupRate => self
@@ -486,8 +468,8 @@ impl Probe {
     }
 }
 
-impl Observer for Recorder {
-    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &Event) {
+impl Observer<AnyHeader, AnyEvent> for Recorder {
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
         let concerned = self.by_endpoint.get(endpoint.0 as usize);
         for &probe in concerned.into_iter().flatten() {
             self.probes[probe as usize].on_event(now, event);

@@ -11,7 +11,8 @@ use super::error::Fault;
 use super::links::LinkProperties;
 use super::schema::{ChangeTable, Schema};
 use super::topology::Topology;
-use crate::{Change, LinkId, Network};
+use crate::scenario::protocols::Network;
+use crate::{Change, LinkId};
 
 /// What is still to change in a run.
 #[derive(Debug, Default)]

@@ -150,6 +150,28 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
 }
 
 #[test]
+fn the_manual_has_the_name_and_the_kind_of_each_observable() {
+    for name in known::<Observable>() {
+        let deserializer: serde::de::value::StrDeserializer<'_, Error> =
+            serde::de::IntoDeserializer::into_deserializer(name);
+        let observable = Observable::deserialize(deserializer).unwrap();
+        assert_eq!(observable.name(), name);
+        let kind = match observable {
+            _ if observable.is_count() => "count",
+            _ if observable.is_level() => "level",
+            _ if observable.is_event() => "sample",
+            _ => "interval",
+        };
+        let (_, table) = MANUAL.split_once("### Observables").unwrap();
+        let row = table
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("| `{name}` | ")));
+        let documented = row.and_then(|row| row.split(" | ").nth(1));
+        assert_eq!(documented, Some(kind), "{name}");
+    }
+}
+
+#[test]
 fn the_manuals_example_is_a_scenario() {
     let (_, rest) = MANUAL.split_once("```toml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();

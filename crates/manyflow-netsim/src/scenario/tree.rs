@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Fault, Problem};
+use super::error::{Fault, NAME_MAX, Problem, shortened};
 
 /// A value with its place in the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,10 +37,22 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         path: Vec::new(),
         span: error.span(),
-        problem: Problem::Syntax(error.message().to_owned()),
+        problem: Problem::Syntax(described(&error, text)),
     })?;
     let span = table.span();
     table_node(table.into_inner(), span)
+}
+
+/// What is wrong; TOML's error leaves out which key is there twice.
+fn described(error: &toml::de::Error, text: &str) -> String {
+    let key = error.span().and_then(|span| text.get(span));
+    match (error.message(), key) {
+        ("duplicate key", Some(key)) => {
+            let key = shortened(key, NAME_MAX);
+            format!("the key `{key}` is there twice: keep one")
+        }
+        (message, _) => message.to_owned(),
+    }
 }
 
 fn table_node(table: DeTable<'_>, span: Range<usize>) -> Result<Node, Fault> {

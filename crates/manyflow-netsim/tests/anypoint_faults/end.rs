@@ -1,13 +1,12 @@
 //! One end of a connection, whose application knows each frame; and the switch that may restart.
 
-use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use manyflow_core::anypoint::switch::SwitchEndpoint;
-use manyflow_core::anypoint::{Body, Connection, Frame, Length, Reason, Segment};
-use manyflow_core::{Action, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Time};
+use manyflow_core::anypoint::{self, Body, Connection, Frame, Length, Reason, Segment};
+use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
 
 use crate::plan::Plan;
 
@@ -86,7 +85,7 @@ pub(crate) struct End {
     frame_bytes_max: u32,
     /// When the application has done with the frame that it works on, if it works on one.
     idle_at: Option<Time>,
-    log: Rc<RefCell<Log>>,
+    log: Arc<Mutex<Log>>,
 }
 
 impl End {
@@ -94,10 +93,10 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Rc<RefCell<Log>>,
+        log: Arc<Mutex<Log>>,
     ) -> End {
         let connection = Connection::connect(plan.config.clone(), CONNECTION, Time::ZERO);
-        log.borrow_mut().opened = true;
+        log.lock().unwrap().opened = true;
         End::new(connection.unwrap(), plan, task, remote, log)
     }
 
@@ -105,7 +104,7 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Rc<RefCell<Log>>,
+        log: Arc<Mutex<Log>>,
     ) -> End {
         let connection = Connection::listen(plan.config.clone());
         End::new(connection.unwrap(), plan, task, remote, log)
@@ -116,7 +115,7 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Rc<RefCell<Log>>,
+        log: Arc<Mutex<Log>>,
     ) -> End {
         End {
             connection,
@@ -137,12 +136,12 @@ impl End {
 
     fn work(&mut self, now: Time) {
         if self.task.crash.is_some_and(|crash| now >= crash) {
-            self.log.borrow_mut().crashed = true;
+            self.log.lock().unwrap().crashed = true;
             return;
         }
         self.read(now);
-        let log = Rc::clone(&self.log);
-        let mut log = log.borrow_mut();
+        let log = Arc::clone(&self.log);
+        let mut log = log.lock().unwrap();
         if self.connection.is_established() {
             while log.sent < self.task.frames {
                 let (key, payload) = self.frame(log.sent);
@@ -165,7 +164,7 @@ impl End {
         while self.idle_at.is_none()
             && let Some(Frame { key, payload }) = self.connection.receive(now)
         {
-            let mut log = self.log.borrow_mut();
+            let mut log = self.log.lock().unwrap();
             log.read.push(key);
             log.garbled |= payload != length_of(key, self.frame_bytes_max);
             if !self.task.service.is_zero() {
@@ -175,7 +174,7 @@ impl End {
     }
 
     fn note_arrival(&self, segment: &Segment) {
-        let mut log = self.log.borrow_mut();
+        let mut log = self.log.lock().unwrap();
         match segment.body {
             Body::Open { .. } => log.opened = true,
             Body::Data(data) => {
@@ -187,7 +186,7 @@ impl End {
     }
 
     fn has_crashed(&self) -> bool {
-        self.log.borrow().crashed
+        self.log.lock().unwrap().crashed
     }
 }
 
@@ -196,18 +195,20 @@ fn length_of(key: u32, frame_bytes_max: u32) -> Length {
 }
 
 impl Endpoint for End {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = anypoint::Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
         self.work(now);
-        let Header::Anypoint(segment) = &packet.header else {
-            panic!("no other protocol is spoken here: {packet:?}");
-        };
+        let segment = &packet.header;
         if self.has_crashed() {
             return;
         }
         if !self.connection.is_over() {
             self.note_arrival(segment);
         }
-        let payload = Length(packet.payload_bytes);
+        let payload = Length(packet.payload_bytes());
         self.connection.handle_segment(now, segment, payload);
         self.work(now);
     }
@@ -220,22 +221,20 @@ impl Endpoint for End {
         }
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
         if self.has_crashed() {
             return None;
         }
         let (segment, payload) = self.connection.poll_transmit(now)?;
         if let Body::Ack(ack) = segment.body {
-            let mut log = self.log.borrow_mut();
+            let mut log = self.log.lock().unwrap();
             log.promised = log.promised.max(ack.cumulative);
         }
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.remote),
-            ecn: Ecn::NotCapable,
-            header: Header::Anypoint(segment),
-            payload_bytes: payload.map_or(0, |Length(bytes)| bytes),
-        }))
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.remote),
+            segment,
+            payload.map_or(0, |Length(bytes)| bytes),
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -250,12 +249,12 @@ impl Endpoint for End {
         times.into_iter().flatten().min()
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<anypoint::Event> {
         let event = self.connection.poll_event()?;
-        let mut log = self.log.borrow_mut();
+        let mut log = self.log.lock().unwrap();
         match event {
-            Event::Finished => log.finished = true,
-            Event::Failed(reason) => log.failed = Some(reason),
+            anypoint::Event::Finished => log.finished = true,
+            anypoint::Event::Failed(reason) => log.failed = Some(reason),
             _ => {}
         }
         Some(event)
@@ -284,7 +283,11 @@ impl RestartingSwitch {
 }
 
 impl Endpoint for RestartingSwitch {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = anypoint::Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
         self.restart_if_due(now);
         self.switch.handle_packet(now, packet);
     }
@@ -294,7 +297,7 @@ impl Endpoint for RestartingSwitch {
         self.switch.handle_timeout(now);
     }
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
         self.switch.poll_action(now)
     }
 
@@ -304,7 +307,7 @@ impl Endpoint for RestartingSwitch {
         times.into_iter().flatten().min()
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<anypoint::Event> {
         self.switch.poll_event()
     }
 }

@@ -6,9 +6,10 @@ use manyflow_core::anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
     Weighted,
 };
-use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Length, Lie, SoftConfig};
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, XcpConfig};
-use manyflow_core::{Rate, Time};
+use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Lie, SoftConfig};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::xcp::XcpConfig;
+use manyflow_core::{Contents, Rate, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -93,7 +94,7 @@ impl Plan {
     }
 
     /// The switch's policy.
-    pub(crate) fn policy(&self) -> Box<dyn Policy<Length>> {
+    pub(crate) fn policy(&self) -> Box<dyn Policy<Contents>> {
         match &self.policy {
             Routing::RoundRobin => Box::new(RoundRobin::default()),
             Routing::LeastOutstanding => Box::new(LeastOutstanding::default()),

@@ -1,14 +1,12 @@
 //! The network of a plan, and its run.
 
-use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use manyflow_core::anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
-use manyflow_core::{EndpointId, Event, Packet, Time};
-use manyflow_netsim::{LinkId, Network, Observer};
+use manyflow_core::{EndpointId, Time, anypoint};
+use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
 
 use crate::end::{End, KEYS, Log, RestartingSwitch, Task};
 use crate::plan::{Fault, Plan};
@@ -22,7 +20,7 @@ const PEER: EndpointId = EndpointId(0);
 /// What came of a run.
 pub(crate) struct Outcome {
     /// The peer's log, then the members'.
-    pub(crate) logs: Vec<Rc<RefCell<Log>>>,
+    pub(crate) logs: Vec<Arc<Mutex<Log>>>,
     /// What the switch noticed, in order.
     pub(crate) failures: Vec<Failure>,
     ended_at: Time,
@@ -39,20 +37,22 @@ pub(crate) struct Failure {
 
 struct Watch {
     switch: EndpointId,
-    logs: Vec<Rc<RefCell<Log>>>,
+    logs: Vec<Arc<Mutex<Log>>>,
     failures: Vec<Failure>,
 }
 
-impl Observer for Watch {
-    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
-        if let (true, Event::MemberFailed(member)) = (endpoint == self.switch, event) {
+impl Observer<AnyHeader, AnyEvent> for Watch {
+    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &AnyEvent) {
+        if endpoint == self.switch
+            && let AnyEvent::Anypoint(anypoint::Event::MemberFailed(member)) = event
+        {
             self.failures.push(Failure {
                 member: *member,
-                sent: self.logs[0].borrow().sent,
+                sent: self.logs[0].lock().unwrap().sent,
                 read: self
                     .logs
                     .iter()
-                    .map(|log| log.borrow().read.len())
+                    .map(|log| log.lock().unwrap().read.len())
                     .collect(),
             });
         }
@@ -74,7 +74,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         network
             .run_until(network.now() + AFTER, &mut watch)
             .unwrap();
-        let through = logs.iter().all(|log| log.borrow().is_through());
+        let through = logs.iter().all(|log| log.lock().unwrap().is_through());
         if through && network.now() > last_fault + AFTER {
             break;
         }
@@ -97,24 +97,24 @@ fn member_id(place: usize) -> EndpointId {
 }
 
 /// The peer behind a router, the switch, and the members around it.
-fn build(plan: &Plan) -> (Network, Vec<Rc<RefCell<Log>>>) {
+fn build(plan: &Plan) -> (Network, Vec<Arc<Mutex<Log>>>) {
     let mut network = Network::new(plan.seed);
     let [peer, router, hub] = ["peer", "router", "switch"].map(|name| network.add_node(name));
     network.add_duplex(peer, router, plan.transit.clone());
     network.add_duplex(router, hub, plan.transit.clone());
-    let logs: Vec<_> = (0..=plan.spokes.len()).map(|_| Rc::default()).collect();
+    let logs: Vec<_> = (0..=plan.spokes.len()).map(|_| Arc::default()).collect();
     let (to_members, to_peer) = match plan.is_direct {
         true => (member_id(0), PEER),
         false => (switch_id(plan), switch_id(plan)),
     };
-    let end = End::initiator(plan, task(plan, 0), to_members, Rc::clone(&logs[0]));
-    assert_eq!(network.add_endpoint(peer, Box::new(end)), PEER);
+    let end = End::initiator(plan, task(plan, 0), to_members, Arc::clone(&logs[0]));
+    assert_eq!(network.add(peer, end), PEER);
     for (place, spoke) in plan.spokes.iter().enumerate() {
         let node = network.add_node(&format!("member-{place}"));
         network.add_duplex(hub, node, Arc::new(spoke.clone()));
-        let log = Rc::clone(&logs[1 + place]);
+        let log = Arc::clone(&logs[1 + place]);
         let end = End::acceptor(plan, task(plan, 1 + place), to_peer, log);
-        assert_eq!(network.add_endpoint(node, Box::new(end)), member_id(place));
+        assert_eq!(network.add(node, end), member_id(place));
     }
     if plan.is_direct {
         return (network, logs);
@@ -122,7 +122,7 @@ fn build(plan: &Plan) -> (Network, Vec<Rc<RefCell<Log>>>) {
     let restart = plan.time_of(Fault::Restart);
     let second = restart.map(|time| (time, switch(plan)));
     let switch = RestartingSwitch::new(switch(plan), second);
-    assert_eq!(network.add_endpoint(hub, Box::new(switch)), switch_id(plan));
+    assert_eq!(network.add(hub, switch), switch_id(plan));
     (network, logs)
 }
 
@@ -161,7 +161,7 @@ fn switch(plan: &Plan) -> SwitchEndpoint {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, log) in self.logs.iter().enumerate() {
-            let log = log.borrow();
+            let log = log.lock().unwrap();
             let name = match place {
                 0 => "peer".to_owned(),
                 _ => format!("member {}", place - 1),

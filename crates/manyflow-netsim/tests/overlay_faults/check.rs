@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId, SlowPolicy};
+use manyflow_core::overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
 
 use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
@@ -17,10 +17,12 @@ const SURELY_KNOWN: Duration = Duration::from_secs(150);
 /// The first thing that does not hold.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, log) in outcome.senders.iter().enumerate() {
-        ensure(log.borrow().over, || format!("sender {number} is stuck"))?;
+        ensure(log.lock().unwrap().over, || {
+            format!("sender {number} is stuck")
+        })?;
     }
     for (number, (member, log)) in plan.members.iter().zip(&outcome.members).enumerate() {
-        let log = log.borrow();
+        let log = log.lock().unwrap();
         ensure(!log.garbled, || {
             format!("member {number} read a message of another length")
         })?;
@@ -42,13 +44,14 @@ fn may_drop(plan: &Plan, group: GroupId) -> bool {
 
 /// The numbers of each origin and group follow each other.
 fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
-    let mut flows: BTreeMap<(DaemonId, GroupId), u32> = BTreeMap::new();
+    let mut flows: BTreeMap<(DaemonId, GroupId), OriginSeq> = BTreeMap::new();
     for (origin, data) in &log.read {
         let last = flows.insert((*origin, data.group), data.sequence);
         let drops = may_drop(plan, data.group);
-        let follows = |last| data.sequence == last + 1 || (drops && data.sequence > last);
+        let follows =
+            |last: OriginSeq| data.sequence == last.advance(1) || (drops && data.sequence > last);
         ensure(last.is_none_or(follows), || {
-            format!("{} came after {last:?} from {origin:?}", data.sequence)
+            format!("{:?} came after {last:?} from {origin:?}", data.sequence)
         })?;
     }
     Ok(())
@@ -63,7 +66,7 @@ fn check_messages(
     log: &Log,
 ) -> Result<(), String> {
     for (number, (sender, sent)) in plan.senders.iter().zip(&outcome.senders).enumerate() {
-        let sent = sent.borrow();
+        let sent = sent.lock().unwrap();
         for group in &member.groups {
             let taken = sender.groups.iter().cycle().zip(&sent.taken);
             let taken = taken.enumerate().filter(|(_, (to, _))| *to == group);

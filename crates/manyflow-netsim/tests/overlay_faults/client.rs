@@ -1,12 +1,11 @@
 //! Clients that note what they send and read.
 
-use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
-use manyflow_core::overlay::{ClientFrame, DaemonId, Data, Frame, GroupId};
-use manyflow_core::{Action, Destination, Ecn, Endpoint, EndpointId, Event, Header, Packet, Time};
+use manyflow_core::overlay::{self, ClientFrame, DaemonId, Data, Frame, GroupId};
+use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
 
 use crate::plan::{Ends, Member, Sender};
 
@@ -37,7 +36,7 @@ fn length_of(message: u32) -> u32 {
 pub(crate) struct Client {
     daemon: EndpointId,
     task: Task,
-    log: Rc<RefCell<Log>>,
+    log: Arc<Mutex<Log>>,
     out: VecDeque<(ClientFrame, u32)>,
     connected: bool,
     /// Messages that it has not read yet, and when it has done with the present one.
@@ -54,7 +53,7 @@ pub(crate) enum Task {
 }
 
 impl Client {
-    pub(crate) fn new(daemon: EndpointId, task: Task, log: Rc<RefCell<Log>>) -> Client {
+    pub(crate) fn new(daemon: EndpointId, task: Task, log: Arc<Mutex<Log>>) -> Client {
         Client {
             daemon,
             task,
@@ -104,7 +103,7 @@ impl Client {
     }
 
     fn work(&mut self, now: Time) {
-        if self.log.borrow().over {
+        if self.log.lock().unwrap().over {
             return;
         }
         if !self.connected && now >= self.start() {
@@ -138,7 +137,7 @@ impl Client {
         let Task::Sends(sender_number, sender) = &self.task else {
             return;
         };
-        let number = self.log.borrow().taken.len();
+        let number = self.log.lock().unwrap().taken.len();
         let group = sender.groups[number % sender.groups.len()];
         let sent_us = sender_number * SENDER + number as u32;
         let send = ClientFrame::Send { group, sent_us };
@@ -146,7 +145,7 @@ impl Client {
     }
 
     fn on_taken(&mut self, now: Time) {
-        let mut log = self.log.borrow_mut();
+        let mut log = self.log.lock().unwrap();
         log.taken.push(now);
         if let Task::Sends(_, sender) = &self.task {
             log.over = log.taken.len() as u32 == sender.messages;
@@ -155,7 +154,7 @@ impl Client {
     }
 
     fn finish(&mut self) {
-        self.log.borrow_mut().over = true;
+        self.log.lock().unwrap().over = true;
         if let Task::Reads(Member {
             ends: Some(Ends::Leaves(_)),
             groups,
@@ -179,15 +178,19 @@ impl Client {
         if self.busy_until.is_none()
             && let Some(message) = self.unread.pop_front()
         {
-            self.log.borrow_mut().read.push(message);
+            self.log.lock().unwrap().read.push(message);
             self.busy_until = Some(now + self.service().max(Duration::from_micros(1)));
         }
     }
 }
 
 impl Endpoint for Client {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Overlay(Frame::Client(frame)) = packet.header else {
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = overlay::Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
+        let Frame::Client(frame) = packet.header else {
             panic!("a client's daemon says nothing else: {packet:?}");
         };
         match frame {
@@ -195,10 +198,11 @@ impl Endpoint for Client {
                 self.on_taken(now);
             }
             ClientFrame::Deliver { origin, data } => {
-                self.log.borrow_mut().garbled |= packet.payload_bytes != length_of(data.sent_us);
+                self.log.lock().unwrap().garbled |=
+                    packet.payload_bytes() != length_of(data.sent_us);
                 self.unread.push_back((origin, data));
             }
-            ClientFrame::Evicted(group) => self.log.borrow_mut().evicted.push(group),
+            ClientFrame::Evicted(group) => self.log.lock().unwrap().evicted.push(group),
             _ => {}
         }
         self.work(now);
@@ -208,19 +212,17 @@ impl Endpoint for Client {
         self.work(now);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
         let (frame, payload_bytes) = self.out.pop_front()?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.daemon),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(Frame::Client(frame)),
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.daemon),
+            Frame::Client(frame),
             payload_bytes,
-        }))
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.log.borrow().over {
+        if self.log.lock().unwrap().over {
             return None;
         }
         let start = (!self.connected).then(|| self.start());
@@ -237,7 +239,7 @@ impl Endpoint for Client {
             .min()
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<overlay::Event> {
         None
     }
 }

@@ -1,10 +1,8 @@
 //! The network of a plan, and its run.
 
-use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use manyflow_core::overlay::controller::{Controller, Open};
 use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
@@ -24,8 +22,8 @@ const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.
 pub(crate) struct Outcome {
-    pub(crate) senders: Vec<Rc<RefCell<Log>>>,
-    pub(crate) members: Vec<Rc<RefCell<Log>>>,
+    pub(crate) senders: Vec<Arc<Mutex<Log>>>,
+    pub(crate) members: Vec<Arc<Mutex<Log>>>,
     ended_at: Time,
 }
 
@@ -34,7 +32,7 @@ impl Outcome {
     fn progress(&self) -> usize {
         let logs = self.senders.iter().chain(&self.members);
         let done = logs.map(|log| {
-            let log = log.borrow();
+            let log = log.lock().unwrap();
             log.taken.len() + log.read.len() + usize::from(log.over)
         });
         done.sum()
@@ -84,19 +82,20 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     for (number, node) in nodes.iter().enumerate() {
         let here = DaemonId(number as u16);
         let daemon = DaemonEndpoint::new(
-            &plan.config,
+            plan.config.clone(),
+            &plan.link_kind,
             controller(plan, here),
             here,
             Arc::clone(&topology),
             Arc::clone(&addresses),
             network.stream(&format!("daemon {number}")),
         );
-        network.add_endpoint(*node, Box::new(daemon.unwrap()));
+        network.add(*node, daemon.unwrap());
     }
     let mut add = |at: u16, task| {
-        let log = Rc::default();
-        let client = Client::new(EndpointId(at.into()), task, Rc::clone(&log));
-        network.add_endpoint(nodes[usize::from(at)], Box::new(client));
+        let log = Arc::default();
+        let client = Client::new(EndpointId(at.into()), task, Arc::clone(&log));
+        network.add(nodes[usize::from(at)], client);
         log
     };
     let members = plan.members.iter();
@@ -129,12 +128,12 @@ fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, log) in self.senders.iter().enumerate() {
-            let log = log.borrow();
+            let log = log.lock().unwrap();
             let (taken, over) = (log.taken.len(), log.over);
             writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
         }
         for (number, log) in self.members.iter().enumerate() {
-            let log = log.borrow();
+            let log = log.lock().unwrap();
             let (read, over, evicted) = (log.read.len(), log.over, &log.evicted);
             writeln!(
                 f,

@@ -116,7 +116,7 @@ fn add_source(
         start: Time::from_secs_f64(start_s),
         stop: None,
     };
-    network.add_endpoint(node, Box::new(Source::new(config, 1).expect("a source")));
+    network.add(node, Source::new(config, 1).expect("a source"));
 }
 
 fn cbr_chain() -> Network {
@@ -125,7 +125,7 @@ fn cbr_chain() -> Network {
     for pair in nodes.windows(2) {
         network.add_link(pair[0], pair[1], link("100 Mbit/s", 10, 50));
     }
-    let sink = network.add_endpoint(nodes[3], Box::new(Sink::new(None, Time::ZERO, None)));
+    let sink = network.add(nodes[3], Sink::new(None, Time::ZERO, None));
     add_source(
         &mut network,
         nodes[0],
@@ -149,9 +149,9 @@ fn multicast(leaves: usize) -> Network {
         number: 0,
     };
     for leaf in &nodes[leaves - 1..] {
-        network.add_endpoint(
+        network.add(
             *leaf,
-            Box::new(Sink::new(Some(channel), Time::from_secs_f64(0.1), None)),
+            Sink::new(Some(channel), Time::from_secs_f64(0.1), None),
         );
     }
     add_source(
@@ -187,10 +187,10 @@ fn dumbbell() -> Network {
         let receiver = EndpointId(sender.0 + 1);
         let seed = network.stream(&format!("flow {i}"));
         let endpoint = tcp::Sender::new(config.clone(), receiver, seed).expect("a sender");
-        network.add_endpoint(source, Box::new(endpoint));
-        network.add_endpoint(
+        network.add(source, endpoint);
+        network.add(
             sink,
-            Box::new(tcp::Receiver::new(config, sender).expect("a receiver")),
+            tcp::Receiver::new(config, sender).expect("a receiver"),
         );
     }
     network

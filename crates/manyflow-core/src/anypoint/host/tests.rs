@@ -73,8 +73,8 @@ impl Pair {
         for (from, source) in [(0, PEER), (1, SERVER)] {
             while let Some(Action::Send(mut packet)) = self.hosts[from].poll_action(now) {
                 packet.source = source;
-                if let (0, Header::Anypoint(segment)) = (from, &packet.header)
-                    && let Body::Data(data) = segment.body
+                if from == 0
+                    && let Body::Data(data) = packet.header.body
                 {
                     self.sent.push((now, data.key));
                 }

@@ -1,8 +1,8 @@
 //! Tests of the receiving half.
 
-use super::super::segment::Congestion;
 use super::super::{Length, SoftConfig};
 use super::*;
+use crate::xcp::Congestion;
 
 fn receiver(frames: u32, flow: FlowControl) -> Receiver<Length> {
     Receiver::new(&AcpConfig {
@@ -25,8 +25,8 @@ fn take(receiver: &mut Receiver<Length>, sequence: u32, bytes: u32) -> (Option<A
         key: sequence,
         congestion: Congestion::default(),
     };
-    receiver.on_data(Time::ZERO, &data, Length(bytes), bytes + 56, &mut events);
-    (receiver.poll_ack(), events.contains(&Event::Overflow))
+    receiver.handle_data(Time::ZERO, &data, Length(bytes), bytes + 56, &mut events);
+    (receiver.poll_transmit(), events.contains(&Event::Overflow))
 }
 
 /// The acknowledgement's numbers: cumulative, and the gaps from first to last.
@@ -87,9 +87,9 @@ fn credit_is_what_the_unread_frames_leave() {
     assert_eq!(take(&mut receiver, 4, 1000), (None, true));
     // Two frames are worth a packet, one is not.
     receiver.read(Time::ZERO);
-    assert_eq!(receiver.poll_ack(), None);
+    assert_eq!(receiver.poll_transmit(), None);
     receiver.read(Time::ZERO);
-    let update = receiver.poll_ack().expect("an update");
+    let update = receiver.poll_transmit().expect("an update");
     assert_eq!((update.cumulative, update.of, update.credit), (4, 3, 2000));
 }
 
@@ -117,7 +117,7 @@ fn what_is_furthest_beyond_a_gap_gives_way_to_the_frame_that_is_next() {
         read.map(|frame| frame.key).collect::<Vec<_>>(),
         [0, 1, 2, 3]
     );
-    receiver.poll_ack().expect("news of the room");
+    receiver.poll_transmit().expect("news of the room");
     assert_eq!(told(take(&mut receiver, 4, 1000).0), (5, vec![]));
 }
 
@@ -146,8 +146,8 @@ fn the_last_number_is_taken_and_none_follows() {
     receiver.next = u32::MAX - 2;
     assert!(take(&mut receiver, u32::MAX, 1000).0.is_none());
     assert!(take(&mut receiver, u32::MAX - 2, 1000).0.is_some());
-    receiver.on_close(u32::MAX - 1);
-    assert_eq!(told(receiver.poll_ack()), (u32::MAX, vec![]));
+    receiver.handle_close(u32::MAX - 1);
+    assert_eq!(told(receiver.poll_transmit()), (u32::MAX, vec![]));
     assert!(receiver.is_closed());
     assert!(take(&mut receiver, u32::MAX, 1000).0.is_none());
 }
@@ -156,7 +156,7 @@ fn the_last_number_is_taken_and_none_follows() {
 fn what_lies_beyond_the_closing_is_forgotten() {
     let mut receiver = by_credit(10);
     take(&mut receiver, 3, 1000);
-    receiver.on_close(1);
+    receiver.handle_close(1);
     take(&mut receiver, 0, 1000);
     assert!(receiver.is_closed());
     assert_eq!((receiver.occupied(), receiver.beyond.len()), (1000, 0));

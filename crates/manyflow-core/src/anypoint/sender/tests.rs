@@ -1,8 +1,9 @@
 //! Tests of the sending half.
 
-use super::super::segment::{Feedback, NO_GAPS};
+use super::super::segment::NO_GAPS;
 use super::super::{Control, FlowControl, Length};
 use super::*;
+use crate::xcp::WindowChange;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -50,7 +51,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
         cumulative,
         of,
         credit: 1 << 20,
-        feedback: Feedback(0),
+        feedback: WindowChange(0),
         missing,
     }
 }
@@ -58,7 +59,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
 /// Takes an acknowledgement; returns what happened, but for the round-trip times.
 fn take(sender: &mut Sender<Length>, now: Time, ack: &Ack) -> Vec<Event> {
     let mut events = VecDeque::new();
-    sender.on_ack(now, ack, &mut events);
+    sender.handle_ack(now, ack, &mut events);
     events.retain(|event| !matches!(event, Event::Rtt { .. }));
     events.into()
 }
@@ -69,9 +70,9 @@ fn what_a_probe_brings_again_is_no_round_trip() {
     sent(&mut sender, Time::ZERO);
     let mut events = VecDeque::new();
     sender.expect_repeat();
-    sender.on_ack(Time::ZERO + 5_000 * MS, &ack(1, 0, &[]), &mut events);
+    sender.handle_ack(Time::ZERO + 5_000 * MS, &ack(1, 0, &[]), &mut events);
     assert_eq!(events, []);
-    sender.on_ack(Time::ZERO + 5_001 * MS, &ack(2, 1, &[]), &mut events);
+    sender.handle_ack(Time::ZERO + 5_001 * MS, &ack(2, 1, &[]), &mut events);
     assert!(
         matches!(events.make_contiguous(), [Event::Rtt { .. }]),
         "{events:?}"
@@ -300,7 +301,7 @@ fn after_an_idle_time_the_window_is_the_initial_one() {
     sent(&mut sender, Time::ZERO);
     let now = Time::ZERO + 10 * MS;
     let all = Ack {
-        feedback: Feedback::MAX,
+        feedback: WindowChange::MAX,
         ..ack(100, 99, &[])
     };
     take(&mut sender, now, &all);

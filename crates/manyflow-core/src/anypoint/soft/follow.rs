@@ -26,8 +26,8 @@
 use std::collections::VecDeque;
 
 use super::Buffer;
-use crate::anypoint::segment::{Congestion, Feedback};
 use crate::time::{Time, seconds};
+use crate::xcp::{Congestion, WindowChange};
 
 /// An error of the window is made good in the round-trip time over this.
 const CATCH_UP: f64 = 4.0;
@@ -40,7 +40,7 @@ const READS: u32 = 8;
 /// finished.
 const MARGIN: f64 = 2.0;
 
-/// Feedback is remembered in so many parts of a round-trip time.
+/// WindowChange is remembered in so many parts of a round-trip time.
 const PARTS: f64 = 64.0;
 
 #[derive(Debug)]
@@ -65,10 +65,10 @@ struct PersistentQueue {
     ends: Time,
 }
 
-/// Feedback that was told in the last round-trip time: headers do not know of it yet.
+/// WindowChange that was told in the last round-trip time: headers do not know of it yet.
 #[derive(Debug, Default)]
 struct Told {
-    /// When, and how much, in units of [`Feedback`].
+    /// When, and how much, in units of [`WindowChange`].
     parts: VecDeque<(Time, i64)>,
     sum: i64,
 }
@@ -123,7 +123,7 @@ impl Follow {
             Some(_) => increase,
             None => increase.min(CATCH_UP * bytes),
         };
-        congestion.feedback = congestion.feedback.min(Feedback::from_bytes(change));
+        congestion.feedback = congestion.feedback.min(WindowChange::from_bytes(change));
         self.told.tell(now, congestion.feedback, self.rtt_s);
         self.drain.on_arrival(now);
     }
@@ -131,7 +131,7 @@ impl Follow {
     /// The sender will halve its window, once for all drops of a round-trip time.
     pub(super) fn on_overflow(&mut self, now: Time) {
         if now >= self.recovers_until {
-            let halved = Feedback::from_bytes(-0.5 * self.window);
+            let halved = WindowChange::from_bytes(-0.5 * self.window);
             self.told.tell(now, halved, self.rtt_s);
             self.recovers_until = now + seconds(self.rtt_s);
         }
@@ -178,7 +178,7 @@ impl PersistentQueue {
 }
 
 impl Told {
-    fn tell(&mut self, now: Time, feedback: Feedback, rtt_s: f64) {
+    fn tell(&mut self, now: Time, feedback: WindowChange, rtt_s: f64) {
         let feedback = i64::from(feedback.0);
         self.sum += feedback;
         match self.parts.back_mut() {

@@ -19,9 +19,9 @@
 
 use super::Buffer;
 use crate::anypoint::config::SoftConfig;
-use crate::anypoint::segment::Congestion;
-use crate::link::{Controller, XcpConfig};
+
 use crate::time::Time;
+use crate::xcp::{Congestion, Controller, XcpConfig};
 
 #[derive(Debug)]
 pub(in crate::anypoint) struct Probe {

@@ -50,7 +50,7 @@ impl World {
         buffer: u32,
         service: Service,
     ) -> World {
-        let wire_bytes = FRAME + header_bytes();
+        let wire_bytes = FRAME + frame_header_bytes();
         let mut world = World {
             flow: SoftFlow::new(config, buffer, FRAME),
             rtt: Duration::from_millis(rtt_ms),
@@ -89,7 +89,7 @@ impl World {
             match what {
                 What::Arrival { cwnd, feedback } => self.arrive(cwnd, feedback),
                 What::Ack { feedback } => {
-                    self.cwnd += Feedback(feedback).bytes();
+                    self.cwnd += WindowChange(feedback).bytes();
                     self.cwnd = self.cwnd.max(self.wire_bytes.into()).min(self.most());
                     self.pipe -= self.wire_bytes;
                     self.fill();
@@ -122,7 +122,7 @@ impl World {
             let wanted = (self.most() - self.cwnd) / (self.cwnd / f64::from(self.wire_bytes));
             let arrival = What::Arrival {
                 cwnd: self.cwnd as u32,
-                feedback: Feedback::from_bytes(wanted).0,
+                feedback: WindowChange::from_bytes(wanted).0,
             };
             let wait = self.link_free - self.now;
             let sent = wait + self.frame_time;
@@ -135,7 +135,7 @@ impl World {
         let mut congestion = Congestion {
             cwnd,
             rtt_us: self.rtt.as_micros() as u32,
-            feedback: Feedback(feedback),
+            feedback: WindowChange(feedback),
         };
         if self.occupied + FRAME > self.buffer {
             self.drops += 1;
@@ -352,10 +352,10 @@ fn a_header_that_knows_no_round_trip_time_gets_nothing() {
         let mut congestion = Congestion {
             cwnd: 2048,
             rtt_us: 0,
-            feedback: Feedback::MAX,
+            feedback: WindowChange::MAX,
         };
         let mut flow = SoftFlow::new(config, BUFFER, FRAME);
         flow.on_arrival(at_ms(1), &mut congestion, FRAME, 0);
-        assert_eq!(congestion.feedback, Feedback(0));
+        assert_eq!(congestion.feedback, WindowChange(0));
     }
 }

@@ -10,9 +10,10 @@ use super::reorder::Reorder;
 use super::ring::{Ring, before};
 use super::transform::Aggregate;
 use super::{Candidate, Leg, MemberId, SwitchConfig, inbound::Route};
-use crate::anypoint::{Ack, Body, Congestion, Payload, Segment, UNLIMITED};
-use crate::endpoint::Event;
+use crate::anypoint::Event;
+use crate::anypoint::{Ack, Body, Payload, Segment, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::Congestion;
 
 /// What waits to be fetched.
 #[derive(Debug)]

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 
 use super::{Leg, MemberId, Policy, Switch, SwitchConfig};
-use crate::anypoint::{ConfigError, Length};
-use crate::endpoint::{Action, Endpoint, Event};
-use crate::packet::{Destination, Ecn, EndpointId, Header, Packet};
+use crate::anypoint::ConfigError;
+use crate::anypoint::{Event, Segment};
+use crate::endpoint::{Action, Endpoint};
+use crate::packet::{Destination, EndpointId, Packet};
+use crate::payload::Contents;
 use crate::time::Time;
 
 /// What happens to the ensemble at a time.
@@ -28,7 +30,7 @@ pub enum MemberChange {
 
 /// A switch with one connection.
 pub struct SwitchEndpoint {
-    switch: Switch<Length>,
+    switch: Switch<Contents>,
     peer: EndpointId,
     /// By number.
     members: Vec<EndpointId>,
@@ -42,7 +44,7 @@ impl SwitchEndpoint {
     /// Where a parameter is outside its range.
     pub fn new(
         config: SwitchConfig,
-        policy: Box<dyn Policy<Length>>,
+        policy: Box<dyn Policy<Contents>>,
         peer: EndpointId,
         members: Vec<EndpointId>,
         changes: Vec<Change>,
@@ -83,12 +85,15 @@ impl SwitchEndpoint {
 }
 
 impl Endpoint for SwitchEndpoint {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        if let Header::Anypoint(segment) = &packet.header
-            && let Some(from) = self.leg_of(packet.source)
-        {
-            let payload = Length(packet.payload_bytes);
-            self.switch.handle_segment(now, from, segment, payload);
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
+        if let Some(from) = self.leg_of(packet.source) {
+            let payload = packet.payload();
+            self.switch
+                .handle_segment(now, from, &packet.header, payload);
         }
     }
 
@@ -102,15 +107,13 @@ impl Endpoint for SwitchEndpoint {
         self.switch.handle_timeout(now);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Segment>> {
         let (to, segment, payload) = self.switch.poll_transmit()?;
-        Some(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.endpoint_of(to)),
-            ecn: Ecn::NotCapable,
-            header: Header::Anypoint(segment),
-            payload_bytes: payload.0,
-        }))
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.endpoint_of(to)),
+            segment,
+            payload,
+        )))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -135,13 +138,12 @@ mod tests {
     /// What the switch sends, and to whom, when this comes from an endpoint.
     fn answers(switch: &mut SwitchEndpoint, now: Time, from: u32, body: Body) -> Vec<(u32, Body)> {
         let connection = 1;
-        let packet = Packet {
-            source: EndpointId(from),
-            destination: Destination::Endpoint(EndpointId(0)),
-            ecn: Ecn::NotCapable,
-            header: Header::Anypoint(Segment { connection, body }),
-            payload_bytes: 0,
-        };
+        let packet = Packet::new(
+            Destination::Endpoint(EndpointId(0)),
+            Segment { connection, body },
+            0,
+        )
+        .with_source(EndpointId(from));
         switch.handle_packet(now, &packet);
         drain(switch, now)
     }
@@ -149,10 +151,8 @@ mod tests {
     fn drain(switch: &mut SwitchEndpoint, now: Time) -> Vec<(u32, Body)> {
         let mut sent = Vec::new();
         while let Some(Action::Send(packet)) = switch.poll_action(now) {
-            if let (Destination::Endpoint(to), Header::Anypoint(segment)) =
-                (packet.destination, packet.header)
-            {
-                sent.push((to.0, segment.body));
+            if let Destination::Endpoint(to) = packet.destination {
+                sent.push((to.0, packet.header.body));
             }
         }
         sent

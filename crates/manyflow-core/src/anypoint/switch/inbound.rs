@@ -6,7 +6,8 @@ use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
 use super::{Leg, Policy, transform};
-use crate::anypoint::{Ack, Body, Data, Feedback, Payload};
+use crate::anypoint::{Ack, Body, Data, Payload};
+use crate::xcp::WindowChange;
 
 /// Where a frame of the peer went.
 #[derive(Copy, Clone, Debug)]
@@ -52,7 +53,7 @@ impl<P: Payload + Default> Connection<P> {
             Arrival::Next => self.route_all(policy, item),
             Arrival::Beyond => {
                 self.arrivals.hold(sequence, item);
-                self.acknowledge_to_peer(Some(sequence), Feedback::default());
+                self.acknowledge_to_peer(Some(sequence), WindowChange::default());
             }
             Arrival::TooFar => {}
         }
@@ -100,7 +101,7 @@ impl<P: Payload + Default> Connection<P> {
     fn repeat_to_member(&mut self, policy: &mut dyn Policy<P>, sequence: u32, item: Numbered<P>) {
         let route = self.routes.get_mut(sequence);
         let Some(route) = route.filter(|route| !route.acknowledged) else {
-            self.acknowledge_to_peer(Some(sequence), Feedback::default());
+            self.acknowledge_to_peer(Some(sequence), WindowChange::default());
             return;
         };
         let Numbered::Frame(data, payload) = item else {
@@ -168,7 +169,7 @@ impl<P: Payload + Default> Connection<P> {
         true
     }
 
-    /// A frame is answered; false if it was before. Feedback counts once for each frame: what answers a Probe or a duplicate has
+    /// A frame is answered; false if it was before. WindowChange counts once for each frame: what answers a Probe or a duplicate has
     /// none of its own.
     fn note_answer(&mut self, index: usize, ack: &Ack) -> bool {
         let member = &mut self.members[index];
@@ -236,7 +237,7 @@ impl<P: Payload + Default> Connection<P> {
                 }
                 Owner::All if self.close_to_members() => {
                     self.routes.pop();
-                    self.acknowledge_to_peer(self.peer_close, Feedback::default());
+                    self.acknowledge_to_peer(self.peer_close, WindowChange::default());
                 }
                 _ => return,
             }
@@ -278,7 +279,7 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Acknowledges to the peer: its frame `of`, or where that is not known any more, the last below the cumulative number.
-    pub(super) fn acknowledge_to_peer(&mut self, of: Option<u32>, feedback: Feedback) {
+    pub(super) fn acknowledge_to_peer(&mut self, of: Option<u32>, feedback: WindowChange) {
         let cumulative = self.routes.base();
         if self.single || (of.is_none() && cumulative == 0) {
             return;
@@ -298,7 +299,7 @@ impl<P: Payload + Default> Connection<P> {
 
     /// The feedback for the peer when this member has answered. A member to which nothing is on its way has no say: what it last
     /// said may be old.
-    fn feedback_for_peer(&self, index: usize, own: Feedback) -> Feedback {
+    fn feedback_for_peer(&self, index: usize, own: WindowChange) -> WindowChange {
         let members = self.members.iter().enumerate();
         let busy = members.filter(|(i, m)| *i == index || (m.is_open() && m.outstanding > 0));
         let latest = busy.filter_map(|(i, m)| Some((m.feedback?, self.ratios.of(i as u16))));

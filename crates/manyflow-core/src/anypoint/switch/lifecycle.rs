@@ -6,9 +6,10 @@ use super::connection::Connection;
 use super::inbound::Owner;
 use super::member::{Member, State};
 use super::{Leg, MemberId};
-use crate::anypoint::{Body, Feedback, Payload, Reason};
-use crate::endpoint::Event;
+use crate::anypoint::Event;
+use crate::anypoint::{Body, Payload, Reason};
 use crate::time::Time;
+use crate::xcp::WindowChange;
 
 /// An end that has not heard that its Close arrived repeats it; so long it is answered when all is done, as by an end.
 const LINGER: Duration = Duration::from_secs(30);
@@ -173,7 +174,7 @@ impl<P: Payload + Default> Connection<P> {
             }
         }
         if self.accepted {
-            self.acknowledge_to_peer(arrived, Feedback::default());
+            self.acknowledge_to_peer(arrived, WindowChange::default());
         }
     }
 
@@ -214,7 +215,7 @@ impl<P: Payload + Default> Connection<P> {
     /// The peer asks for the ensemble: it is alive as long as a member is.
     pub(super) fn on_peer_probe(&mut self) {
         self.send(Leg::Peer, Body::Alive);
-        self.acknowledge_to_peer(None, Feedback::default());
+        self.acknowledge_to_peer(None, WindowChange::default());
     }
 
     /// A member asks for the peer; until that is told that the connection is open, all wait for the switch alone.

@@ -3,8 +3,9 @@
 use super::missing::Missing;
 use super::reorder::Reorder;
 use super::ring::Ring;
-use crate::anypoint::{Congestion, Data, Feedback, UNLIMITED};
+use crate::anypoint::{Data, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, WindowChange};
 
 /// The weight of an acknowledgement in a member's feedback. A router gives neighbouring packets unlike parts of its budget, so the
 /// least of the latest values of several members is less than any of their paths means; of averages it is not.
@@ -55,7 +56,7 @@ pub(super) struct Member<P> {
     /// What it grants.
     pub(super) credit: u32,
     /// What its acknowledgements bring, averaged.
-    pub(super) feedback: Option<Feedback>,
+    pub(super) feedback: Option<WindowChange>,
 
     // Outbound: its numbers are its own.
     pub(super) arrivals: Reorder<P>,
@@ -148,10 +149,10 @@ impl<P> Member<P> {
     }
 
     /// Takes note of what an acknowledgement brings, on its way to the peer.
-    pub(super) fn note_feedback(&mut self, latest: Feedback) {
+    pub(super) fn note_feedback(&mut self, latest: WindowChange) {
         let average = self.feedback.unwrap_or(latest).bytes();
         let change = FEEDBACK_WEIGHT * (latest.bytes() - average);
-        self.feedback = Some(Feedback::from_bytes(average + change));
+        self.feedback = Some(WindowChange::from_bytes(average + change));
     }
 
     /// Takes note of a frame's header, on its way in.

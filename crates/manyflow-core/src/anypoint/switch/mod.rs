@@ -78,7 +78,7 @@ pub use policy::{Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RoundR
 
 use super::config::ConfigError;
 use super::{Body, Payload, Reason, Segment};
-use crate::endpoint::Event;
+use crate::anypoint::Event;
 use crate::time::Time;
 
 /// A member of an ensemble, numbered in the order of joining.

@@ -9,8 +9,9 @@ use super::missing::Gaps;
 use super::reorder::{Arrival, Numbered};
 use super::ring::before;
 use super::transform::{self, Aggregate};
-use crate::anypoint::{Ack, Body, Congestion, Feedback, Payload, UNLIMITED};
+use crate::anypoint::{Ack, Body, Payload, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, WindowChange};
 
 /// A member that has sent nothing for so many round trips, and at least [`QUIET`], has no share in what the ensemble sends.
 const QUIET_ROUND_TRIPS: u32 = 4;
@@ -28,7 +29,7 @@ pub(super) struct Sent<P> {
     /// The peer has answered it, and may hold it beyond a gap.
     answered: bool,
     /// fdbk_src: the feedback with which it came from its member.
-    asked: Feedback,
+    asked: WindowChange,
     /// Kept until the peer acknowledges it, as its member may fail; none where the member's frame was lost before it came here.
     pub(super) item: Option<Numbered<P>>,
 }
@@ -72,7 +73,7 @@ impl<P: Payload + Default> Connection<P> {
             Arrival::Next => self.forward_all(now, index, item),
             Arrival::Beyond => {
                 member.arrivals.hold(sequence, item);
-                self.acknowledge_to_member(index, sequence, Feedback::default());
+                self.acknowledge_to_member(index, sequence, WindowChange::default());
             }
             Arrival::TooFar => {}
         }
@@ -125,13 +126,13 @@ impl<P: Payload + Default> Connection<P> {
         } else if member.closed == Some(sequence) && !member.forwarded.is_empty() {
             // Its Close is acknowledged when all that came before it is.
         } else {
-            self.acknowledge_to_member(index, sequence, Feedback::default());
+            self.acknowledge_to_member(index, sequence, WindowChange::default());
         }
     }
 
     /// Sends what has a number towards the peer, for the first time or again, and keeps it.
     fn send_item(&mut self, now: Time, number: u32, mut item: Numbered<P>) {
-        let mut asked = Feedback::default();
+        let mut asked = WindowChange::default();
         if let Numbered::Frame(data, _) = &mut item {
             asked = data.congestion.feedback;
             data.congestion = self.merged(now, data.congestion);
@@ -252,7 +253,7 @@ impl<P: Payload + Default> Connection<P> {
         if let Some(close) = member.closed
             && member.forwarded.is_empty()
         {
-            self.acknowledge_to_member(index, close, Feedback::default());
+            self.acknowledge_to_member(index, close, WindowChange::default());
         }
     }
 
@@ -280,7 +281,7 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Acknowledges to a member: its frame `of`.
-    pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: Feedback) {
+    pub(super) fn acknowledge_to_member(&mut self, index: usize, of: u32, feedback: WindowChange) {
         let free = self.credit_for_member(index);
         let member = &mut self.members[index];
         // What was granted is not taken back: it may be on its way.
@@ -320,7 +321,7 @@ impl<P: Payload + Default> Connection<P> {
         let cumulative = member.cumulative();
         if member.is_open() && cumulative != 0 {
             let last = cumulative.wrapping_sub(1);
-            self.acknowledge_to_member(index, last, Feedback::default());
+            self.acknowledge_to_member(index, last, WindowChange::default());
         }
     }
 
@@ -389,7 +390,7 @@ impl<P> Sent<P> {
             owner,
             sent_before: number.wrapping_add(1),
             answered: false,
-            asked: Feedback::default(),
+            asked: WindowChange::default(),
             item,
         }
     }

@@ -15,7 +15,7 @@ pub struct Candidate {
 }
 
 /// The service's own part of a switch (the paper's ALRM, section II): it sees each frame of the peer once, in order.
-pub trait Policy<P> {
+pub trait Policy<P>: Send {
     /// The place in `candidates` of the member that gets the frame. They are in the order of their numbers and never empty; a
     /// place beyond their end means the last.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
@@ -158,7 +158,8 @@ impl<P> Policy<P> for KeyRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::anypoint::{Congestion, Length};
+    use crate::anypoint::Length;
+    use crate::xcp::Congestion;
 
     fn candidates(members: &[u16]) -> Vec<Candidate> {
         let candidate = |member: &u16| Candidate {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::anypoint::connection::FLIGHT_FRAMES_MAX;
+use crate::anypoint::frame::FLIGHT_FRAMES_MAX;
 
 /// Whether `a` comes before `b`, of numbers that wrap and are never half the circle apart (RFC 1982 section 3.2).
 pub(super) fn before(a: u32, b: u32) -> bool {

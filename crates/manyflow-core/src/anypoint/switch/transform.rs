@@ -4,7 +4,7 @@
 //! round-trip time is unknown (0) the formulas cannot be formed, and feedback passes as it is.
 
 use super::Scaling;
-use crate::anypoint::{Congestion, Feedback};
+use crate::xcp::{Congestion, WindowChange};
 
 /// The share of the ensemble's traffic that is moved between members in a round trip: gamma of XCP's routers.
 const SHUFFLE: f64 = 0.1;
@@ -65,7 +65,7 @@ pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> 
     Congestion {
         cwnd: libm::round(all.cwnd) as u32,
         rtt_us: libm::round(rtt) as u32,
-        feedback: Feedback::from_bytes(feedback),
+        feedback: WindowChange::from_bytes(feedback),
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
         return peer;
     }
     let feedback = match scaling {
-        Scaling::Paper => Feedback::from_bytes(peer.feedback.bytes() * ratio),
+        Scaling::Paper => WindowChange::from_bytes(peer.feedback.bytes() * ratio),
         Scaling::PerPacket => peer.feedback,
     };
     Congestion {
@@ -91,18 +91,18 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
 /// `source` is the last header from the peer, `members` the feedback of each and its receive ratio.
 pub(super) fn merge_acks(
     source: Congestion,
-    own: Feedback,
-    members: impl Iterator<Item = (Feedback, f64)>,
+    own: WindowChange,
+    members: impl Iterator<Item = (WindowChange, f64)>,
     scaling: Scaling,
-) -> Feedback {
+) -> WindowChange {
     if source.rtt_us == 0 {
         return own;
     }
     let used = members.filter(|(_, ratio)| *ratio > 0.0);
     match scaling {
         Scaling::Paper => used
-            .map(|(feedback, ratio)| Feedback::from_bytes(feedback.bytes() / ratio))
-            .fold(source.feedback, Feedback::min),
+            .map(|(feedback, ratio)| WindowChange::from_bytes(feedback.bytes() / ratio))
+            .fold(source.feedback, WindowChange::min),
         Scaling::PerPacket => used.map(|(feedback, _)| feedback).min().unwrap_or(own),
     }
 }
@@ -118,12 +118,12 @@ pub(super) fn merge_acks(
 /// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had
 /// another part of a router's budget, would be the lower one too often. `bytes` is that frame's length.
 pub(super) fn split_ack(
-    feedback: Feedback,
+    feedback: WindowChange,
     bytes: u32,
     own: Congestion,
     all: &Aggregate,
     scaling: Scaling,
-) -> Feedback {
+) -> WindowChange {
     if own.rtt_us == 0 || own.cwnd == 0 || !all.is_known() {
         return feedback;
     }
@@ -138,7 +138,7 @@ pub(super) fn split_ack(
     let moved = (SHUFFLE * f64::from(bytes) - feedback.abs()).max(0.0);
     let change = feedback * part + moved * (spread - contributed);
     let scaled = change * f64::from(own.rtt_us) / all.rtt_us();
-    Feedback::from_bytes(scaled).min(own.feedback)
+    WindowChange::from_bytes(scaled).min(own.feedback)
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
         Congestion {
             cwnd,
             rtt_us,
-            feedback: Feedback::from_bytes(feedback),
+            feedback: WindowChange::from_bytes(feedback),
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_most_constrained_used_path_decides() {
         let source = header(40_000, 10_000, 100.0);
-        let bytes = Feedback::from_bytes;
+        let bytes = WindowChange::from_bytes;
         // 9 / 0.25 = 36 and 30 / 0.75 = 40; what gets nothing has no say.
         let members = [(bytes(9.0), 0.25), (bytes(30.0), 0.75), (bytes(-5.0), 0.0)];
         let merged = |source, scaling| merge_acks(source, bytes(9.0), members.into_iter(), scaling);
@@ -209,7 +209,7 @@ mod tests {
         let (headers, all) = two_members();
         let split = |feedback, member: usize, scaling| {
             split_ack(
-                Feedback::from_bytes(feedback),
+                WindowChange::from_bytes(feedback),
                 0,
                 headers[member],
                 &all,
@@ -233,7 +233,7 @@ mod tests {
         let (headers, all) = two_members();
         for scaling in [Paper, PerPacket] {
             let moved = |member: usize, feedback| {
-                let feedback = Feedback::from_bytes(feedback);
+                let feedback = WindowChange::from_bytes(feedback);
                 let split = |bytes| split_ack(feedback, bytes, headers[member], &all, scaling);
                 split(1000).bytes() - split(0).bytes()
             };
@@ -253,8 +253,15 @@ mod tests {
         // 1 byte per microsecond each: 30,000 bytes in 15 ms.
         let headers = [header(10_000, 10_000, 50.0), header(20_000, 20_000, 50.0)];
         let all = Aggregate::of(headers.into_iter());
-        let split =
-            |member: usize| split_ack(Feedback::from_bytes(6.0), 0, headers[member], &all, Paper);
+        let split = |member: usize| {
+            split_ack(
+                WindowChange::from_bytes(6.0),
+                0,
+                headers[member],
+                &all,
+                Paper,
+            )
+        };
         assert_eq!((split(0).bytes(), split(1).bytes()), (2.0, 4.0));
     }
 
@@ -262,7 +269,7 @@ mod tests {
     fn without_a_round_trip_time_feedback_passes() {
         let unknown = header(10_000, 0, 8.0);
         let (_, all) = two_members();
-        let feedback = Feedback::from_bytes(-3.0);
+        let feedback = WindowChange::from_bytes(-3.0);
         for scaling in [Paper, PerPacket] {
             assert_eq!(merge_data(unknown, &all, scaling), unknown);
             assert_eq!(split_data(unknown, 0.5, scaling), unknown);
@@ -275,9 +282,9 @@ mod tests {
     proptest! {
         #[test]
         fn one_member_leaves_all_as_it_is(cwnd in 1u32..1 << 30, rtt_us in 0u32..60_000_000, asked: i32, cut in 0u32..1 << 30) {
-            let own = Congestion { cwnd, rtt_us, feedback: Feedback(asked) };
+            let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked) };
             // Routers only lower it.
-            let answer = Feedback(asked.saturating_sub_unsigned(cut));
+            let answer = WindowChange(asked.saturating_sub_unsigned(cut));
             let all = Aggregate::of([own].into_iter());
             for scaling in [Paper, PerPacket] {
                 prop_assert_eq!(merge_data(own, &all, scaling), own);

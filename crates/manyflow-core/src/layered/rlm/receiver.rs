@@ -8,9 +8,10 @@ use rand_pcg::Pcg64Mcg;
 
 use super::layer::{Detection, Layer};
 use super::{ConfigError, ReceiverConfig};
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
+use crate::layered::Event;
 use crate::layered::{Experiment, Message};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Channel, Destination, EndpointId, Packet};
 use crate::time::Time;
 
 /// T_J's exponential share is cut off at this many of its means.
@@ -34,7 +35,7 @@ pub struct Receiver {
     /// T_D: the state ends, or the top group's join-timer is relaxed.
     detection_timer: Time,
     random: Pcg64Mcg,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<Message>>,
     events: VecDeque<Event>,
 }
 
@@ -249,13 +250,11 @@ impl Receiver {
             session: self.session,
             group: self.level as u8,
         };
-        self.actions.push_back(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.sender),
-            ecn: Ecn::NotCapable,
-            header: Header::Layered(Message::Experiment(experiment)),
-            payload_bytes: 0,
-        }));
+        self.actions.push_back(Action::Send(Packet::new(
+            Destination::Endpoint(self.sender),
+            Message::Experiment(experiment),
+            0,
+        )));
         self.add(now);
         // What T_D is about to say of the level so far says nothing of the new one.
         self.enter(now, State::Steady);
@@ -294,16 +293,20 @@ impl Receiver {
 }
 
 impl Endpoint for Receiver {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
         let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.session);
         if !of_session || matches!(self.state, State::Waiting(_) | State::Ended) {
             return;
         }
         match packet.header {
-            Header::Layered(Message::Data(data)) => {
+            Message::Data(data) => {
                 self.on_data(now, data.group.into(), data.sequence);
             }
-            Header::Layered(Message::Experiment(experiment)) => {
+            Message::Experiment(experiment) => {
                 self.on_announcement(now, experiment.group.into());
             }
             _ => {}
@@ -329,7 +332,7 @@ impl Endpoint for Receiver {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
         self.actions.pop_front()
     }
 

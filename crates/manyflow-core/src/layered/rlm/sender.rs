@@ -9,10 +9,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{ConfigError, SenderConfig};
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
 use crate::interval::Interval;
+use crate::layered::Event;
 use crate::layered::{Data, Experiment, Message};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Channel, Destination, Packet};
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -87,7 +88,7 @@ impl Sender {
     }
 
     /// The packet of a group, and the group moved on to its next.
-    fn take(&mut self, rank: usize) -> Packet {
+    fn take(&mut self, rank: usize) -> Packet<Message> {
         let group = &mut self.groups[rank];
         let data = Data {
             group: rank as u8,
@@ -105,17 +106,15 @@ impl Sender {
         )
     }
 
-    fn packet(&self, group: u8, message: Message, payload_bytes: u32) -> Packet {
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+    fn packet(&self, group: u8, message: Message, payload_bytes: u32) -> Packet<Message> {
+        Packet::new(
+            Destination::Channel(Channel {
                 session: self.session,
                 number: group.into(),
             }),
-            ecn: Ecn::NotCapable,
-            header: Header::Layered(message),
+            message,
             payload_bytes,
-        }
+        )
     }
 }
 
@@ -130,9 +129,13 @@ impl Group {
 }
 
 impl Endpoint for Sender {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
     /// A sender hears the receivers' announcements, and tells them to all.
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Layered(Message::Experiment(experiment)) = packet.header else {
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        let Message::Experiment(experiment) = packet.header else {
             return;
         };
         let known =
@@ -144,7 +147,7 @@ impl Endpoint for Sender {
 
     fn handle_timeout(&mut self, _now: Time) {}
 
-    fn poll_action(&mut self, now: Time) -> Option<Action> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Message>> {
         if let Some(experiment) = self.relayed.pop_front() {
             let message = Message::Experiment(experiment);
             return Some(Action::Send(self.packet(0, message, 0)));
@@ -165,6 +168,7 @@ impl Endpoint for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Ecn;
 
     fn sender(rates: &[u64], stop_s: f64) -> Sender {
         let config = SenderConfig {
@@ -183,7 +187,7 @@ mod tests {
                 panic!("a sender that is due sends");
             };
             assert_eq!((packet.wire_bytes(), packet.ecn), (1000, Ecn::NotCapable));
-            let Header::Layered(Message::Data(data)) = packet.header else {
+            let Message::Data(data) = packet.header else {
                 panic!("{packet:?}");
             };
             let number = data.group.into();
@@ -224,12 +228,12 @@ mod tests {
     #[test]
     fn announcements_of_the_session_go_to_group_0() {
         let mut sender = sender(&[8_000, 8_000], 10.0);
-        let announcement = |session, group| Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(crate::EndpointId(0)),
-            ecn: Ecn::NotCapable,
-            header: Header::Layered(Message::Experiment(Experiment { session, group })),
-            payload_bytes: 0,
+        let announcement = |session, group| {
+            Packet::new(
+                Destination::Endpoint(crate::EndpointId(0)),
+                Message::Experiment(Experiment { session, group }),
+                0,
+            )
         };
         let _ = sender.poll_action(Time::ZERO);
         for (session, group, expected) in [(7, 1, true), (7, 2, false), (8, 1, false)] {
@@ -239,11 +243,8 @@ mod tests {
                 session: 7,
                 number: 0,
             };
-            let relayed = Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Channel(channel),
-                ..packet
-            };
+            let mut relayed = packet;
+            relayed.destination = Destination::Channel(channel);
             let action = sender.poll_action(Time::ZERO);
             assert_eq!(action, expected.then_some(Action::Send(relayed)));
         }

@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::round::Round;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
+use crate::layered::Event;
 use crate::layered::{Feedback, Message};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Channel, Destination, EndpointId, Packet};
 use crate::time::Time;
 
 /// The shortest time for which an aggregator waits: its queues and clocks are no better.
@@ -26,7 +27,7 @@ pub struct Aggregator {
     is_joined: bool,
     /// It does nothing between these two times, and forgets what it knew.
     outage: Option<(Time, Time)>,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<Message>>,
 }
 
 impl Aggregator {
@@ -116,13 +117,11 @@ impl Aggregator {
                 hold_us,
                 rtt_us,
             };
-            self.actions.push_back(Action::Send(Packet {
-                source: EndpointId::UNSET,
-                destination: Destination::Endpoint(self.parent),
-                ecn: Ecn::NotCapable,
-                header: Header::Layered(Message::Feedback(feedback)),
-                payload_bytes: 0,
-            }));
+            self.actions.push_back(Action::Send(Packet::new(
+                Destination::Endpoint(self.parent),
+                Message::Feedback(feedback),
+                0,
+            )));
         }
     }
 
@@ -150,14 +149,15 @@ impl Aggregator {
 }
 
 impl Endpoint for Aggregator {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Layered(message) = &packet.header else {
-            return;
-        };
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
         if self.is_out(now) {
             return;
         }
-        match message {
+        match &packet.header {
             Message::Data(data) => {
                 let session_rtt = Duration::from_micros(data.rtt_us.into());
                 self.on_request(now, data.request, session_rtt);
@@ -175,7 +175,7 @@ impl Endpoint for Aggregator {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
         self.actions.pop_front()
     }
 

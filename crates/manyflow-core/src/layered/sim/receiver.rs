@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::config::{Conduct, ConfigError, ReceiverConfig};
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
+use crate::layered::Event;
 use crate::layered::{Data, Feedback, GROUPS_MAX, Message};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, EndpointId, Packet};
 use crate::time::Time;
 
 /// Rounds after a change of the subscription in which a receiver does not report: what it sees is still the old one's doing.
@@ -40,7 +41,7 @@ pub struct Receiver {
     /// The cumulative received rate, averaged, in bytes per second.
     rate: Option<f64>,
     interval: Interval,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<Message>>,
     events: VecDeque<Event>,
 }
 
@@ -221,13 +222,11 @@ impl Receiver {
             hold_us: 0,
             rtt_us: 0,
         };
-        self.actions.push_back(Action::Send(Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Endpoint(self.parent),
-            ecn: Ecn::NotCapable,
-            header: Header::Layered(Message::Feedback(feedback)),
-            payload_bytes: 0,
-        }));
+        self.actions.push_back(Action::Send(Packet::new(
+            Destination::Endpoint(self.parent),
+            Message::Feedback(feedback),
+            0,
+        )));
     }
 
     /// Selective participation, at the end of a selection interval.
@@ -248,8 +247,12 @@ impl Receiver {
 }
 
 impl Endpoint for Receiver {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Layered(Message::Data(data)) = &packet.header else {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        let Message::Data(data) = &packet.header else {
             return;
         };
         // What comes of a group that was just left is no longer ours to count.
@@ -268,7 +271,7 @@ impl Endpoint for Receiver {
         }
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
         self.actions.pop_front()
     }
 

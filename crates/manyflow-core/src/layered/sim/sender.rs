@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use super::config::{ConfigError, SenderConfig};
 use super::rates::{Rates, Reports};
 use super::round::Round;
-use crate::endpoint::{Action, Endpoint, Event};
+use crate::endpoint::{Action, Endpoint};
+use crate::layered::Event;
 use crate::layered::{Data, Message};
-use crate::packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+use crate::packet::{Channel, Destination, Ecn, Packet};
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 
@@ -32,7 +33,7 @@ pub struct Sender {
     rtt: Duration,
     menu_due: Time,
     started: bool,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<Message>>,
     events: VecDeque<Event>,
 }
 
@@ -185,7 +186,7 @@ impl Sender {
         }
     }
 
-    fn packet(&self, group: u8) -> Packet {
+    fn packet(&self, group: u8) -> Packet<Message> {
         let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
         let header = Message::Data(Data {
             group,
@@ -194,16 +195,15 @@ impl Sender {
             rate: self.rates.cumulative(group.into()) as u32,
             rtt_us,
         });
-        Packet {
-            source: EndpointId::UNSET,
-            destination: Destination::Channel(Channel {
+        Packet::new(
+            Destination::Channel(Channel {
                 session: self.session,
                 number: group.into(),
             }),
-            ecn: Ecn::Capable,
-            payload_bytes: self.config.packet_bytes - header.wire_bytes(),
-            header: Header::Layered(header),
-        }
+            header,
+            self.config.packet_bytes - header.wire_bytes(),
+        )
+        .with_ecn(Ecn::Capable)
     }
 
     fn is_over(&self, now: Time) -> bool {
@@ -212,8 +212,12 @@ impl Sender {
 }
 
 impl Endpoint for Sender {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let Header::Layered(Message::Feedback(feedback)) = &packet.header else {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        let Message::Feedback(feedback) = &packet.header else {
             return;
         };
         if feedback.session != self.session || self.is_over(now) {
@@ -239,7 +243,7 @@ impl Endpoint for Sender {
         self.send_due(now);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
         self.actions.pop_front()
     }
 

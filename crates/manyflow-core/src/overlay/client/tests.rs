@@ -1,4 +1,5 @@
 use super::*;
+use crate::overlay::OriginSeq;
 use crate::overlay::message::ClientId;
 
 const DAEMON: EndpointId = EndpointId(7);
@@ -38,11 +39,11 @@ impl Run {
                 panic!("a client only sends");
             };
             assert_eq!(packet.destination, Destination::Endpoint(DAEMON));
-            let Header::Overlay(Frame::Client(frame)) = packet.header else {
+            let Frame::Client(frame) = packet.header else {
                 panic!("a client speaks to its daemon");
             };
             let payload_bytes = if frame.has_payload() { BYTES } else { 0 };
-            assert_eq!(packet.payload_bytes, payload_bytes);
+            assert_eq!(packet.payload_bytes(), payload_bytes);
             self.said.push((now, frame));
         }
         while let Some(event) = self.client.poll_event() {
@@ -69,13 +70,12 @@ impl Run {
     }
 
     fn hear(&mut self, frame: ClientFrame) -> &mut Run {
-        let packet = Packet {
-            source: DAEMON,
-            destination: Destination::Endpoint(EndpointId(8)),
-            ecn: Ecn::NotCapable,
-            header: Header::Overlay(Frame::Client(frame)),
-            payload_bytes: if frame.has_payload() { BYTES } else { 0 },
-        };
+        let packet = Packet::new(
+            Destination::Endpoint(EndpointId(8)),
+            Frame::Client(frame),
+            if frame.has_payload() { BYTES } else { 0 },
+        )
+        .with_source(DAEMON);
         self.client.handle_packet(self.now, &packet);
         self.drain();
         self
@@ -87,7 +87,7 @@ impl Run {
             origin: DaemonId(1),
             data: Data {
                 group: GROUP,
-                sequence,
+                sequence: OriginSeq(sequence),
                 sender: ClientId(0),
                 sent_us,
             },
@@ -358,7 +358,9 @@ fn parameters_outside_their_ranges_are_refused_by_name() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "message 4 of DaemonId(1) to GroupId(3) came after message Some(5)")]
+#[should_panic(
+    expected = "message OriginSeq(4) of DaemonId(1) to GroupId(3) came after message Some(OriginSeq(5))"
+)]
 fn a_message_out_of_order_is_a_fault_of_the_daemon() {
     let mut run = Run::new(member(0), 1);
     run.until(0).deliver(5, 0).deliver(4, 0);

@@ -11,8 +11,9 @@ pub struct Sending {
     pub messages_per_s: f64,
 }
 
-/// What one more message is worth, in units of what a message is worth by default. Clients are paid in proportion.
-pub trait Benefit: fmt::Debug {
+/// What one more message is worth, in units of a message's worth by default. Clients are paid in
+/// proportion.
+pub trait Benefit: fmt::Debug + Send {
     /// The benefit; positive. It is held between 1/1000 and 1000.
     fn of(&self, sending: Sending) -> f64;
 }

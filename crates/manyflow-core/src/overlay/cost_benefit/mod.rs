@@ -100,7 +100,7 @@ use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::{Time, seconds};
 
 /// Over which time [`Sending::messages_per_s`] is averaged.
@@ -171,6 +171,18 @@ impl CostBenefit {
         self.config.fee_dollars + links.sum::<f64>()
     }
 
+    /// Money is neither made nor lost: what was given is what was spent, capped, taken or is held.
+    fn check_ledger(&self) {
+        let Ledger {
+            given,
+            spent,
+            capped,
+            taken,
+        } = self.ledger;
+        let gone = spent + capped + taken;
+        debug_assert_eq!(given, gone + self.savings(), "{:?}", self.ledger);
+    }
+
     /// When a client whose message costs so much may ask again.
     fn ask_again(&mut self, now: Time, client: ClientId, cost: f64) {
         let Some(account) = self.clients.get_mut(&client) else {
@@ -185,6 +197,7 @@ impl CostBenefit {
         } else {
             account.payday()
         };
+        debug_assert!(account.ask_at.is_none(), "{client:?} is to ask twice");
         account.ask_at = Some(at);
         self.asks.insert((at, client));
     }
@@ -216,12 +229,13 @@ impl Controller for CostBenefit {
         if let Some(mut account) = self.clients.remove(&client) {
             account.settle(now, &self.config, &mut self.ledger);
             self.ledger.taken += account.savings();
+            self.check_ledger();
             self.asks.retain(|(_, waiting)| *waiting != client);
             self.ready.retain(|waiting| *waiting != client);
         }
     }
 
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
         let cost = self.cost(now, request.group, site);
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
@@ -283,6 +297,7 @@ impl Controller for CostBenefit {
             self.asks.pop_first();
             self.ready.push_back(client);
         }
+        self.check_ledger();
     }
 
     fn poll_timeout(&self) -> Option<Time> {

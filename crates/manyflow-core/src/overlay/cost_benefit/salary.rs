@@ -168,6 +168,10 @@ impl Account {
 
     /// Pays what it can pay.
     pub(super) fn buy(&mut self, now: Time, cost: f64, ledger: &mut Ledger) {
+        debug_assert!(
+            self.savings >= micros(cost),
+            "a message of {cost} dollars is too dear"
+        );
         self.savings -= micros(cost);
         ledger.spent += micros(cost);
         self.dearest = self.dearest.max(cost);

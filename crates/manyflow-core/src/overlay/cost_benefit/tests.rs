@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::overlay::message::{CostUpdate, Frame, LinkState, Message};
+use crate::overlay::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use crate::overlay::{Body, Topology, groups::Groups};
 
 /// A chain of four daemons, of which the second is here; group 1 has a member at the last, group 2 one at the first.
@@ -12,8 +13,8 @@ fn chain() -> Site {
         .map(|daemon| (DaemonId(daemon), DaemonId(daemon + 1), 1))
         .collect();
     let mut groups = Groups::default();
-    groups.join(GroupId(1), DaemonId(3), 1);
-    groups.join(GroupId(2), DaemonId(0), 1);
+    groups.join(GroupId(1), DaemonId(3), ChangeSeq(1));
+    groups.join(GroupId(2), DaemonId(0), ChangeSeq(1));
     Site {
         here: DaemonId(1),
         topology: Arc::new(Topology::new(4, &links).unwrap()),
@@ -94,7 +95,7 @@ fn a_daemon_without_clients_keeps_state_for_links_with_prices_only() {
     for flow in 0..10_000 {
         let data = Data {
             group: GroupId(flow),
-            sequence: 1,
+            sequence: OriginSeq(1),
             sender: ClientId(flow),
             sent_us: 0,
         };
@@ -167,7 +168,7 @@ fn control_takes_at_most_half_a_percent_of_two_megabits_for_a_congested_link() {
             body: Body::Control(Control::Cost(CostUpdate { links })),
         };
         let frame = Frame::Segment {
-            sequence: 0,
+            sequence: LinkSeq(0),
             message,
         };
         f64::from(frame.wire_bytes()) * 8.0 / every.as_secs_f64() / 2e6
@@ -209,7 +210,7 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
         controller.handle_timeout(now, &site);
         let asks: Vec<u32> = bought.keys().copied().collect();
         for client in asks {
-            if controller.admit(now, &request(client, 1), &site) {
+            if controller.try_admit(now, &request(client, 1), &site) {
                 bought.get_mut(&client).unwrap().1 += 1;
             }
         }
@@ -240,7 +241,7 @@ fn the_salary_period_follows_equations_3_and_4() {
     controller.add_client(Time::ZERO, client, 1.0);
     let run = |controller: &mut CostBenefit, from: u64, until: u64| {
         for at in from..until {
-            while controller.admit(millis(at), &request(1, 1), &site) {}
+            while controller.try_admit(millis(at), &request(1, 1), &site) {}
         }
         controller.clients[&client].period().as_secs_f64()
     };
@@ -263,7 +264,7 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
     controller.add_client(Time::ZERO, ClientId(1), 1.0);
     let period = controller.clients[&ClientId(1)].period();
     for second in 3..100 {
-        assert!(controller.admit(millis(1000 * second), &request(1, 1), &site));
+        assert!(controller.try_admit(millis(1000 * second), &request(1, 1), &site));
     }
     assert_eq!(controller.clients[&ClientId(1)].period(), period);
 }
@@ -272,7 +273,7 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
 fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) -> [u32; 2] {
     let mut site = chain();
     for change in 0..3 {
-        site.groups.join(GroupId(4), DaemonId(3), change);
+        site.groups.join(GroupId(4), DaemonId(3), ChangeSeq(change));
     }
     let mut controller = controller(CostBenefitConfig::default()).with_benefit(benefit);
     let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
@@ -284,7 +285,7 @@ fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) ->
     for at in 0..1_000_000 {
         for client in 0..2 {
             let asked = request(client as u32, groups[client]);
-            while controller.admit(millis(at), &asked, &site) {
+            while controller.try_admit(millis(at), &asked, &site) {
                 bought[client] += 1;
             }
         }

@@ -1,182 +1,214 @@
-//! Joins, leaves and views, and from where on a member gets everything.
+//! What a daemon knows about groups: their members at all daemons, changes that have been announced,
+//! the numbers of its clients' messages, and pauses.
 //!
-//! A daemon floods each change down its own tree. Paths are the same both ways, so when a sender's daemon hears of a join, all
-//! daemons on its way to the new member have: whatever it sends from then on arrives. From where on that is, the sender's
-//! daemon says itself, with a [`Welcome`]: when it hears of the join, or when it is about to send to the group for the first time.
-//! Nothing is delivered before.
+//! A daemon floods each change down its own tree. Paths are the same both ways, so when a sender's
+//! daemon hears of a join, so have all daemons on the way to the new member: all later messages of
+//! the sender arrive there. The sender's daemon announces the first such message with a [`Welcome`],
+//! when it hears of the join, or when it is about to send to the group for the first time. The new
+//! member's daemon delivers nothing before.
 
-use super::Daemon;
-use super::delivery::Client;
-use crate::endpoint::Event;
-use crate::overlay::flow::Flow;
-use crate::overlay::message::{
-    Body, ClientFrame, ClientId, DaemonId, GroupId, Membership, Message, Pause, Welcome,
-};
-use crate::payload::Payload;
-use crate::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-impl<P: Payload + Default> Daemon<P> {
-    pub(super) fn join(&mut self, now: Time, client: ClientId, group: GroupId) {
-        let members = self.members.entry(group).or_default();
-        if !members.contains(&client) {
-            members.push(client);
-            self.announce(now, client, group, true);
+use crate::overlay::controller::Site;
+use crate::overlay::groups::Groups;
+use crate::overlay::message::{Body, DaemonId, GroupId, Membership, Message, Pause, Welcome};
+use crate::overlay::resequencer::Resequencer;
+use crate::overlay::sequence::{ChangeSeq, OriginSeq, Sequence};
+use crate::overlay::topology::Topology;
+
+/// The memberships of all groups, as one daemon knows them.
+#[derive(Debug)]
+pub(super) struct Memberships {
+    site: Site,
+    /// The last change that this daemon has announced.
+    announced: ChangeSeq,
+    /// Other daemons' changes, in which a later one may overtake an earlier one.
+    changes: BTreeMap<DaemonId, Resequencer<ChangeSeq, Message>>,
+    /// The last message that this daemon's clients have sent to each group with members.
+    last_sent: BTreeMap<GroupId, OriginSeq>,
+    /// The highest number sent to any group that has lost all members since. The numbers of a new
+    /// group begin above, so that no message still on its way has one of them.
+    last_retired: OriginSeq,
+    /// Groups whose senders must wait, and the daemons whose members they wait for.
+    paused_groups: BTreeMap<GroupId, BTreeSet<DaemonId>>,
+}
+
+/// What a change of membership leads to.
+#[derive(Debug)]
+pub(super) struct Applied {
+    /// A welcome to forward.
+    pub(super) welcome: Option<Message>,
+    /// This daemon has lost its last member of the group.
+    pub(super) lost_last_here: bool,
+}
+
+impl Memberships {
+    pub(super) fn new(here: DaemonId, topology: Arc<Topology>) -> Memberships {
+        Memberships {
+            site: Site {
+                here,
+                topology,
+                groups: Groups::default(),
+            },
+            announced: ChangeSeq(0),
+            changes: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
+            last_retired: OriginSeq(0),
+            paused_groups: BTreeMap::new(),
         }
     }
 
-    pub(super) fn leave(&mut self, now: Time, client: ClientId, group: GroupId) {
-        let Some(members) = self.members.get_mut(&group) else {
-            return;
-        };
-        let Some(place) = members.iter().position(|member| *member == client) else {
-            return;
-        };
-        members.remove(place);
-        if members.is_empty() {
-            self.members.remove(&group);
-        }
-        self.forgive(now, group, client);
-        self.deadlines
-            .retain(|(_, of, who)| (*of, *who) != (group, client));
-        self.announce(now, client, group, false);
+    /// What controllers and routing need to know.
+    pub(super) fn site(&self) -> &Site {
+        &self.site
     }
 
-    pub(super) fn disconnect(&mut self, now: Time, client: ClientId) {
-        // First: no message that waits may enter when its client's leaving lets others go on.
-        self.clients.remove(&client);
-        self.controller.remove_client(now, client);
-        let groups: Vec<GroupId> = self.members.keys().copied().collect();
-        for group in groups {
-            self.leave(now, client, group);
+    /// Whether there is such a daemon, and it is not this one.
+    pub(super) fn is_other(&self, daemon: DaemonId) -> bool {
+        usize::from(daemon.0) < self.site.topology.len() && daemon != self.site.here
+    }
+
+    /// A message of this daemon.
+    pub(super) fn message(&self, body: Body) -> Message {
+        Message {
+            origin: self.site.here,
+            repaired: false,
+            body,
         }
     }
 
-    fn announce(&mut self, now: Time, client: ClientId, group: GroupId, joined: bool) {
-        self.changes += 1;
-        let change = Membership {
-            group,
-            client,
-            joined,
-            change: self.changes,
-        };
-        let message = self.message(Body::Membership(change));
-        self.forward(now, message, P::default());
-        self.apply(now, self.site.here, &change);
+    /// A message that announces this daemon's next change, to be forwarded and
+    /// [applied](Memberships::apply_membership) here.
+    pub(super) fn announce(&mut self, body: impl FnOnce(ChangeSeq) -> Body) -> Message {
+        self.announced = self.announced.next();
+        self.message(body(self.announced))
     }
 
-    /// Tells all daemons that a group's senders are to wait for a member here, or no longer.
-    pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {
-        self.changes += 1;
-        let pause = Pause {
-            group,
-            paused,
-            change: self.changes,
-        };
-        let message = self.message(Body::Pause(pause));
-        self.forward(now, message, P::default());
-        self.apply_pause(now, self.site.here, &pause);
+    /// Holds another daemon's change until its turn.
+    pub(super) fn insert_change(&mut self, change: ChangeSeq, message: Message) {
+        debug_assert!(self.is_other(message.origin), "own changes are in order");
+        let changes = self.changes.entry(message.origin);
+        changes
+            .or_insert_with(|| Resequencer::starting_at(ChangeSeq(1)))
+            .insert(change, message);
     }
 
-    /// A change at another daemon, which may have overtaken an earlier one.
-    pub(super) fn on_change(&mut self, now: Time, message: Message, change: u32) {
-        let origin = message.origin;
-        let heard = self.heard.entry(origin).or_insert_with(|| Flow::from(1));
-        heard.insert(change, message);
-        while let Some(message) = self.heard.get_mut(&origin).and_then(Flow::pop) {
-            match &message.body {
-                Body::Membership(change) => self.apply(now, origin, change),
-                Body::Pause(pause) => self.apply_pause(now, origin, pause),
-                _ => {}
-            }
-        }
+    /// The next change of a daemon in order, if it has arrived.
+    pub(super) fn pop_change(&mut self, origin: DaemonId) -> Option<Message> {
+        self.changes.get_mut(&origin)?.pop()
     }
 
-    fn apply(&mut self, now: Time, at: DaemonId, change: &Membership) {
+    /// Counts a client that has joined or left a group at a daemon.
+    pub(super) fn apply_membership(&mut self, at: DaemonId, change: &Membership) -> Applied {
         let group = change.group;
+        let mut applied = Applied {
+            welcome: None,
+            lost_last_here: false,
+        };
         if change.joined {
             let is_first = self.site.groups.join(group, at, change.change);
-            if is_first && self.sent.contains_key(&group) {
-                self.welcome(now, group, at);
+            if is_first && self.last_sent.contains_key(&group) {
+                applied.welcome = self.welcome(group, at);
             }
         } else if self.site.groups.leave(group, at) {
-            self.forget(group, at);
+            applied.lost_last_here = at == self.site.here;
+            self.retire_numbers(group);
         }
-        self.controller.on_membership(now, group, &self.site);
-        self.show_view(group);
+        applied
     }
 
-    /// A daemon has no member of a group any more.
-    fn forget(&mut self, group: GroupId, at: DaemonId) {
-        if at == self.site.here {
-            self.flows.retain(|(of, _), _| *of != group);
-        }
+    /// Forgets the numbers of a group that has no members left.
+    fn retire_numbers(&mut self, group: GroupId) {
         if !self.site.groups.has_members(group) {
-            let sent = self.sent.remove(&group).unwrap_or(0);
-            self.sent_before = self.sent_before.max(sent);
+            let last = self.last_sent.remove(&group).unwrap_or_default();
+            self.last_retired = self.last_retired.max(last);
         }
+    }
+
+    /// Counts a daemon whose members a group's senders must wait for, or need no longer wait for;
+    /// returns whether they may go on now.
+    pub(super) fn apply_pause(&mut self, at: DaemonId, pause: &Pause) -> bool {
+        let waiting_for = self.paused_groups.entry(pause.group).or_default();
+        if pause.paused {
+            waiting_for.insert(at);
+            return false;
+        }
+        waiting_for.remove(&at);
+        let is_resumed = waiting_for.is_empty();
+        if is_resumed {
+            self.paused_groups.remove(&pause.group);
+        }
+        is_resumed
+    }
+
+    /// Whether a group's senders must wait.
+    pub(super) fn is_paused(&self, group: GroupId) -> bool {
+        let waiting_for = self.paused_groups.get(&group);
+        debug_assert!(
+            waiting_for.is_none_or(|daemons| !daemons.is_empty()),
+            "{group:?} is paused, but by no daemon"
+        );
+        waiting_for.is_some()
     }
 
     /// The number of the next message from here to a group.
-    pub(super) fn next_sequence(&self, group: GroupId) -> u32 {
-        let sent = self.sent.get(&group).unwrap_or(&self.sent_before);
-        sent.wrapping_add(1)
+    fn next_number(&self, group: GroupId) -> OriginSeq {
+        let last = self.last_sent.get(&group).unwrap_or(&self.last_retired);
+        last.next()
     }
 
-    fn apply_pause(&mut self, now: Time, at: DaemonId, pause: &Pause) {
-        let waiting_for = self.paused.entry(pause.group).or_default();
-        if pause.paused {
-            waiting_for.insert(at);
-            return;
+    /// Numbers a message that enters here.
+    pub(super) fn number_message(&mut self, group: GroupId) -> OriginSeq {
+        let number = self.next_number(group);
+        if self.site.groups.has_members(group) {
+            self.last_sent.insert(group, number);
         }
-        waiting_for.remove(&at);
-        if waiting_for.is_empty() {
-            self.paused.remove(&pause.group);
-            self.try_all(now, |group| group == pause.group);
-        }
+        number
     }
 
-    /// Tells a daemon with members from where on it gets everything that is sent from here.
-    fn welcome(&mut self, now: Time, group: GroupId, to: DaemonId) {
-        let Some(change) = self.site.groups.member_since(group, to) else {
-            return;
-        };
+    /// Welcomes for all daemons with members, if the next message from here to a group is the first.
+    pub(super) fn welcomes(&self, group: GroupId) -> Vec<Message> {
+        if self.last_sent.contains_key(&group) {
+            return Vec::new();
+        }
+        let daemons = self.site.groups.daemons(group);
+        daemons.filter_map(|to| self.welcome(group, to)).collect()
+    }
+
+    /// Announces to a daemon with members the first message that will surely reach it.
+    fn welcome(&self, group: GroupId, to: DaemonId) -> Option<Message> {
         let welcome = Welcome {
             to,
             group,
-            change,
-            start: self.next_sequence(group),
+            change: self.site.groups.member_since(group, to)?,
+            start: self.next_number(group),
         };
-        let message = self.message(Body::Welcome(welcome));
-        self.forward(now, message, P::default());
+        Some(self.message(Body::Welcome(welcome)))
     }
 
-    /// The first message to a group is about to be sent from here.
-    pub(super) fn welcome_all(&mut self, now: Time, group: GroupId) {
-        let daemons: Vec<DaemonId> = self.site.groups.daemons(group).collect();
-        for daemon in daemons {
-            self.welcome(now, group, daemon);
-        }
-    }
-
-    pub(super) fn on_welcome(&mut self, now: Time, origin: DaemonId, welcome: &Welcome) {
+    /// Whether a welcome is for this daemon, and for the members that it has now.
+    pub(super) fn accepts_welcome(&self, welcome: &Welcome) -> bool {
         let here = self.site.here;
         let since = self.site.groups.member_since(welcome.group, here);
-        if welcome.to == here && since == Some(welcome.change) {
-            let flow = self.flows.entry((welcome.group, origin)).or_default();
-            flow.start(welcome.start);
-            self.deliver_ready(now, welcome.group, origin);
-        }
+        welcome.to == here && since == Some(welcome.change)
     }
 
-    /// Shows a group's members how many they are.
-    fn show_view(&mut self, group: GroupId) {
-        let Some(clients) = self.members.get(&group) else {
-            return;
-        };
-        let members = self.site.groups.members(group);
-        self.events.push_back(Event::View { group, members });
-        let view = ClientFrame::View { group, members };
-        let views = clients.iter().map(|client| Client::output(*client, view));
-        self.outputs.extend(views);
+    /// How many groups messages are numbered for.
+    #[cfg(test)]
+    pub(super) fn numbered_groups(&self) -> usize {
+        self.last_sent.len()
+    }
+
+    /// The last number that was sent to a group with members.
+    #[cfg(test)]
+    pub(super) fn last_sent(&self, group: GroupId) -> OriginSeq {
+        self.last_sent.get(&group).copied().unwrap_or_default()
+    }
+
+    /// Entries kept for groups and for changes that are early.
+    pub(super) fn state_size(&self) -> usize {
+        let early = self.changes.values().map(Resequencer::held).sum::<usize>();
+        self.site.groups.len() + self.last_sent.len() + self.paused_groups.len() + early
     }
 }

@@ -1,116 +1,90 @@
 //! The daemon: an overlay's router, and the agent of its clients (Cost-Benefit's paper, section III).
 //!
 //! ```text
-//!    clients                               neighbours
-//!      | one message each waits      poll_arrival | ^ push
-//!      v                                          v |
-//!   try_send --admit?--> enter --> forward -----> [control queue] --> hop
-//!                          |         ^            [data queue]
-//!                          v         |
-//!                        deliver <-- flow (FIFO per origin and group)
+//!   Entry       one waiting message of each client
+//!     |                                        clients
+//!     | admitted by the Controller                ^
+//!     v                                           |
+//!   enter ------------------> deliver --> Delivery: order, inboxes, slow members
+//!     |                          ^
+//!     v                          |
+//!   forward <------------- handle_message
+//!     |                          ^
+//!     v                          |
+//!   Links: route, queues         |
+//!     `-> hop --> frames --> hop of a neighbour's Links
 //! ```
 //!
-//! | file | what it does |
-//! |---|---|
-//! | `mod.rs` | what the world calls, and what is done after each call |
-//! | `neighbour.rs` | one link's queues and its hop |
-//! | `routing.rs` | where a message goes from here |
-//! | `membership.rs` | joins, leaves, views, and from where on a member gets everything |
-//! | `sending.rs` | from a client into the overlay |
-//! | `delivery.rs` | from the overlay to clients, and what is done about slow ones |
+//! A daemon consists of five parts. Each owns its fields; none of them calls another or knows its
+//! fields. [`Daemon`] calls them all: this file for messages, `changes.rs` for joins, leaves and
+//! pauses.
 //!
-//! **Back-pressure.** A daemon drops nothing. While a queue is full, it reads no link but the one that this queue leads back
-//! to, so the queues before it fill, and so on back to the clients. Where the links form a tree this cannot lock; where they form
-//! cycles, full queues could wait for each other in a circle. So clients' messages enter only while no queue is half full: what
-//! is under way already goes first.
+//! | part | what it owns |
+//! |---|---|
+//! | `links/` | neighbours with their hops and queues; which queues are full; timers |
+//! | `entry.rs` | clients' waiting messages, and whose turn it is |
+//! | `membership.rs` | the members of all groups, announced changes, the numbers of messages, pauses |
+//! | `delivery/` | local members, order, inboxes, slow members |
+//! | `outbox.rs` | frames and events for the world |
+//!
+//! **Circles of full queues.** Links are not read while another link's queue is full (`links/`).
+//! Where links form a tree this cannot lock; where they form cycles, full queues could wait for each
+//! other in a circle. So clients' messages enter only while no queue is half full: messages already
+//! under way go first.
 
+mod changes;
 mod delivery;
+mod entry;
+mod links;
 mod membership;
-mod neighbour;
-mod routing;
-mod sending;
+mod outbox;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::config::OverlayConfig;
-use super::controller::{Audience, Controller, Site};
-use super::flow::Flow;
-use super::groups::Groups;
-use super::hop::Hop;
-use super::message::{Body, ClientFrame, ClientId, DaemonId, Data, Frame, GroupId, Message};
+use super::controller::{Audience, Controller};
+use super::hop::{Arrival, Hop};
+use super::message::{
+    Body, ClientFrame, ClientId, DATA_BYTES, DaemonId, Data, Frame, GroupId, Membership, Message,
+    Pause,
+};
 use super::topology::Topology;
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::packet::Ecn;
 use crate::payload::Payload;
 use crate::time::Time;
-use delivery::Client;
-use neighbour::Neighbour;
-
-/// What a daemon wants sent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output<P> {
-    /// To another daemon.
-    Daemon(DaemonId, Frame, P),
-    /// To a client.
-    Client(ClientId, ClientFrame, P),
-}
+use delivery::Delivery;
+use entry::{Admitted, Entry};
+use links::{Links, NeighbourIndex, QueueLength};
+use membership::Memberships;
+use outbox::Outbox;
+pub use outbox::Transmit;
 
 /// A daemon of an overlay.
+///
+/// After each call of a `handle_*` method or [`connect`](Daemon::connect), drain
+/// [`poll_transmit`](Daemon::poll_transmit) and [`poll_event`](Daemon::poll_event), then read
+/// [`poll_timeout`](Daemon::poll_timeout).
 #[derive(Debug)]
 pub struct Daemon<P> {
-    config: OverlayConfig,
-    /// What a message takes on a link besides its own header and payload, in bytes.
-    overhead_bytes: u32,
-    site: Site,
     controller: Box<dyn Controller>,
-    /// In the order of their numbers.
-    neighbours: Vec<Neighbour<P>>,
-    /// Queues that are full, and that are half full.
-    full: usize,
-    half_full: usize,
-    /// Neighbours that something is to be done for.
-    dirty: Vec<u16>,
-    /// When hops want to be called.
-    timers: BTreeSet<(Time, u16)>,
-    clients: BTreeMap<ClientId, Client<P>>,
-    next_client: u32,
-    /// The members of each group that are here.
-    members: BTreeMap<GroupId, Vec<ClientId>>,
-    /// Changes that this daemon has told of.
-    changes: u32,
-    /// Changes of others, in their order.
-    heard: BTreeMap<DaemonId, Flow<Message>>,
-    /// What others sent to groups that have members here.
-    flows: BTreeMap<(GroupId, DaemonId), Flow<(Data, P)>>,
-    /// How many messages this daemon's clients have sent to each group with members, and to any group that has none any more: the
-    /// numbers of a group that is new begin above, so that nothing that is still on its way is taken for one of them.
-    sent: BTreeMap<GroupId, u32>,
-    sent_before: u32,
-    /// The client whose message entered last, and those that are asked next.
-    last_sender: ClientId,
-    asked: Vec<ClientId>,
-    /// Groups whose senders wait, and for which daemons' members.
-    paused: BTreeMap<GroupId, BTreeSet<DaemonId>>,
-    /// The slow members here for which they wait.
-    slow: BTreeMap<GroupId, BTreeSet<ClientId>>,
-    /// When slow members that have not caught up since have had their time.
-    deadlines: BTreeSet<(Time, GroupId, ClientId)>,
-    /// Messages to groups that went through here, and the links that the present one goes to.
-    forwarded: u64,
-    links: Vec<u16>,
-    outputs: VecDeque<Output<P>>,
-    events: VecDeque<Event>,
+    links: Links<P>,
+    entry: Entry<P>,
+    membership: Memberships,
+    delivery: Delivery<P>,
+    outbox: Outbox<P>,
 }
 
 impl<P: Payload + Default> Daemon<P> {
-    /// Daemon number `here` of a topology, with a hop for each of its neighbours, in the order of their numbers.
+    /// Returns daemon number `here` of a topology, with a hop for each of its neighbours, in the order
+    /// of their numbers.
     ///
     /// # Errors
-    /// Where a parameter is outside its range, or the hops are not as many as the neighbours.
+    /// Returns an error if a parameter is outside its range, or if there are more or fewer hops than
+    /// neighbours.
     pub fn new(
         config: OverlayConfig,
         controller: Box<dyn Controller>,
@@ -119,72 +93,42 @@ impl<P: Payload + Default> Daemon<P> {
         hops: Vec<Box<dyn Hop<P>>>,
     ) -> Result<Daemon<P>, ConfigError> {
         config.check()?;
-        let mut ends = topology.neighbours(here).to_vec();
-        ends.sort_unstable();
-        ConfigError::first_of([(
-            "a daemon's hops",
-            "as many as its neighbours",
-            ends.len() == hops.len(),
-        )])?;
-        let neighbours = ends.into_iter().zip(hops);
-        let neighbours = neighbours.map(|((id, link), hop)| Neighbour::new(id, link, hop));
         Ok(Daemon {
-            overhead_bytes: config.links.overhead_bytes(),
-            site: Site {
-                here,
-                topology,
-                groups: Groups::default(),
-            },
             controller,
-            neighbours: neighbours.collect(),
-            full: 0,
-            half_full: 0,
-            dirty: Vec::new(),
-            timers: BTreeSet::new(),
-            clients: BTreeMap::new(),
-            next_client: 0,
-            members: BTreeMap::new(),
-            changes: 0,
-            heard: BTreeMap::new(),
-            flows: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            sent_before: 0,
-            last_sender: ClientId(0),
-            asked: Vec::new(),
-            paused: BTreeMap::new(),
-            slow: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            forwarded: 0,
-            links: Vec::new(),
-            outputs: VecDeque::new(),
-            events: VecDeque::new(),
-            config,
+            links: Links::new(&topology, here, hops, config.queue_messages)?,
+            entry: Entry::default(),
+            membership: Memberships::new(here, topology),
+            delivery: Delivery::new(config),
+            outbox: Outbox::default(),
         })
     }
 
-    /// A client is there: its number from now on. `priority` is what the controller gives it, in percent of what others get.
+    /// Connects a client; returns its number. `priority` is its share under the controller, in percent
+    /// of other clients' shares.
     pub fn connect(&mut self, now: Time, priority: u16) -> ClientId {
-        let client = ClientId(self.next_client);
-        self.next_client += 1;
-        self.clients.insert(client, Client::default());
+        let client = self.entry.connect();
+        self.delivery.connect(client);
         let share = f64::from(priority.max(1)) / 100.0;
         self.controller.add_client(now, client, share);
-        self.settle(now);
+        self.do_pending_work(now);
         client
     }
 
-    /// A client says something. What makes no sense from it is ignored.
+    /// Handles a frame from a client. Ignores frames of unknown clients, and those that only daemons
+    /// send.
     pub fn handle_client(&mut self, now: Time, client: ClientId, frame: &ClientFrame, payload: P) {
-        if !self.clients.contains_key(&client) {
+        if !self.entry.is_connected(client) {
             return;
         }
         match *frame {
             ClientFrame::Join(group) => self.join(now, client, group),
             ClientFrame::Leave(group) => self.leave(now, client, group),
             ClientFrame::Send { group, sent_us } => {
-                self.offer(now, client, group, sent_us, payload)
+                if self.entry.offer(client, group, sent_us, payload) {
+                    self.try_enter(now, client);
+                }
             }
-            ClientFrame::Took { messages } => self.on_took(now, client, messages),
+            ClientFrame::Took { messages } => self.handle_took(now, client, messages),
             ClientFrame::Disconnect => self.disconnect(now, client),
             ClientFrame::Connect { .. }
             | ClientFrame::Ready
@@ -192,123 +136,248 @@ impl<P: Payload + Default> Daemon<P> {
             | ClientFrame::View { .. }
             | ClientFrame::Evicted(_) => {}
         }
-        self.settle(now);
+        self.do_pending_work(now);
     }
 
-    /// Another daemon's frame, and the mark of the packet that carried it. What is not from a neighbour, and not straight from a
-    /// daemon of this overlay, is ignored.
+    /// Handles a frame from another daemon; `ecn` is the mark of its packet. Ignores everything
+    /// except neighbours' frames and [`Frame::Direct`] from daemons of this overlay.
     pub fn handle_frame(&mut self, now: Time, from: DaemonId, frame: &Frame, ecn: Ecn, payload: P) {
-        if let Frame::Direct(message) = frame {
-            self.take_straight(now, from, message);
-        } else if let Some(index) = self.neighbour_index(from) {
-            self.neighbours[usize::from(index)]
-                .hop
-                .handle_frame(now, frame, ecn, payload);
-            self.touch(index);
+        match frame {
+            Frame::Direct(message) => self.handle_direct(now, from, message),
+            _ => self.links.handle_frame(now, from, frame, ecn, payload),
         }
-        self.settle(now);
+        self.do_pending_work(now);
     }
 
-    /// Does what is due; a spurious call does nothing.
+    /// The socket that leads to a neighbour takes bytes again, after its buffer was full: sends the
+    /// messages that wait for it. Ignores daemons that are no neighbours.
+    pub fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
+        self.links.handle_writable(now, neighbour);
+        self.do_pending_work(now);
+    }
+
+    /// Does what is due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some(&(time, index)) = self.timers.first()
-            && time <= now
-        {
-            self.timers.pop_first();
-            let neighbour = &mut self.neighbours[usize::from(index)];
-            neighbour.armed = None;
-            neighbour.hop.handle_timeout(now);
-            self.touch(index);
-        }
-        self.evict_overdue(now);
+        self.links.handle_timeout(now);
+        self.evict_overdue_members(now);
         if self.controller.poll_timeout().is_some_and(|due| due <= now) {
-            self.controller.handle_timeout(now, &self.site);
+            self.controller.handle_timeout(now, self.membership.site());
         }
-        self.settle(now);
+        self.do_pending_work(now);
     }
 
     /// When [`handle_timeout`](Daemon::handle_timeout) is wanted next.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let hops = self.timers.first().map(|(time, _)| *time);
-        let deadline = self.deadlines.first().map(|(time, ..)| *time);
-        let times = [hops, deadline, self.controller.poll_timeout()];
+        let times = [
+            self.links.poll_timeout(),
+            self.delivery.poll_timeout(),
+            self.controller.poll_timeout(),
+        ];
         times.into_iter().flatten().min()
     }
 
-    /// The next thing to send. Drain it after each call of the others.
-    pub fn poll_output(&mut self) -> Option<Output<P>> {
-        self.outputs.pop_front()
+    /// The next frame to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
+        self.outbox.pop_transmit()
     }
 
-    /// What happened, for traces and metrics.
+    /// The next event, for traces and metrics.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
+        let event = self.outbox.pop_event();
         event.or_else(|| self.controller.poll_event())
     }
 
-    /// Does all that follows from a call: it ends when neither the controller nor a link has more to do.
-    fn settle(&mut self, now: Time) {
+    /// How many entries this daemon keeps for clients, groups, senders and waiting messages. It is
+    /// zero once all clients of all daemons have disconnected and all their messages have arrived.
+    /// For operators, and for tests that it does not grow.
+    pub fn state_size(&self) -> usize {
+        let clients = self.entry.len();
+        clients + self.links.waiting() + self.membership.state_size() + self.delivery.state_size()
+    }
+}
+
+/// The work that follows from a call.
+impl<P: Payload + Default> Daemon<P> {
+    /// Serves the controller and all neighbours until none of them has more to do.
+    fn do_pending_work(&mut self, now: Time) {
         loop {
-            while let Some(client) = self.controller.poll_ready() {
-                self.try_send(now, client);
-            }
-            while let Some((audience, control)) = self.controller.poll_control() {
-                let message = self.message(Body::Control(control));
-                match audience {
-                    Audience::Everyone => self.forward(now, message, P::default()),
-                    Audience::One(daemon) => self.send_straight(daemon, message),
-                }
-            }
-            let Some(index) = self.dirty.pop() else {
+            self.serve_controller(now);
+            let Some(neighbour) = self.links.pop_dirty() else {
                 return;
             };
-            self.serve(now, index);
+            self.serve_neighbour(now, neighbour);
         }
     }
 
-    /// A message of this daemon's own.
-    fn message(&self, body: Body) -> Message {
-        Message {
-            origin: self.site.here,
-            repaired: false,
-            body,
+    /// Lets admitted messages enter, and sends the controller's own messages.
+    fn serve_controller(&mut self, now: Time) {
+        while let Some(client) = self.controller.poll_ready() {
+            self.try_enter(now, client);
+        }
+        while let Some((audience, control)) = self.controller.poll_control() {
+            let message = self.membership.message(Body::Control(control));
+            match audience {
+                Audience::Everyone => self.forward(now, message, &P::default()),
+                Audience::One(daemon) => self.outbox.push_direct(daemon, message),
+            }
         }
     }
 
-    fn send_straight(&mut self, to: DaemonId, message: Message) {
-        let output = Output::Daemon(to, Frame::Direct(message), P::default());
-        self.outputs.push_back(output);
+    /// Handles a neighbour's messages, fills the hop that leads to it, and sends the hop's frames.
+    fn serve_neighbour(&mut self, now: Time, neighbour: NeighbourIndex) {
+        while let Some(arrival) = self.links.poll_arrival(now, neighbour) {
+            self.handle_message(now, arrival);
+        }
+        // Frames that leave a hop make room for more messages.
+        while self.fill_hop(now, neighbour) | self.send_frames(now, neighbour) {}
+        self.links.rearm_timer(neighbour);
     }
 
-    /// Something is to be done for a neighbour.
-    fn touch(&mut self, index: u16) {
-        let neighbour = &mut self.neighbours[usize::from(index)];
-        if !neighbour.dirty {
-            neighbour.dirty = true;
-            self.dirty.push(index);
+    /// Hands a hop the messages that it has room for; returns whether there were any.
+    fn fill_hop(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
+        let filled = self.links.fill_hop(now, neighbour);
+        if let Some(queue) = filled.queue {
+            self.controller.on_queue(now, queue.link, queue.messages);
+        }
+        if filled.is_relieved {
+            self.let_enter(now, |_| true);
+        }
+        filled.any
+    }
+
+    /// Sends a hop's frames; returns whether there were any.
+    fn send_frames(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
+        let mut any = false;
+        while let Some((to, frame, payload)) = self.links.poll_transmit(now, neighbour) {
+            self.outbox.push_frame(to, frame, payload);
+            any = true;
+        }
+        any
+    }
+}
+
+/// The way of a message: it enters, is forwarded, and is delivered.
+impl<P: Payload + Default> Daemon<P> {
+    /// Lets waiting messages to such groups enter in turn, if they may.
+    fn let_enter(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
+        self.entry.queue_turns(concerned);
+        while let Some(client) = self.entry.pop_turn() {
+            self.try_enter(now, client);
         }
     }
 
-    fn neighbour_index(&self, daemon: DaemonId) -> Option<u16> {
-        let found = self.neighbours.binary_search_by_key(&daemon, |n| n.id);
-        found.ok().map(|index| index as u16)
+    /// Lets a client's waiting message enter if no queue is half full, the group's senders need not
+    /// wait for a slow member, and the controller admits it.
+    fn try_enter(&mut self, now: Time, client: ClientId) {
+        let Some(group) = self.entry.waiting_group(client) else {
+            return;
+        };
+        if self.links.are_half_full() || self.membership.is_paused(group) {
+            return;
+        }
+        let overhead = self.links.overhead_bytes();
+        let (controller, site) = (&mut *self.controller, self.membership.site());
+        let admitted = self
+            .entry
+            .try_admit(now, client, overhead, controller, site);
+        if let Some(admitted) = admitted {
+            self.enter(now, admitted);
+        }
     }
 
-    /// Entries that this daemon keeps for clients, groups and senders: none once all clients everywhere are gone and all that they sent
-    /// has arrived. For operators, and for tests that it does not grow.
-    pub fn state_size(&self) -> usize {
-        let queues = self.neighbours.iter().map(Neighbour::waiting);
-        let early = self.heard.values().map(Flow::held);
-        let flows = self.flows.values().map(|flow| 1 + flow.held());
-        let slow = self.paused.len() + self.slow.len() + self.deadlines.len();
-        let own = self.clients.len() + self.members.len() + self.sent.len() + slow;
-        own + self.site.groups.len() + queues.chain(early).chain(flows).sum::<usize>()
+    /// Numbers an admitted message, forwards it and delivers it here.
+    fn enter(&mut self, now: Time, admitted: Admitted<P>) {
+        for welcome in self.membership.welcomes(admitted.group) {
+            self.forward(now, welcome, &P::default());
+        }
+        let data = Data {
+            group: admitted.group,
+            sequence: self.membership.number_message(admitted.group),
+            sender: admitted.sender,
+            sent_us: admitted.sent_us,
+        };
+        let site = self.membership.site();
+        self.controller.on_sent(now, &data, admitted.bytes, site);
+        let message = self.membership.message(Body::Data(data));
+        self.forward(now, message, &admitted.payload);
+        self.deliver(now, message.origin, data, &admitted.payload);
+        self.outbox
+            .notify_client(admitted.sender, ClientFrame::Ready);
     }
 
-    /// What this daemon keeps for flows of messages, none where they only go through. For tests of the promise that routers keep
-    /// no state of flows.
-    #[cfg(test)]
-    fn flow_states(&self) -> usize {
-        self.flows.len() + self.sent.len()
+    /// Forwards a message from a neighbour, then handles it here.
+    fn handle_message(&mut self, now: Time, arrival: Arrival<P>) {
+        let Arrival { message, payload } = arrival;
+        if !self.membership.is_other(message.origin) {
+            return;
+        }
+        self.forward(now, message, &payload);
+        match message.body {
+            Body::Data(data) => self.handle_data(now, &message, data, payload),
+            Body::Membership(Membership { change, .. }) | Body::Pause(Pause { change, .. }) => {
+                self.handle_change(now, change, message);
+            }
+            Body::Welcome(welcome) => self.handle_welcome(now, message.origin, &welcome),
+            Body::Control(control) => {
+                let site = self.membership.site();
+                self.controller
+                    .on_control(now, message.origin, &control, site);
+            }
+        }
+    }
+
+    /// Queues a message for the neighbours that it goes to next.
+    fn forward(&mut self, now: Time, message: Message, payload: &P) {
+        self.links.route(self.membership.site(), &message);
+        while let Some(neighbour) = self.links.pop_next_hop() {
+            let queue = self.links.enqueue(neighbour, message, payload.clone());
+            if let Some(QueueLength { link, messages }) = queue {
+                self.controller.on_queue(now, link, messages);
+                let messages = messages as u32;
+                self.outbox.push_event(Event::Queue { link, messages });
+            }
+        }
+    }
+
+    /// Handles another daemon's message to a group.
+    fn handle_data(&mut self, now: Time, message: &Message, data: Data, payload: P) {
+        if !self.delivery.has_members(data.group) {
+            return;
+        }
+        let bytes = payload.length() + DATA_BYTES + self.links.overhead_bytes();
+        let (origin, repaired) = (message.origin, message.repaired);
+        self.controller
+            .on_arrival(now, origin, &data, repaired, bytes);
+        self.delivery.insert(origin, data, payload);
+        self.deliver_in_order(now, origin, data.group);
+    }
+
+    /// Delivers an origin's messages to a group up to the first gap.
+    fn deliver_in_order(&mut self, now: Time, origin: DaemonId, group: GroupId) {
+        while let Some((data, payload)) = self.delivery.pop_in_order(group, origin) {
+            self.deliver(now, origin, data, &payload);
+        }
+    }
+
+    /// Delivers a message to the group's members here.
+    fn deliver(&mut self, now: Time, origin: DaemonId, data: Data, payload: &P) {
+        let must_pause = self
+            .delivery
+            .deliver(now, origin, data, payload, &mut self.outbox);
+        if must_pause {
+            self.announce_pause(now, data.group, true);
+        }
+    }
+
+    /// Handles a message that was sent directly: only controllers send such messages, and they go no
+    /// further.
+    fn handle_direct(&mut self, now: Time, from: DaemonId, message: &Message) {
+        if let Body::Control(control) = &message.body
+            && message.origin == from
+            && self.membership.is_other(from)
+        {
+            let site = self.membership.site();
+            self.controller.on_control(now, from, control, site);
+        }
     }
 }

@@ -1,14 +1,15 @@
-//! A link of datagrams: each goes at once, and what is missing is asked for and sent again by the neighbour.
+//! A link of datagrams: each is sent at once, and the neighbour retransmits those that are missing.
 //!
 //! ```text
 //!   push -> [ outbound: kept until acknowledged ] == Datagram ==> [ inbound: gaps ] -> poll_arrival, as they come, each once
-//!                ^  sent again, flagged as repaired                      |
+//!                ^  retransmitted, flagged as repaired                   |
 //!                +------------- Feedback: expected, missing -------------+
 //! ```
 //!
-//! It has no congestion control of its own: a [controller](crate::overlay::controller) paces what enters the overlay. Memory is
-//! bounded at both ends by a window of numbers. Only what the daemon has taken is acknowledged, so one that takes nothing stops the
-//! other end. Numbers are compared by their distance from the window's beginning: they may wrap.
+//! It has no congestion control of its own: a [controller](crate::overlay::controller) paces what
+//! enters the overlay. A window of numbers bounds the memory of both ends. Only datagrams that the
+//! daemon has taken are acknowledged, so a daemon that takes none stops the other end. Numbers may
+//! wrap: they are compared by their distance from the window's beginning.
 
 mod inbound;
 mod outbound;
@@ -23,28 +24,30 @@ use outbound::Outbound;
 
 use super::{Arrival, Hop};
 use crate::estimate::rtt::RttEstimator;
-use crate::overlay::message::{Frame, Message};
+use crate::overlay::message::{DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
 use crate::packet::Ecn;
 use crate::payload::Payload;
 use crate::time::Time;
 
-/// Unacknowledged datagrams from which on there is no room.
+/// A hop has no more room when this many datagrams are unacknowledged.
 const ROOM: u32 = 4096;
-/// Numbers from the first unacknowledged one on that may be in use: the rest is for control, which comes without asking for room.
+/// How many numbers may be in use from the first unacknowledged one on. Those beyond [`ROOM`] are for
+/// control messages, which are pushed without asking for room.
 const WINDOW: u32 = 2 * ROOM;
-/// What was taken is acknowledged after this many datagrams,
+/// Taken datagrams are acknowledged when there are this many of them.
 const ACKNOWLEDGE_EVERY: u32 = 16;
-/// and where the last acknowledgement is so long ago.
+/// Taken datagrams are acknowledged at the latest this long after the last feedback.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(50);
-/// A gap is asked for after so many later datagrams,
+/// The NACK for a gap goes when this many later datagrams have arrived.
 const REORDERING: u32 = 3;
-/// or so long after it was seen.
+/// The NACK for a gap goes at the latest this long after the gap was seen.
 const REORDERING_TIME: Duration = Duration::from_millis(10);
-/// Nothing is repeated sooner.
+/// The shortest time between two NACKs for a gap, or two retransmissions of a datagram.
 const REPEAT_MINIMUM: Duration = Duration::from_millis(20);
-/// A gap is asked for ever more rarely, until the interval was doubled so often: what asks is small, and waits for a link that is cut.
+/// How often the time between two NACKs for a gap doubles at most: NACKs are small, and repeated ones
+/// end the silence of a link that was cut.
 const REPEAT_GROWTH: u32 = 3;
-/// No datagram is sent again later.
+/// The longest time between two probes or NACKs.
 const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);
 
 /// One end of a link of datagrams.
@@ -52,12 +55,12 @@ const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);
 pub struct DatagramHop<P> {
     outbound: Outbound<P>,
     inbound: Inbound<P>,
-    /// Both directions measure the same link: what was acknowledged, and how soon a repair came.
+    /// Both halves measure the same link: one times acknowledgements, the other repairs.
     rtt: RttEstimator,
 }
 
 impl<P> DatagramHop<P> {
-    /// An end that has sent nothing yet.
+    /// Returns an end that has sent nothing yet.
     pub fn new() -> DatagramHop<P> {
         DatagramHop {
             outbound: Outbound::new(),
@@ -73,13 +76,17 @@ impl<P> Default for DatagramHop<P> {
     }
 }
 
-/// `span`, doubled for each time that nothing came of it.
+/// `span`, doubled for each unsuccessful repetition.
 fn backed_off(span: Duration, repeats: u32) -> Duration {
     span.saturating_mul(1 << repeats.min(16))
         .min(REPEAT_MAXIMUM)
 }
 
-impl<P: Payload + Default + fmt::Debug> Hop<P> for DatagramHop<P> {
+impl<P: Payload + Default + fmt::Debug + Send> Hop<P> for DatagramHop<P> {
+    fn overhead_bytes(&self) -> u32 {
+        DATAGRAM_BYTES + NUMBER_BYTES
+    }
+
     fn has_room(&self) -> bool {
         self.outbound.len() < ROOM
     }
@@ -95,10 +102,11 @@ impl<P: Payload + Default + fmt::Debug> Hop<P> for DatagramHop<P> {
                     message: *message,
                     payload,
                 };
-                self.inbound.arrive(now, *number, arrival, &mut self.rtt);
+                self.inbound
+                    .handle_datagram(now, *number, arrival, &mut self.rtt);
             }
             Frame::Feedback(feedback) => {
-                self.outbound.take_feedback(now, feedback, &mut self.rtt);
+                self.outbound.handle_feedback(now, feedback, &mut self.rtt);
             }
             _ => {}
         }
@@ -113,14 +121,14 @@ impl<P: Payload + Default + fmt::Debug> Hop<P> for DatagramHop<P> {
         timers.into_iter().flatten().min()
     }
 
-    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)> {
-        if let Some(feedback) = self.inbound.feedback(now, self.rtt.timeout()) {
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
+        if let Some(feedback) = self.inbound.poll_feedback(now, self.rtt.timeout()) {
             return Some((Frame::Feedback(feedback), P::default()));
         }
-        self.outbound.poll_frame(now, &self.rtt)
+        self.outbound.poll_transmit(now, &self.rtt)
     }
 
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>> {
-        self.inbound.take(now)
+        self.inbound.pop_arrival(now)
     }
 }

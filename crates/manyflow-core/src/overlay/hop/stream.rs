@@ -1,8 +1,8 @@
-//! A link that is a stream each way: every message in a TCP segment of its own, over [`tcp`].
+//! A link of two streams, one each way: every message in a TCP segment of its own, over [`tcp`].
 //!
 //! ```text
-//!   push -> unacknowledged --Segment-->  <--Ack-- arrived -> poll_arrival
-//!           (until its Ack)                       (until taken: what is there closes the window)
+//!   push -> unacknowledged --Segment-->  <--Ack-- arrivals -> poll_arrival
+//!           (until its Ack)                       (until taken: waiting arrivals close the window)
 //! ```
 //!
 //! There is no ECN: frames carry no echo.
@@ -12,37 +12,40 @@ use std::collections::VecDeque;
 use super::{Arrival, Hop};
 use crate::config_error::ConfigError;
 use crate::endpoint::Endpoint;
-use crate::overlay::message::{Ack, Frame, Message};
+use crate::overlay::message::{Ack, Frame, LENGTH_BYTES, Message};
+use crate::overlay::sequence::LinkSeq;
 use crate::packet::{Ecn, EndpointId};
 use crate::payload::Payload;
-use crate::tcp::{Receiver, Segment, Sender, TcpConfig};
+use crate::tcp::{self, Receiver, Segment, Sender, TcpConfig};
 use crate::time::Time;
 
-/// Messages that may wait for the congestion window here; what comes on top has its price in the daemon's queue.
+/// Messages that may wait for the congestion window in the hop; further ones wait in the daemon's
+/// queue, where they have a price.
 const UNSENT: u32 = 2;
 
 /// One end of a stream link. Each direction carries at most 2^32 - 1 messages.
 #[derive(Debug)]
 pub struct StreamHop<P> {
     sender: Sender,
-    /// What was pushed and is not acknowledged.
+    /// Pushed messages that are not acknowledged.
     unacknowledged: VecDeque<(Message, P)>,
-    /// The first one's segment.
-    first: u32,
+    /// The segment of the first unacknowledged message.
+    first_unacknowledged: LinkSeq,
     receiver: Receiver,
-    /// What arrived and was not taken, and the gaps in it; not longer than the receiver's window.
-    arrived: VecDeque<Option<Arrival<P>>>,
-    /// The first one's segment.
-    next: u32,
+    /// Arrived messages that the daemon has not taken, and gaps between them; not longer than the
+    /// receiver's window.
+    arrivals: VecDeque<Option<Arrival<P>>>,
+    /// The segment of the first arrival or gap.
+    next_arrival: LinkSeq,
 }
 
 impl<P: Payload> StreamHop<P> {
-    /// An end whose jitter is drawn from `seed`. Of the configuration, which is the same at both ends, `start`, `stop`, `transfer`,
-    /// `ecn` and `segment_bytes` do not count; `maximum_window` is how many messages an end holds for a daemon that does not take
-    /// them, at most 65,534.
+    /// Returns an end whose jitter is drawn from `seed`. Both ends have the same configuration; its
+    /// `start`, `stop`, `transfer`, `ecn` and `segment_bytes` have no effect. `maximum_window` is how
+    /// many messages an end holds for a daemon that does not take them, at most 65,534.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn new(config: TcpConfig, seed: u64) -> Result<StreamHop<P>, ConfigError> {
         let most = u32::from(Segment::UNLIMITED) - 1;
         let config = TcpConfig {
@@ -53,56 +56,64 @@ impl<P: Payload> StreamHop<P> {
         Ok(StreamHop {
             sender: Sender::of_stream(config.clone(), EndpointId::UNSET, seed)?,
             unacknowledged: VecDeque::new(),
-            first: 0,
+            first_unacknowledged: LinkSeq(0),
             receiver: Receiver::of_stream(config, EndpointId::UNSET)?,
-            arrived: VecDeque::new(),
-            next: 0,
+            arrivals: VecDeque::new(),
+            next_arrival: LinkSeq(0),
         })
     }
 
-    fn on_segment(&mut self, now: Time, sequence: u32, arrival: Arrival<P>) {
+    fn handle_segment(&mut self, now: Time, sequence: LinkSeq, arrival: Arrival<P>) {
         let segment = Segment {
-            sequence,
+            sequence: sequence.0,
             ..Segment::default()
         };
         if self.receiver.handle_segment(now, &segment, Ecn::NotCapable) {
-            // It is in the receiver's window, and so is its place.
-            let place = (sequence - self.next) as usize;
-            if place >= self.arrived.len() {
-                self.arrived.resize_with(place + 1, || None);
+            // The segment is within the receiver's window, which bounds its place.
+            let place = sequence.distance_from(self.next_arrival) as usize;
+            if place >= self.arrivals.len() {
+                self.arrivals.resize_with(place + 1, || None);
             }
-            self.arrived[place] = Some(arrival);
+            debug_assert!(
+                self.arrivals[place].is_none(),
+                "the receiver took segment {sequence:?} twice"
+            );
+            self.arrivals[place] = Some(arrival);
         }
     }
 
-    fn on_ack(&mut self, now: Time, ack: &Ack) {
-        let segment = Segment {
-            acknowledgement: ack.acknowledgement,
-            window: ack.window,
-            sack: ack.sack,
-            ..Segment::default()
-        };
-        self.sender.handle_segment(now, &segment);
-        let acknowledged = self.sender.acknowledged_segments() - self.first;
-        self.unacknowledged.drain(..acknowledged as usize);
-        self.first += acknowledged;
+    fn handle_ack(&mut self, now: Time, ack: &Ack) {
+        self.sender.handle_segment(now, &ack.segment());
+        let acknowledged = LinkSeq(self.sender.acknowledged_segments());
+        let count = acknowledged.distance_from(self.first_unacknowledged);
+        debug_assert!(
+            count as usize <= self.unacknowledged.len(),
+            "{acknowledged:?} is acknowledged, but was never pushed"
+        );
+        self.unacknowledged.drain(..count as usize);
+        self.first_unacknowledged = acknowledged;
         self.forget_events();
     }
 
-    /// A hop tells nothing: what would pile up is dropped.
+    /// Drops the events of TCP, which would pile up: a hop has no use for them.
     fn forget_events(&mut self) {
         while self.sender.poll_event().is_some() {}
     }
 
-    fn poll_segment(&mut self, now: Time) -> Option<(Frame, P)> {
-        let (Segment { sequence, .. }, _) = self.sender.poll_segment(now)?;
-        let place = (sequence - self.first) as usize;
+    fn next_segment(&mut self, now: Time) -> Option<(Frame, P)> {
+        let (segment, _) = self.sender.poll_transmit(now)?;
+        let sequence = LinkSeq(segment.sequence);
+        let place = sequence.distance_from(self.first_unacknowledged) as usize;
         let (message, payload) = self.unacknowledged.get(place)?.clone();
         Some((Frame::Segment { sequence, message }, payload))
     }
 }
 
-impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
+impl<P: Payload + Default + core::fmt::Debug + Send> Hop<P> for StreamHop<P> {
+    fn overhead_bytes(&self) -> u32 {
+        tcp::HEADER_BYTES + LENGTH_BYTES
+    }
+
     fn has_room(&self) -> bool {
         self.sender.unsent_segments() <= UNSENT
     }
@@ -115,9 +126,9 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
     fn handle_frame(&mut self, now: Time, frame: &Frame, _ecn: Ecn, payload: P) {
         match *frame {
             Frame::Segment { sequence, message } => {
-                self.on_segment(now, sequence, Arrival { message, payload });
+                self.handle_segment(now, sequence, Arrival { message, payload });
             }
-            Frame::Ack(ref ack) => self.on_ack(now, ack),
+            Frame::Ack(ref ack) => self.handle_ack(now, ack),
             Frame::Datagram { .. } | Frame::Feedback(_) | Frame::Direct(_) | Frame::Client(_) => {}
         }
     }
@@ -133,28 +144,18 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for StreamHop<P> {
         ends.into_iter().flatten().min()
     }
 
-    fn poll_frame(&mut self, now: Time) -> Option<(Frame, P)> {
-        match self.receiver.poll_segment() {
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
+        match self.receiver.poll_transmit() {
             Some(segment) => Some((Frame::Ack(Ack::from(segment)), P::default())),
-            None => self.poll_segment(now),
+            None => self.next_segment(now),
         }
     }
 
     fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<P>> {
-        self.arrived.front()?.as_ref()?;
-        self.next += 1;
+        self.arrivals.front()?.as_ref()?;
+        self.next_arrival = self.next_arrival.advance(1);
         self.receiver.take();
-        self.arrived.pop_front()?
-    }
-}
-
-impl From<Segment> for Ack {
-    fn from(segment: Segment) -> Ack {
-        Ack {
-            acknowledgement: segment.acknowledgement,
-            window: segment.window,
-            sack: segment.sack,
-        }
+        self.arrivals.pop_front()?
     }
 }
 
@@ -166,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::message::{Body, DaemonId, GroupId, Pause};
+    use crate::overlay::sequence::ChangeSeq;
     use crate::payload::Length;
 
     const WINDOW: u32 = 8;
@@ -189,23 +191,23 @@ mod tests {
             body: Body::Pause(Pause {
                 group: GroupId(sequence),
                 paused: true,
-                change: 1,
+                change: ChangeSeq(1),
             }),
         }
     }
 
     fn segment(sequence: u32) -> Frame {
         Frame::Segment {
-            sequence,
+            sequence: LinkSeq(sequence),
             message: message(sequence),
         }
     }
 
     fn ack(acknowledgement: u32, window: u16) -> Frame {
         Frame::Ack(Ack {
-            acknowledgement,
+            acknowledgement: LinkSeq(acknowledgement),
             window,
-            sack: [(0, 0); 3],
+            sack: [(LinkSeq(0), LinkSeq(0)); 3],
         })
     }
 
@@ -215,14 +217,14 @@ mod tests {
 
     fn handle(hop: &mut StreamHop<Length>, now: Time, frame: Frame) {
         let payload = match frame {
-            Frame::Segment { sequence, .. } => Length(sequence),
+            Frame::Segment { sequence, .. } => Length(sequence.0),
             _ => Length(0),
         };
         hop.handle_frame(now, &frame, Ecn::NotCapable, payload);
     }
 
     fn drain(hop: &mut StreamHop<Length>, now: Time) -> Vec<Frame> {
-        core::iter::from_fn(|| hop.poll_frame(now))
+        core::iter::from_fn(|| hop.poll_transmit(now))
             .map(|(frame, _)| frame)
             .collect()
     }
@@ -323,12 +325,12 @@ mod tests {
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
-        let block = || (any_number(), any_number());
+        let block = || (any_number(), any_number()).prop_map(|(a, b)| (LinkSeq(a), LinkSeq(b)));
         let window = prop_oneof![0..10u16, any::<u16>()];
         let acks = (any_number(), window, [block(), block(), block()]).prop_map(
             |(acknowledgement, window, sack)| {
                 Frame::Ack(Ack {
-                    acknowledgement,
+                    acknowledgement: LinkSeq(acknowledgement),
                     window,
                     sack,
                 })
@@ -373,16 +375,16 @@ mod tests {
                     }
                 }
                 let mut frames = 0;
-                while let Some((frame, payload)) = hop.poll_frame(now) {
+                while let Some((frame, payload)) = hop.poll_transmit(now) {
                     if let Frame::Segment { sequence, message: sent } = frame {
-                        prop_assert_eq!((sent, payload), (message(sequence), Length(sequence)));
+                        prop_assert_eq!((sent, payload), (message(sequence.0), Length(sequence.0)));
                     }
                     frames += 1;
                 }
                 // An acknowledgement, a probe and no more than the window.
                 prop_assert!(frames <= WINDOW + 2);
-                prop_assert!(hop.arrived.len() <= WINDOW as usize);
-                prop_assert_eq!(hop.unacknowledged.len() as u32, pushed - hop.first);
+                prop_assert!(hop.arrivals.len() <= WINDOW as usize);
+                prop_assert_eq!(hop.unacknowledged.len() as u32, pushed - hop.first_unacknowledged.0);
                 prop_assert!(hop.poll_timeout().is_none_or(|due| due > now));
             }
         }

@@ -91,7 +91,7 @@ impl Sender {
         }
     }
 
-    fn admit(&mut self, now: Time, bytes: f64) -> bool {
+    fn try_admit(&mut self, now: Time, bytes: f64) -> bool {
         if !self.bucket.take(now, bytes) {
             let since = self.waiting.map_or(now, |waiting| waiting.since);
             let wake_at = Some(self.bucket.ready_at(bytes));
@@ -141,8 +141,9 @@ impl Interval {
 }
 
 impl Allocation {
-    /// Whether a client's message may enter, of a group that may send at `allowed`; then it has been paid for.
-    pub(super) fn admit(
+    /// Admits a client's message and takes its tokens, if there are enough; the group may send at
+    /// `allowed` bytes per second.
+    pub(super) fn try_admit(
         &mut self,
         now: Time,
         client: ClientId,
@@ -161,7 +162,7 @@ impl Allocation {
             self.look_at.get_or_insert(next);
         }
         let sender = self.clients.get_mut(&client);
-        sender.is_some_and(|sender| sender.admit(now, bytes))
+        sender.is_some_and(|sender| sender.try_admit(now, bytes))
     }
 
     /// Gives each client its share: max-min, and an equal part of what none of them has asked for, so that one whose demand grows is not
@@ -174,6 +175,16 @@ impl Allocation {
         for (sender, share) in self.clients.values_mut().zip(shares) {
             sender.set_share(now, share + extra);
         }
+        self.check_shares(allowed);
+    }
+
+    /// Clients share all that the group may send, and no more.
+    fn check_shares(&self, allowed: f64) {
+        let sum: f64 = self.clients.values().map(|sender| sender.share).sum();
+        debug_assert!(
+            self.clients.is_empty() || (sum - allowed).abs() <= 1e-6 * allowed.max(1.0),
+            "shares of {sum} bytes/s, of {allowed} that the group may send"
+        );
     }
 
     pub(super) fn remove(&mut self, now: Time, client: ClientId, allowed: f64) {
@@ -263,7 +274,7 @@ mod tests {
                 && *next <= self.now
                 && self
                     .allocation
-                    .admit(self.now, client, BYTES, self.allowed, &self.config)
+                    .try_admit(self.now, client, BYTES, self.allowed, &self.config)
             {
                 *sent += BYTES;
                 *next += seconds(BYTES / *rate);

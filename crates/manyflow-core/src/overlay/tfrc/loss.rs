@@ -10,6 +10,7 @@
 use core::time::Duration;
 
 use super::config::TfrcConfig;
+use crate::overlay::sequence::OriginSeq;
 use crate::time::Time;
 
 /// Events that one gap may begin: each halves the average interval, so more make no difference.
@@ -23,7 +24,7 @@ pub(super) struct LossHistory {
     /// The weight of I_past.
     history: f64,
     /// The highest sequence number that has arrived, and when.
-    highest: Option<(u32, Time)>,
+    highest: Option<(OriginSeq, Time)>,
     /// When the last loss event began.
     event_at: Option<Time>,
     /// Packets since it ended: I_sample.
@@ -56,12 +57,12 @@ impl LossHistory {
     pub(super) fn on_packet(
         &mut self,
         now: Time,
-        sequence: u32,
+        sequence: OriginSeq,
         repaired: bool,
         rtt: Duration,
     ) -> bool {
-        let (highest, at) = self.highest.unwrap_or((sequence.wrapping_sub(1), now));
-        let ahead = sequence.wrapping_sub(highest);
+        let (highest, at) = self.highest.unwrap_or((sequence.previous(), now));
+        let ahead = sequence.distance_from(highest);
         // A packet below the highest is either repaired, and was counted as lost, or it was only late: then the paper, too, takes it for
         // lost.
         let is_ahead = ahead as i32 > 0;
@@ -145,7 +146,13 @@ impl LossHistory {
 
     /// p = 1 / I_mean, in (0, 1]; `None` where nothing was ever lost.
     pub(super) fn loss_event_rate(&self) -> Option<f64> {
-        self.average.map(|average| 1.0 / average.mean)
+        let average = self.average?;
+        debug_assert!(
+            average.mean >= 1.0,
+            "p is at most 1, but I_mean is {}",
+            average.mean
+        );
+        Some(1.0 / average.mean)
     }
 }
 
@@ -169,7 +176,7 @@ mod tests {
         let arrive = numbers.filter(|number| !lost.contains(number));
         let began = arrive.filter(|&number| {
             let now = Time::from_secs_f64(f64::from(number) * SPACING_S);
-            let began = history.on_packet(now, number, false, RTT);
+            let began = history.on_packet(now, OriginSeq(number), false, RTT);
             if history.wants_seed() {
                 history.seed(50.0);
             }
@@ -202,10 +209,10 @@ mod tests {
         let mut history = literal();
         run(&mut history, 1..101, &[]);
         // 100 came at 1 s, 103 comes at 1.3 s: 101 was due at 1.1 s, and 102 a round trip later, in the same event.
-        assert!(history.on_packet(Time::from_secs_f64(1.3), 103, false, RTT));
+        assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq(103), false, RTT));
         assert_eq!(history.event_at, Some(Time::from_secs_f64(1.1)));
         // 104 was due at 1.4 s and begins an event, 105 belongs to it, 106 begins one at 1.6 s.
-        assert!(history.on_packet(Time::from_secs_f64(1.7), 107, false, RTT));
+        assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq(107), false, RTT));
         assert_eq!(history.event_at, Some(Time::from_secs_f64(1.6)));
     }
 
@@ -236,9 +243,12 @@ mod tests {
         run(&mut history, 1..151, &[100]);
         let sample = history.sample;
         let now = Time::from_secs_f64(1.6);
-        assert!(!history.on_packet(now, 100, true, RTT), "it was noticed");
         assert!(
-            history.on_packet(now, 151, true, RTT),
+            !history.on_packet(now, OriginSeq(100), true, RTT),
+            "it was noticed"
+        );
+        assert!(
+            history.on_packet(now, OriginSeq(151), true, RTT),
             "the last one was lost, and nothing has shown it before"
         );
         assert_eq!(mean(&history), (50.0 + sample) / 2.0);
@@ -255,7 +265,12 @@ mod tests {
     fn a_long_gap_ends_at_a_loss_event_rate_of_one() {
         let mut history = literal();
         run(&mut history, 1..101, &[50]);
-        assert!(history.on_packet(Time::from_secs_f64(1e6), u32::MAX / 2, false, RTT));
+        assert!(history.on_packet(
+            Time::from_secs_f64(1e6),
+            OriginSeq(u32::MAX / 2),
+            false,
+            RTT
+        ));
         assert_eq!(history.loss_event_rate(), Some(1.0));
     }
 }

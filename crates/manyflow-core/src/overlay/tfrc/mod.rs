@@ -65,13 +65,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 pub use config::TfrcConfig;
-use receiver::{Flow, Reported};
+use receiver::{ReceivedFlow, Reported};
 use sender::Group;
 
 use super::controller::{Audience, Controller, Request, Site};
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId, Report, RoundTrip};
 use crate::config_error::ConfigError;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::time::Time;
 use crate::units::Rate;
 
@@ -83,7 +83,7 @@ pub struct Tfrc {
     /// Groups that local clients send to.
     groups: BTreeMap<GroupId, Group>,
     /// What arrives for local members.
-    flows: BTreeMap<(DaemonId, GroupId), Flow>,
+    flows: BTreeMap<(DaemonId, GroupId), ReceivedFlow>,
     outbox: Outbox,
 }
 
@@ -195,7 +195,7 @@ impl Controller for Tfrc {
         }
     }
 
-    fn admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
+    fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
         let Request {
             client,
             group: id,
@@ -213,7 +213,7 @@ impl Controller for Tfrc {
         let allowed = group.allowed();
         group
             .allocation
-            .admit(now, client, f64::from(bytes), allowed, config)
+            .try_admit(now, client, f64::from(bytes), allowed, config)
     }
 
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, _site: &Site) {
@@ -228,7 +228,7 @@ impl Controller for Tfrc {
         let key = (origin, data.group);
         let config = &self.config;
         let flow = self.flows.entry(key);
-        let flow = flow.or_insert_with(|| Flow::new(now, data.group, config));
+        let flow = flow.or_insert_with(|| ReceivedFlow::new(now, data.group, config));
         if flow.on_arrival(now, data.sequence, repaired, bytes) {
             self.outbox.events.push_back(Event::LossEvent);
         }
@@ -281,7 +281,7 @@ impl Controller for Tfrc {
 
     fn poll_timeout(&self) -> Option<Time> {
         let groups = self.groups.values().filter_map(Group::poll_timeout);
-        let flows = self.flows.values().filter_map(Flow::poll_timeout);
+        let flows = self.flows.values().filter_map(ReceivedFlow::poll_timeout);
         groups.chain(flows).min()
     }
 

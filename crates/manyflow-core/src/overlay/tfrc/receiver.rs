@@ -5,17 +5,18 @@ use core::time::Duration;
 use super::config::TfrcConfig;
 use super::loss::LossHistory;
 use super::rate;
-use crate::endpoint::Event;
+use crate::overlay::Event;
 use crate::overlay::message::{GroupId, Report};
+use crate::overlay::sequence::OriginSeq;
 use crate::time::Time;
 use crate::units::Rate;
 
 /// The weight of the past in the average message size and the share of repaired copies.
 const HISTORY: f64 = 0.9;
 
-/// One flow.
+/// One flow, as its receiving daemon sees it.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct ReceivedFlow {
     group: GroupId,
     /// As the sending daemon has told; until then what is taken for it.
     rtt: Duration,
@@ -38,7 +39,7 @@ struct Arrived {
     messages: u32,
     repaired: u32,
     /// The newest one that was not repaired, and when it came: what is acknowledged.
-    newest: Option<(u32, Time)>,
+    newest: Option<(OriginSeq, Time)>,
 }
 
 /// The rate of what arrives, in messages per second, over round-trip times.
@@ -69,9 +70,9 @@ pub(super) struct Reported {
     pub(super) rates: Option<Event>,
 }
 
-impl Flow {
-    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> Flow {
-        Flow {
+impl ReceivedFlow {
+    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> ReceivedFlow {
+        ReceivedFlow {
             group,
             rtt: config.initial_rtt,
             rtt_is_known: false,
@@ -101,7 +102,7 @@ impl Flow {
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
-        sequence: u32,
+        sequence: OriginSeq,
         repaired: bool,
         bytes: u32,
     ) -> bool {
@@ -152,11 +153,13 @@ impl Flow {
         let acceptable = p.map(|p| rate::acceptable_bytes_per_s(self.message_bytes, self.rtt, p));
         let (acknowledged, held) = since
             .newest
-            .map_or((0, Duration::ZERO), |(number, at)| (number, now - at));
+            .map_or((Report::NONE, Duration::ZERO), |(number, at)| {
+                (number, now - at)
+            });
         let report = Report {
             group: self.group,
             rate_bytes_per_s: acceptable.map_or(Report::UNLIMITED, |rate| {
-                // A limit stays one.
+                // Saturates below `UNLIMITED`: a finite rate must never read as "no limit".
                 (rate as u32).min(Report::UNLIMITED - 1)
             }),
             loss_event_rate: in_65536ths(p.unwrap_or(0.0)),
@@ -184,8 +187,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    fn flow() -> Flow {
-        Flow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
+    fn flow() -> ReceivedFlow {
+        ReceivedFlow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
     }
 
     fn at(seconds: f64) -> Time {
@@ -193,12 +196,16 @@ mod tests {
     }
 
     /// Messages a hundredth of a second apart; returns when there were reports, and what they said.
-    fn run(flow: &mut Flow, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<(Time, Report)> {
+    fn run(
+        flow: &mut ReceivedFlow,
+        numbers: core::ops::Range<u32>,
+        lost: &[u32],
+    ) -> Vec<(Time, Report)> {
         let mut reports = Vec::new();
         for number in numbers {
             let now = at(f64::from(number) / 100.0);
             if !lost.contains(&number) {
-                flow.on_arrival(now, number, false, 1000);
+                flow.on_arrival(now, OriginSeq(number), false, 1000);
             }
             reports.extend(flow.report(now).map(|reported| (now, reported.report)));
         }
@@ -226,7 +233,7 @@ mod tests {
         run(&mut flow, 1..101, &[]);
         let reports = run(&mut flow, 101..105, &[102]);
         let (when, report) = reports.last().unwrap();
-        assert_eq!((*when, report.acknowledged), (at(1.03), 103));
+        assert_eq!((*when, report.acknowledged), (at(1.03), OriginSeq(103)));
         let asked = f64::from(report.rate_bytes_per_s) / 100_000.0;
         assert!((0.9..1.1).contains(&asked), "{asked} of what was received");
     }
@@ -235,18 +242,21 @@ mod tests {
     fn an_acknowledgement_says_for_how_long_it_was_held_and_never_names_a_repaired_copy() {
         let mut flow = flow();
         flow.on_round_trip(RTT);
-        flow.on_arrival(at(0.0), 1, false, 1000);
+        flow.on_arrival(at(0.0), OriginSeq(1), false, 1000);
         assert!(flow.report(at(0.0)).is_some());
-        flow.on_arrival(at(0.03), 2, false, 1000);
-        flow.on_arrival(at(0.05), 1, true, 1000);
+        flow.on_arrival(at(0.03), OriginSeq(2), false, 1000);
+        flow.on_arrival(at(0.05), OriginSeq(1), true, 1000);
         assert!(flow.report(at(0.05)).is_none());
         assert_eq!(flow.poll_timeout(), Some(at(0.1)));
         let report = flow.report(at(0.1)).unwrap().report;
-        assert_eq!((report.acknowledged, report.held_us), (2, 70_000));
+        assert_eq!(
+            (report.acknowledged, report.held_us),
+            (OriginSeq(2), 70_000)
+        );
         assert!(report.repaired > 0);
-        flow.on_arrival(at(0.3), 1, true, 1000);
+        flow.on_arrival(at(0.3), OriginSeq(1), true, 1000);
         let report = flow.report(at(0.3)).unwrap().report;
-        assert_eq!((report.acknowledged, report.held_us), (0, 0));
+        assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
         assert_eq!(
             flow.poll_timeout(),
             None,

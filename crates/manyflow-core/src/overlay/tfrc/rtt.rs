@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::overlay::message::Report;
+use crate::overlay::sequence::OriginSeq;
 use crate::time::Time;
 
 /// Messages that are remembered: those of a round-trip time, unless they are very many.
@@ -15,8 +16,8 @@ const SIZE_HISTORY: f64 = 0.9;
 /// When the last messages to a group were sent, T_out, and the bytes up to each.
 #[derive(Debug, Default)]
 pub(super) struct SentLog {
-    /// The sequence number of the oldest one.
-    first: u32,
+    /// The oldest of them.
+    first: OriginSeq,
     messages: VecDeque<Sent>,
     /// Bytes of all messages ever sent.
     total_bytes: u64,
@@ -53,14 +54,14 @@ impl Acknowledged {
 }
 
 impl SentLog {
-    pub(super) fn on_sent(&mut self, now: Time, sequence: u32, bytes: u32) {
-        let next = self.first.wrapping_add(self.messages.len() as u32);
+    pub(super) fn on_sent(&mut self, now: Time, sequence: OriginSeq, bytes: u32) {
+        let next = self.first.advance(self.messages.len() as u32);
         if sequence != next {
             self.messages.clear();
         }
         if self.messages.len() == REMEMBERED {
             self.messages.pop_front();
-            self.first = self.first.wrapping_add(1);
+            self.first = self.first.advance(1);
         }
         if self.messages.is_empty() {
             self.first = sequence;
@@ -89,7 +90,7 @@ impl SentLog {
     /// What a report that arrives now tells, if it acknowledges a message that is remembered, and for which it cannot have been held longer
     /// than that was away.
     pub(super) fn acknowledged(&self, now: Time, report: &Report) -> Option<Acknowledged> {
-        let place = report.acknowledged.wrapping_sub(self.first);
+        let place = report.acknowledged.distance_from(self.first);
         let sent = self.messages.get(place as usize)?;
         let held = Duration::from_micros(u64::from(report.held_us));
         let rtt = (now - sent.at).checked_sub(held)?;
@@ -119,7 +120,7 @@ mod tests {
             rate_bytes_per_s: Report::UNLIMITED,
             loss_event_rate: 0,
             repaired: 0,
-            acknowledged,
+            acknowledged: OriginSeq(acknowledged),
             held_us,
         }
     }
@@ -132,7 +133,7 @@ mod tests {
     fn the_time_for_which_an_acknowledgement_was_held_is_not_the_paths() {
         let mut log = SentLog::default();
         for sequence in 1..=10 {
-            log.on_sent(at(f64::from(sequence)), sequence, 100);
+            log.on_sent(at(f64::from(sequence)), OriginSeq(sequence), 100);
         }
         let found = log.acknowledged(at(4.25), &report(4, 50_000)).unwrap();
         assert_eq!(found.rtt, Duration::from_millis(200));
@@ -144,7 +145,7 @@ mod tests {
         let mut log = SentLog::default();
         assert_eq!(log.acknowledged(at(1.0), &report(0, 0)), None);
         for sequence in 1..=5000 {
-            log.on_sent(at(1.0), sequence, 100);
+            log.on_sent(at(1.0), OriginSeq(sequence), 100);
         }
         for acknowledged in [0, 904, 5001, u32::MAX] {
             assert_eq!(log.acknowledged(at(2.0), &report(acknowledged, 0)), None);
@@ -161,7 +162,7 @@ mod tests {
     fn one_short_message_is_not_what_a_message_takes() {
         let mut log = SentLog::default();
         for (sequence, bytes) in (1..).zip([1000, 1000, 100]) {
-            log.on_sent(at(1.0), sequence, bytes);
+            log.on_sent(at(1.0), OriginSeq(sequence), bytes);
         }
         assert!((log.message_bytes() - 910.0).abs() < 1e-6);
     }

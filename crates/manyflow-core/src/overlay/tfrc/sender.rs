@@ -14,6 +14,7 @@ use super::allocation::Allocation;
 use super::config::TfrcConfig;
 use super::rtt::{Acknowledged, SentLog, averaged};
 use crate::overlay::message::{DaemonId, Report};
+use crate::overlay::sequence::OriginSeq;
 use crate::time::{Time, seconds};
 
 /// The no-feedback timer before there is a round-trip time (RFC 5348 section 4.2).
@@ -191,7 +192,13 @@ impl Group {
         self.remotes = members.map(remote).collect();
     }
 
-    pub(super) fn on_sent(&mut self, now: Time, sequence: u32, bytes: u32, config: &TfrcConfig) {
+    pub(super) fn on_sent(
+        &mut self,
+        now: Time,
+        sequence: OriginSeq,
+        bytes: u32,
+        config: &TfrcConfig,
+    ) {
         let before = self.log.total_bytes();
         self.log.on_sent(now, sequence, bytes);
         for remote in self.remotes.values_mut() {
@@ -315,7 +322,7 @@ mod tests {
                 self.now = (self.now + seconds(1000.0 / rate)).min(end);
                 self.sequence += 1;
                 self.group
-                    .on_sent(self.now, self.sequence, 1000, &self.config);
+                    .on_sent(self.now, OriginSeq(self.sequence), 1000, &self.config);
                 self.group.handle_timeout(self.now, &self.config);
             }
         }
@@ -339,7 +346,7 @@ mod tests {
                 rate_bytes_per_s,
                 loss_event_rate: 0,
                 repaired,
-                acknowledged,
+                acknowledged: OriginSeq(acknowledged),
                 held_us: 0,
             }
         }

@@ -6,6 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::estimate::tcp_equation::full_rate_packets_per_s;
 use crate::overlay::groups::Groups;
+use crate::overlay::sequence::{ChangeSeq, OriginSeq};
 use crate::overlay::topology::Topology;
 
 const GROUP: GroupId = GroupId(7);
@@ -108,7 +109,7 @@ impl World {
         for place in 0..self.sites.len() {
             let groups = &mut self.sites[place].groups;
             if joins {
-                groups.join(GROUP, who, 1);
+                groups.join(GROUP, who, ChangeSeq(1));
             } else {
                 groups.leave(GROUP, who);
             }
@@ -130,7 +131,7 @@ impl World {
         };
         self.waiting = false;
         for _ in 0..1000 {
-            if !self.daemons[SENDER].admit(self.now, &request, &self.sites[SENDER]) {
+            if !self.daemons[SENDER].try_admit(self.now, &request, &self.sites[SENDER]) {
                 self.waiting = true;
                 return;
             }
@@ -144,7 +145,7 @@ impl World {
         self.sent += 1;
         let data = Data {
             group: GROUP,
-            sequence: self.sequence,
+            sequence: OriginSeq(self.sequence),
             sender: CLIENT,
             sent_us: 0,
         };
@@ -342,7 +343,7 @@ fn messages_to_members_at_this_daemon_alone_are_not_held_up() {
     let (now, site) = (world.now, &world.sites[SENDER]);
     let tfrc = &mut world.daemons[SENDER];
     assert_eq!(tfrc.poll_ready(), Some(CLIENT), "who waited may go on");
-    assert!((0..10_000).all(|_| tfrc.admit(now, &request, site)));
+    assert!((0..10_000).all(|_| tfrc.try_admit(now, &request, site)));
     assert_eq!(tfrc.poll_timeout(), None);
 }
 
@@ -363,7 +364,7 @@ fn what_others_say_does_no_harm_whatever_it_is() {
             rate_bytes_per_s: any(),
             loss_event_rate: any() as u16,
             repaired: any() as u16,
-            acknowledged: any(),
+            acknowledged: OriginSeq(any()),
             held_us: any(),
         };
         let told = RoundTrip {
@@ -372,7 +373,7 @@ fn what_others_say_does_no_harm_whatever_it_is() {
         };
         let data = Data {
             group: GROUP,
-            sequence: any(),
+            sequence: OriginSeq(any()),
             sender: CLIENT,
             sent_us: 0,
         };

@@ -5,6 +5,7 @@ use super::{
     some_words, words, zero,
 };
 use crate::overlay::message::{Ack, ClientFrame, Feedback, Frame, Message};
+use crate::overlay::sequence::LinkSeq;
 use crate::tcp::{self, EncodedHeader};
 
 /// TCP counts bytes. The simulator's streams count segments, which have all lengths: each is taken as one byte.
@@ -25,7 +26,7 @@ impl Frame {
             Frame::Segment { message, .. } => message.encode_framed(payload_bytes),
             Frame::Ack(_) => Ok(Encoded::EMPTY),
             Frame::Datagram { number, message } => {
-                let mut encoded = Encoded::of(DATAGRAM, 0, 0, [*number]);
+                let mut encoded = Encoded::of(DATAGRAM, 0, 0, [number.0]);
                 encoded.put(message.encode().as_bytes());
                 Ok(encoded)
             }
@@ -57,7 +58,7 @@ impl Frame {
     pub fn encode_tcp(&self, source: u16, destination: u16) -> Option<EncodedHeader> {
         let segment = match *self {
             Frame::Segment { sequence, .. } => tcp::Segment {
-                sequence,
+                sequence: sequence.0,
                 ..tcp::Segment::default()
             },
             Frame::Ack(ack) => ack.segment(),
@@ -80,7 +81,7 @@ impl Frame {
             tcp::Segment::decode(header, SEGMENT_BYTES).ok_or(unknown)?;
         let (frame, header_bytes) = match body {
             [] => (Frame::Ack(ack(&segment)?), 0),
-            body => in_segment(segment.sequence, body)?,
+            body => in_segment(LinkSeq(segment.sequence), body)?,
         };
         // Whatever else a TCP header may say, these never do.
         let encoded = frame.encode_tcp(source, destination).ok_or(unknown)?;
@@ -96,6 +97,7 @@ fn datagram(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
     first.flags_among(0)?;
     zero(first.half.into())?;
     let [number] = words(bytes)?;
+    let number = LinkSeq(number);
     let (message, header) = Message::decode(&bytes[8..])?;
     Ok((Frame::Datagram { number, message }, 8 + header))
 }
@@ -106,7 +108,7 @@ fn feedback(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
     let count = first.count();
     let mut words = [0; 7];
     some_words(bytes, &mut words[..1 + 2 * count])?;
-    let [expected, a, b, c, d, e, f] = words;
+    let [expected, a, b, c, d, e, f] = words.map(LinkSeq);
     let feedback = Feedback {
         expected,
         missing: [(a, b), (c, d), (e, f)],
@@ -120,10 +122,10 @@ fn feedback(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
 impl Feedback {
     fn encode(&self) -> Encoded {
         let count = self.ranges().count();
-        let mut encoded = Encoded::of(FEEDBACK, count_flags(count), 0, [self.expected]);
+        let mut encoded = Encoded::of(FEEDBACK, count_flags(count), 0, [self.expected.0]);
         for (begin, end) in self.ranges() {
-            encoded.put(&begin.to_be_bytes());
-            encoded.put(&end.to_be_bytes());
+            encoded.put(&begin.0.to_be_bytes());
+            encoded.put(&end.0.to_be_bytes());
         }
         encoded
     }
@@ -133,7 +135,7 @@ impl Feedback {
     fn check(&self, count: usize) -> Result<(), WireError> {
         let mut free = 0;
         for (begin, end) in &self.missing[..count] {
-            let [begin, end] = [begin, end].map(|number| number.wrapping_sub(self.expected));
+            let [begin, end] = [begin, end].map(|number| number.distance_from(self.expected));
             if begin < free {
                 return Err(WireError::Missing(
                     "a missing range begins before the expected number or the end of the one before it",
@@ -152,14 +154,9 @@ impl Feedback {
 
 /// A pure acknowledgement.
 fn ack(segment: &tcp::Segment) -> Result<Ack, WireError> {
-    let ack = Ack {
-        acknowledgement: segment.acknowledgement,
-        window: segment.window,
-        sack: segment.sack,
-    };
-    let mut blocks = ack.sack.iter().filter(|block| block.0 < block.1);
-    match blocks.all(|block| block.0 > ack.acknowledgement) {
-        true => Ok(ack),
+    let mut blocks = segment.sack.iter().filter(|block| block.0 < block.1);
+    match blocks.all(|block| block.0 > segment.acknowledgement) {
+        true => Ok(Ack::from(*segment)),
         false => Err(WireError::Tcp(
             "a SACK block begins at the acknowledged number or below it",
         )),
@@ -167,7 +164,7 @@ fn ack(segment: &tcp::Segment) -> Result<Ack, WireError> {
 }
 
 /// A segment that carries one message.
-fn in_segment(sequence: u32, body: &[u8]) -> Result<(Frame, usize), WireError> {
+fn in_segment(sequence: LinkSeq, body: &[u8]) -> Result<(Frame, usize), WireError> {
     match Message::decode_framed(body)? {
         Some((message, payload)) if payload.end == body.len() => {
             Ok((Frame::Segment { sequence, message }, payload.start))

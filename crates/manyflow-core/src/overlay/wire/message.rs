@@ -8,6 +8,7 @@ use crate::overlay::message::{
     Body, ClientId, Control, CostUpdate, DaemonId, Data, GroupId, LinkId, LinkState, Membership,
     Message, Pause, Report, RoundTrip, Welcome,
 };
+use crate::overlay::sequence::{ChangeSeq, OriginSeq};
 
 impl Message {
     /// Encodes the header; a payload follows it.
@@ -17,18 +18,18 @@ impl Message {
         match &self.body {
             Body::Data(data) => Encoded::of(DATA, flags, origin, data.words()),
             Body::Membership(membership) => {
-                let words = [membership.group.0, membership.client.0, membership.change];
+                let words = [membership.group.0, membership.client.0, membership.change.0];
                 let joined = flag(membership.joined, ON);
                 Encoded::of(MEMBERSHIP, flags | joined, origin, words)
             }
             Body::Welcome(welcome) => {
                 let to = u32::from(welcome.to.0) << 16;
-                let words = [welcome.group.0, welcome.change, welcome.start, to];
+                let words = [welcome.group.0, welcome.change.0, welcome.start.0, to];
                 Encoded::of(WELCOME, flags, origin, words)
             }
             Body::Pause(pause) => {
                 let paused = flag(pause.paused, ON);
-                let words = [pause.group.0, pause.change];
+                let words = [pause.group.0, pause.change.0];
                 Encoded::of(PAUSE, flags | paused, origin, words)
             }
             Body::Control(control) => control.encode(flags, origin),
@@ -67,7 +68,7 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
                 group: GroupId(group),
                 client: ClientId(client),
                 joined: on,
-                change,
+                change: ChangeSeq(change),
             })
         }
         WELCOME => Body::Welcome(welcome(words(bytes)?)?),
@@ -76,7 +77,7 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
             Body::Pause(Pause {
                 group: GroupId(group),
                 paused: on,
-                change,
+                change: ChangeSeq(change),
             })
         }
         COST => Body::Control(Control::Cost(cost(first, bytes)?)),
@@ -96,8 +97,8 @@ fn welcome([group, change, start, to]: [u32; 4]) -> Result<Welcome, WireError> {
     Ok(Welcome {
         to: DaemonId(to),
         group: GroupId(group),
-        change,
-        start: at_least_one("a welcome's first sequence number", start)?,
+        change: ChangeSeq(change),
+        start: OriginSeq(at_least_one("a welcome's first sequence number", start)?),
     })
 }
 
@@ -121,7 +122,7 @@ fn report([group, rate, shares, acknowledged, held_us]: [u32; 5]) -> Report {
         rate_bytes_per_s: rate,
         loss_event_rate,
         repaired,
-        acknowledged,
+        acknowledged: OriginSeq(acknowledged),
         held_us,
     }
 }
@@ -143,7 +144,7 @@ impl Control {
                     report.group.0,
                     report.rate_bytes_per_s,
                     word(report.loss_event_rate, report.repaired),
-                    report.acknowledged,
+                    report.acknowledged.0,
                     report.held_us,
                 ];
                 Encoded::of(REPORT, flags, origin, words)
@@ -158,7 +159,7 @@ impl Control {
 
 impl Data {
     pub(super) fn words(&self) -> [u32; 4] {
-        [self.group.0, self.sequence, self.sender.0, self.sent_us]
+        [self.group.0, self.sequence.0, self.sender.0, self.sent_us]
     }
 
     pub(super) fn of_words(
@@ -166,7 +167,7 @@ impl Data {
     ) -> Result<Data, WireError> {
         Ok(Data {
             group: GroupId(group),
-            sequence: at_least_one("a sequence number", sequence)?,
+            sequence: OriginSeq(at_least_one("a sequence number", sequence)?),
             sender: ClientId(sender),
             sent_us,
         })

@@ -6,12 +6,13 @@ use crate::overlay::message::{
     Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message, Pause, Report,
     RoundTrip, Welcome,
 };
+use crate::overlay::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use crate::tcp;
 
 const GROUP: GroupId = GroupId(0x1112_1314);
 const DATA_HEADER: Data = Data {
     group: GROUP,
-    sequence: 0x2122_2324,
+    sequence: OriginSeq(0x2122_2324),
     sender: ClientId(0x3132_3334),
     sent_us: 0x4142_4344,
 };
@@ -22,6 +23,10 @@ const DATA_WORDS: [u8; 16] = [
     0x31, 0x32, 0x33, 0x34,
     0x41, 0x42, 0x43, 0x44,
 ];
+
+fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
+    (LinkSeq(begin), LinkSeq(end))
+}
 
 fn message(body: Body) -> Message {
     Message {
@@ -53,23 +58,23 @@ fn the_bytes_of_frames_are_those_of_the_table() {
         group: GROUP,
         client: ClientId(1),
         joined: true,
-        change: 2,
+        change: ChangeSeq(2),
     };
     let welcome = Welcome {
         to: DaemonId(0x0506),
         group: GROUP,
-        change: 2,
-        start: 3,
+        change: ChangeSeq(2),
+        start: OriginSeq(3),
     };
     let feedback = Feedback {
-        expected: 7,
-        missing: [(7, 8), (9, 12), (0, 0)],
+        expected: LinkSeq(7),
+        missing: [(7, 8), (9, 12), (0, 0)].map(range),
     };
-    let (number, priority) = (7, 0x0190);
+    let (number, priority) = (LinkSeq(7), 0x0190);
     let paused = Pause {
         group: GROUP,
         paused: true,
-        change: 2,
+        change: ChangeSeq(2),
     };
     let deliver = ClientFrame::Deliver {
         origin: DaemonId(0x0102),
@@ -141,7 +146,7 @@ fn the_headers_are_as_short_as_the_papers_need() {
     assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 20);
     let update = message(Body::Control(Control::Cost(full_update())));
     let message = update;
-    let sequence = 0;
+    let sequence = LinkSeq(0);
     assert_eq!(Frame::Segment { sequence, message }.wire_bytes(), 58);
 }
 
@@ -152,10 +157,13 @@ fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
     let origin = DaemonId(0);
     let frames = [
         Frame::Segment {
-            sequence: 0,
+            sequence: LinkSeq(0),
             message,
         },
-        Frame::Datagram { number: 0, message },
+        Frame::Datagram {
+            number: LinkSeq(0),
+            message,
+        },
         Frame::Client(ClientFrame::Deliver { origin, data }),
     ];
     for frame in frames {
@@ -215,8 +223,11 @@ fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
 
 #[test]
 fn missing_ranges_are_in_order_also_where_numbers_wrap() {
-    let decoded = |expected, missing| {
-        let frame = Frame::Feedback(Feedback { expected, missing });
+    let decoded = |expected, missing: [(u32, u32); 3]| {
+        let frame = Frame::Feedback(Feedback {
+            expected: LinkSeq(expected),
+            missing: missing.map(range),
+        });
         Frame::decode(frame.encode(0).unwrap().as_bytes()).map(|(decoded, _)| decoded == frame)
     };
     let none = (0, 0);
@@ -254,9 +265,9 @@ fn garbage_on_a_stream_is_refused_at_its_header() {
 #[test]
 fn tcp_that_the_simulator_does_not_send_is_refused() {
     let ack = Frame::Ack(Ack {
-        acknowledgement: 3,
+        acknowledgement: LinkSeq(3),
         window: 40,
-        sack: [(5, 7), (0, 0), (0, 0)],
+        sack: [(5, 7), (0, 0), (0, 0)].map(range),
     });
     let bytes = ack.encode_tcp(80, 81).unwrap().as_bytes().to_vec();
     assert_eq!(Frame::decode_tcp(&bytes), Ok((ack, 32)));
@@ -282,7 +293,7 @@ fn any_link() -> impl Strategy<Value = LinkState> {
 fn any_data() -> impl Strategy<Value = Data> {
     (any::<[u32; 3]>(), 1..=u32::MAX).prop_map(|([group, sender, sent_us], sequence)| Data {
         group: GroupId(group),
-        sequence,
+        sequence: OriginSeq(sequence),
         sender: ClientId(sender),
         sent_us,
     })
@@ -300,7 +311,7 @@ fn any_control() -> impl Strategy<Value = Control> {
                 rate_bytes_per_s,
                 loss_event_rate,
                 repaired,
-                acknowledged,
+                acknowledged: OriginSeq(acknowledged),
                 held_us,
             })
         },
@@ -320,7 +331,7 @@ fn any_message() -> impl Strategy<Value = Message> {
                 group,
                 client: ClientId(client),
                 joined,
-                change,
+                change: ChangeSeq(change),
             })
         });
     let welcome =
@@ -328,15 +339,15 @@ fn any_message() -> impl Strategy<Value = Message> {
             Body::Welcome(Welcome {
                 to: DaemonId(to),
                 group,
-                change,
-                start,
+                change: ChangeSeq(change),
+                start: OriginSeq(start),
             })
         });
     let pause = (group(), any::<(bool, u32)>()).prop_map(|(group, (paused, change))| {
         Body::Pause(Pause {
             group,
             paused,
-            change,
+            change: ChangeSeq(change),
         })
     });
     let body = prop_oneof![
@@ -383,14 +394,17 @@ fn any_feedback() -> impl Strategy<Value = Feedback> {
             free = begin.wrapping_add(absent);
             *range = (begin, free);
         }
-        Feedback { expected, missing }
+        Feedback {
+            expected: LinkSeq(expected),
+            missing: missing.map(range),
+        }
     })
 }
 
 /// Frames that go in datagrams.
 fn any_datagram() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (any::<u32>(), any_message())
+        (any::<u32>().prop_map(LinkSeq), any_message())
             .prop_map(|(number, message)| Frame::Datagram { number, message }),
         any_feedback().prop_map(Frame::Feedback),
         any_message().prop_map(Frame::Direct),
@@ -413,12 +427,12 @@ fn any_segment() -> impl Strategy<Value = Frame> {
                 *place = (from, from + length);
             }
             Frame::Ack(Ack {
-                acknowledgement,
+                acknowledgement: LinkSeq(acknowledgement),
                 window,
-                sack,
+                sack: sack.map(range),
             })
         });
-    let segment = (any::<u32>(), any_message())
+    let segment = (any::<u32>().prop_map(LinkSeq), any_message())
         .prop_map(|(sequence, message)| Frame::Segment { sequence, message });
     prop_oneof![ack, segment]
 }

@@ -1,291 +1,246 @@
-//! What a receiver decides as time passes: at the end of each epoch it updates its rates and joins a wave or does not
-//! (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
+//! What a running receiver decides as time passes: at the end of each epoch it updates its rates
+//! and joins a wave or does not (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
 
-use std::sync::Arc;
-
-use super::{Joining, Phase, Receiver, Running, TargetRule};
-use crate::endpoint::{Action, Event, SlowStartEnd};
+use super::TargetRule;
+use super::context::Context;
+use super::running::{Joining, Running};
 use crate::estimate::tcp_equation;
-use crate::packet::Channel;
 use crate::time::{Time, seconds};
 use crate::units::Rate;
 use crate::webrc::Session;
 use crate::webrc::sequence::Sequence;
+use crate::webrc::{Event, SlowStartEnd};
 
-impl Receiver {
-    pub(super) fn on_timers(&mut self, now: Time) {
-        let Phase::Running(running) = &mut self.phase else {
-            return;
-        };
-        if running
-            .joining
-            .as_ref()
-            .is_some_and(|joining| joining.deadline <= now)
-        {
-            self.on_join_timeout();
-        }
-        let Phase::Running(running) = &self.phase else {
-            return;
-        };
-        if running.next_epoch <= now {
-            self.on_epoch(now);
+impl Running {
+    /// Withdraws a join that brought no packet in time (section 3.2.3.7).
+    pub(super) fn on_join_timeout(&mut self, context: &mut Context) {
+        if let Some(number) = self.drop_highest_wave(&context.session) {
+            context.withdraw_join(number);
         }
     }
 
-    /// Nothing came of the join: it is withdrawn (section 3.2.3.7).
-    fn on_join_timeout(&mut self) {
-        let channel = self.leave_highest_wave();
-        self.events.push_back(Event::JoinTimedOut(channel));
+    /// Removes the wave that was joined last, and takes its rate out of ARR. Returns its channel,
+    /// which the caller leaves; `None` if no wave is joined.
+    fn drop_highest_wave(&mut self, session: &Session) -> Option<u32> {
+        let wave = self.waves.pop_back()?;
+        self.joining = None;
+        self.rates.arr /= growth(session, self.waves.len() as u32);
+        Some(wave.channel())
     }
 
-    /// Leaves the wave that was joined last, and takes it out of ARR.
-    fn leave_highest_wave(&mut self) -> Channel {
-        let session = Arc::clone(&self.session);
-        let Phase::Running(running) = &mut self.phase else {
-            unreachable!("only a running receiver has waves")
-        };
-        running.joining = None;
-        running.rates.arr /= growth(&session, running.waves.len() as u32 - 1);
-        running.waves.pop_back();
-        let number = (running.ctsi + running.waves.len() as u32) % session.wave_channels();
-        let channel = self.channel(number);
-        self.actions.push_back(Action::Leave(channel));
-        channel
+    /// Ends an epoch: updates the rates, then joins a wave if that is allowed.
+    pub(super) fn on_epoch(&mut self, context: &mut Context, now: Time) {
+        self.assert_invariants(&context.session);
+        self.give_old_gaps_up(context, now);
+        let epoch_s = self.begin_next_epoch(context, now);
+        self.update_rates(context, epoch_s);
+        if context.config.capacity_check {
+            self.measure_capacity(now, epoch_s, &context.session);
+        }
+        self.leave_start_up_if_due(context);
+        self.join_if_allowed(context, now);
+        self.report_rates(context);
     }
 
-    fn on_epoch(&mut self, now: Time) {
-        self.give_old_gaps_up(now);
-        let session = Arc::clone(&self.session);
-        let Phase::Running(running) = &mut self.phase else {
-            return;
-        };
-        let epoch = self.config.epoch(&session);
-        let epoch_s = (now - running.epoch_since).as_secs_f64();
-        let on_time = running.next_epoch + epoch > now;
-        running.next_epoch = if on_time {
-            running.next_epoch + epoch
+    /// Begins the next epoch at `now`. Returns how long the last one was, in seconds.
+    fn begin_next_epoch(&mut self, context: &Context, now: Time) -> f64 {
+        let epoch = context.config.epoch(&context.session);
+        let epoch_s = (now - self.epoch_since).as_secs_f64();
+        let on_time = self.next_epoch + epoch > now;
+        self.next_epoch = if on_time {
+            self.next_epoch + epoch
         } else {
             now + epoch
         };
-        running.epoch_since = now;
-
-        let p = session.decrease();
-        let weights = if running.in_start_up() {
-            self.config.start_up_weights(p)
-        } else {
-            self.config.normal_weights(&session)
-        };
-        let arr_max = session.subscribed_rate(running.waves.len() as u32, 0.0);
-        running.rates.on_epoch(
-            epoch_s,
-            session.power(epoch_s / session.time_slot_s()),
-            weights,
-            arr_max,
-        );
-        running.loss.on_epoch();
-        running.epochs_since_first = running.epochs_since_first.saturating_add(1);
-        if self.config.capacity_check {
-            running.measure_capacity(now, epoch_s, &session);
-        }
-        self.leave_start_up_if_due();
-        self.join_if_allowed(now);
-        self.report_rates();
+        self.epoch_since = now;
+        epoch_s
     }
 
-    /// A gap that was there at the end of the last epoch has waited long enough.
-    fn give_old_gaps_up(&mut self, now: Time) {
-        let Phase::Running(running) = &mut self.phase else {
-            return;
+    /// Averages the rates and the loss probability over an epoch of `epoch_s` seconds.
+    fn update_rates(&mut self, context: &Context, epoch_s: f64) {
+        let session = &context.session;
+        let weights = if self.in_start_up() {
+            context.config.start_up_weights(session.decrease())
+        } else {
+            context.config.normal_weights(session)
         };
-        match &mut running.reorder {
+        let arr_max = session.subscribed_rate(self.waves.len() as u32, 0.0);
+        let decay = session.power(epoch_s / session.time_slot_s());
+        self.rates.on_epoch(epoch_s, decay, weights, arr_max);
+        self.loss.on_epoch();
+        self.epochs_since_first = self.epochs_since_first.saturating_add(1);
+    }
+
+    /// Gives up the gaps that were already there at the end of the last epoch.
+    fn give_old_gaps_up(&mut self, context: &mut Context, now: Time) {
+        match &mut self.reorder {
             Some(reorder) if !reorder.epoch_passed => reorder.epoch_passed = true,
-            Some(_) => self.give_gaps_up(now),
+            Some(_) => self.give_gaps_up(context, now),
             None => {}
         }
     }
 
-    fn report_rates(&mut self) {
-        let target = self.target_rate();
-        let Phase::Running(running) = &self.phase else {
-            return;
-        };
-        let rate = |packets| Rate::from_packets_per_s(packets, self.session.config().packet_bytes);
-        self.events.push_back(Event::Rates {
-            target: rate(target),
-            received: rate(running.rates.rr),
-            loss_probability: running.loss.probability(),
+    fn report_rates(&self, context: &mut Context) {
+        let packet_bytes = context.session.config().packet_bytes;
+        let rate = |packets| Rate::from_packets_per_s(packets, packet_bytes);
+        context.events.push_back(Event::Rates {
+            target: rate(self.target_rate(context)),
+            received: rate(self.rates.rr),
+            loss_probability: self.loss.probability(),
         });
     }
 
     /// The two ways out of start-up that are checked at epochs (section 3.2.2.6).
-    fn leave_start_up_if_due(&mut self) {
-        let Phase::Running(running) = &self.phase else {
-            return;
-        };
-        if !running.in_start_up() {
+    fn leave_start_up_if_due(&mut self, context: &mut Context) {
+        if !self.in_start_up() {
             return;
         }
-        let after_join = growth(&self.session, running.waves.len() as u32) * running.rates.arr;
-        if after_join > self.maximum_rate().min(self.session.session_rate()) {
-            self.end_start_up(SlowStartEnd::MaximumRate);
-        } else if self.config.shortfall_check
-            && running.epochs_since_first == 2
-            && self.falls_short()
+        let session = &context.session;
+        let after_join = growth(session, self.waves.len() as u32) * self.rates.arr;
+        if after_join > context.maximum_rate().min(session.session_rate()) {
+            self.end_start_up(context, SlowStartEnd::MaximumRate);
+        } else if context.config.shortfall_check
+            && self.epochs_since_first == 2
+            && self.falls_short(context)
         {
-            self.end_start_up(SlowStartEnd::RateShortfall);
+            self.end_start_up(context, SlowStartEnd::RateShortfall);
         }
     }
 
-    /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave (section 3.2.2.6).
-    fn falls_short(&self) -> bool {
-        let Phase::Running(running) = &self.phase else {
-            return false;
-        };
-        if running.waves.is_empty() || running.joining.is_some() {
+    /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave
+    /// (section 3.2.2.6).
+    fn falls_short(&self, context: &Context) -> bool {
+        if self.waves.is_empty() || self.joining.is_some() {
             return false;
         }
-        let (session, p) = (&self.session, self.session.decrease());
-        let zeta = self.config.start_up_weights(p).zeta;
-        let epoch_s = self.config.epoch(session).as_secs_f64();
+        let (session, p) = (&context.session, context.session.decrease());
+        let zeta = context.config.start_up_weights(p).zeta;
+        let epoch_s = context.config.epoch(session).as_secs_f64();
         let decay = session.power(-epoch_s / session.time_slot_s());
-        let last_growth = growth(session, running.waves.len() as u32 - 1);
+        let last_growth = growth(session, self.waves.len() as u32 - 1);
         let c =
             zeta + (1.0 - zeta) * decay * (zeta + (1.0 - zeta) * p.sqrt() * decay) / last_growth;
-        running.rates.trr < c * running.rates.arr - 2.0 / epoch_s
+        self.rates.trr < c * self.rates.arr - 2.0 / epoch_s
     }
 
-    /// SSR becomes finite, and LOSSP such that REQN equals TRR (section 3.2.2.6).
-    pub(super) fn end_start_up(&mut self, why: SlowStartEnd) {
-        let minimum = self.config.slow_start_minimum(&self.session);
-        let Phase::Running(running) = &mut self.phase else {
-            return;
-        };
+    /// Makes SSR finite, and sets LOSSP such that REQN equals TRR (section 3.2.2.6).
+    pub(super) fn end_start_up(&mut self, context: &mut Context, why: SlowStartEnd) {
+        let (session, config) = (&context.session, &context.config);
         let backs_off = matches!(why, SlowStartEnd::Loss | SlowStartEnd::RttIncrease);
-        let factor = if backs_off {
-            self.session.decrease()
-        } else {
-            1.0
-        };
-        running.slow_start_rate = minimum.max(factor * running.rates.trr);
-        running.expect_rate(running.rates.trr / self.config.equation_factor);
-        if self.config.capacity_check {
-            self.leave_overshoot(why);
+        let factor = if backs_off { session.decrease() } else { 1.0 };
+        let minimum = config.slow_start_minimum(session);
+        self.slow_start_rate = minimum.max(factor * self.rates.trr);
+        self.expect_rate(self.rates.trr / config.equation_factor);
+        if config.capacity_check {
+            self.leave_overshoot(context, why);
         }
-        self.events.push_back(Event::SlowStartEnded(why));
+        context.events.push_back(Event::SlowStartEnded(why));
     }
 
-    /// Leaves what start-up joined too much: the last wave where the rate did not follow it; where its first packet was
-    /// late, the queue was already filling, so the one before it as well.
-    fn leave_overshoot(&mut self, why: SlowStartEnd) {
+    /// Leaves the waves that start-up joined in excess: the last one if the rate did not follow it;
+    /// also the one before if its first packet was late, since the queue was already filling.
+    fn leave_overshoot(&mut self, context: &mut Context, why: SlowStartEnd) {
         let waves = match why {
             SlowStartEnd::RttIncrease => 2,
             SlowStartEnd::RateShortfall => 1,
             SlowStartEnd::Loss | SlowStartEnd::MaximumRate => 0,
         };
         for _ in 0..waves {
-            let Phase::Running(running) = &self.phase else {
-                return;
-            };
-            if running.waves.is_empty() {
-                return;
+            if let Some(number) = self.drop_highest_wave(&context.session) {
+                context.leave(number);
             }
-            let channel = self.leave_highest_wave();
-            self.events.push_back(Event::Left(channel));
         }
     }
 
-    /// MRR_P, in packets per second.
-    fn maximum_rate(&self) -> f64 {
-        let packet_bytes = self.session.config().packet_bytes;
-        self.config
-            .maximum_rate
-            .map_or(f64::INFINITY, |rate| rate.packets_per_s(packet_bytes))
-    }
-
     /// TRATE in packets per second (section 3.2.2.7, or the paper's Eq. (5)).
-    fn target_rate(&self) -> f64 {
-        let Phase::Running(running) = &self.phase else {
-            return 0.0;
-        };
-        let trr = running.rates.trr;
-        let equation = self.config.equation_factor * running.equation_rate();
-        let gamma = growth(&self.session, running.waves.len() as u32);
-        let target = match (self.config.target_rule, running.in_start_up()) {
+    fn target_rate(&self, context: &Context) -> f64 {
+        let (session, config) = (&context.session, &context.config);
+        let trr = self.rates.trr;
+        let equation = config.equation_factor * self.equation_rate();
+        let gamma = growth(session, self.waves.len() as u32);
+        let target = match (config.target_rule, self.in_start_up()) {
             (TargetRule::Rfc, true) => 4.0 * trr,
-            (TargetRule::Rfc, false) => running.slow_start_rate.max(equation),
+            (TargetRule::Rfc, false) => self.slow_start_rate.max(equation),
             (TargetRule::Paper, true) => gamma * gamma * gamma * trr,
-            (TargetRule::Paper, false) => running
+            (TargetRule::Paper, false) => self
                 .slow_start_rate
                 .max(equation)
                 .min(gamma * gamma.sqrt() * trr),
         };
         target
-            .min(self.maximum_rate())
-            .min(running.capacity * self.config.peak_over_mean(&self.session))
+            .min(context.maximum_rate())
+            .min(self.capacity * config.peak_over_mean(session))
     }
 
-    /// The rules of section 3.2.3.6, in its order.
-    fn join_if_allowed(&mut self, now: Time) {
-        let (target, sr) = (self.target_rate(), self.session.session_rate());
-        let Phase::Running(running) = &mut self.phase else {
-            return;
-        };
-        let waves = running.waves.len() as u32;
+    /// Joins the next wave unless a rule of section 3.2.3.6 forbids it. The rules stand in the
+    /// section's order.
+    fn join_if_allowed(&mut self, context: &mut Context, now: Time) {
+        let (session, config) = (&context.session, &context.config);
+        let target = self.target_rate(context);
+        let waves = self.waves.len() as u32;
         let waits_for_epoch =
-            running.in_start_up() && self.config.shortfall_check && running.epochs_since_first < 2;
-        if now < running.loss_event_until
-            || running.joining.is_some()
-            || waves == self.session.active_slots()
+            self.in_start_up() && config.shortfall_check && self.epochs_since_first < 2;
+        if now < self.loss_event_until
+            || self.joining.is_some()
+            || waves == session.active_slots()
             || (waits_for_epoch && waves > 0)
         {
             return;
         }
-        let after_join = growth(&self.session, waves) * running.rates.arr;
-        let whole_session = self.session.config().constant_aggregate && target >= sr;
+        let after_join = growth(session, waves) * self.rates.arr;
+        let whole_session = session.config().constant_aggregate && target >= session.session_rate();
         if target < after_join && !whole_session {
             return;
         }
-        if self.config.falling_rate_check && !running.in_start_up() && !whole_session {
-            let epoch_s = self.config.epoch(&self.session).as_secs_f64();
-            let peak = running.rates.rr_max;
-            if running.rates.rr > (peak - 2.0 / epoch_s).max(self.session.decrease() * peak) {
-                running.expect_rate(after_join / self.config.equation_factor);
-                return;
-            }
-        }
-        self.join(now);
-    }
-
-    fn join(&mut self, now: Time) {
-        let session = Arc::clone(&self.session);
-        let Phase::Running(running) = &mut self.phase else {
+        if config.falling_rate_check
+            && !self.in_start_up()
+            && !whole_session
+            && self.rate_is_near_its_peak(context)
+        {
+            self.expect_rate(after_join / config.equation_factor);
             return;
-        };
-        let layer = running.waves.len() as u32;
-        running
-            .waves
-            .push_back(Sequence::new(session.cci_format().sequence_numbers()));
-        running.rates.on_join(growth(&session, layer));
-        let spacings_s = 3.0 / session.layer_rate(layer, 1.0);
-        let patience_s = (2.0 * running.rtt.spread_s())
-            .max(10.0 * running.rtt.average_s())
-            .max(spacings_s);
-        let timeout = self.config.join_timeout.unwrap_or(seconds(patience_s));
-        running.joining = Some(Joining {
-            since: now,
-            deadline: now + timeout,
-        });
-        let number = (running.ctsi + layer) % session.wave_channels();
-        let channel = self.channel(number);
-        self.actions.push_back(Action::Join(channel));
-        self.events.push_back(Event::Joined(channel));
+        }
+        self.join(context, now);
     }
-}
 
-impl Running {
-    /// A full epoch after the first packet of a wave: where less comes than is joined, lost packets included, a queue is
-    /// filling, and what comes is what the bottleneck carries. That is good for a slot and a half: alone on its bottleneck, a
-    /// receiver measures it once a slot.
+    /// Whether the reception rate is still close to its highest value since the last join: then a
+    /// queue may be feeding it (section 3.2.3.6).
+    fn rate_is_near_its_peak(&self, context: &Context) -> bool {
+        let session = &context.session;
+        let epoch_s = context.config.epoch(session).as_secs_f64();
+        let peak = self.rates.rr_max;
+        self.rates.rr > (peak - 2.0 / epoch_s).max(session.decrease() * peak)
+    }
+
+    /// Joins the wave above the joined ones.
+    fn join(&mut self, context: &mut Context, now: Time) {
+        let session = &context.session;
+        let layer = self.waves.len() as u32;
+        let number = (self.ctsi + layer) % session.wave_channels();
+        let wave = Sequence::new(number, session.cci_format().sequence_numbers());
+        self.waves.push_back(wave);
+        self.rates.on_join(growth(session, layer));
+        let timeout = context.config.join_timeout;
+        self.joining = Some(Joining {
+            since: now,
+            deadline: now + timeout.unwrap_or(seconds(self.patience_s(session, layer))),
+        });
+        context.join(number);
+    }
+
+    /// How long to wait for the first packet of the wave at `layer`, in seconds
+    /// (section 3.2.3.7).
+    fn patience_s(&self, session: &Session, layer: u32) -> f64 {
+        let spacings_s = 3.0 / session.layer_rate(layer, 1.0);
+        (2.0 * self.rtt.spread_s())
+            .max(10.0 * self.rtt.average_s())
+            .max(spacings_s)
+    }
+
+    /// Measures the bottleneck a full epoch after the first packet of a wave: if less arrives than
+    /// is joined, lost packets included, a queue is filling, and what arrives is the capacity. The
+    /// measurement holds for a slot and a half, since a receiver that is alone on its bottleneck
+    /// makes one per slot.
     fn measure_capacity(&mut self, now: Time, epoch_s: f64, session: &Session) {
         if now >= self.capacity_since + session.config().time_slot.mul_f64(1.5) {
             self.capacity = f64::INFINITY;
@@ -295,7 +250,7 @@ impl Running {
         }
         let margin = 2.0 / epoch_s;
         let falls_short = self.rates.irr < self.rates.arr - margin;
-        // With so few packets an epoch, nothing can be told from their number.
+        // Two packets an epoch or fewer say nothing about the capacity.
         if falls_short && self.rates.irr > margin {
             (self.capacity, self.capacity_since) = (self.rates.rr, now);
         } else if self.rates.irr > self.capacity + margin {

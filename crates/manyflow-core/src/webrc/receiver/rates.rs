@@ -1,26 +1,26 @@
-//! The reception rates that a receiver keeps, in packets per second (RFC 3738 section 3.2.2.5).
+//! A receiver's reception rates, in packets per second (RFC 3738 section 3.2.2.5).
 
 use super::Weights;
 
-/// RR, IRR, TRR and ARR. Names are the RFC's.
+/// RR, IRR, TRR and ARR, with the RFC's names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
-    /// RR_P: received in the last epoch.
+    /// RR_P: the rate of received packets in the last epoch.
     pub(super) rr: f64,
-    /// IRR_P: received or lost in the last epoch.
+    /// IRR_P: the rate of received and lost packets in the last epoch.
     pub(super) irr: f64,
-    /// The highest RR since the last join.
+    /// The maximum of RR since the last join.
     pub(super) rr_max: f64,
-    /// TRR_P: the true reception rate, averaged.
+    /// TRR_P: the average true reception rate.
     pub(super) trr: f64,
-    /// ARR_P: the anticipated reception rate of what is joined, lost packets included.
+    /// ARR_P: the anticipated rate of the joined channels, lost packets included.
     pub(super) arr: f64,
     received: u64,
     lost: u64,
 }
 
 impl Rates {
-    /// Starts at `rate`, that of the base channel when its first packet came.
+    /// Starts at `rate`, the base channel's rate at its first packet.
     pub(super) fn new(rate: f64) -> Rates {
         Rates {
             trr: rate,
@@ -37,7 +37,8 @@ impl Rates {
         self.lost += packets;
     }
 
-    /// Ends an epoch of `epoch_s` seconds in which the joined channels decayed by `decay`, P^(EL/TSD).
+    /// Ends an epoch of `epoch_s` seconds, in which the joined channels' rate fell by the factor
+    /// `decay`, P^(EL/TSD).
     pub(super) fn on_epoch(&mut self, epoch_s: f64, decay: f64, weights: Weights, arr_max: f64) {
         self.rr = self.received as f64 / epoch_s;
         self.irr = (self.received + self.lost) as f64 / epoch_s;

@@ -1,10 +1,11 @@
 //! Sessions of ACP: a connection to each receiver, or one connection through switches to all of them.
 
+use manyflow_core::Contents;
 use manyflow_core::anypoint::switch::{
     Change, HashOfKey, KeyRule, LeastOutstanding, MemberChange, MemberId, Policy, RoundRobin,
     SwitchEndpoint, Weighted,
 };
-use manyflow_core::anypoint::{Host, Length, Span};
+use manyflow_core::anypoint::{Host, Span};
 use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
@@ -233,7 +234,7 @@ fn spans(own: &ReceiverTable, start: Time, stop: Time) -> Vec<Span> {
 }
 
 /// The policy of a switch whose members have the numbers of these seats.
-fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<Length>> {
+fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<Contents>> {
     match name {
         PolicyName::RoundRobin => Box::new(RoundRobin::default()),
         PolicyName::LeastOutstanding => Box::new(LeastOutstanding::default()),

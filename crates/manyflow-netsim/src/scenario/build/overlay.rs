@@ -10,13 +10,13 @@ use manyflow_core::overlay::{
 use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
+use crate::NodeId;
 use crate::scenario::error::Fault;
 use crate::scenario::overlays::{Affiliation, Overlay};
-use crate::scenario::protocols::OverlayTable;
+use crate::scenario::protocols::{IntoBoxed, Network, OverlayTable};
 use crate::scenario::quantity::{BitsPerSecond, Count, Seconds};
 use crate::scenario::schema::Schema;
 use crate::scenario::sessions::{Receiver, Session, Sessions};
-use crate::{Network, NodeId};
 
 /// The groups of an overlay whose sessions say what is done about slow members.
 pub(super) fn slow_groups(
@@ -44,6 +44,7 @@ pub(super) fn add_daemons(
         slow_groups,
         ..table.config()
     };
+    let links = table.link_kind();
     let daemons = 0..overlay.nodes.len() as u16;
     let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
     let addresses = Arc::new(Addresses::new(addresses.collect()));
@@ -58,8 +59,16 @@ pub(super) fn add_daemons(
         let controller = table.controller(here, seed).map_err(Fault::value)?;
         let topology = Arc::clone(&overlay.topology);
         let addresses = Arc::clone(&addresses);
-        let daemon = DaemonEndpoint::new(&config, controller, here, topology, addresses, seed);
-        network.add_endpoint(node, Box::new(daemon.map_err(Fault::value)?));
+        let daemon = DaemonEndpoint::new(
+            config.clone(),
+            &links,
+            controller,
+            here,
+            topology,
+            addresses,
+            seed,
+        );
+        network.add_endpoint(node, daemon.map_err(Fault::value)?.into_boxed());
     }
     Ok(first)
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::Fault;
+use super::error::{Fault, NAME_MAX, shortened};
 use super::quantity::{Dimension, Quantity};
 
 pub use functions::{FUNCTIONS, Function};
@@ -89,8 +89,10 @@ impl Samples {
 impl Expression {
     /// Reads a formula.
     pub(crate) fn parse(text: &str) -> Result<Expression, Fault> {
-        let root = parse::parse(text)
-            .map_err(|why| Fault::value(format!("`{text}` cannot be read: {why}")))?;
+        let root = parse::parse(text).map_err(|why| {
+            let text = shortened(text, NAME_MAX);
+            Fault::value(format!("`{text}` cannot be read: {why}"))
+        })?;
         Ok(Expression {
             text: text.to_owned(),
             root,
@@ -255,7 +257,16 @@ mod tests {
             let error = value(text, &environment()).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        let deep = "(".repeat(100_000);
+        for start in ["1 2", "x y", "3 a", "1.1.", "(x", "x"] {
+            let long = start.to_owned() + &"3".repeat(5000);
+            let error = value(&long, &environment()).unwrap_err();
+            assert!(error.len() < 300 && error.contains("..."), "{error}");
+        }
+        for long in ["1+".repeat(100_000) + "1", "-".repeat(100_000) + "1"] {
+            let error = value(&long, &environment()).unwrap_err();
+            assert!(error.ends_with("at most 10000 characters"), "{error}");
+        }
+        let deep = "(".repeat(10_000);
         assert!(value(&deep, &environment()).unwrap_err().contains("nested"));
     }
 

@@ -1,7 +1,7 @@
 //! What a series is of: receivers, links, clients and daemons, found by their names.
 
 use manyflow_core::overlay::{self, DaemonId, GroupId};
-use manyflow_core::{EndpointId, Event};
+use manyflow_core::{EndpointId, Time};
 
 use crate::scenario::audience::Audience;
 use crate::scenario::build::World;
@@ -67,9 +67,28 @@ impl Place {
     }
 }
 
+impl Place {
+    /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its sender where the protocol is
+    /// unicast; a sender when its session stops.
+    pub(super) fn ends_s(self, world: &World) -> Vec<f64> {
+        let (session, stays) = match self {
+            Place::Receiver(session, receiver) => (session, world.stays(session, receiver)),
+            Place::Sender(session) | Place::Staff(session, _) => (session, Vec::new()),
+            _ => return Vec::new(),
+        };
+        let known = &world.sessions.0[session as usize];
+        let with_sender = !(known.protocol.is_multicast() && matches!(self, Place::Receiver(..)));
+        let stop = known.stop.filter(|_| with_sender);
+        let stays = stays.iter().map(|&(_, stop)| stop);
+        let left = stays.filter(|&stop| stop < Time::MAX);
+        let left = left.map(|stop| stop.as_secs_f64());
+        left.chain(stop.map(|stop| stop.0)).collect()
+    }
+}
+
 /// What of an overlay the events are about that a probe wants of a daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Topic {
+pub(crate) enum Topic {
     Any,
     Link(overlay::LinkId),
     Group(GroupId),
@@ -89,24 +108,6 @@ impl Topic {
                 Topic::Report(world.affiliation(session).group, daemon)
             }
             _ => Topic::Any,
-        }
-    }
-
-    /// Whether an event is about it.
-    pub(super) fn is_of(self, event: &Event) -> bool {
-        match (self, *event) {
-            (Topic::Any, _) => true,
-            (Topic::Link(own), Event::Queue { link, .. }) => own == link,
-            (
-                Topic::Group(own),
-                Event::Allowed { group, .. }
-                | Event::View { group, .. }
-                | Event::SlowMember { group, .. },
-            ) => own == group,
-            (Topic::Report(own, daemon), Event::Acceptable { by, group, .. }) => {
-                (own, daemon) == (group, by)
-            }
-            _ => false,
         }
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn any_body() -> impl Strategy<Value = Body> {
     let congestion = congestion.prop_map(|(cwnd, rtt_us, feedback)| Congestion {
         cwnd,
         rtt_us,
-        feedback: Feedback(feedback),
+        feedback: WindowChange(feedback),
     });
     let gap = (0u16..40, prop_oneof![0u16..5, any::<u16>()]);
     let gap = gap.prop_map(|(offset, frames)| Gap { offset, frames });
@@ -32,7 +32,7 @@ pub(super) fn any_body() -> impl Strategy<Value = Body> {
             cumulative,
             of,
             credit,
-            feedback: Feedback(feedback),
+            feedback: WindowChange(feedback),
             missing,
         })),
         1 => number().prop_map(|sequence| Body::Close { sequence }),

@@ -1,8 +1,8 @@
 //! Members that open, fail, ask and are granted credit; and what headers say to them.
 
 use super::*;
+use crate::anypoint::Event;
 use crate::anypoint::{Gap, Reason};
-use crate::endpoint::Event;
 
 /// The frames among these.
 fn frames(bodies: &[Body]) -> Vec<Data> {

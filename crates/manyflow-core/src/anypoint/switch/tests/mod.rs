@@ -9,8 +9,9 @@ mod translation;
 use core::time::Duration;
 
 use super::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
-use crate::anypoint::{Ack, Body, Congestion, Data, Feedback, Length, NO_GAPS, Segment, UNLIMITED};
+use crate::anypoint::{Ack, Body, Data, Length, NO_GAPS, Segment, UNLIMITED};
 use crate::time::Time;
+use crate::xcp::{Congestion, WindowChange};
 
 const CONNECTION: u32 = 7;
 const PEER: Leg = Leg::Peer;
@@ -27,7 +28,7 @@ fn data(sequence: u32) -> Body {
     let congestion = Congestion {
         cwnd: 10_240,
         rtt_us: 20_000,
-        feedback: Feedback::from_bytes(100.0),
+        feedback: WindowChange::from_bytes(100.0),
     };
     Body::Data(Data {
         sequence,
@@ -41,7 +42,7 @@ fn ack(cumulative: u32, of: u32) -> Body {
         cumulative,
         of,
         credit: UNLIMITED,
-        feedback: Feedback::from_bytes(10.0),
+        feedback: WindowChange::from_bytes(10.0),
         missing: NO_GAPS,
     })
 }

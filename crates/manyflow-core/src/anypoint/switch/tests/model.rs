@@ -6,8 +6,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::anypoint::Event;
 use crate::anypoint::Gap;
-use crate::endpoint::Event;
 
 /// One end: sends its frames, which have keys, and then closes; keeps what it receives.
 #[derive(Debug, Default)]

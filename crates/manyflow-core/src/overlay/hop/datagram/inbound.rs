@@ -1,4 +1,5 @@
-//! What has arrived, what is missing, and what the other end is told of it.
+//! The receiving half of a link of datagrams: which numbers have arrived, which are missing, and
+//! what the sending end is told about it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,63 +11,64 @@ use super::{
 use crate::estimate::rtt::RttEstimator;
 use crate::overlay::hop::Arrival;
 use crate::overlay::message::Feedback;
+use crate::overlay::sequence::LinkSeq;
 use crate::time::Time;
 
 /// The receiving half.
 #[derive(Debug)]
 pub(super) struct Inbound<P> {
-    /// All below were taken, as the other end was told: the beginning of the window.
-    acknowledged: u32,
+    /// The beginning of the window: the daemon has taken all datagrams before this one, and the
+    /// sending end has been told.
+    acknowledged: LinkSeq,
     /// The number after the highest that has arrived.
-    next: u32,
-    /// What is missing below `next`, in order.
+    next: LinkSeq,
+    /// Missing ranges before `next`, in order.
     gaps: VecDeque<Gap>,
-    /// What has arrived and was not taken.
-    waiting: VecDeque<(u32, Arrival<P>)>,
-    /// Datagrams that were taken since the last feedback.
-    untold: u32,
-    /// When the last feedback went, and when the next one goes at the latest.
-    told_at: Option<Time>,
-    tell_at: Option<Time>,
+    /// Arrivals that the daemon has not taken.
+    arrivals: VecDeque<(LinkSeq, Arrival<P>)>,
+    /// How many datagrams the daemon has taken since the last feedback.
+    unacknowledged: u32,
+    last_feedback_at: Option<Time>,
+    /// When the next feedback goes at the latest.
+    feedback_due: Option<Time>,
 }
 
-/// Numbers that are missing.
+/// A range of missing datagrams.
 #[derive(Copy, Clone, Debug)]
 struct Gap {
-    first: u32,
+    first: LinkSeq,
     /// The number after the last.
-    end: u32,
-    /// When they are asked for, again or for the first time.
-    ask_at: Time,
-    /// When they were asked for.
-    asked_at: Time,
-    /// How often.
-    asked: u32,
+    end: LinkSeq,
+    /// When the next NACK for this range goes.
+    nack_due: Time,
+    /// When the last NACK for this range went.
+    nacked_at: Time,
+    nacks: u32,
 }
 
 impl<P> Inbound<P> {
     pub(super) fn new() -> Inbound<P> {
         Inbound {
-            acknowledged: 0,
-            next: 0,
+            acknowledged: LinkSeq(0),
+            next: LinkSeq(0),
             gaps: VecDeque::new(),
-            waiting: VecDeque::new(),
-            untold: 0,
-            told_at: None,
-            tell_at: None,
+            arrivals: VecDeque::new(),
+            unacknowledged: 0,
+            last_feedback_at: None,
+            feedback_due: None,
         }
     }
 
     /// A number's distance from the window's beginning.
-    fn place(&self, number: u32) -> u32 {
-        number.wrapping_sub(self.acknowledged)
+    fn place(&self, number: LinkSeq) -> u32 {
+        number.distance_from(self.acknowledged)
     }
 
-    /// Takes a datagram, if it is new and inside the window.
-    pub(super) fn arrive(
+    /// Takes a datagram, if it is new and within the window.
+    pub(super) fn handle_datagram(
         &mut self,
         now: Time,
-        number: u32,
+        number: LinkSeq,
         arrival: Arrival<P>,
         rtt: &mut RttEstimator,
     ) {
@@ -74,55 +76,63 @@ impl<P> Inbound<P> {
         let known = self.place(self.next);
         let is_new = match place {
             WINDOW.. => false,
-            _ if place < known => self.fill(now, number, arrival.message.repaired, rtt),
+            _ if place < known => self.fill_gap(now, number, arrival.message.repaired, rtt),
             _ => self.advance(now, number),
         };
         if is_new {
-            self.waiting.push_back((number, arrival));
+            self.arrivals.push_back((number, arrival));
         } else {
-            // The other end does not know that it has arrived: the feedback was lost.
-            self.tell_at = Some(now);
+            // The other end does not know that this datagram has arrived: the feedback was lost.
+            self.feedback_due = Some(now);
         }
+        debug_assert!(self.place(self.next) <= WINDOW, "the window has a limit");
     }
 
-    /// A number above all others: what lies between is missing, and what is missing for longer is no matter of order any more.
-    fn advance(&mut self, now: Time, number: u32) -> bool {
+    /// Notes the highest number so far: all numbers between are missing. A range that has been
+    /// missing for several datagrams is no longer a matter of reordering, and its NACK is due.
+    fn advance(&mut self, now: Time, number: LinkSeq) -> bool {
         if number != self.next {
             self.gaps.push_back(Gap {
                 first: self.next,
                 end: number,
-                ask_at: now + REORDERING_TIME,
-                asked_at: now,
-                asked: 0,
+                nack_due: now + REORDERING_TIME,
+                nacked_at: now,
+                nacks: 0,
             });
         }
-        self.next = number.wrapping_add(1);
-        for gap in self.gaps.iter_mut().rev().take_while(|gap| gap.asked == 0) {
-            if self.next.wrapping_sub(gap.end) >= REORDERING {
-                gap.ask_at = gap.ask_at.min(now);
+        self.next = number.advance(1);
+        for gap in self.gaps.iter_mut().rev().take_while(|gap| gap.nacks == 0) {
+            if self.next.distance_from(gap.end) >= REORDERING {
+                gap.nack_due = gap.nack_due.min(now);
             }
         }
         true
     }
 
-    /// A number below others: whether it was missing.
-    fn fill(&mut self, now: Time, number: u32, repaired: bool, rtt: &mut RttEstimator) -> bool {
+    /// Removes a number from the missing ranges; returns whether it was missing.
+    fn fill_gap(
+        &mut self,
+        now: Time,
+        number: LinkSeq,
+        repaired: bool,
+        rtt: &mut RttEstimator,
+    ) -> bool {
         let (base, place) = (self.acknowledged, self.place(number));
         let index = self
             .gaps
-            .partition_point(|gap| gap.end.wrapping_sub(base) <= place);
+            .partition_point(|gap| gap.end.distance_from(base) <= place);
         let Some(gap) = self.gaps.get_mut(index) else {
             return false;
         };
-        if place < gap.first.wrapping_sub(base) {
+        if place < gap.first.distance_from(base) {
             return false;
         }
-        // Otherwise it was only late.
-        if repaired && gap.asked == 1 {
-            rtt.sample((now - gap.asked_at).as_secs_f64());
+        // A datagram that was not repaired was only late, and one asked for twice is ambiguous.
+        if repaired && gap.nacks == 1 {
+            rtt.sample((now - gap.nacked_at).as_secs_f64());
         }
         let above = Gap {
-            first: number.wrapping_add(1),
+            first: number.advance(1),
             ..*gap
         };
         gap.end = number;
@@ -136,66 +146,67 @@ impl<P> Inbound<P> {
         true
     }
 
-    /// Hands up what came first.
-    pub(super) fn take(&mut self, now: Time) -> Option<Arrival<P>> {
-        let (_, arrival) = self.waiting.pop_front()?;
-        self.untold += 1;
-        let soon = match self.told_at {
-            Some(told_at) if self.untold < ACKNOWLEDGE_EVERY => told_at + ACKNOWLEDGE_WITHIN,
+    /// Hands the daemon the oldest arrival.
+    pub(super) fn pop_arrival(&mut self, now: Time) -> Option<Arrival<P>> {
+        let (_, arrival) = self.arrivals.pop_front()?;
+        self.unacknowledged += 1;
+        let soon = match self.last_feedback_at {
+            Some(last) if self.unacknowledged < ACKNOWLEDGE_EVERY => last + ACKNOWLEDGE_WITHIN,
             _ => now,
         };
-        self.tell_at = Some(self.tell_at.map_or(soon, |tell_at| tell_at.min(soon)));
+        self.feedback_due = Some(self.feedback_due.map_or(soon, |due| due.min(soon)));
         Some(arrival)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let asks = self.gaps.iter().map(|gap| gap.ask_at);
-        asks.chain(self.tell_at).min()
+        let nacks = self.gaps.iter().map(|gap| gap.nack_due);
+        nacks.chain(self.feedback_due).min()
     }
 
-    /// What the other end is to hear now, if anything; a gap is asked for again after `repeat`, and then more rarely.
-    pub(super) fn feedback(&mut self, now: Time, repeat: Duration) -> Option<Feedback> {
+    /// The feedback that is due now, if any. A NACK is repeated after `repeat`, then ever more
+    /// rarely.
+    pub(super) fn poll_feedback(&mut self, now: Time, repeat: Duration) -> Option<Feedback> {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return None;
         }
-        let mut missing = [(0, 0); 3];
-        let due = self.gaps.iter_mut().filter(|gap| gap.ask_at <= now);
+        let mut missing = [(LinkSeq(0), LinkSeq(0)); 3];
+        let due = self.gaps.iter_mut().filter(|gap| gap.nack_due <= now);
         for (range, gap) in missing.iter_mut().zip(due) {
             *range = (gap.first, gap.end);
-            gap.ask_at = now + backed_off(repeat, gap.asked.min(REPEAT_GROWTH));
-            gap.asked_at = now;
-            gap.asked += 1;
+            gap.nack_due = now + backed_off(repeat, gap.nacks.min(REPEAT_GROWTH));
+            gap.nacked_at = now;
+            gap.nacks += 1;
         }
         self.acknowledged = self.expected();
-        self.untold = 0;
-        self.told_at = Some(now);
-        self.tell_at = None;
+        self.unacknowledged = 0;
+        self.last_feedback_at = Some(now);
+        self.feedback_due = None;
         Some(Feedback {
             expected: self.acknowledged,
             missing,
         })
     }
 
-    /// All below were taken.
-    fn expected(&self) -> u32 {
+    /// The first number that is missing, or that the daemon has not taken.
+    fn expected(&self) -> LinkSeq {
         let missing = self.gaps.front().map(|gap| gap.first);
-        let waiting = self.waiting.iter().map(|(number, _)| *number);
+        let waiting = self.arrivals.iter().map(|(number, _)| *number);
         let places = waiting
             .chain(missing)
             .chain([self.next])
             .map(|number| self.place(number));
-        self.acknowledged.wrapping_add(places.min().unwrap_or(0))
+        self.acknowledged.advance(places.min().unwrap_or(0))
     }
 
-    /// As if all below had arrived already.
+    /// Continues as if all datagrams before `number` had arrived and been taken.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, number: u32) {
-        (self.acknowledged, self.next) = (number, number);
+        (self.acknowledged, self.next) = (LinkSeq(number), LinkSeq(number));
     }
 
-    /// Datagrams that are held, and gaps that are noted.
+    /// How many arrivals wait, and how many gaps there are.
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
-        (self.waiting.len(), self.gaps.len())
+        (self.arrivals.len(), self.gaps.len())
     }
 }

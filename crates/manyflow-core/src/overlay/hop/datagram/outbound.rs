@@ -1,4 +1,5 @@
-//! What is on its way: kept until it is acknowledged, repaired where the other end asks for it.
+//! The sending half of a link of datagrams: keeps each until it is acknowledged, and retransmits
+//! those that the receiving end asks for.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,40 +7,43 @@ use std::collections::VecDeque;
 use super::{ACKNOWLEDGE_WITHIN, REPEAT_MINIMUM, WINDOW, backed_off};
 use crate::estimate::rtt::RttEstimator;
 use crate::overlay::message::{Feedback, Frame, Message};
+use crate::overlay::sequence::LinkSeq;
 use crate::time::{Time, seconds};
 
-/// The sending half.
+/// The sending half. A *place* is a datagram's distance from the first unacknowledged one.
 #[derive(Debug)]
 pub(super) struct Outbound<P> {
-    /// The first unacknowledged number.
-    first: u32,
-    /// The datagrams from there on.
+    /// The first unacknowledged datagram.
+    first: LinkSeq,
+    /// The datagrams from `first` on: those sent, then those to be sent.
     kept: VecDeque<Kept<P>>,
-    /// How many of them were sent.
+    /// How many of the kept datagrams have been sent.
     sent: u32,
-    /// Numbers to be sent again.
-    repairs: VecDeque<u32>,
-    /// When the last one is sent again, if nothing is heard of it: no later datagram shows that it is missing.
+    /// Datagrams to retransmit.
+    repairs: VecDeque<LinkSeq>,
+    /// When to retransmit the last datagram if no feedback arrives: no later datagram would show
+    /// that it is missing.
     probe_at: Option<Time>,
-    /// How often that was done in vain.
+    /// How many probes went since the last acknowledgement.
     probes: u32,
 }
 
+/// A datagram that may have to be retransmitted.
 #[derive(Debug)]
 struct Kept<P> {
     message: Message,
     payload: P,
     sent_at: Time,
-    /// When it was sent again, the last time.
+    /// When it was last retransmitted.
     repaired_at: Option<Time>,
-    /// It is among the repairs.
-    wanted: bool,
+    /// Whether it is among the repairs.
+    is_wanted: bool,
 }
 
 impl<P> Outbound<P> {
     pub(super) fn new() -> Outbound<P> {
         Outbound {
-            first: 0,
+            first: LinkSeq(0),
             kept: VecDeque::new(),
             sent: 0,
             repairs: VecDeque::new(),
@@ -48,15 +52,15 @@ impl<P> Outbound<P> {
         }
     }
 
-    /// Datagrams that are not acknowledged.
+    /// How many datagrams are not acknowledged.
     pub(super) fn len(&self) -> u32 {
         self.kept.len() as u32
     }
 
-    /// As if all below had been sent already.
+    /// Continues as if all datagrams before `number` had been acknowledged.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, number: u32) {
-        self.first = number;
+        self.first = LinkSeq(number);
     }
 
     pub(super) fn push(&mut self, message: Message, payload: P) {
@@ -65,24 +69,30 @@ impl<P> Outbound<P> {
             payload,
             sent_at: Time::ZERO,
             repaired_at: None,
-            wanted: false,
+            is_wanted: false,
         });
     }
 
-    /// Frees what has arrived and notes what is missing. What is outside of what was sent is old, or wrong.
-    pub(super) fn take_feedback(&mut self, now: Time, feedback: &Feedback, rtt: &mut RttEstimator) {
-        let arrived = feedback.expected.wrapping_sub(self.first);
+    /// Drops datagrams that have arrived and notes those that are missing. Ignores numbers outside
+    /// the range that was sent: they are old or wrong.
+    pub(super) fn handle_feedback(
+        &mut self,
+        now: Time,
+        feedback: &Feedback,
+        rtt: &mut RttEstimator,
+    ) {
+        let arrived = feedback.expected.distance_from(self.first);
         if arrived > self.sent {
             return;
         }
         self.acknowledge(now, arrived, rtt);
         let unrepeatable = seconds(rtt.average_s()).max(REPEAT_MINIMUM);
         for (from, to) in feedback.missing {
-            let from = from.wrapping_sub(self.first);
-            let to = to.wrapping_sub(self.first).min(self.sent);
-            (from..to).for_each(|place| self.want(now, place, unrepeatable));
+            let from = from.distance_from(self.first);
+            let to = to.distance_from(self.first).min(self.sent);
+            (from..to).for_each(|place| self.request_repair(now, place, unrepeatable));
         }
-        // Who speaks asks for what it misses, as far as it knows.
+        // This feedback has asked for all that the other end knows to be missing.
         self.probe_at = (self.sent > 0).then(|| now + self.probe_interval(rtt));
     }
 
@@ -92,29 +102,31 @@ impl<P> Outbound<P> {
         };
         self.probes = 0;
         let newest = &self.kept[newest as usize];
-        let (sent_at, mut once) = (newest.sent_at, newest.repaired_at.is_none());
+        let (sent_at, mut is_unambiguous) = (newest.sent_at, newest.repaired_at.is_none());
         for kept in self.kept.drain(..arrived as usize) {
-            // Otherwise the acknowledgement may have waited for this one.
-            once &= kept
+            // If it was repaired later, the acknowledgement may have waited for that repair.
+            is_unambiguous &= kept
                 .repaired_at
                 .is_none_or(|repaired_at| repaired_at < sent_at);
         }
-        if once {
+        if is_unambiguous {
             rtt.sample((now - sent_at).as_secs_f64());
         }
-        self.first = self.first.wrapping_add(arrived);
+        self.first = self.first.advance(arrived);
         self.sent -= arrived;
+        debug_assert!(self.sent <= self.len(), "what was sent is kept");
     }
 
-    /// A datagram is missing. One that was sent again less than a round-trip time ago may still arrive.
-    fn want(&mut self, now: Time, place: u32, unrepeatable: Duration) {
+    /// Queues a missing datagram for retransmission, unless it was retransmitted less than a
+    /// round-trip time ago: that copy may still arrive.
+    fn request_repair(&mut self, now: Time, place: u32, unrepeatable: Duration) {
         let kept = &mut self.kept[place as usize];
         let on_its_way = kept
             .repaired_at
             .is_some_and(|repaired_at| now - repaired_at < unrepeatable);
-        if !kept.wanted && !on_its_way {
-            kept.wanted = true;
-            self.repairs.push_back(self.first.wrapping_add(place));
+        if !kept.is_wanted && !on_its_way {
+            kept.is_wanted = true;
+            self.repairs.push_back(self.first.advance(place));
         }
     }
 
@@ -130,17 +142,18 @@ impl<P> Outbound<P> {
         if self.probe_at.is_none_or(|probe_at| now < probe_at) {
             return;
         }
+        debug_assert!(self.sent > 0, "only a sent datagram is probed");
         self.probes += 1;
         self.probe_at = Some(now + self.probe_interval(rtt));
-        self.want(now, self.sent - 1, Duration::ZERO);
+        self.request_repair(now, self.sent - 1, Duration::ZERO);
     }
 }
 
 impl<P: Clone> Outbound<P> {
-    /// The next datagram: what is missed at the other end, and then what is new.
-    pub(super) fn poll_frame(&mut self, now: Time, rtt: &RttEstimator) -> Option<(Frame, P)> {
+    /// The next datagram to send: first those to retransmit, then new ones.
+    pub(super) fn poll_transmit(&mut self, now: Time, rtt: &RttEstimator) -> Option<(Frame, P)> {
         while let Some(number) = self.repairs.pop_front() {
-            let place = number.wrapping_sub(self.first);
+            let place = number.distance_from(self.first);
             // It may have been acknowledged since.
             if place < self.sent {
                 return Some(self.repair(now, place));
@@ -160,9 +173,9 @@ impl<P: Clone> Outbound<P> {
 
     fn repair(&mut self, now: Time, place: u32) -> (Frame, P) {
         let kept = &mut self.kept[place as usize];
-        kept.wanted = false;
+        kept.is_wanted = false;
         kept.repaired_at = Some(now);
-        // It stays flagged however often it goes.
+        // All later copies keep the flag, too.
         kept.message.repaired = true;
         self.datagram(place)
     }
@@ -170,7 +183,7 @@ impl<P: Clone> Outbound<P> {
     fn datagram(&self, place: u32) -> (Frame, P) {
         let kept = &self.kept[place as usize];
         let frame = Frame::Datagram {
-            number: self.first.wrapping_add(place),
+            number: self.first.advance(place),
             message: kept.message,
         };
         (frame, kept.payload.clone())

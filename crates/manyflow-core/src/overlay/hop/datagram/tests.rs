@@ -6,6 +6,7 @@ use super::*;
 use crate::overlay::message::{
     Body, ClientId, Control, DaemonId, Data, Feedback, GroupId, RoundTrip,
 };
+use crate::overlay::sequence::{LinkSeq, OriginSeq};
 use crate::payload::Length;
 
 /// Each direction's delay, and how much later a datagram may come.
@@ -18,7 +19,7 @@ fn message(sequence: u32) -> Message {
         repaired: false,
         body: Body::Data(Data {
             group: GroupId(1),
-            sequence,
+            sequence: OriginSeq(sequence),
             sender: ClientId(0),
             sent_us: 0,
         }),
@@ -27,7 +28,7 @@ fn message(sequence: u32) -> Message {
 
 fn sequence(arrival: &Arrival<Length>) -> u32 {
     match arrival.message.body {
-        Body::Data(data) => data.sequence,
+        Body::Data(data) => data.sequence.0,
         other => panic!("{other:?} was not sent"),
     }
 }
@@ -80,7 +81,7 @@ impl Path {
             self.arrived.push(arrival);
         }
         for from in [0, 1] {
-            while let Some((frame, payload)) = self.ends[from].poll_frame(self.now) {
+            while let Some((frame, payload)) = self.ends[from].poll_transmit(self.now) {
                 self.frames[from] += 1;
                 self.carry(1 - from, frame, payload);
             }
@@ -186,17 +187,17 @@ fn what_comes_slightly_out_of_order_is_not_asked_for() {
     let mut hop = DatagramHop::<Length>::new();
     for number in [0, 2, 1, 4, 5, 3, 7, 6] {
         let frame = Frame::Datagram {
-            number,
+            number: LinkSeq(number),
             message: message(number),
         };
         hop.handle_frame(Time::ZERO, &frame, Ecn::NotCapable, Length(1000));
         while hop.poll_arrival(Time::ZERO).is_some() {}
-        while let Some((frame, _)) = hop.poll_frame(Time::ZERO) {
+        while let Some((frame, _)) = hop.poll_transmit(Time::ZERO) {
             assert!(
                 matches!(
                     frame,
                     Frame::Feedback(Feedback {
-                        missing: [(0, 0), ..],
+                        missing: [(LinkSeq(0), LinkSeq(0)), ..],
                         ..
                     })
                 ),
@@ -261,8 +262,8 @@ fn a_datagram_is_not_repaired_twice_within_a_round_trip() {
     let frames = path.frames[0];
     let now = path.now;
     let nack = Frame::Feedback(Feedback {
-        expected: 100,
-        missing: [(100, 101), (100, 101), (0, 0)],
+        expected: LinkSeq(100),
+        missing: [(100, 101), (100, 101), (0, 0)].map(|(a, b)| (LinkSeq(a), LinkSeq(b))),
     });
     for _ in 0..10 {
         path.ends[0].handle_frame(now, &nack, Ecn::NotCapable, Length(0));
@@ -288,11 +289,11 @@ fn any_number() -> impl Strategy<Value = u32> + Clone {
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
-    let range = (any_number(), any_number());
+    let range = (any_number(), any_number()).prop_map(|(a, b)| (LinkSeq(a), LinkSeq(b)));
     prop_oneof![
-        3 => any_number().prop_map(|number| Frame::Datagram { number, message: message(number) }),
+        3 => any_number().prop_map(|number| Frame::Datagram { number: LinkSeq(number), message: message(number) }),
         2 => (any_number(), [range.clone(), range.clone(), range])
-            .prop_map(|(expected, missing)| Frame::Feedback(Feedback { expected, missing })),
+            .prop_map(|(expected, missing)| Frame::Feedback(Feedback { expected: LinkSeq(expected), missing })),
         1 => Just(Frame::Direct(Message {
             origin: DaemonId(9),
             repaired: true,
@@ -315,7 +316,7 @@ proptest! {
             hop.handle_timeout(now);
             while takes && hop.poll_arrival(now).is_some() {}
             let mut frames = 0;
-            while hop.poll_frame(now).is_some() {
+            while hop.poll_transmit(now).is_some() {
                 frames += 1;
                 prop_assert!(frames < 1000, "a frame may ask for what is kept, not for more");
             }

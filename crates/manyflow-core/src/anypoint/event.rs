@@ -1,0 +1,39 @@
+//! What connections and switches report.
+
+use super::Reason;
+use super::switch::MemberId;
+
+/// An event of a connection, of the application at its end, or of a switch.
+#[derive(Copy, Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A round-trip time was measured.
+    Rtt {
+        /// The sample, in seconds.
+        sample_s: f64,
+        /// The smoothed round-trip time after the sample, in seconds.
+        average_s: f64,
+    },
+    /// A frame was found lost.
+    LossEvent,
+    /// The congestion window has changed by a whole frame or more.
+    CongestionWindow {
+        /// The window in frames.
+        packets: f64,
+    },
+    /// The retransmission timer ran out.
+    RetransmissionTimeout,
+    /// Every frame was sent, and was acknowledged.
+    Finished,
+    /// The application took a frame from the receive buffer.
+    Delivered {
+        /// The frame's length in bytes.
+        bytes: u32,
+    },
+    /// A frame arrived for which the receive buffer had no room; it was dropped.
+    Overflow,
+    /// The connection ended before its time.
+    Failed(Reason),
+    /// A member of the ensemble answered nothing for too long and was given up.
+    MemberFailed(MemberId),
+}

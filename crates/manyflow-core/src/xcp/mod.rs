@@ -1,0 +1,21 @@
+//! XCP, the eXplicit Control Protocol: routers tell senders by how much to change their windows.
+//!
+//! A sender writes its window, its round-trip time and the change it wants into each packet's [`Congestion`] header. Each
+//! router on the path may lower that change; the receiver returns what is left of it.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `header.rs` | [`Congestion`], the header that routers read and change |
+//! | `router.rs` | [`Controller`], the router's state for one output |
+//! | `config.rs` | [`XcpConfig`], the router's constants |
+//!
+//! Sources: Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product Networks", 2002;
+//! draft-falk-xcp-spec. A [link](crate::link) is an XCP router if its configuration says so.
+
+mod config;
+mod header;
+mod router;
+
+pub use config::XcpConfig;
+pub use header::{Congestion, WindowChange};
+pub use router::Controller;

@@ -1,0 +1,244 @@
+//! XCP's router (Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product Networks", 2002;
+//! draft-falk-xcp-spec): tells each packet by how much its sender may change its rate, and keeps no state of any flow.
+//!
+//! ```text
+//!   each interval:  efficiency   F = alpha (C - y) - beta Q / d       by how much the traffic may change in all
+//!                   fairness     gamma y - |F|, if positive           is moved between the flows besides
+//!   each packet:    + its share by X, the time between packets: so the increase is the same for every flow (AI)
+//!                   - its share by bytes: so the decrease is proportional to each flow's rate (MD)
+//! ```
+//!
+//! C is the capacity, y the traffic that came in the interval, Q the persistent queue and d the mean round-trip time of the
+//! flows. All is in bytes, seconds, and bytes per second; what a header asks for is a change of a window, which over the
+//! round-trip time is one of a rate.
+//!
+//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed, so what the text does at arrivals and at departures
+//! is both done then: feedback is older by the time in the queue, which XCP keeps short. There are no timers: an interval that
+//! has ended is closed by the next packet. That loses nothing, since nothing came in between, and the queue is at its
+//! shortest just before a packet comes.
+//!
+//! Packets without XCP's header, and those that know no round-trip time, count as traffic, and so are part of y.
+//!
+//! Deviations from the draft:
+//! - The decrease is shared by the bytes of XCP's packets alone. The draft divides by all bytes, so that a part of the
+//!   decrease is given to packets that cannot carry it. With other traffic on the link more would be moved to the flows than
+//!   from them, and a standing queue would have to make up for it.
+//! - An interval lasts on until a packet has told a round-trip time, and its traffic is taken over the time that it lasted. The
+//!   draft's timer closes intervals in which nothing came, and what is shared out among no packets is nothing: a flow whose
+//!   packets come less often than that, such as a member's part of a small window, would never get any feedback.
+
+use super::{Congestion, WindowChange, XcpConfig};
+use crate::time::{Time, seconds};
+
+/// Bounds of the control interval Te.
+const INTERVAL_MIN_S: f64 = 0.001;
+const INTERVAL_MAX_S: f64 = 1.0;
+/// The shortest interval Tq over which the persistent queue is found.
+const QUEUE_INTERVAL_MIN_S: f64 = 0.002;
+
+/// The router's state for one output.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    config: XcpConfig,
+    /// d, the mean round-trip time of the flows.
+    average_rtt_s: f64,
+    /// Te.
+    interval_s: f64,
+    /// With the first packet.
+    interval_began: Option<Time>,
+    traffic: Traffic,
+    budget: Budget,
+    queue: PersistentQueue,
+}
+
+/// What came in an interval.
+#[derive(Clone, Debug, Default)]
+struct Traffic {
+    bytes: f64,
+    /// Those of packets that carry feedback.
+    xcp_bytes: f64,
+    /// The sum of X.
+    spacing_s: f64,
+    /// The sum of X times the round-trip time.
+    weighted_rtt: f64,
+}
+
+/// What is left in an interval to give and to take, in bytes per second, and the packets' shares.
+#[derive(Clone, Debug, Default)]
+struct Budget {
+    /// residue_pos.
+    give: f64,
+    /// residue_neg.
+    take: f64,
+    /// Cp: for each second of X.
+    give_per_s: f64,
+    /// Cn: for each byte.
+    take_per_byte: f64,
+}
+
+/// The queue that does not go away within a round-trip time.
+#[derive(Clone, Debug, Default)]
+struct PersistentQueue {
+    /// Q, in bytes.
+    bytes: f64,
+    minimum: f64,
+    ends: Time,
+}
+
+impl Controller {
+    /// Its first interval begins with the first packet.
+    pub fn new(config: XcpConfig) -> Controller {
+        let initial_s = config.initial_interval.as_secs_f64();
+        let initial_s = initial_s.clamp(INTERVAL_MIN_S, INTERVAL_MAX_S);
+        Controller {
+            config,
+            average_rtt_s: initial_s,
+            interval_s: initial_s,
+            interval_began: None,
+            traffic: Traffic::default(),
+            budget: Budget::default(),
+            queue: PersistentQueue::default(),
+        }
+    }
+
+    /// A packet of `bytes` comes to an output of `capacity` bytes per second, where `queue_bytes` are before it.
+    pub fn on_arrival(
+        &mut self,
+        now: Time,
+        capacity: f64,
+        queue_bytes: f64,
+        bytes: u32,
+        congestion: Option<&Congestion>,
+    ) {
+        let began = *self.interval_began.get_or_insert(now);
+        if self.is_due(now) {
+            let ended = self.ended(began, now);
+            self.end_interval((ended - began).as_secs_f64(), capacity);
+            self.interval_began = Some(ended);
+        }
+        self.queue
+            .observe(now, queue_bytes, capacity, self.average_rtt_s);
+        self.traffic.count(bytes, congestion);
+    }
+
+    /// The packet is let in: lowers its feedback to what it may have.
+    pub fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
+        if congestion.rtt_us == 0 {
+            congestion.feedback = WindowChange::default();
+            return;
+        }
+        let rtt_s = rtt_s(congestion);
+        let wanted = congestion.feedback.bytes() / rtt_s;
+        let granted = self
+            .budget
+            .spend(spacing_s(bytes, congestion), bytes, wanted);
+        if granted < wanted {
+            congestion.feedback = WindowChange::from_bytes(granted * rtt_s);
+        }
+    }
+
+    /// Whether a packet that comes now ends the interval.
+    pub fn is_due(&self, now: Time) -> bool {
+        self.traffic.spacing_s > 0.0 && self.lasts_s(now) >= self.interval_s
+    }
+
+    /// When the interval that began then has ended: in time, if a packet comes within the next one, as a timer would have ended it.
+    fn ended(&self, began: Time, now: Time) -> Time {
+        let due = began + seconds(self.interval_s);
+        let is_late = now >= due + seconds(self.interval_s);
+        if is_late { now } else { due.min(now) }
+    }
+
+    /// For how long the interval has lasted, in seconds.
+    pub fn lasts_s(&self, now: Time) -> f64 {
+        let began = self.interval_began.unwrap_or(now);
+        (now - began).as_secs_f64()
+    }
+
+    /// d, in seconds.
+    pub fn average_rtt_s(&self) -> f64 {
+        self.average_rtt_s
+    }
+
+    /// Closes an interval that has lasted so long, with the packet that found it over. It lasts until a packet has told a
+    /// round-trip time: before that there is no flow to share anything with.
+    fn end_interval(&mut self, lasted_s: f64, capacity: f64) {
+        let traffic = core::mem::take(&mut self.traffic);
+        self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;
+        let XcpConfig {
+            alpha, beta, gamma, ..
+        } = self.config;
+        let rate = traffic.bytes / lasted_s;
+        let change = alpha * (capacity - rate) - beta * self.queue.bytes / self.average_rtt_s;
+        let moved = (gamma * rate - change.abs()).max(0.0);
+        self.budget = Budget::new(
+            change.max(0.0) + moved,
+            (-change).max(0.0) + moved,
+            &traffic,
+        );
+        self.interval_s = self.average_rtt_s.clamp(INTERVAL_MIN_S, INTERVAL_MAX_S);
+    }
+}
+
+impl Traffic {
+    fn count(&mut self, bytes: u32, congestion: Option<&Congestion>) {
+        self.bytes += f64::from(bytes);
+        let Some(congestion) = congestion.filter(|congestion| congestion.rtt_us > 0) else {
+            return;
+        };
+        let spacing_s = spacing_s(bytes, congestion);
+        self.xcp_bytes += f64::from(bytes);
+        self.spacing_s += spacing_s;
+        self.weighted_rtt += spacing_s * rtt_s(congestion).min(INTERVAL_MAX_S);
+    }
+}
+
+impl Budget {
+    /// Shares are as if the next interval brought what this one did.
+    fn new(give: f64, take: f64, traffic: &Traffic) -> Budget {
+        let share = |of: f64, among: f64| if among > 0.0 { of / among } else { 0.0 };
+        Budget {
+            give,
+            take,
+            give_per_s: share(give, traffic.spacing_s),
+            take_per_byte: share(take, traffic.xcp_bytes),
+        }
+    }
+
+    /// What a packet gets that wants a change of `wanted` at most, in bytes per second.
+    fn spend(&mut self, spacing_s: f64, bytes: u32, wanted: f64) -> f64 {
+        let mut given = self.give.min(self.give_per_s * spacing_s);
+        let mut taken = self.take.min(self.take_per_byte * f64::from(bytes));
+        let granted = (given - taken).min(wanted);
+        // A flow that is held back elsewhere, or wants no more: what it leaves is taken already.
+        if wanted < given - taken {
+            taken = self.take.min(given - wanted);
+            given = (wanted + taken).max(0.0);
+        }
+        self.give = (self.give - given).max(0.0);
+        self.take = (self.take - taken).max(0.0);
+        granted
+    }
+}
+
+impl PersistentQueue {
+    /// Follows the queue's minimum over half a round-trip time, queueing left out.
+    fn observe(&mut self, now: Time, queue_bytes: f64, capacity: f64, average_rtt_s: f64) {
+        self.minimum = self.minimum.min(queue_bytes);
+        if now >= self.ends {
+            self.bytes = self.minimum;
+            self.minimum = queue_bytes;
+            let interval_s = 0.5 * (average_rtt_s - queue_bytes / capacity);
+            self.ends = now + seconds(interval_s.max(QUEUE_INTERVAL_MIN_S));
+        }
+    }
+}
+
+fn rtt_s(congestion: &Congestion) -> f64 {
+    f64::from(congestion.rtt_us) / 1e6
+}
+
+/// X, the time between packets: their size over the flow's rate.
+fn spacing_s(bytes: u32, congestion: &Congestion) -> f64 {
+    f64::from(bytes) * rtt_s(congestion) / f64::from(congestion.cwnd.max(1))
+}

@@ -1,0 +1,45 @@
+//! What the recorder and traces need to know of a protocol's events.
+
+use crate::scenario::observables::Observable;
+use crate::scenario::observe::Topic;
+use crate::trace::Line;
+
+/// What an event says of an observable.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Observed {
+    /// The value at the time of the event.
+    Value(f64),
+    /// The observable's level changes by this.
+    Step(f64),
+    /// The present interval's count grows by this.
+    Count(f64),
+    /// The present interval's maximum is at least this.
+    AtLeast(f64),
+    /// The value of one group, by its rank.
+    OfGroup(u8, f64),
+}
+
+/// An event that can be recorded and traced.
+pub(crate) trait Reported {
+    /// The event's name in traces.
+    fn name(&self) -> &'static str;
+
+    /// Writes the event's values.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn trace(&self, line: &mut Line) -> serde_json::Result<()>;
+
+    /// What the event says of an observable, if anything.
+    fn observe(&self, what: Observable) -> Option<Observed>;
+
+    /// Whether nothing follows: a level that the endpoint reported no longer stands.
+    fn is_end(&self) -> bool {
+        false
+    }
+
+    /// Whether the event is about a topic; events of most protocols are about none in particular.
+    fn is_about(&self, topic: Topic) -> bool {
+        topic == Topic::Any
+    }
+}
