@@ -1,4 +1,4 @@
-//! `manyflow`: the same bytes to many machines, each at the rate of its own path.
+//! `manyflow`: sends the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -51,21 +51,21 @@ fn main() -> ExitCode {
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
-    // A thread that reads standard input would hold the runtime up.
+    // A thread that blocks on standard input would keep the runtime from shutting down.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = exit_code(&error);
             let message = format!("{error:#}");
-            display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
+            display.print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
             eprintln!("error: {message}");
             ExitCode::from(code)
         }
     }
 }
 
-/// What the user asked for makes no sense.
+/// The command line or the session description is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -75,7 +75,7 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// The exit codes that `--help` lists.
+/// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
     use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport};
     if error.is::<Usage>() {

@@ -1,4 +1,4 @@
-//! `manyflow recv`.
+//! `manyflow recv`: receives the files of a session.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::cli::RecvArgs;
 use crate::display::{Display, count_files, show};
 use crate::{parameters, usage};
 
-/// How often progress is told to machines.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often progress is reported with `--json`.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let mut webrc = ReceiverConfig {
@@ -38,13 +38,13 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let (told, progress, files) = Told::channels();
     let watching = tokio::spawn(watch_progress(progress, files, display.clone()));
     let result = session::receive(config, told, interrupted()).await;
-    // The channel is closed now, so the watcher ends.
+    // The channel is closed now, so the task that watches it ends.
     let _ = watching.await;
     report(display, &result?);
     Ok(())
 }
 
-/// Completes when the user presses Ctrl-C, or a service manager asks for an end.
+/// Completes when the user presses Ctrl-C or a service manager sends SIGTERM.
 pub(crate) async fn interrupted() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -55,7 +55,7 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// What the user says goes; then the description's relay; then multicast.
+/// Chooses the route: the one on the command line, else the description's relay, else multicast.
 fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if let Some(relay) = &args.relay {
         return Ok(Route::Relay(relay.clone()));
@@ -74,9 +74,9 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if !anywhere {
         return Ok(Route::Relay(relay.authority()));
     }
-    // A relay on all addresses is where the description came from.
+    // A relay on the unspecified address is reachable where the description was loaded from.
     let host = load::host(&args.session).ok_or_else(|| {
-        usage("the description does not say which address its relay has: name it with --relay HOST:PORT")
+        usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
@@ -87,7 +87,7 @@ async fn watch_progress(
     display: Display,
 ) {
     let bar = display.transfer(String::new());
-    let mut tick = tokio::time::interval(TELL_INTERVAL);
+    let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             changed = progress.changed() => {
@@ -96,27 +96,27 @@ async fn watch_progress(
                     break;
                 }
             }
-            Some(file) = files.recv() => tell_file(&display, &file),
-            _ = tick.tick() => tell(&display, &progress.borrow()),
+            Some(file) = files.recv() => print_file(&display, &file),
+            _ = tick.tick() => print_progress(&display, &progress.borrow()),
         }
     }
     while let Ok(file) = files.try_recv() {
-        tell_file(&display, &file);
+        print_file(&display, &file);
     }
     bar.finish_and_clear();
 }
 
-fn tell_file(display: &Display, file: &FileDone) {
-    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
-    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}));
+fn print_file(display: &Display, file: &FileDone) {
+    display.print_line(&format!("{}  {}", file.name, Bytes(file.bytes)));
+    display.print_json(&json!({"event": "file", "name": file.name, "bytes": file.bytes}));
 }
 
-fn tell(display: &Display, progress: &Progress) {
+fn print_progress(display: &Display, progress: &Progress) {
     if !display.is_json() {
         return;
     }
     let (objects, webrc) = (&progress.objects, progress.webrc);
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "progress",
         "bytes": objects.useful_bytes,
         "total_bytes": objects.needed_bytes,
@@ -137,7 +137,7 @@ fn report(display: &Display, received: &Received) {
     let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
     let files = received.files.len();
     let loss = received.progress.packets.loss();
-    display.say(&format!(
+    display.print_line(&format!(
         "{}, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
         count_files(files),
         Bytes(bytes),
@@ -148,7 +148,7 @@ fn report(display: &Display, received: &Received) {
         .iter()
         .map(|file| json!({"name": file.name, "bytes": file.bytes}))
         .collect();
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "done",
         "files": names,
         "bytes": bytes,
