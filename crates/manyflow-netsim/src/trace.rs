@@ -156,8 +156,8 @@ fn frame_values(frame: &Frame, line: &mut Line) -> serde_json::Result<()> {
             message_values(message, line)
         }
         Frame::Direct(message) => message_values(message, line),
-        Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement),
-        Frame::Feedback(feedback) => line.serialize_entry("acknowledgement", &feedback.expected),
+        Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement.0),
+        Frame::Feedback(feedback) => line.serialize_entry("acknowledgement", &feedback.expected.0),
         Frame::Client(_) => line.serialize_entry("kind", "client"),
     }
 }
