@@ -1,9 +1,7 @@
 //! The network of a plan, and its run.
 
-use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use manyflow_core::overlay::controller::{Controller, Open};
@@ -13,7 +11,7 @@ use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
 
-use crate::client::{Client, Log, Task};
+use crate::client::{LoggingClient, SharedLog, Task};
 use crate::plan::{Control, Plan};
 
 /// What has not been read by then is stuck.
@@ -24,8 +22,8 @@ const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.
 pub(crate) struct Outcome {
-    pub(crate) senders: Vec<Rc<RefCell<Log>>>,
-    pub(crate) members: Vec<Rc<RefCell<Log>>>,
+    pub(crate) senders: Vec<SharedLog>,
+    pub(crate) members: Vec<SharedLog>,
     ended_at: Time,
 }
 
@@ -34,7 +32,7 @@ impl Outcome {
     fn progress(&self) -> usize {
         let logs = self.senders.iter().chain(&self.members);
         let done = logs.map(|log| {
-            let log = log.borrow();
+            let log = log.lock();
             log.taken.len() + log.read.len() + usize::from(log.over)
         });
         done.sum()
@@ -95,8 +93,8 @@ fn build(plan: &Plan) -> (Network, Outcome) {
         network.add_endpoint(*node, Box::new(daemon.unwrap()));
     }
     let mut add = |at: u16, task| {
-        let log = Rc::default();
-        let client = Client::new(EndpointId(at.into()), task, Rc::clone(&log));
+        let log = SharedLog::default();
+        let client = LoggingClient::new(EndpointId(at.into()), task, log.clone());
         network.add_endpoint(nodes[usize::from(at)], Box::new(client));
         log
     };
@@ -130,12 +128,12 @@ fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, log) in self.senders.iter().enumerate() {
-            let log = log.borrow();
+            let log = log.lock();
             let (taken, over) = (log.taken.len(), log.over);
             writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
         }
         for (number, log) in self.members.iter().enumerate() {
-            let log = log.borrow();
+            let log = log.lock();
             let (read, over, evicted) = (log.read.len(), log.over, &log.evicted);
             writeln!(
                 f,
