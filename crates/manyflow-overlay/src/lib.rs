@@ -18,11 +18,11 @@
 //! | hops | [`hop`]: streams, datagrams | each message once to the neighbour, in order or not |
 //! | daemons | `daemon/`, with [`topology`], [`groups`], `resequencer.rs` | each message to all members, each origin's in order, none dropped |
 //! | flow control | [`controller`]: [`cost_benefit`], [`tfrc`] | when a client's message may enter |
-//! | clients | `client.rs`, [`ClientFrame`] | one message at a time, a window of unread ones |
+//! | clients | [`Client`] in `client/` | one message at a time, a window of unread ones |
 //!
 //! A [`Daemon`] knows hops and controllers by their traits only, and is itself made of parts that do
 //! not know each other (`daemon/mod.rs`). `message.rs` has the messages and frames, `sequence.rs` their
-//! numbers, `wire/` their bytes. `endpoint.rs` and `client.rs` put daemons and clients into the
+//! numbers, `wire/` their bytes. `endpoint.rs` and `client_model.rs` put daemons and clients into the
 //! simulator.
 //!
 //! # The way of a message
@@ -30,6 +30,8 @@
 //! From a client at one daemon, over a second daemon, to a member at a third:
 //!
 //! ```text
+//!   the client             client/mod.rs: send, poll_transmit
+//!
 //!   the sender's daemon
 //!     daemon/mod.rs       handle_client
 //!     daemon/entry.rs       offer, try_admit        waits, until the Controller admits it
@@ -57,6 +59,8 @@
 //!     daemon/mod.rs       deliver
 //!     daemon/delivery/      deliver                 an inbox for each member, 64 unread messages at most
 //!     daemon/outbox.rs      push_client_frame
+//!
+//!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
 //! An agreed order, and views that survive failures, would stand between `pop_in_order` and `deliver`:
@@ -78,6 +82,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod client_model;
 mod config;
 pub mod controller;
 pub mod cost_benefit;
@@ -93,7 +98,8 @@ pub mod tfrc;
 pub mod topology;
 mod wire;
 
-pub use client::{Application, ClientEndpoint, Source};
+pub use client::{Client, ClientEvent, Delivered, ProtocolError, SendError};
+pub use client_model::{Application, ClientEndpoint, Source};
 pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Transmit};
 pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};

@@ -1,66 +1,71 @@
-//! Clients that note what they send and read.
+//! Clients that log the messages that they send and read.
 
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
-use manyflow_overlay::{self as overlay, ClientFrame, DaemonId, Data, Frame, GroupId};
+use manyflow_core::{Action, Destination, Endpoint, EndpointId, Length, Packet, Time};
+use manyflow_overlay::{Client, ClientEvent, DaemonId, Data, Event, Frame, GroupId};
 
 use crate::plan::{Ends, Member, Sender};
 
 /// What a client has done, for the judge.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// When its daemon took each message, a sender's.
+    /// When the daemon took each message of a sender.
     pub(crate) taken: Vec<Time>,
-    /// What it read, a member's: from where, and its header.
+    /// The origin and header of each message that a member has read.
     pub(crate) read: Vec<(DaemonId, Data)>,
-    /// It will do no more: it has sent all, or has left or crashed.
+    /// The client does no more: it has sent all messages, has left, or has crashed.
     pub(crate) over: bool,
-    /// Groups that it was too slow for.
+    /// Groups that the member was evicted from.
     pub(crate) evicted: Vec<GroupId>,
-    /// A payload had another length than its header tells.
+    /// A payload's length was not the one that belongs to its header.
     pub(crate) garbled: bool,
 }
 
-/// A message is known by its sender's number times this, and its own number.
+/// A log that the test reads while the client is in the network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedLog(Arc<Mutex<Log>>);
+
+impl SharedLog {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap()
+    }
+}
+
+/// A message is identified by its sender's number times this, plus its own number.
 pub(crate) const SENDER: u32 = 1 << 16;
 
-/// The length of a message: it tells one from another.
+/// The length of a message, which depends on its identity.
 fn length_of(message: u32) -> u32 {
     1 + message.wrapping_mul(7919) % 1400
 }
 
 /// A client that sends, or one that reads.
-pub(crate) struct Client {
+pub(crate) struct LoggingClient {
     daemon: EndpointId,
     task: Task,
-    log: Arc<RwLock<Log>>,
-    out: VecDeque<(ClientFrame, u32)>,
-    connected: bool,
-    /// Messages that it has not read yet, and when it has done with the present one.
-    unread: VecDeque<(DaemonId, Data)>,
+    log: SharedLog,
+    client: Client<Length>,
+    /// When the client has finished the oldest unread message, if it works on it.
     busy_until: Option<Time>,
-    /// When the next message is ready to be sent, where one is.
+    /// When the next message is ready to be sent, if there is one.
     sends_at: Option<Time>,
 }
 
 pub(crate) enum Task {
-    /// With its number.
+    /// Sends messages, as the sender of this number.
     Sends(u32, Sender),
     Reads(Member),
 }
 
-impl Client {
-    pub(crate) fn new(daemon: EndpointId, task: Task, log: Arc<RwLock<Log>>) -> Client {
-        Client {
+impl LoggingClient {
+    pub(crate) fn new(daemon: EndpointId, task: Task, log: SharedLog) -> LoggingClient {
+        LoggingClient {
             daemon,
             task,
             log,
-            out: VecDeque::new(),
-            connected: false,
-            unread: VecDeque::new(),
+            client: Client::new(),
             busy_until: None,
             sends_at: None,
         }
@@ -103,13 +108,13 @@ impl Client {
     }
 
     fn work(&mut self, now: Time) {
-        if self.log.read().unwrap().over {
+        if self.log.lock().over {
             return;
         }
-        if !self.connected && now >= self.start() {
+        if !self.client.is_connected() && now >= self.start() {
             self.connect(now);
         }
-        if self.connected && self.end().is_some_and(|end| now >= end) {
+        if self.client.is_connected() && self.end().is_some_and(|end| now >= end) {
             self.finish();
             return;
         }
@@ -120,32 +125,31 @@ impl Client {
     }
 
     fn connect(&mut self, now: Time) {
-        self.connected = true;
-        self.out
-            .push_back((ClientFrame::Connect { priority: 100 }, 0));
+        self.client.connect(100);
         match &self.task {
             Task::Sends(..) => self.sends_at = Some(now),
             Task::Reads(member) => {
-                let joins = member.groups.iter().map(|group| ClientFrame::Join(*group));
-                self.out.extend(joins.map(|join| (join, 0)));
+                for group in &member.groups {
+                    self.client.join(*group);
+                }
             }
         }
     }
 
-    /// A sender's groups take turns. What a message is known by stands for its time.
+    /// Sends to the sender's groups in turn. The message's identity stands for its time.
     fn send_next(&mut self) {
         let Task::Sends(sender_number, sender) = &self.task else {
             return;
         };
-        let number = self.log.read().unwrap().taken.len();
+        let number = self.log.lock().taken.len();
         let group = sender.groups[number % sender.groups.len()];
         let sent_us = sender_number * SENDER + number as u32;
-        let send = ClientFrame::Send { group, sent_us };
-        self.out.push_back((send, length_of(sent_us)));
+        let payload = Length(length_of(sent_us));
+        self.client.send(group, sent_us, payload).unwrap();
     }
 
-    fn on_taken(&mut self, now: Time) {
-        let mut log = self.log.write().unwrap();
+    fn on_ready(&mut self, now: Time) {
+        let mut log = self.log.lock();
         log.taken.push(now);
         if let Task::Sends(_, sender) = &self.task {
             log.over = log.taken.len() as u32 == sender.messages;
@@ -154,56 +158,54 @@ impl Client {
     }
 
     fn finish(&mut self) {
-        self.log.write().unwrap().over = true;
+        self.log.lock().over = true;
         if let Task::Reads(Member {
             ends: Some(Ends::Leaves(_)),
             groups,
             ..
         }) = &self.task
         {
-            let leaves = groups.iter().map(|group| ClientFrame::Leave(*group));
-            self.out.extend(leaves.map(|leave| (leave, 0)));
+            for group in groups {
+                self.client.leave(*group);
+            }
         }
-        self.out.push_back((ClientFrame::Disconnect, 0));
+        self.client.disconnect();
     }
 
     fn read(&mut self, now: Time) {
         if self.is_asleep(now) {
             return;
         }
-        if self.busy_until.is_some_and(|until| now >= until) {
-            self.busy_until = None;
-            self.out.push_back((ClientFrame::Took { messages: 1 }, 0));
-        }
-        if self.busy_until.is_none()
-            && let Some(message) = self.unread.pop_front()
+        if self.busy_until.take_if(|until| now >= *until).is_some()
+            && let Some(message) = self.client.read()
         {
-            self.log.write().unwrap().read.push(message);
+            let mut log = self.log.lock();
+            log.garbled |= message.payload.0 != length_of(message.data.sent_us);
+            log.read.push((message.origin, message.data));
+        }
+        if self.busy_until.is_none() && self.client.unread() > 0 {
             self.busy_until = Some(now + self.service().max(Duration::from_micros(1)));
         }
     }
 }
 
-impl Endpoint for Client {
+impl Endpoint for LoggingClient {
     type Rx = Frame;
     type Tx = Frame;
-    type Event = overlay::Event;
+    type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
         let Frame::Client(frame) = packet.header else {
-            panic!("a client's daemon says nothing else: {packet:?}");
+            panic!("only frames for clients come from a daemon: {packet:?}");
         };
-        match frame {
-            ClientFrame::Ready => {
-                self.on_taken(now);
+        let payload = Length(packet.payload_bytes());
+        self.client.handle_frame(&frame, payload).unwrap();
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                ClientEvent::Ready => self.on_ready(now),
+                ClientEvent::Evicted(group) => self.log.lock().evicted.push(group),
+                _ => {}
             }
-            ClientFrame::Deliver { origin, data } => {
-                self.log.write().unwrap().garbled |=
-                    packet.payload_bytes() != length_of(data.sent_us);
-                self.unread.push_back((origin, data));
-            }
-            ClientFrame::Evicted(group) => self.log.write().unwrap().evicted.push(group),
-            _ => {}
         }
         self.work(now);
     }
@@ -213,7 +215,7 @@ impl Endpoint for Client {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
-        let (frame, payload_bytes) = self.out.pop_front()?;
+        let (frame, Length(payload_bytes)) = self.client.poll_transmit()?;
         Some(Action::Send(Packet::new(
             Destination::Endpoint(self.daemon),
             Frame::Client(frame),
@@ -222,24 +224,26 @@ impl Endpoint for Client {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.log.read().unwrap().over {
+        if self.log.lock().over {
             return None;
         }
-        let start = (!self.connected).then(|| self.start());
-        let end = self.end().filter(|_| self.connected);
-        // Who is not done before it falls asleep, or has something to read that it does not, is asleep.
-        let done = match (self.busy_until, self.sleeps()) {
+        let is_connected = self.client.is_connected();
+        let start = (!is_connected).then(|| self.start());
+        let end = self.end().filter(|_| is_connected);
+        // A member that falls asleep over a message, or before it begins with one, goes on when it
+        // wakes up.
+        let finished = match (self.busy_until, self.sleeps()) {
             (Some(until), Some((from, to))) if (from..to).contains(&until) => Some(to),
-            (None, Some((_, to))) if !self.unread.is_empty() => Some(to),
+            (None, Some((_, to))) if self.client.unread() > 0 => Some(to),
             (until, _) => until,
         };
-        [start, end, done, self.sends_at]
+        [start, end, finished, self.sends_at]
             .into_iter()
             .flatten()
             .min()
     }
 
-    fn poll_event(&mut self) -> Option<overlay::Event> {
+    fn poll_event(&mut self) -> Option<Event> {
         None
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
@@ -11,7 +11,7 @@ use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 
-use crate::client::{Client, Log, Task};
+use crate::client::{LoggingClient, SharedLog, Task};
 use crate::plan::{Control, Plan};
 
 /// What has not been read by then is stuck.
@@ -22,8 +22,8 @@ const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.
 pub(crate) struct Outcome {
-    pub(crate) senders: Vec<Arc<RwLock<Log>>>,
-    pub(crate) members: Vec<Arc<RwLock<Log>>>,
+    pub(crate) senders: Vec<SharedLog>,
+    pub(crate) members: Vec<SharedLog>,
     ended_at: Time,
 }
 
@@ -32,7 +32,7 @@ impl Outcome {
     fn progress(&self) -> usize {
         let logs = self.senders.iter().chain(&self.members);
         let done = logs.map(|log| {
-            let log = log.read().unwrap();
+            let log = log.lock();
             log.taken.len() + log.read.len() + usize::from(log.over)
         });
         done.sum()
@@ -93,8 +93,8 @@ fn build(plan: &Plan) -> (Network, Outcome) {
         network.add(*node, daemon.unwrap());
     }
     let mut add = |at: u16, task| {
-        let log = Arc::default();
-        let client = Client::new(EndpointId(at.into()), task, Arc::clone(&log));
+        let log = SharedLog::default();
+        let client = LoggingClient::new(EndpointId(at.into()), task, log.clone());
         network.add(nodes[usize::from(at)], client);
         log
     };
@@ -128,12 +128,12 @@ fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, log) in self.senders.iter().enumerate() {
-            let log = log.read().unwrap();
+            let log = log.lock();
             let (taken, over) = (log.taken.len(), log.over);
             writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
         }
         for (number, log) in self.members.iter().enumerate() {
-            let log = log.read().unwrap();
+            let log = log.lock();
             let (read, over, evicted) = (log.read.len(), log.over, &log.evicted);
             writeln!(
                 f,

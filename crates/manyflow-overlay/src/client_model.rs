@@ -1,0 +1,396 @@
+//! The client of a simulated overlay: a model of an application around the protocol's [`Client`].
+//!
+//! ```text
+//!   before --start--> connected --stop--> leaving --all messages are read--> gone
+//!                         +-----stop, by a crash-----------------------------^
+//! ```
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::client::{Client, ClientEvent};
+use super::message::{Frame, GroupId, PAYLOAD_BYTES_MAX};
+use crate::Event;
+use manyflow_core::ConfigError;
+use manyflow_core::Length;
+use manyflow_core::interval::Interval;
+use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Destination, EndpointId, Packet};
+
+/// What the application of a simulated client does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Application {
+    /// The client's share under its daemon's controller, in percent of other clients' shares; at
+    /// least 1.
+    pub priority: u16,
+    /// When the client connects, joins and begins to send.
+    pub start: Time,
+    /// When the client stops, after `start`: it leaves its group, sends no more, reads the messages
+    /// that it has, and disconnects.
+    pub stop: Option<Time>,
+    /// Whether the client crashes at `stop`: it disconnects at once, and does not read the messages
+    /// that it has.
+    pub crash: bool,
+    /// The group that the client joins.
+    pub joins: Option<GroupId>,
+    /// What the client sends.
+    pub sends: Option<Source>,
+    /// How long the application works on a message before it reads the next.
+    pub service: Duration,
+}
+
+/// How long an application takes to make a message. Without it, a greedy application whose group has
+/// no members would send for ever at one instant.
+const MAKING: Duration = Duration::from_micros(10);
+
+/// The messages that an application sends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The group that the messages are for.
+    pub group: GroupId,
+    /// The length of each message, 1 to [`PAYLOAD_BYTES_MAX`].
+    pub message_bytes: u32,
+    /// How fast messages become ready, counting their payload; messages wait until the daemon takes
+    /// them. With `None`, a message is ready 10 microseconds after the last one was taken.
+    pub rate: Option<Rate>,
+    /// How many messages there are; no limit if `None`.
+    pub messages: Option<u32>,
+}
+
+impl Default for Application {
+    /// An application that neither sends nor joins.
+    fn default() -> Application {
+        Application {
+            priority: 100,
+            start: Time::ZERO,
+            stop: None,
+            crash: false,
+            joins: None,
+            sends: None,
+            service: Duration::ZERO,
+        }
+    }
+}
+
+impl Application {
+    fn check(&self) -> Result<(), ConfigError> {
+        let lengths = 1..=PAYLOAD_BYTES_MAX;
+        let rates = 1..=1_000_000_000_000;
+        let source = self.sends.as_ref();
+        ConfigError::first_of([
+            (
+                "a client's priority",
+                "at least 1 percent",
+                self.priority >= 1,
+            ),
+            (
+                "a client's stop",
+                "after its start",
+                self.stop.is_none_or(|stop| stop > self.start),
+            ),
+            (
+                "a client's messages",
+                "1 to 65,473 bytes",
+                source.is_none_or(|source| lengths.contains(&source.message_bytes)),
+            ),
+            (
+                "a client's rate",
+                "1 bit/s to 1 Tbit/s",
+                source
+                    .and_then(|source| source.rate)
+                    .is_none_or(|rate| rates.contains(&rate.bits_per_s())),
+            ),
+        ])
+    }
+}
+
+/// The client of a simulated overlay.
+#[derive(Debug)]
+pub struct ClientEndpoint {
+    application: Application,
+    daemon: EndpointId,
+    phase: Phase,
+    client: Client<Length>,
+    producer: Option<Producer>,
+    consumer: Consumer,
+    events: VecDeque<Event>,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Before,
+    Connected,
+    /// The client has left its group, and reads the messages that it has.
+    Leaving,
+    Gone,
+}
+
+impl ClientEndpoint {
+    /// Returns a client of `daemon`. When its first message is ready is drawn from `seed`, so that
+    /// clients of equal rates do not all send at the same moments.
+    ///
+    /// # Errors
+    /// Returns an error if a parameter is outside its range.
+    pub fn new(
+        application: Application,
+        daemon: EndpointId,
+        seed: u64,
+    ) -> Result<ClientEndpoint, ConfigError> {
+        application.check()?;
+        let source = application.sends.clone();
+        Ok(ClientEndpoint {
+            producer: source.map(|source| Producer::new(source, application.start, seed)),
+            consumer: Consumer::new(application.service),
+            daemon,
+            phase: Phase::Before,
+            client: Client::new(),
+            events: VecDeque::new(),
+            application,
+        })
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Connected | Phase::Leaving)
+    }
+
+    fn start(&mut self) {
+        self.phase = Phase::Connected;
+        self.client.connect(self.application.priority);
+        if let Some(group) = self.application.joins {
+            self.client.join(group);
+        }
+    }
+
+    fn stop(&mut self) {
+        self.phase = Phase::Leaving;
+        if self.application.crash {
+            self.disconnect();
+        } else if let Some(group) = self.application.joins {
+            self.client.leave(group);
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.phase = Phase::Gone;
+        self.client.disconnect();
+    }
+
+    /// When the next message can be sent, if there is one and the daemon is ready.
+    fn next_send(&self) -> Option<Time> {
+        let due = self.producer.as_ref()?.next_due()?;
+        self.client.is_ready().then_some(due)
+    }
+
+    /// Sends the message that is due, if the daemon is ready.
+    fn send_due_message(&mut self, now: Time) {
+        if self.next_send().is_none_or(|due| now < due) {
+            return;
+        }
+        let Some(producer) = &mut self.producer else {
+            return;
+        };
+        let (group, bytes) = (producer.source.group, producer.source.message_bytes);
+        let sent = self.client.send(group, producer.produce(), Length(bytes));
+        debug_assert_eq!(sent, Ok(()), "the client was ready");
+    }
+
+    /// Reads the messages that the application has finished.
+    fn read_finished_messages(&mut self, now: Time) {
+        while self.next_read().is_some_and(|finished| now >= finished)
+            && let Some(message) = self.client.read()
+        {
+            self.consumer.begin_next();
+            let bytes = message.payload.0;
+            let age_us = micros(now).wrapping_sub(message.data.sent_us);
+            let seconds = f64::from(age_us) / 1e6;
+            self.events.push_back(Event::Delivered { bytes });
+            self.events.push_back(Event::Latency { seconds });
+        }
+    }
+
+    /// When the application has finished the message that it works on, if there is one.
+    fn next_read(&self) -> Option<Time> {
+        (self.client.unread() > 0).then_some(self.consumer.finished_at)
+    }
+
+    fn handle_event(&mut self, now: Time, event: ClientEvent) {
+        match event {
+            ClientEvent::Ready => {
+                if let Some(producer) = &mut self.producer {
+                    producer.on_ready(now);
+                    let bytes = producer.source.message_bytes;
+                    self.events.push_back(Event::Sent { bytes });
+                }
+            }
+            ClientEvent::View { group, members } => {
+                self.events.push_back(Event::View { group, members });
+            }
+            ClientEvent::Evicted(_) => {}
+        }
+    }
+}
+
+impl Endpoint for ClientEndpoint {
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
+        let Frame::Client(frame) = &packet.header else {
+            return;
+        };
+        if !self.is_running() {
+            return;
+        }
+        let was_idle = self.client.unread() == 0;
+        let handled = self
+            .client
+            .handle_frame(frame, Length(packet.payload_bytes()));
+        debug_assert_eq!(handled, Ok(()), "a daemon keeps to the protocol");
+        if was_idle {
+            self.consumer.begin(now);
+        }
+        while let Some(event) = self.client.poll_event() {
+            self.handle_event(now, event);
+        }
+        self.handle_timeout(now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.phase == Phase::Before && now >= self.application.start {
+            self.start();
+        }
+        // Messages finished by the time of the stop count as read, even in a crash.
+        if self.is_running() {
+            self.read_finished_messages(now);
+        }
+        if self.phase == Phase::Connected {
+            match self.application.stop.filter(|stop| now >= *stop) {
+                Some(_) => self.stop(),
+                None => self.send_due_message(now),
+            }
+        }
+        if self.phase == Phase::Leaving && self.client.unread() == 0 {
+            self.disconnect();
+        }
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
+        let (frame, Length(payload_bytes)) = self.client.poll_transmit()?;
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.daemon),
+            Frame::Client(frame),
+            payload_bytes,
+        )))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Before => Some(self.application.start),
+            Phase::Connected => {
+                let times = [self.application.stop, self.next_send(), self.next_read()];
+                times.into_iter().flatten().min()
+            }
+            Phase::Leaving => self.next_read(),
+            Phase::Gone => None,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+/// Makes the application's messages.
+#[derive(Debug)]
+struct Producer {
+    source: Source,
+    /// The time between two messages; `None` if a message is ready when the last one is taken.
+    interval: Option<Interval>,
+    /// When the next message is ready, or was: each later one is an interval later.
+    ready_at: Time,
+    /// The application is busy until then.
+    free_at: Time,
+    produced: u32,
+}
+
+impl Producer {
+    fn new(source: Source, start: Time, seed: u64) -> Producer {
+        let mut interval = source
+            .rate
+            .map(|rate| Interval::new(source.message_bytes, rate));
+        let share: f64 = Pcg64Mcg::seed_from_u64(seed).random();
+        let phase = interval.as_mut().map(Interval::advance).unwrap_or_default();
+        Producer {
+            ready_at: start + phase.mul_f64(share),
+            source,
+            interval,
+            free_at: start,
+            produced: 0,
+        }
+    }
+
+    /// When the next message can be sent, if there is one.
+    fn next_due(&self) -> Option<Time> {
+        let has_more = self.source.messages.is_none_or(|all| self.produced < all);
+        has_more.then_some(self.ready_at.max(self.free_at))
+    }
+
+    /// Produces the next message; returns when it was ready, in microseconds modulo 2^32.
+    fn produce(&mut self) -> u32 {
+        self.produced += u32::from(self.source.messages.is_some());
+        let sent_us = micros(self.ready_at);
+        if let Some(interval) = &mut self.interval {
+            self.ready_at += interval.advance();
+        }
+        sent_us
+    }
+
+    /// The daemon has taken the last message.
+    fn on_ready(&mut self, now: Time) {
+        self.free_at = now + MAKING;
+        if self.interval.is_none() {
+            self.ready_at = self.free_at;
+        }
+    }
+}
+
+/// Works on the messages for the application, one after the other.
+#[derive(Debug)]
+struct Consumer {
+    service: Duration,
+    /// When the application has finished the oldest unread message.
+    finished_at: Time,
+}
+
+impl Consumer {
+    fn new(service: Duration) -> Consumer {
+        Consumer {
+            service,
+            finished_at: Time::ZERO,
+        }
+    }
+
+    /// Begins with a message after an idle time.
+    fn begin(&mut self, now: Time) {
+        self.finished_at = now + self.service;
+    }
+
+    /// Begins with the next message when the last one is finished.
+    fn begin_next(&mut self) {
+        self.finished_at += self.service;
+    }
+}
+
+/// The time since the start in microseconds, modulo 2^32.
+fn micros(time: Time) -> u32 {
+    (time.as_nanos() / 1_000) as u32
+}
+
+#[cfg(test)]
+mod tests;
