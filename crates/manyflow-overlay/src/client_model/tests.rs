@@ -70,14 +70,12 @@ impl Run {
     }
 
     fn hear(&mut self, frame: ClientFrame) -> &mut Run {
-        let packet = Packet {
-            source: DAEMON,
-            ..Packet::new(
-                Destination::Endpoint(EndpointId(8)),
-                Frame::Client(frame),
-                if frame.has_payload() { BYTES } else { 0 },
-            )
-        };
+        let packet = Packet::new(
+            Destination::Endpoint(EndpointId(8)),
+            Frame::Client(frame),
+            if frame.has_payload() { BYTES } else { 0 },
+        )
+        .with_source(DAEMON);
         self.client.handle_packet(self.now, &packet);
         self.drain();
         self
