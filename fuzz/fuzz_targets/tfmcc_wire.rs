@@ -1,0 +1,19 @@
+//! Any bytes are refused or are a header of TFMCC that reads the same when written again.
+#![cfg_attr(fuzzing, no_main)]
+
+use manyflow_tfmcc::Message;
+
+manyflow_fuzz::target!(|bytes: &[u8]| {
+    // Most inputs would be of no known kind; these are of one.
+    let mut known = bytes.to_vec();
+    if let [kind, ..] = known.as_mut_slice() {
+        *kind = 1 + *kind % 2;
+    }
+    for bytes in [bytes, &known] {
+        if let Ok(message) = Message::decode(bytes) {
+            let encoded = message.encode();
+            assert!(encoded.as_bytes().len() <= bytes.len());
+            assert_eq!(Message::decode(encoded.as_bytes()), Ok(message));
+        }
+    }
+});
