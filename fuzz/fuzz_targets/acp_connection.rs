@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::Time;
-use manyflow_core::anypoint::{
+use manyflow_anypoint::{
     AcpConfig, Body, Connection, Control, FlowControl, Length, Segment, SoftConfig,
 };
+use manyflow_core::Time;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const BUFFER: u32 = 4_000;

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::Time;
-use manyflow_core::anypoint::switch::{
+use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling, Switch,
     SwitchConfig, Weighted,
 };
-use manyflow_core::anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
-use manyflow_core::xcp::Feedback;
+use manyflow_anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_core::Time;
+use manyflow_core::xcp::WindowChange;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const HELD_MAX: u32 = 16;
@@ -136,7 +136,7 @@ impl World {
                     cumulative: sequence.wrapping_add(1),
                     of: sequence,
                     credit: UNLIMITED,
-                    feedback: Feedback(0),
+                    feedback: WindowChange(0),
                     missing: NO_GAPS,
                 })
             };

@@ -1,7 +1,7 @@
 //! Any bytes are refused or are a segment of ACP, which is written again as the same bytes.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_core::anypoint::Segment;
+use manyflow_anypoint::Segment;
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     // Most inputs would be of no known version and type; these are of one.

@@ -1,16 +1,16 @@
-//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was
-//! not joined.
+//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or
+//! hand out what was not joined.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use manyflow_amt::ip::encode_udp;
+use manyflow_amt::membership::GeneralQuery;
+use manyflow_amt::wire::{GatewayAddress, Message};
+use manyflow_amt::{Family, Flow, Gateway, GatewayConfig, RelayAddress, Subscription};
 use manyflow_core::Time;
-use manyflow_live::amt::ip::encode_udp;
-use manyflow_live::amt::membership::GeneralQuery;
-use manyflow_live::amt::wire::{GatewayAddress, Message};
-use manyflow_live::amt::{Family, Flow, Gateway, GatewayConfig, RelayAddress, Subscription};
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {

@@ -1,12 +1,12 @@
 //! Any bytes are refused or are a report or query that reads the same when written again.
 //!
-//! Headers and checksums stop nearly all random bytes, so each input is also tried as the message inside a sound
-//! datagram.
+//! Headers and checksums stop nearly all random bytes, so each input is also tried as the message
+//! inside a sound datagram.
 #![cfg_attr(fuzzing, no_main)]
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4Header};
-use manyflow_live::amt::membership::{GeneralQuery, Report};
+use manyflow_amt::membership::{GeneralQuery, Report};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     check(bytes);
@@ -28,8 +28,8 @@ fn check(datagram: &[u8]) {
     }
 }
 
-/// An IPv4 datagram with TTL 1, Router Alert and right checksums around an IGMP message; none where the message
-/// does not fit.
+/// An IPv4 datagram with TTL 1, Router Alert and right checksums around an IGMP message; none where
+/// the message does not fit.
 fn igmp_datagram(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut message = bytes.to_vec();
     message.get_mut(2..4)?.fill(0);

@@ -1,15 +1,15 @@
-//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more
-//! than a query.
+//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it
+//! answer with more than a query.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use manyflow_amt::membership::{GroupRecord, RecordType, Report};
+use manyflow_amt::wire::Message;
+use manyflow_amt::{Family, Flow, Relay, RelayConfig};
 use manyflow_core::Time;
-use manyflow_live::amt::membership::{GroupRecord, RecordType, Report};
-use manyflow_live::amt::wire::Message;
-use manyflow_live::amt::{Family, Flow, Relay, RelayConfig};
 
 const FLOWS: u8 = 4;
 

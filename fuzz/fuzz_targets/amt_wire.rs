@@ -1,8 +1,9 @@
-//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when written again.
+//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when
+//! written again.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_live::amt::ip::{decode_udp, encode_udp};
-use manyflow_live::amt::wire::Message;
+use manyflow_amt::ip::{decode_udp, encode_udp};
+use manyflow_amt::wire::Message;
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     if let Ok(message) = Message::decode(bytes) {

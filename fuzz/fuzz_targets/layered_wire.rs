@@ -1,7 +1,7 @@
 //! Any bytes are refused or are a message of a layered session that reads the same when written again.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_core::layered::Message;
+use manyflow_layered::Message;
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     // Most inputs would be of no known kind; these are of one.

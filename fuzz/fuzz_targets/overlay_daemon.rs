@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data, Feedback, Frame,
-    GroupId, LinkId, LinkKind, LinkState, Membership, Message, Output, OverlayConfig, Pause,
-    Report, RoundTrip, SlowPolicy, Topology, Welcome,
-};
-use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Ecn, Length, Time};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{
+    Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
+    Feedback, Frame, GroupId, LinkId, LinkSeq, LinkState, Membership, Message, OriginSeq,
+    OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
+};
+use manyflow_tcp::TcpConfig;
 
 /// 0-1-2-3, and 1-4; the daemon is 1.
 const LINKS: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
@@ -59,24 +59,30 @@ impl Forged {
             0..0xe000 => next,
             word => number(word),
         };
-        let sequence = number;
         let [first, second] = self.words;
         match self.carrier {
-            0..100 => Frame::Segment { sequence, message },
-            100..200 => Frame::Datagram { number, message },
+            0..100 => Frame::Segment {
+                sequence: LinkSeq(number),
+                message,
+            },
+            100..200 => Frame::Datagram {
+                number: LinkSeq(number),
+                message,
+            },
             200..216 => Frame::Direct(message),
             216..236 => Frame::Ack(Ack {
-                acknowledgement: first % 64,
+                acknowledgement: LinkSeq(first % 64),
                 window: self.numbers[1],
-                sack: [(first % 64 + 1, second % 64), (0, 0), (0, 0)],
+                sack: [(first % 64 + 1, second % 64), (0, 0), (0, 0)].map(range),
             }),
             _ => Frame::Feedback(Feedback {
-                expected: first % 64,
+                expected: LinkSeq(first % 64),
                 missing: [
                     (first, second),
                     (second % 64, first % 64),
                     (first % 64, second),
-                ],
+                ]
+                .map(range),
             }),
         }
     }
@@ -101,7 +107,7 @@ impl Forged {
         match self.body {
             0..80 => Body::Data(Data {
                 group,
-                sequence: other,
+                sequence: OriginSeq(other),
                 sender: client,
                 sent_us: first,
             }),
@@ -109,18 +115,18 @@ impl Forged {
                 group,
                 client,
                 joined: first % 3 != 0,
-                change: other,
+                change: ChangeSeq(other),
             }),
             140..170 => Body::Welcome(Welcome {
                 to: DaemonId(u16::from(self.origin >> 4) % 6),
                 group,
-                change: small,
-                start: other,
+                change: ChangeSeq(small),
+                start: OriginSeq(other),
             }),
             170..190 => Body::Pause(Pause {
                 group,
                 paused: first & 1 == 1,
-                change: other,
+                change: ChangeSeq(other),
             }),
             190..210 => Body::Control(Control::Cost(CostUpdate {
                 links: [first, second, second >> 8].map(|word| {
@@ -135,7 +141,7 @@ impl Forged {
                 rate_bytes_per_s: first,
                 loss_event_rate: second as u16,
                 repaired: (second >> 16) as u16,
-                acknowledged: small,
+                acknowledged: OriginSeq(small),
                 held_us: first % 100_000,
             })),
             _ => Body::Control(Control::RoundTrip(RoundTrip {
@@ -144,6 +150,10 @@ impl Forged {
             })),
         }
     }
+}
+
+fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
+    (LinkSeq(begin), LinkSeq(end))
 }
 
 /// Mostly a small number; sometimes one from all over the range.
@@ -198,10 +208,6 @@ impl World {
             }
         };
         let config = OverlayConfig {
-            links: match is_stream {
-                true => LinkKind::Streams(tcp.clone()),
-                false => LinkKind::Datagrams,
-            },
             queue_messages: 1 + usize::from(choice >> 3 & 7),
             client_messages: 4,
             slow: match choice >> 6 {
@@ -233,7 +239,7 @@ impl World {
                     number: sequence, ..
                 } = frame
                 {
-                    self.next[from] += u32::from(sequence == self.next[from]);
+                    self.next[from] += u32::from(sequence.0 == self.next[from]);
                 }
                 let payload = Length(u32::from(forged.numbers[1] % 1500));
                 self.hear(from, &frame, payload);
@@ -291,13 +297,13 @@ impl World {
             let sent = self.sent[neighbour];
             let frame = match self.is_stream {
                 true => Frame::Ack(Ack {
-                    acknowledgement: sent,
+                    acknowledgement: LinkSeq(sent),
                     window: 8,
-                    sack: [(0, 0); 3],
+                    sack: [(LinkSeq(0), LinkSeq(0)); 3],
                 }),
                 false => Frame::Feedback(Feedback {
-                    expected: sent,
-                    missing: [(0, 0); 3],
+                    expected: LinkSeq(sent),
+                    missing: [(LinkSeq(0), LinkSeq(0)); 3],
                 }),
             };
             self.hear(neighbour, &frame, Length(0));
@@ -305,16 +311,16 @@ impl World {
     }
 
     fn drain(&mut self) {
-        let mut outputs = 0;
+        let mut frames = 0;
         // Timers that are due are served; each leads further.
         for _ in 0..BURST_MAX {
-            while let Some(output) = self.daemon.poll_output() {
-                outputs += 1;
-                self.note(&output);
+            while let Some(transmit) = self.daemon.poll_transmit() {
+                frames += 1;
+                self.note(&transmit);
             }
             while self.daemon.poll_event().is_some() {}
             if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
-                assert!(outputs <= BURST_MAX, "{outputs} answers to one input");
+                assert!(frames <= BURST_MAX, "{frames} answers to one input");
                 return;
             }
             self.daemon.handle_timeout(self.now);
@@ -322,18 +328,18 @@ impl World {
         panic!("it wants to be called at the same time for ever");
     }
 
-    fn note(&mut self, output: &Output<Length>) {
-        if let Output::Daemon(
+    fn note(&mut self, transmit: &Transmit<Length>) {
+        if let Transmit::Daemon(
             to,
             Frame::Segment {
                 sequence: number, ..
             }
             | Frame::Datagram { number, .. },
             _,
-        ) = output
+        ) = transmit
         {
             let sent = &mut self.sent[usize::from(to.0)];
-            *sent = (*sent).max(number.wrapping_add(1));
+            *sent = (*sent).max(number.advance(1).0);
         }
     }
 }

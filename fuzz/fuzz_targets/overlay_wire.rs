@@ -2,7 +2,7 @@
 //! between daemons or to a client, and in a segment of TCP.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_core::overlay::{ClientFrame, Frame, Message};
+use manyflow_overlay::{ClientFrame, Frame, Message};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     datagram(bytes);

@@ -1,8 +1,8 @@
 //! Segments of ACP as an attacker would write them: in order as bytes, and near the numbers that are in use.
 
 use arbitrary::Arbitrary;
-use manyflow_core::anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
-use manyflow_core::xcp::{Congestion, Feedback};
+use manyflow_anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
+use manyflow_core::xcp::{Congestion, WindowChange};
 
 /// The connection that most of them belong to.
 pub const CONNECTION: u32 = 7;
@@ -37,7 +37,7 @@ impl Forged {
         let [first, second] = self.numbers.map(number);
         let [credit, rtt_us] = self.words;
         let credit = if credit % 4 == 0 { UNLIMITED } else { credit };
-        let feedback = Feedback(self.feedback);
+        let feedback = WindowChange(self.feedback);
         // A reset ends it all, so it is rare.
         match self.kind {
             0..8 => Body::Open { credit },

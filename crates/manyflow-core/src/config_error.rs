@@ -8,15 +8,14 @@ pub struct ConfigError {
     range: &'static str,
 }
 
-/// A parameter's name, its range, and whether it is inside it.
-pub(crate) type Check = (&'static str, &'static str, bool);
+/// A parameter's name, its range in words, and whether its value is inside the range.
+pub type Check = (&'static str, &'static str, bool);
 
 impl ConfigError {
-    /// Returns the first check that does not hold as an error. A check is a parameter's name, its range as words, and
-    /// whether the parameter is inside the range.
+    /// Checks parameters in this order.
     ///
     /// # Errors
-    /// If a check does not hold.
+    /// Names the first parameter outside its range.
     pub fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
         match checks.into_iter().find(|(_, _, holds)| !holds) {
             Some((name, range, _)) => Err(ConfigError { name, range }),

@@ -1,11 +1,9 @@
 //! Drivers that run manyflow's protocols on the network: over UDP, IP multicast and AMT tunnels.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`net`] | the clock, multicast sockets, sockets for AMT, an emulated last mile |
+//! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
-pub mod amt;
-pub mod clock;
-pub mod files;
-pub mod last_mile;
-pub mod load;
-pub mod multicast;
-pub mod publish;
-pub mod sdp;
-pub mod session;
+pub mod filecast;
+pub mod net;

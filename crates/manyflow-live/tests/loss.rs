@@ -1,4 +1,4 @@
-//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte arrives.
+//! Sessions over loopback through links that lose, duplicate, reorder and fail. Every byte arrives.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use manyflow_core::link::{Counters, LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::Rate;
-use manyflow_live::last_mile::LastMile;
-use manyflow_live::session::Received;
+use manyflow_live::filecast::session::Received;
+use manyflow_live::net::last_mile::LastMile;
 use stage::{Stage, random_file};
 use tokio::time::sleep;
 
@@ -38,7 +38,8 @@ fn lossy(loss: f64) -> LinkConfig {
     }
 }
 
-/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test to mean something.
+/// One path of [`every_byte_arrives_over_any_path`], and the effect that its link must have had for
+/// a valid test.
 struct Case {
     label: &'static str,
     down: LinkConfig,
@@ -89,7 +90,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves all of them evenly.
+/// A receiver of any rate needs hardly more packets than the files have: each layer serves all
+/// files evenly.
 fn assert_economical(received: &Received, link: &Counters, label: &str) {
     let objects = &received.progress.objects;
     let spent = objects.packets - objects.fdt_packets;
@@ -97,7 +99,7 @@ fn assert_economical(received: &Received, link: &Counters, label: &str) {
     assert!(spent <= allowed, "{label}: {objects:?}");
 }
 
-/// One sender serves receivers with every kind of path at once, as it would on the network.
+/// One sender serves receivers on every kind of path at the same time, as on a network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_arrives_over_any_path() {
     let files = vec![

@@ -32,7 +32,7 @@ name = "it"
     let scenario = Scenario::parse("two.toml", &text, false);
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 1, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 1, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     results.cells()[0].environment["it"].values[0]
 }
@@ -94,6 +94,45 @@ fn sources_send_at_their_rate_and_in_their_pattern() {
             ("", limited, PACKETS, 3750.0, 3750.0),
         ],
     );
+}
+
+#[test]
+fn a_level_is_weighed_by_time_and_stands_until_it_changes_or_ends() {
+    let limited = "tcp.maximum-window = 10";
+    let mut more = vec![
+        // A window of ten is reached in a second, and nothing is reported of it afterwards.
+        (
+            "",
+            limited,
+            "what = \"cwnd\"\nof = \"flow\"\nfrom = \"50 s\"",
+            10.0,
+            10.0,
+        ),
+        ("", limited, "what = \"cwnd\"\nof = \"flow\"", 9.8, 10.0),
+        (
+            "",
+            limited,
+            "what = \"cwnd\"\nof = \"flow\"\nstatistic = \"median\"",
+            10.0,
+            10.0,
+        ),
+    ];
+    // After the end there is none, and before it the value counts for what it stood.
+    let stopped = "tcp.maximum-window = 10\nstop = \"20 s\"";
+    more.push((
+        "",
+        stopped,
+        "what = \"cwnd\"\nof = \"flow\"\nfrom = \"10 s\"",
+        10.0,
+        10.0,
+    ));
+    check(TCP, &more);
+    let gone = measured(
+        "",
+        &format!("{TCP}\n{stopped}"),
+        "what = \"cwnd\"\nof = \"flow\"\nfrom = \"50 s\"",
+    );
+    assert!(gone.is_nan(), "{gone}");
 }
 
 #[test]

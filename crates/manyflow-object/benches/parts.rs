@@ -1,4 +1,4 @@
-//! ALC packets with their LCT header, in elements per second.
+//! Measures the coding of ALC packets with their LCT header, in elements per second.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::error::PacketError;
 use crate::lct::{self, EXT_CENC, EXT_FDT, EXT_FTI};
 
-/// Bytes of the FEC Payload ID, in both of our FEC schemes.
+/// Length of the FEC Payload ID in bytes, in both supported FEC schemes.
 pub const PAYLOAD_ID_BYTES: usize = 4;
 
 /// A decoded packet; it borrows from the datagram.
@@ -11,13 +11,13 @@ pub const PAYLOAD_ID_BYTES: usize = 4;
 pub struct Packet<'a> {
     /// The LCT header; its `cci` belongs to rate control.
     pub header: lct::Header<'a>,
-    /// EXT_FDT, where the packet has one.
+    /// EXT_FDT, if the packet has one.
     pub fdt: Option<FdtHeader>,
-    /// The content encoding of an FDT Instance (EXT_CENC); 0 is none.
+    /// The content encoding of an FDT Instance (EXT_CENC); 0 means none.
     pub content_encoding: u8,
-    /// The content of EXT_FTI, in the scheme of the codepoint.
+    /// The content of EXT_FTI, in the format of the codepoint's FEC scheme.
     pub fti: Option<&'a [u8]>,
-    /// What the packet carries; a packet that only closes the session carries nothing.
+    /// The encoding symbol; `None` in a packet that only closes the session.
     pub symbol: Option<Symbol<'a>>,
 }
 
@@ -33,19 +33,20 @@ pub struct FdtHeader {
 /// An encoding symbol and where it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// The object.
+    /// The object's identifier (TOI).
     pub toi: u128,
-    /// Block number and symbol number, split as the FEC scheme says.
+    /// Block number and symbol number, split according to the FEC scheme.
     pub payload_id: [u8; PAYLOAD_ID_BYTES],
     /// The symbol's bytes.
     pub data: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
-    /// [`PacketError`] where it is no ALC packet; nothing is known of its object yet, so its symbol is not judged.
+    /// [`PacketError`] if the datagram is not an ALC packet. The symbol's identifier and length are
+    /// not checked, because the object is not known here.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let (header, rest) = lct::Header::decode(datagram)?;
         Ok(Packet {
@@ -57,7 +58,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The session that the packet belongs to.
+    /// The identifier of the packet's session (TSI).
     pub fn tsi(&self) -> u64 {
         self.header.tsi
     }
@@ -67,7 +68,7 @@ impl<'a> Packet<'a> {
         self.header.cci
     }
 
-    /// Whether the sender says that it is about to stop (LCT flag A).
+    /// Whether the sender announces that it is about to stop (LCT flag A).
     pub fn closes_session(&self) -> bool {
         self.header.close_session
     }
@@ -88,7 +89,7 @@ impl FdtHeader {
         })
     }
 
-    /// The whole extension.
+    /// Encodes the whole extension.
     pub(crate) fn encode(self) -> [u8; 4] {
         let word = u32::from(EXT_FDT) << 24
             | u32::from(self.version) << 20

@@ -1,7 +1,8 @@
-//! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that says which object is which file.
+//! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that lists the objects' files.
 //!
-//! Besides FLUTE's own attributes a file carries its SHA-256 in a namespace of ours, which others ignore: MD5, all that
-//! FLUTE has, finds accidents only.
+//! Besides FLUTE's own attributes each file carries its SHA-256 digest in a namespace of this
+//! project, which other implementations ignore. FLUTE itself has only MD5, which detects accidents
+//! but no attacks.
 
 mod parser;
 
@@ -33,9 +34,9 @@ const FEC_SPECIFIC: &str = "FEC-OTI-Scheme-Specific-Info";
 /// One FDT Instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FdtInstance {
-    /// When it expires, in seconds since 1900 (the upper half of an NTP time).
+    /// When the instance expires, in seconds since 1900 (the upper half of an NTP timestamp).
     pub expires: u64,
-    /// Whether it lists all files of the session.
+    /// Whether the instance lists all files of the session.
     pub complete: bool,
     /// The files, in the document's order.
     pub files: Vec<FileEntry>,
@@ -44,13 +45,15 @@ pub struct FdtInstance {
 /// One file of an FDT Instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileEntry {
-    /// The object that carries it; never 0.
+    /// The identifier of the object that carries the file; never 0.
     pub toi: u128,
-    /// Its URI, as the document has it: not yet a safe name, see [`crate::name::from_location`].
+    /// The file's URI as the document has it. It is not a safe name yet: see
+    /// [`crate::name::from_location`].
     pub location: String,
-    /// Its length in bytes, encoded for transfer; the length of the content itself where that is all the FDT gives.
+    /// The file's length in bytes as it is encoded for transfer; the content's length if the FDT
+    /// gives only that.
     pub transfer_length: Option<u64>,
-    /// How the content is encoded, gzip for one; `None` is plain.
+    /// The encoding of the content, such as gzip; `None` for plain content.
     pub content_encoding: Option<String>,
     /// The MD5 digest of the content.
     pub md5: Option<[u8; 16]>,
@@ -60,24 +63,24 @@ pub struct FileEntry {
     pub fec: FecAttributes,
 }
 
-/// The FEC-OTI attributes that we understand.
+/// The FEC-OTI attributes that this crate supports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FecAttributes {
-    /// FEC Encoding ID.
+    /// The FEC Encoding ID.
     pub encoding_id: Option<u64>,
-    /// Symbol length in bytes.
+    /// The symbol length in bytes.
     pub symbol_length: Option<u64>,
-    /// Most source symbols in a block.
+    /// The maximum number of source symbols in a block.
     pub block_symbols_max: Option<u64>,
-    /// Scheme-specific parameters.
+    /// The scheme-specific parameters.
     pub scheme_specific: Option<Vec<u8>>,
 }
 
 impl FileEntry {
-    /// The object's FEC parameters; `None` where the FDT leaves them to EXT_FTI in packets.
+    /// The object's FEC parameters; `None` if the FDT leaves them to EXT_FTI in packets.
     ///
     /// # Errors
-    /// [`OtiError`] where they are incomplete or no object can have them.
+    /// [`OtiError`] if they are incomplete, or if no object can have them.
     pub fn oti(&self) -> Result<Option<Oti>, OtiError> {
         let (Some(id), Some(symbol_length)) = (self.fec.encoding_id, self.fec.symbol_length) else {
             return Ok(None);
@@ -153,7 +156,7 @@ impl FecAttributes {
         }
     }
 
-    /// What all `files` agree on: it is said once, at the root.
+    /// The attributes that all `files` have in common; the document gives them once, at the root.
     fn common(files: &[FileEntry]) -> Self {
         let first = files
             .first()
@@ -163,7 +166,8 @@ impl FecAttributes {
         })
     }
 
-    /// These attributes where `keep` accepts whether they differ from those of `other`.
+    /// Keeps each attribute for which `keep` returns true, given whether it differs from that of
+    /// `other`.
     fn keep_if(self, keep: fn(bool) -> bool, other: &FecAttributes) -> Self {
         FecAttributes {
             encoding_id: self
@@ -195,7 +199,7 @@ impl FecAttributes {
 }
 
 impl FdtInstance {
-    /// The XML document.
+    /// Encodes the XML document.
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new());
         let mut write = |event| writer.write_event(event).expect("a Vec takes all bytes");
@@ -215,13 +219,14 @@ impl FdtInstance {
         writer.into_inner()
     }
 
-    /// Reads a document with at most `files_max` files.
+    /// Decodes a document with at most `files_max` files.
     ///
-    /// Elements and attributes that FLUTE does not name are skipped, as its section 3.4.2 asks. FEC parameters are not
-    /// judged here: one bad file must not hide the others.
+    /// Elements and attributes that FLUTE does not define are skipped, as RFC 6726 section 3.4.2
+    /// requires. FEC parameters are not checked here, so that one bad file does not hide the
+    /// others.
     ///
     /// # Errors
-    /// [`FdtError`] where it is no FDT Instance.
+    /// [`FdtError`] if the document is not an FDT Instance.
     pub fn decode(document: &[u8], files_max: usize) -> Result<Self, FdtError> {
         parser::parse(document, files_max)
     }
@@ -232,7 +237,7 @@ impl FileEntry {
         let mut element = BytesStart::new("File");
         element.push_attribute((TOI, self.toi.to_string().as_str()));
         element.push_attribute((LOCATION, self.location.as_str()));
-        // Of plain content the length is the transfer length (RFC 6726 section 3.4.2).
+        // For plain content the length is the transfer length (RFC 6726 section 3.4.2).
         match &self.content_encoding {
             None => push_number(&mut element, CONTENT_LENGTH, self.transfer_length),
             Some(encoding) => {
@@ -309,7 +314,8 @@ mod tests {
             });
             let instance = FdtInstance { expires: expires.into(), complete, files: files.collect() };
             let decoded = FdtInstance::decode(&instance.encode(), 6).unwrap();
-            // What the files agree on is at the root, and no scheme-specific info of RaptorQ hurts a file without code.
+            // The files' common attributes are at the root, and RaptorQ's scheme-specific info does
+            // not disturb a file without code.
             for (file, decoded) in instance.files.iter().zip(&decoded.files) {
                 prop_assert_eq!(file.oti(), decoded.oti());
             }

@@ -1,4 +1,5 @@
-//! The LCT header (RFC 5651 section 5): congestion control information, session, object, extensions.
+//! The LCT header (RFC 5651 section 5): congestion control information, session, object,
+//! extensions.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -18,10 +19,12 @@ pub const EXT_CENC: u8 = 193;
 
 const VERSION: u8 = 1;
 const FIXED_BYTES: usize = 4;
-/// Extensions from this type on are one 32-bit word long and have no length field (section 5.2.1).
+/// The first type of the extensions that are one 32-bit word long and have no length field
+/// (RFC 5651 section 5.2.1).
 const FIRST_FIXED_EXTENSION: u8 = 128;
 
-/// Bytes of the headers we send before their extensions: fixed part, `cci_length`, 32-bit TSI and TOI.
+/// The length in bytes of the header that [`Fields::encode`] writes, without extensions: fixed
+/// part, `cci_length`, 32-bit TSI and TOI.
 pub const fn encoded_length(cci_length: usize) -> usize {
     FIXED_BYTES + cci_length + 8
 }
@@ -31,24 +34,24 @@ pub const fn encoded_length(cci_length: usize) -> usize {
 pub struct Header<'a> {
     /// Congestion control information: 4, 8, 12 or 16 bytes.
     pub cci: &'a [u8],
-    /// Transport session identifier, 0 to 48 bits on the wire; 0 where there is none.
+    /// The transport session identifier (TSI), 0 to 48 bits on the wire; 0 if the header has none.
     pub tsi: u64,
-    /// Transport object identifier, up to 112 bits on the wire.
+    /// The transport object identifier (TOI), up to 112 bits on the wire.
     pub toi: Option<u128>,
     /// Flag A: the sender is about to stop sending to this session.
     pub close_session: bool,
     /// Flag B: the sender is about to stop sending this object.
     pub close_object: bool,
-    /// The codepoint; by custom the FEC Encoding ID.
+    /// The codepoint, which is the FEC Encoding ID by convention.
     pub codepoint: u8,
     extensions: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Splits a datagram into its LCT header and the rest.
+    /// Splits a datagram into its LCT header and the remaining bytes.
     ///
     /// # Errors
-    /// [`PacketError`] where the bytes are no LCT header of version 1.
+    /// [`PacketError`] if the bytes are not an LCT header of version 1.
     pub fn decode(datagram: &'a [u8]) -> Result<(Self, &'a [u8]), PacketError> {
         let truncated = |field| PacketError::Truncated {
             field,
@@ -72,7 +75,7 @@ impl<'a> Header<'a> {
         let toi_end = tsi_end + usize::from(lengths >> 5 & 3) * 4 + half_word;
         if toi_end > header_length {
             return Err(PacketError::HeaderLength {
-                said: header_length,
+                stated: header_length,
                 fields: toi_end,
             });
         }
@@ -90,7 +93,7 @@ impl<'a> Header<'a> {
         Ok((decoded, &datagram[header_length..]))
     }
 
-    /// The content of the first extension of type `het`, without type and length bytes.
+    /// The content of the first extension of type `het`, without its type and length bytes.
     pub fn extension(&self, het: u8) -> Option<&'a [u8]> {
         extensions(self.extensions)
             .map_while(Result::ok)
@@ -99,7 +102,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// What the sender writes: one form, with a 32-bit TSI and a 32-bit TOI or none.
+/// The fields of a header that a sender writes. It has one form: a 32-bit TSI, and a 32-bit TOI or
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields<'a> {
     /// Congestion control information: 4, 8, 12 or 16 bytes.
@@ -112,12 +116,12 @@ pub struct Fields<'a> {
     pub close_session: bool,
     /// The codepoint: the FEC Encoding ID.
     pub codepoint: u8,
-    /// Whole extensions, each a multiple of four bytes.
+    /// The extensions, encoded; each is a multiple of four bytes long.
     pub extensions: &'a [u8],
 }
 
 impl Fields<'_> {
-    /// Appends the header.
+    /// Appends the encoded header to `out`.
     ///
     /// # Panics
     /// If the CCI is not 4, 8, 12 or 16 bytes long.
@@ -152,7 +156,7 @@ fn check_extensions(bytes: &[u8]) -> Result<(), PacketError> {
     extensions(bytes).try_for_each(|extension| extension.map(|_| ()))
 }
 
-/// The extensions in order, type and content; an error ends the list.
+/// The extensions in order, as type and content. After an error the iterator ends.
 fn extensions(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), PacketError>> {
     std::iter::from_fn(move || {
         let &het = bytes.first()?;
@@ -268,7 +272,7 @@ mod tests {
         assert_eq!(
             Header::decode(&bytes),
             Err(PacketError::HeaderLength {
-                said: 12,
+                stated: 12,
                 fields: 16
             })
         );

@@ -1,23 +1,26 @@
-//! Objects over packets: files in, datagrams out, and back.
+//! Objects over packets: turns files into datagrams, and datagrams into files.
 //!
-//! The formats are FLUTE's (RFC 6726): ALC packets (RFC 5775) with an LCT header (RFC 5651), a File Delivery Table that
-//! names the objects, and symbols of RaptorQ (RFC 6330) or of no code (RFC 5445). Other FLUTE implementations agree with
-//! us; the tests hold that against one.
+//! The formats are those of FLUTE (RFC 6726): ALC packets (RFC 5775) with an LCT header (RFC 5651),
+//! a File Delivery Table that names the objects, and symbols of RaptorQ (RFC 6330) or of Compact
+//! No-Code FEC (RFC 5445). The tests check that another FLUTE implementation, the crate `flute`,
+//! understands our datagrams and that we understand its datagrams.
 //!
 //! ```text
 //! files -> ObjectSender::next_datagram(layer, cci) -> datagram -> Packet::decode -> ObjectReceiver -> ObjectEvent
 //!                              ^                                       |
-//!                        rate control says when, and what the CCI is <-+ and reads the CCI
+//!               rate control calls it with its CCI              the CCI goes to rate control
 //! ```
 //!
-//! No socket, file or clock is in here: when to send is the rate control's, where bytes come from and go to the driver's.
-//! What the sender does is a pure function of configuration, files and calls.
+//! This crate uses no socket, file or clock. Rate control decides when to send; the driver reads
+//! and writes files and sockets. The sender's output is a pure function of its configuration, its
+//! files and the calls.
 //!
-//! Every byte that a receiver reads may come from an enemy. No length is trusted, memory grows only with bytes that did
-//! arrive and up to a bound, names are safe or refused, and nothing panics; `fuzz/` holds that.
+//! A receiver expects hostile input. It trusts no length, bounds its memory and allocates only for
+//! bytes that have arrived, refuses unsafe names, and never panics. The fuzz targets check this.
 //!
-//! Deviations: EXT_CENC and `Content-Encoding` are refused with a clear error, not decoded. An FDT Instance ID is not
-//! used twice, however long a session lasts. EXT_AUTH and unknown header extensions are skipped.
+//! Deviations: EXT_CENC and `Content-Encoding` are refused with an error, not decoded. An FDT
+//! Instance ID is never reused within a session. EXT_AUTH and unknown header extensions are
+//! skipped.
 #![forbid(unsafe_code)]
 
 pub mod alc;

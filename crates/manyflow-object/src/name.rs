@@ -1,13 +1,15 @@
-//! File names: what a Content-Location says, made a safe relative path, and back.
+//! File names: converts a Content-Location into a safe relative path, and a path into a
+//! Content-Location.
 //!
-//! An FDT comes from the network. A name is accepted only if writing it below the output folder can touch nothing else,
-//! on any operating system; a doubtful one is refused, never repaired, as a repaired name could collide with another.
+//! An FDT comes from the network. A name is accepted only if writing it below the output folder can
+//! touch nothing else on any operating system. A doubtful name is refused, never repaired, because
+//! a repaired name could collide with another.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::error::NameError;
 
-/// Characters of a path that need no escape: RFC 3986's unreserved ones and the separator.
+/// Characters of a path that need no escape: RFC 3986's unreserved characters and the separator.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -18,10 +20,11 @@ const PATH_BYTES_MAX: usize = 4_096;
 const COMPONENT_BYTES_MAX: usize = 255;
 const FILE_PREFIX: &str = "file:///";
 
-/// The Content-Location of the file `name`, a relative path with `/` between its components: a `file` URI.
+/// The Content-Location of the file `name`, a relative path with `/` between its components: a
+/// `file` URI.
 ///
 /// # Errors
-/// [`NameError`] where a receiver would refuse the name.
+/// [`NameError`] if a receiver would refuse the name.
 pub fn to_location(name: &str) -> Result<String, NameError> {
     check(name)?;
     Ok(format!(
@@ -32,10 +35,11 @@ pub fn to_location(name: &str) -> Result<String, NameError> {
 
 /// The safe relative path that `location` names: percent-decoded, with `/` between its components.
 ///
-/// Of `file`, `http` and `https` URIs the path counts; anything else is taken as a relative path.
+/// Only the path of a `file`, `http` or `https` URI is used; anything else is read as a relative
+/// path.
 ///
 /// # Errors
-/// [`NameError`] where the name could lead outside the output folder, or is not portable.
+/// [`NameError`] if the name could lead outside the output folder, or is not portable.
 pub fn from_location(location: &str) -> Result<String, NameError> {
     if location.len() > 3 * PATH_BYTES_MAX {
         return Err(NameError::TooLong(abbreviate(location)));
@@ -57,10 +61,10 @@ fn path_of(location: &str) -> &str {
     }
 }
 
-/// Whether `name` is a relative path that is safe to write below a folder.
+/// Checks that `name` is a relative path that is safe to write below a folder.
 ///
 /// # Errors
-/// [`NameError`] says what is wrong.
+/// [`NameError`] gives the reason why it is not.
 pub fn check(name: &str) -> Result<(), NameError> {
     let refused = |error: fn(String) -> NameError| Err(error(abbreviate(name)));
     if name.is_empty() {
@@ -91,7 +95,7 @@ pub fn check(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// The start of a text from the network: enough to find it, too little to flood a log.
+/// The beginning of a text from the network: long enough to recognise it, too short to flood a log.
 pub(crate) fn abbreviate(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn uris_of_strangers_give_their_path() {
+    fn uris_of_other_senders_yield_their_path() {
         for (location, name) in [
             ("file:///a/b.txt", "a/b.txt"),
             ("http://example.com/video/1.mp4", "video/1.mp4"),

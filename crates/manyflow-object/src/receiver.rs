@@ -1,4 +1,4 @@
-//! The receiver of objects: takes packets in any order, gives files.
+//! The receiver of objects: takes packets in any order and yields files.
 
 mod assembly;
 mod early;
@@ -20,25 +20,27 @@ use early::EarlyPackets;
 use fdts::FdtAssemblies;
 use object::Object;
 
-/// What a receiver needs to know, and how much a sender may make it hold.
+/// The parameters of a receiver, with limits on the memory that a sender can make it use.
 #[derive(Debug, Clone)]
 pub struct ReceiverConfig {
-    /// Transport session identifier.
+    /// The transport session identifier (TSI).
     pub tsi: u64,
-    /// Most bytes of symbols held for unfinished objects, with 64 bytes a symbol for bookkeeping. Only bytes that did
-    /// arrive count, never a length that a packet claims. Decoding a block takes as much again of the block for a
-    /// moment, and so does putting a whole object together.
+    /// Maximum memory for the symbols of unfinished objects in bytes, with 64 bytes of bookkeeping
+    /// for each symbol. Only bytes that have arrived count, never a length that a packet claims.
+    /// Decoding a block temporarily doubles that block's memory, and assembling a finished object
+    /// doubles the object's.
     pub memory_max: u64,
-    /// Most bytes of symbols held for objects that no FDT has announced yet; the oldest go first.
+    /// Maximum memory for symbols of objects that no FDT has announced yet, in bytes; the oldest
+    /// are dropped first.
     pub early_max: usize,
-    /// Longest FDT Instance, in bytes.
+    /// Maximum length of an FDT Instance in bytes.
     pub fdt_length_max: u64,
-    /// Most files in a session.
+    /// Maximum number of files in a session.
     pub files_max: usize,
 }
 
 impl ReceiverConfig {
-    /// 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files.
+    /// The default limits: 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files.
     pub fn new(tsi: u64) -> Self {
         ReceiverConfig {
             tsi,
@@ -50,92 +52,93 @@ impl ReceiverConfig {
     }
 }
 
-/// What happened.
+/// An event of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObjectEvent {
-    /// An FDT Instance arrived and announces files that were not known.
+    /// An FDT Instance arrived and announces files that were not known before.
     FdtReceived {
-        /// How many.
+        /// The number of new files.
         files: usize,
-        /// Their transfer lengths together, as far as the FDT gives them.
+        /// The sum of their transfer lengths in bytes, as far as the FDT gives them.
         total_bytes: u64,
     },
-    /// A file's first symbol is used.
+    /// The first symbol of a file was used.
     ObjectStarted {
-        /// Its safe relative path.
+        /// The file's safe relative path.
         name: String,
     },
-    /// A file is there and its digests agree.
+    /// A file is complete, and its digests match.
     ObjectComplete {
-        /// Its safe relative path.
+        /// The file's safe relative path.
         name: String,
-        /// All its bytes.
+        /// The file's content.
         content: Bytes,
-        /// Which digests the FDT gave, and the content was checked against.
+        /// The digests in the FDT that the content was checked against.
         verified: Verified,
     },
-    /// A file cannot be had, or what arrived was wrong and it starts over.
+    /// A file cannot be received, or its content was wrong and it is received again.
     ObjectFailed {
-        /// Its safe relative path, or the start of its URI where there is none.
+        /// The file's safe relative path, or the beginning of its URI if it has no safe path.
         name: String,
-        /// Why; [`FileError::is_retried`] says whether it starts over.
+        /// The reason; [`FileError::is_retried`] tells whether the file is received again.
         reason: FileError,
     },
-    /// The FDT says that it lists everything, and every file that can be had is there.
+    /// The FDT claims to list all files, and every file that can be received is complete.
     AllComplete {
-        /// How many files of the session were refused for good, each told as [`ObjectEvent::ObjectFailed`].
+        /// The number of files that were refused permanently; each was reported by
+        /// [`ObjectEvent::ObjectFailed`].
         refused: usize,
     },
-    /// The sender says that it is about to stop (LCT flag A).
+    /// The sender announces that it is about to stop (LCT flag A).
     SessionClosed,
 }
 
-/// Which digests a content was checked against.
+/// The digests that a file's content was checked against.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Content-MD5.
     pub md5: bool,
-    /// SHA-256, which only senders of ours give.
+    /// SHA-256, which only this project's senders provide.
     pub sha256: bool,
 }
 
-/// Counts since the receiver was made.
+/// Counters since the receiver was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Packets of this session with a symbol.
+    /// Packets of this session that carry a symbol.
     pub packets: u64,
-    /// Packets of the FDT among them.
+    /// Packets of the FDT, included in `packets`.
     pub fdt_packets: u64,
-    /// Symbols of files that brought something new.
+    /// Symbols of files that contributed something new.
     pub useful_symbols: u64,
-    /// Their bytes.
+    /// Bytes of the useful symbols.
     pub useful_bytes: u64,
-    /// Source symbols of all files announced, as far as their FEC parameters are known.
+    /// Source symbols of all announced files, as far as their FEC parameters are known.
     pub needed_symbols: u64,
-    /// Transfer lengths of all files announced.
+    /// Transfer lengths of all announced files in bytes.
     pub needed_bytes: u64,
-    /// Files announced.
+    /// Announced files.
     pub files: usize,
-    /// Files complete.
+    /// Complete files.
     pub files_complete: usize,
-    /// Files that cannot be had: unsafe names, compressed content, impossible FEC parameters.
+    /// Files that cannot be received: unsafe names, compressed content, impossible FEC parameters.
     pub files_refused: usize,
-    /// Symbols that arrived before.
+    /// Symbols that had arrived before.
     pub duplicate_symbols: u64,
-    /// Symbols of blocks that are complete already.
+    /// Symbols of blocks that were already complete.
     pub surplus_symbols: u64,
     /// Symbols held until an FDT announces their object.
     pub early_held: u64,
-    /// Early symbols dropped at the bound.
+    /// Early symbols that were dropped at the limit.
     pub early_dropped: u64,
     /// Packets of other sessions.
     pub foreign_packets: u64,
-    /// Packets refused, by kind.
+    /// Refused packets, by reason.
     pub refused: Refused,
 }
 
-/// Packets refused, by kind.
+/// Counters of refused packets, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
     /// FEC parameters that no object can have, or that contradict the object's.
@@ -144,9 +147,9 @@ pub struct Refused {
     pub symbol_id: u64,
     /// Payloads that are not one symbol long.
     pub payload_length: u64,
-    /// FDT packets that cannot be used, and whole FDTs that are none.
+    /// FDT packets that cannot be used, and complete documents that are not FDTs.
     pub fdt: u64,
-    /// Symbols that did not fit in memory.
+    /// Symbols for which there was no memory left.
     pub memory: u64,
 }
 
@@ -162,18 +165,18 @@ pub struct ObjectReceiver {
     fdts: FdtAssemblies,
     objects: BTreeMap<u128, Object>,
     early: EarlyPackets,
-    /// Bytes of symbols in `fdts` and `objects`.
+    /// Memory for the symbols in `fdts` and `objects`, in bytes.
     memory: u64,
-    /// An FDT said that it lists everything.
+    /// Whether an FDT claimed to list all files.
     listed_completely: bool,
-    told_all_complete: bool,
-    told_closed: bool,
+    reported_all_complete: bool,
+    reported_closed: bool,
     events: VecDeque<ObjectEvent>,
     progress: Progress,
 }
 
 impl ObjectReceiver {
-    /// A receiver that has seen nothing.
+    /// Creates a receiver without any packets.
     pub fn new(config: ReceiverConfig) -> Self {
         ObjectReceiver {
             early: EarlyPackets::new(config.early_max),
@@ -182,22 +185,23 @@ impl ObjectReceiver {
             objects: BTreeMap::new(),
             memory: 0,
             listed_completely: false,
-            told_all_complete: false,
-            told_closed: false,
+            reported_all_complete: false,
+            reported_closed: false,
             events: VecDeque::new(),
             progress: Progress::default(),
         }
     }
 
-    /// Takes a packet.
+    /// Handles a packet.
     ///
-    /// Mostly this is a copy of the symbol. The packet that completes a RaptorQ block of 1000 symbols takes some
-    /// milliseconds, and the one that completes a file takes about 4 ms a megabyte for its digests: a driver does well to
-    /// take packets from the network elsewhere.
+    /// Most calls only copy a symbol. The packet that completes a RaptorQ block of 1000 symbols
+    /// takes some milliseconds. The packet that completes a file takes about 4 ms for each megabyte
+    /// to compute the digests. So a driver should read the network in another thread.
     ///
     /// # Errors
-    /// [`ReceiveError`] says why the packet was not used. It is counted in [`ObjectReceiver::progress`], and the receiver
-    /// goes on: an error never needs more than a line in a log.
+    /// [`ReceiveError`] gives the reason why the packet was not used. The packet is counted in
+    /// [`ObjectReceiver::progress`], and the receiver continues; a caller may log the error and
+    /// ignore it.
     pub fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), ReceiveError> {
         let result = self.dispatch(packet);
         if let Err(error) = &result {
@@ -206,12 +210,12 @@ impl ObjectReceiver {
         result
     }
 
-    /// The next event, oldest first.
+    /// Returns the next event, the oldest first.
     pub fn poll_event(&mut self) -> Option<ObjectEvent> {
         self.events.pop_front()
     }
 
-    /// Counts since the receiver was made.
+    /// Counters since the receiver was created.
     pub fn progress(&self) -> Progress {
         Progress {
             early_held: self.early.len() as u64,
@@ -227,8 +231,8 @@ impl ObjectReceiver {
         let result = packet
             .symbol
             .map_or(Ok(()), |symbol| self.on_symbol(packet, symbol));
-        if packet.closes_session() && !self.told_closed {
-            self.told_closed = true;
+        if packet.closes_session() && !self.reported_closed {
+            self.reported_closed = true;
             self.events.push_back(ObjectEvent::SessionClosed);
         }
         result
@@ -401,10 +405,10 @@ impl ObjectReceiver {
             ..
         } = self.progress;
         if self.listed_completely
-            && !self.told_all_complete
+            && !self.reported_all_complete
             && files == files_complete + files_refused
         {
-            self.told_all_complete = true;
+            self.reported_all_complete = true;
             self.events.push_back(ObjectEvent::AllComplete {
                 refused: files_refused,
             });
@@ -412,7 +416,8 @@ impl ObjectReceiver {
     }
 }
 
-/// The parameters in the packet itself, where it has them; the codepoint says in which scheme (RFC 5775 section 2.1).
+/// The FEC parameters in the packet itself, if it has any; the codepoint gives their scheme
+/// (RFC 5775 section 2.1).
 fn oti_of(packet: &Packet<'_>) -> Result<Option<Oti>, ReceiveError> {
     let Some(content) = packet.fti else {
         return Ok(None);

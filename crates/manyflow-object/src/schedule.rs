@@ -1,31 +1,36 @@
-//! Which block the next packet of a layer serves.
+//! Chooses the block that the next packet of a layer serves.
 //!
-//! Layers are cumulative: who hears layer n hears all lower ones too. In WEBRC layer 0 is the base channel, and layer n
-//! the wave channel in its n-th last time slot: a receiver catches the tail of each wave, so what it hears over time is
-//! layers 0 to n without a gap, whichever channels bear them.
+//! Layers are cumulative: a receiver of layer n also receives all lower layers. In WEBRC, layer 0
+//! is the base channel, and layer n is the wave channel in its n-th last time slot. A receiver
+//! catches the tail of each wave, so over time it receives layers 0 to n without a gap, whichever
+//! channels carry them.
 //!
-//! What those hear whose highest layer is n must hold every block in proportion to its symbols, at any time, or they
-//! wait for one block while others overflow. So a packet of layer n serves the block that these receivers have been
-//! served least: the lower layers are balanced in themselves, and layer n, a quarter of their packets, fills what these
-//! leave uneven. Least is meant as in Webster's method of apportionment: the smallest (2 served + 1) / weight. Where
-//! many are equal, as among thousands of tiny files, it takes the one that layer n + 1's receivers lack most, so that
-//! low layers and high ones do not serve the same files at one time.
+//! The receivers whose highest layer is n must always hold every block in proportion to its
+//! symbols. Otherwise they wait for one block while they receive surplus symbols of others. So a
+//! packet of layer n serves the block that these receivers have received least of. The lower layers
+//! are already balanced; layer n carries a quarter of these receivers' packets and evens out the
+//! differences that the lower layers leave. "Least" follows Webster's method of apportionment: the
+//! smallest (2 served + 1) / weight. Among equals, which are common with thousands of tiny files,
+//! the schedule takes the block that the receivers of layer n + 1 lack most, so that low and high
+//! layers do not serve the same files at the same time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Keeps every layer's receivers evenly served.
+/// Keeps the receivers of every layer evenly served.
 pub(crate) struct Schedule {
     weights: Vec<u64>,
     layers: usize,
-    /// Packets of each layer that served each unit; a unit's layers are adjacent.
+    /// The number of packets of each layer that served each unit; the layers of a unit are
+    /// adjacent.
     served: Vec<u64>,
-    /// The order of service of each layer. An entry may be out of date, as other layers served its unit too; it is then
-    /// too early, never too late, and is put right when it comes up.
+    /// The order of service of each layer. Packets of other layers can make an entry outdated. It
+    /// is then too early, never too late, and is corrected when it comes up.
     queues: Vec<BinaryHeap<Reverse<Turn>>>,
 }
 
-/// When a unit is due: by its share among the layer's receivers, then by packets that the next layer's have heard.
+/// The order in which units are served: by their share among the layer's receivers, then by the
+/// packets that the next layer's receivers have received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     due: u64,
@@ -34,7 +39,7 @@ struct Turn {
 }
 
 impl Schedule {
-    /// One unit a weight, none of them 0.
+    /// Creates one unit for each weight; no weight may be 0.
     pub(crate) fn new(weights: Vec<u64>, layers: u16) -> Self {
         let layers = usize::from(layers);
         let mut schedule = Schedule {
@@ -50,7 +55,7 @@ impl Schedule {
         schedule
     }
 
-    /// The unit that the next packet of `layer` serves.
+    /// Returns the unit that the next packet of `layer` serves.
     ///
     /// # Panics
     /// If there is no such layer.
@@ -100,7 +105,8 @@ mod tests {
         ) {
             let mut schedule = Schedule::new(weights.clone(), layers);
             let mut packet = (0_u64..).map(|count| {
-                // Layers send at rates that fall by a quarter, as waves do.
+                // Send the layers at rates that fall by a quarter from one to the next, as waves
+                // do.
                 let layer = (0..layers).rev().nth((count.trailing_ones() as usize).min(usize::from(layers) - 1)).unwrap();
                 (layer, schedule.next_unit(layer))
             });

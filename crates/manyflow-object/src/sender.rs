@@ -1,4 +1,4 @@
-//! The sender of objects: says which bytes go into the packets that rate control sends.
+//! The sender of objects: produces the bytes of the packets that rate control sends.
 
 use std::collections::BTreeSet;
 
@@ -16,42 +16,45 @@ use crate::lct::{self, Fields};
 use crate::name;
 use crate::schedule::Schedule;
 
-/// EXT_FDT and EXT_FTI, which only packets of the FDT carry.
+/// Length of EXT_FDT and EXT_FTI in bytes, which only packets of the FDT carry.
 const FDT_EXTENSION_BYTES: usize = 4 + Oti::EXTENSION_BYTES;
-/// So that a symbol of the FDT, shorter by its extensions, still carries more than headers.
+/// A symbol of the FDT is shorter by its extensions. With this minimum it still carries more than
+/// headers.
 const SYMBOL_LENGTH_MIN: u16 = 64;
-/// An LCT header's length is below 256 words, and a UDP datagram below 64 KiB.
+/// An LCT header is shorter than 256 words, and a UDP datagram shorter than 64 KiB.
 const SYMBOL_LENGTH_MAX: u16 = 65_000;
 
-/// What a sender needs to know.
+/// The parameters of a sender.
 #[derive(Debug, Clone)]
 pub struct SenderConfig {
-    /// Transport session identifier.
+    /// The transport session identifier (TSI).
     pub tsi: u32,
-    /// How symbols are made.
+    /// The FEC scheme of the files.
     pub scheme: FecScheme,
-    /// Symbol length in bytes, 64 to 65000, a multiple of 4; see [`symbol_length`].
+    /// The symbol length in bytes: a multiple of 4 from 64 to 65000. See [`symbol_length`].
     pub symbol_length: u16,
-    /// Most source symbols in a block: 1 to 56403 (RaptorQ) or 65536 (no code). Longer blocks need fewer surplus
-    /// packets, shorter ones are faster to encode and decode. Objects too long for that get longer blocks.
+    /// Maximum number of source symbols in a block: 1 to 56403 (RaptorQ) or 65536 (no code). Longer
+    /// blocks need fewer surplus packets; shorter blocks are faster to encode and decode. Objects
+    /// that would need too many blocks get longer ones.
     pub block_symbols_max: u32,
-    /// Bytes of congestion control information: 4, 8, 12 or 16.
+    /// Length of the congestion control information in bytes: 4, 8, 12 or 16.
     pub cci_length: usize,
-    /// How many cumulative layers the packets are for: 1 for a plain FLUTE session, with WEBRC the base channel and as
-    /// many as a wave has active time slots.
+    /// The number of cumulative layers. A plain FLUTE session has 1; a WEBRC session has the base
+    /// channel and one for each active time slot of a wave.
     pub layers: u16,
-    /// Where the random choices come from: the same seed gives the same packets.
+    /// The seed of all random choices: the same seed gives the same packets.
     pub seed: u64,
-    /// When the FDT expires, in seconds since 1900 (the upper half of an NTP time).
+    /// The time at which the FDT expires, in seconds since 1900 (the upper half of an NTP
+    /// timestamp).
     pub expires: u32,
-    /// Most memory that encoders may take, in bytes. RaptorQ takes about 2.1 times the
-    /// length of long files, and more of those with a few symbols.
+    /// Maximum memory of the encoders in bytes. RaptorQ takes about 2.1 times the length of long
+    /// files, and relatively more for files of a few symbols.
     pub memory_max: u64,
 }
 
 impl SenderConfig {
-    /// 1400-byte datagrams with 64 bits of CCI, RaptorQ blocks of 1000 symbols, an FDT that does not expire before
-    /// 2036, 4 GiB of memory.
+    /// The default parameters: 1400-byte datagrams with 64 bits of CCI, RaptorQ blocks of 1000
+    /// symbols, an FDT that does not expire before 2036, 4 GiB of memory.
     pub fn new(tsi: u32, layers: u16, seed: u64) -> Self {
         SenderConfig {
             tsi,
@@ -67,13 +70,15 @@ impl SenderConfig {
     }
 }
 
-/// Bytes that a datagram has beyond its symbol, with `cci_length` bytes of congestion control information.
+/// Length of a datagram besides its symbol in bytes, with `cci_length` bytes of congestion control
+/// information.
 pub const fn overhead(cci_length: usize) -> usize {
     lct::encoded_length(cci_length) + PAYLOAD_ID_BYTES
 }
 
-/// The symbol length with which datagrams (UDP payloads) are at most `datagram_length` bytes, up to three less; `None`
-/// where that is too short or too long for a session.
+/// The longest symbol length with which datagrams (UDP payloads) have at most `datagram_length`
+/// bytes; `None` if that is too short or too long for a session. Datagrams can be up to three bytes
+/// shorter.
 pub fn symbol_length(datagram_length: usize, cci_length: usize) -> Option<u16> {
     let length = datagram_length.checked_sub(overhead(cci_length))?;
     let length = u16::try_from(length - length % 4).ok()?;
@@ -82,7 +87,7 @@ pub fn symbol_length(datagram_length: usize, cci_length: usize) -> Option<u16> {
         .then_some(length)
 }
 
-/// A file to be sent.
+/// A file to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFile {
     /// A relative path with `/` between its components, as [`name::check`] accepts.
@@ -93,29 +98,31 @@ pub struct SourceFile {
 
 /// Turns files into datagrams.
 ///
-/// Each block counts its symbols for all layers together, so no symbol repeats before the block's are used up.
+/// Each block counts its symbols for all layers together, so no symbol repeats before all symbols
+/// of the block have been used.
 pub struct ObjectSender {
     config: SenderConfig,
     fdt_extensions: [u8; FDT_EXTENSION_BYTES],
     units: Vec<Unit>,
-    /// The first units are the FDT's blocks.
+    /// The number of FDT blocks, which are the first units.
     fdt_units: usize,
     next_fdt_unit: usize,
     schedule: Schedule,
     rng: Pcg64,
 }
 
-/// A block and the object that it is of.
+/// A block and its object.
 struct Unit {
     toi: u32,
     block: BlockEncoder,
 }
 
 impl ObjectSender {
-    /// Prepares all blocks; with RaptorQ this is most of the work of sending.
+    /// Prepares all blocks. With RaptorQ this is most of the work of sending.
     ///
     /// # Errors
-    /// [`SendError`] where the configuration or a file cannot be sent, before any long work.
+    /// [`SendError`] if the configuration or a file cannot be sent. It is returned before any long
+    /// computation.
     pub fn new(config: SenderConfig, files: Vec<SourceFile>) -> Result<Self, SendError> {
         check_config(&config)?;
         check_names(&files)?;
@@ -146,23 +153,24 @@ impl ObjectSender {
         })
     }
 
-    /// Appends the next datagram of `layer` to `out`: mostly data, now and then the FDT.
+    /// Appends the next datagram of `layer` to `out`: usually data, sometimes the FDT.
     ///
-    /// The layer says who will hear the packet: those who hear layer n hear all lower layers too. With WEBRC the base
-    /// channel is layer 0, and the wave channel that has n time slots left, the current one included, is layer n. Every
+    /// Receivers of layer n also receive all lower layers. With WEBRC, the base channel is layer 0,
+    /// and a wave channel with n time slots left, including the current one, is layer n. Every
     /// receiver then gets all blocks in proportion, whatever its rate.
     ///
     /// # Panics
-    /// If `layer` is not below the configured number of layers, or `cci` not of the configured length.
+    /// If `layer` is not below the configured number of layers, or if `cci` does not have the
+    /// configured length.
     pub fn next_datagram(&mut self, layer: u16, cci: &[u8], out: &mut Vec<u8>) {
         let unit = self.schedule.next_unit(layer);
         self.append(unit, cci, out);
     }
 
-    /// Appends a datagram of the FDT to `out`: what the base channel sends first in each time slot.
+    /// Appends a datagram of the FDT to `out`. The base channel sends one first in each time slot.
     ///
     /// # Panics
-    /// If `cci` is not of the configured length.
+    /// If `cci` does not have the configured length.
     pub fn next_fdt_datagram(&mut self, cci: &[u8], out: &mut Vec<u8>) {
         let unit = self.next_fdt_unit;
         self.next_fdt_unit = (unit + 1) % self.fdt_units;
@@ -170,20 +178,23 @@ impl ObjectSender {
         self.append(unit, cci, out);
     }
 
-    /// Appends a datagram that only says that the session ends (LCT flag A), to be sent some times as it may be lost.
+    /// Appends a datagram that only announces the end of the session (LCT flag A). It may be lost,
+    /// so send it several times.
     ///
     /// # Panics
-    /// If `cci` is not of the configured length.
+    /// If `cci` does not have the configured length.
     pub fn close_datagram(&self, cci: &[u8], out: &mut Vec<u8>) {
         self.append_header(None, true, &[], cci, out);
     }
 
-    /// The length of every full datagram in bytes; only without code can an object's last symbol make a shorter one.
+    /// The length of a full datagram in bytes. Only an object's last symbol without code can make a
+    /// shorter datagram.
     pub fn datagram_length(&self) -> usize {
         overhead(self.config.cci_length) + usize::from(self.config.symbol_length)
     }
 
-    /// Source symbols of all files: as many packets carry each byte once.
+    /// The number of source symbols of all files: the least number of packets that carries every
+    /// byte once.
     pub fn symbols(&self) -> u64 {
         self.units[self.fdt_units..]
             .iter()
@@ -191,7 +202,7 @@ impl ObjectSender {
             .sum()
     }
 
-    /// Source symbols of the FDT.
+    /// The number of source symbols of the FDT.
     pub fn fdt_symbols(&self) -> u64 {
         self.units[..self.fdt_units]
             .iter()
@@ -297,7 +308,8 @@ fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError
     })
 }
 
-/// The FDT's symbols leave room for its extensions, so that its datagrams have the length of all others.
+/// The FDT's parameters. Its symbols leave room for its extensions, so its datagrams are as long as
+/// all others.
 fn fdt_oti(config: &SenderConfig, length: usize) -> Result<Oti, SendError> {
     let symbol_length = config.symbol_length - FDT_EXTENSION_BYTES as u16;
     Oti::choose(
@@ -366,14 +378,15 @@ fn blocks_of(toi: u32, oti: Oti, object: &Bytes) -> Vec<Unit> {
         .collect()
 }
 
-/// What a block's share of the packets goes by: its symbols, and up to two more that decoding may need. Among long blocks
-/// these change nothing, but without them a short block whose luck is bad holds up all others by a round.
+/// The weight of a block in the schedule: its symbols, and up to two more that decoding may need.
+/// The two do not matter for long blocks. Without them, an unlucky short block would delay all
+/// others by a round.
 fn weight(symbols: u64) -> u64 {
     symbols + (symbols - 1).min(2)
 }
 
-/// The FDT's share is 0.3 % of the packets, so that a late receiver soon knows the names, or what completes a long FDT
-/// together with the files.
+/// The FDT gets 0.3 % of the packets, so that a late receiver soon knows the names. A long FDT gets
+/// as much as it needs to be complete together with the files.
 fn weights(units: &[Unit], fdt_units: usize) -> Vec<u64> {
     let symbols_of = |unit: &Unit| u64::from(unit.block.symbols());
     let (fdt, files) = units.split_at(fdt_units);

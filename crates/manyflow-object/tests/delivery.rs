@@ -1,4 +1,4 @@
-//! Our sender and our receiver over a network that loses, repeats and reorders.
+//! Delivers files from our sender to our receiver over a network that loses, repeats and reorders.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -36,14 +36,15 @@ fn small_blocks(scheme: FecScheme) -> SenderConfig {
     }
 }
 
-/// Sends until the receiver has everything, through `network`, which gives what arrives of 40 datagrams.
+/// Sends until the receiver has everything. Of each 40 datagrams, the receiver gets the ones that
+/// `network` returns.
 fn deliver_all(
     config: SenderConfig,
     mut network: impl FnMut(Vec<Vec<u8>>) -> Vec<Vec<u8>>,
 ) -> ObjectReceiver {
     let mut sender = ObjectSender::new(config.clone(), several_files()).unwrap();
     let mut receiver = receiver();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for round in 0..400 {
         let sent = (0..40)
             .map(|_| datagram(&mut sender, round % config.layers))
@@ -51,9 +52,9 @@ fn deliver_all(
         for datagram in network(sent) {
             deliver(&mut receiver, &datagram);
         }
-        told.extend(events(&mut receiver));
-        if told.last() == Some(&ObjectEvent::AllComplete { refused: 0 }) {
-            assert_eq!(complete(&told), several_files());
+        reported.extend(events(&mut receiver));
+        if reported.last() == Some(&ObjectEvent::AllComplete { refused: 0 }) {
+            assert_eq!(complete(&reported), several_files());
             return receiver;
         }
     }
@@ -150,7 +151,7 @@ fn data_that_precedes_the_fdt_is_used() {
 }
 
 #[test]
-fn the_oldest_early_packets_go_first_at_the_bound() {
+fn the_oldest_early_packets_are_dropped_first_at_the_limit() {
     let mut sender = ObjectSender::new(config(1), vec![file("only", 100_000)]).unwrap();
     let mut receiver = ObjectReceiver::new(ReceiverConfig {
         early_max: 10_000,
@@ -171,7 +172,7 @@ fn the_oldest_early_packets_go_first_at_the_bound() {
 }
 
 #[test]
-fn all_full_datagrams_have_the_length_asked_for() {
+fn all_full_datagrams_have_the_requested_length() {
     for (scheme, cci_length) in [(FecScheme::RaptorQ, 4), (FecScheme::NoCode, 8)] {
         let symbol_length = sender::symbol_length(1_200, cci_length).unwrap();
         let config = SenderConfig {
@@ -242,7 +243,7 @@ fn the_same_seed_gives_the_same_datagrams() {
 }
 
 #[test]
-fn the_end_of_the_session_is_told_once() {
+fn the_end_of_the_session_is_reported_once() {
     let sender = ObjectSender::new(config(1), vec![file("x", 10)]).unwrap();
     let mut receiver = receiver();
     let mut close = Vec::new();
@@ -253,7 +254,7 @@ fn the_end_of_the_session_is_told_once() {
 }
 
 #[test]
-fn a_corrupt_file_is_told_and_received_anew() {
+fn a_corrupt_file_is_reported_and_received_again() {
     let mut sender = ObjectSender::new(config(1), vec![file("x", 2_000)]).unwrap();
     let mut receiver = receiver();
     let mut fdt = Vec::new();
@@ -264,12 +265,12 @@ fn a_corrupt_file_is_told_and_received_anew() {
         let mut bytes = datagram(&mut sender, 0);
         if Packet::decode(&bytes).unwrap().fdt.is_none() {
             let last = bytes.len() - 1;
-            // The second symbol is padded, the first is not.
+            // Corrupts only the first symbol; the last byte of the second is padding.
             bytes[last] ^= u8::from(std::mem::take(&mut is_first));
             deliver(&mut receiver, &bytes);
         }
     }
-    let told = events(&mut receiver);
+    let reported = events(&mut receiver);
     let failed = |event: &&ObjectEvent| {
         matches!(
             event,
@@ -279,8 +280,8 @@ fn a_corrupt_file_is_told_and_received_anew() {
             }
         )
     };
-    assert_eq!(told.iter().filter(failed).count(), 1, "{told:?}");
-    assert_eq!(complete(&told), [file("x", 2_000)]);
+    assert_eq!(reported.iter().filter(failed).count(), 1, "{reported:?}");
+    assert_eq!(complete(&reported), [file("x", 2_000)]);
 }
 
 #[test]

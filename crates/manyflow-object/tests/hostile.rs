@@ -1,4 +1,4 @@
-//! Sessions that lie: what is wrong is refused and told, and the rest arrives.
+//! Sessions with false contents: wrong parts are refused and reported, and the rest arrives.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -53,7 +53,8 @@ fn handle(receiver: &mut ObjectReceiver, datagram: &[u8]) -> Result<(), ReceiveE
     receiver.handle_packet(&Packet::decode(datagram).unwrap())
 }
 
-/// A receiver that knows one file, `x`: object 1, blocks of two symbols and of one, the last 50 bytes long.
+/// A receiver that knows one file, `x`: object 1, with one block of two symbols and one of a single
+/// symbol; the last 50 bytes are a short symbol.
 fn receiver_of_x() -> ObjectReceiver {
     let mut receiver = receiver();
     deliver(&mut receiver, &fdt(0, vec![entry(1, "x")]));
@@ -72,7 +73,7 @@ fn deliver_x(receiver: &mut ObjectReceiver) {
 }
 
 #[test]
-fn files_that_cannot_be_had_are_told_and_the_others_arrive() {
+fn files_that_cannot_be_received_are_reported_and_the_others_arrive() {
     let mut receiver = receiver();
     let gzip = FileEntry {
         content_encoding: Some("gzip".to_owned()),
@@ -230,16 +231,16 @@ fn a_later_fdt_adds_files() {
     deliver_x(&mut receiver);
     deliver(&mut receiver, &packet(2, &[], 0, 0, &[7; 100]));
     deliver(&mut receiver, &fdt(1, vec![entry(1, "x"), entry(2, "y")]));
-    let told = events(&mut receiver);
+    let reported = events(&mut receiver);
     assert_eq!(
-        told[0],
+        reported[0],
         ObjectEvent::FdtReceived {
             files: 1,
             total_bytes: 250
         }
     );
     assert_eq!(
-        told[1],
+        reported[1],
         ObjectEvent::ObjectStarted {
             name: "y".to_owned()
         }

@@ -1,6 +1,8 @@
-//! What receivers of any rate must take in, in a fluid model of WEBRC (webrc.txt section 3, figures 1 and 2): each wave
-//! channel's rate decays by P a time slot, and a receiver of n waves catches the last n slots of each, of the first of them
-//! only what follows its join in the middle of the slot.
+//! Measures how many packets receivers of any rate must receive, in a fluid model of WEBRC: Luby,
+//! Goyal, Skaria and Horn, "Wave and Equation Based Rate Control Using Multicast Round Trip Time",
+//! 2002, section 3, figures 1 and 2. Each wave channel's rate decays by P per time slot. A receiver
+//! of n waves receives the last n slots of each wave; in the first of these slots it receives only
+//! what follows its join in the middle of the slot.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,20 +19,22 @@ use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
 
 const P: f64 = 0.75;
 const SLOT_S: f64 = 10.0;
-/// Packets a second of the base channel at the start of a slot; it decays to P times that within the slot.
+/// The base channel's rate at the start of a slot in packets per second; it decays to P times that
+/// within the slot.
 const BASE_RATE: f64 = 1.0;
-/// Active waves above those that the receiver catches.
+/// The number of active waves above those that the receiver receives.
 const UNHEARD_WAVES: u16 = 2;
 const STEPS_PER_SLOT: u32 = 200;
 
-/// Sends slot after slot and gives a receiver the layers that it has joined, until it has everything.
+/// Sends slot after slot and gives a receiver the layers that it has joined, until it has all
+/// files.
 struct Session {
     sender: ObjectSender,
     receiver: ObjectReceiver,
     joined_waves: u16,
-    /// When in each slot the receiver joins its next wave.
+    /// The step of each slot in which the receiver joins its next wave.
     join_step: u32,
-    /// Packets that the fluid has promised but not sent, a layer.
+    /// Fractions of packets that the fluid model has sent and the sender has not, for each layer.
     credit: Vec<f64>,
     received: u64,
     is_complete: bool,
@@ -57,7 +61,8 @@ impl Session {
         }
     }
 
-    /// Packets received until all files are there, by a receiver that joins in step `start` of the first slot.
+    /// Returns the number of packets received until all files are complete, by a receiver that
+    /// joins in step `start` of the first slot.
     fn run(mut self, start: u32) -> (u64, Progress) {
         for slot in 0..20_000 {
             for step in 0..STEPS_PER_SLOT {
@@ -103,7 +108,8 @@ impl Session {
     }
 }
 
-/// Packets received over symbols needed, of a receiver that comes in step `start` of the first slot.
+/// Packets received over symbols needed, of a receiver that joins in step `start` of the first
+/// slot.
 fn overhead(files: &[SourceFile], joined_waves: u16, start: u32, join_step: u32) -> f64 {
     let config = SenderConfig {
         symbol_length: 512,
@@ -120,7 +126,8 @@ fn overhead(files: &[SourceFile], joined_waves: u16, start: u32, join_step: u32)
     received as f64 / symbols as f64
 }
 
-/// The worst of receivers that come at five moments and join their waves in step `join_step` of each slot.
+/// The worst overhead of receivers that join at five moments and join their waves in step
+/// `join_step` of each slot.
 fn worst_overhead(what: &str, files: &[SourceFile], joined_waves: u16, join_step: u32) -> f64 {
     let overheads: Vec<f64> = (0..5)
         .map(|moment| {
@@ -153,7 +160,8 @@ fn a_receiver_of_any_rate_needs_at_most_three_percent_more_packets_than_symbols(
     }
 }
 
-/// Such receivers cut one layer at random places, some packets long; nothing can hold these few in proportion.
+/// These receivers cut one layer at random places, some packets long. No schedule can keep so few
+/// packets in proportion.
 #[test]
 fn a_receiver_that_joins_amid_slots_needs_at_most_five_percent_more() {
     for (joined_waves, join_step) in [(4, 70), (4, 150), (12, 30), (22, 110)] {

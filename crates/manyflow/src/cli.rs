@@ -14,7 +14,8 @@ Exit codes:
   1    it failed: a file, a socket, a disk, a session that cannot go on
   2    the command line or the session description makes no sense
   3    the session was silent, or ended before all files were complete
-  130  recv or demo: interrupted by Ctrl-C or SIGTERM; send ends its session then, and exits with 0";
+  130  recv or demo: interrupted by Ctrl-C or SIGTERM; send ends its session then, and exits with 0
+  141  standard output was closed before all was written to it";
 
 /// Sends the same bytes to many machines, each at the rate of its own path, fair to TCP there.
 #[derive(Debug, Parser)]

@@ -10,18 +10,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
-use manyflow_live::last_mile::{IP_UDP_BYTES, LastMile};
-use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{
-    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::{
+    self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
 };
+use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
     display.say(&format!(
         "One sender, five receivers, each behind its own link: {} to each, at its own rate.\n",
         args.size
-    ));
+    ))?;
     let mut receivers = Vec::new();
     for (number, site) in SITES.iter().enumerate() {
         let seed = args.seed.wrapping_mul(100).wrapping_add(2 * number as u64);
@@ -223,8 +223,8 @@ impl Running {
             memory_max: 1 << 30,
             patience: LONGEST,
         };
-        let (told, progress, _files) = Told::channels();
-        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
         let bar = display.transfer(format!("{:<26}", site.label));
         Running {
             site,
@@ -283,7 +283,7 @@ fn conclude(
     display.say(&format!(
         "{:<28} {:>12} {:>12} {:>6} {:>7} {:>6} {:>8}  SHA-256",
         "receiver", "bottleneck", "goodput", "share", "loss", "waves", "time"
-    ));
+    ))?;
     let mut intact = 0;
     let mut slowest = Rate::from_bits_per_s(u64::MAX);
     for (number, (receiver, received)) in receivers.iter().zip(finished).enumerate() {
@@ -296,8 +296,8 @@ fn conclude(
     display.say(&format!(
         "\nThe bottleneck of a link with random loss is what a TCP would get there. Times include start-up.\n\
          A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {slowest})."
-    ));
-    display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}));
+    ))?;
+    display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}))?;
     if intact < receivers.len() {
         bail!(
             "{} of {} receivers did not get the file intact",
@@ -323,7 +323,7 @@ fn conclude_one(
             "{label:<28} {:>12} {:>12}",
             bottleneck.to_string(),
             "incomplete"
-        ));
+        ))?;
         return Ok(false);
     };
     let content = std::fs::read(file)?;
@@ -343,7 +343,7 @@ fn conclude_one(
         loss * 100.0,
         hex(&digest[..4]),
         if agrees { "ok" } else { "WRONG" },
-    ));
+    ))?;
     display.tell(&json!({
         "event": "receiver",
         "link": label,
@@ -354,7 +354,7 @@ fn conclude_one(
         "waves": waves,
         "seconds": seconds,
         "intact": agrees,
-    }));
+    }))?;
     Ok(agrees)
 }
 

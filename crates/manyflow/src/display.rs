@@ -1,12 +1,15 @@
 //! Bars for people, JSON lines for machines; warnings go between the bars.
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::session::Progress;
+use manyflow_live::filecast::session::Progress;
 use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -56,26 +59,37 @@ impl Display {
     }
 
     /// One line for people; nothing with `--json`.
-    pub(crate) fn say(&self, line: &str) {
+    pub(crate) fn say(&self, line: &str) -> Result<(), OutputError> {
         if self.aside {
             self.note(line);
         } else if !self.json {
-            self.bars.suspend(|| println!("{line}"));
+            self.bars.suspend(|| print_line(line))?;
         }
+        Ok(())
     }
 
     /// One line for people on standard error, for when standard output has a use of its own; nothing with `--json`.
     pub(crate) fn note(&self, line: &str) {
         if !self.json {
-            self.bars.suspend(|| eprintln!("{line}"));
+            // Where standard error is gone there is nobody to tell.
+            let _ = self.bars.suspend(|| writeln!(io::stderr(), "{line}"));
         }
     }
 
+    /// Why the program fails, on standard error.
+    pub(crate) fn fail(&self, message: &str) {
+        // Where standard error is gone there is nobody to tell.
+        let _ = self
+            .bars
+            .suspend(|| writeln!(io::stderr(), "error: {message}"));
+    }
+
     /// One object for machines; nothing without `--json`.
-    pub(crate) fn tell(&self, value: &Value) {
+    pub(crate) fn tell(&self, value: &Value) -> Result<(), OutputError> {
         if self.json {
-            println!("{value}");
+            print_line(value)?;
         }
+        Ok(())
     }
 
     /// A bar with a running state, for work without a measure.
@@ -118,6 +132,51 @@ impl Display {
         self.bars
             .add(ProgressBar::new(0).with_style(style).with_prefix(label))
     }
+}
+
+/// Standard output cannot be written to: it is closed, or its disk is full.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct OutputError(io::Error);
+
+impl OutputError {
+    /// Whoever read standard output has closed it, as `head` does after its lines: there is nobody to tell.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+
+    /// The error of a standard output that is closed.
+    pub(crate) fn closed() -> OutputError {
+        OutputError(io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// Runs `watching`, which tells how something is doing; the other future completes if nobody can be told any more.
+pub(crate) fn watch(
+    watching: impl Future<Output = Result<(), OutputError>> + Send + 'static,
+) -> (
+    JoinHandle<Result<(), OutputError>>,
+    impl Future<Output = ()>,
+) {
+    let (failed, heard) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        let watched = watching.await;
+        if watched.is_err() {
+            // Whoever does not listen has ended already.
+            let _ = failed.send(());
+        }
+        watched
+    });
+    let unheard = async {
+        if heard.await.is_err() {
+            std::future::pending().await
+        }
+    };
+    (task, unheard)
+}
+
+fn print_line(line: impl fmt::Display) -> Result<(), OutputError> {
+    writeln!(io::stdout(), "{line}").map_err(OutputError)
 }
 
 /// `1 file`, `2 files`.

@@ -1,10 +1,5 @@
 //! `manyflow`: the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command line prints"
-)]
 
 mod bench;
 mod cli;
@@ -13,6 +8,7 @@ mod demo;
 mod display;
 mod inspect;
 mod parameters;
+mod progress;
 mod recv;
 mod send;
 mod sim;
@@ -21,9 +17,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command};
-use display::Display;
-use manyflow_live::load::LoadError;
-use manyflow_live::session::{DecoderError, ReceiveError, TransportError};
+use display::{Display, OutputError};
+use manyflow_live::filecast::load::LoadError;
+use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
 use serde_json::json;
 
 fn main() -> ExitCode {
@@ -36,7 +32,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no runtime: {error}");
+            display.fail(&format!("no runtime: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -55,14 +51,25 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_output(&error) => ExitCode::from(CLOSED_OUTPUT),
         Err(error) => {
             let code = exit_code(&error);
             let message = format!("{error:#}");
-            display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
-            eprintln!("error: {message}");
+            // Where standard output is what failed, standard error has it.
+            let _ = display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
+            display.fail(&message);
             ExitCode::from(code)
         }
     }
+}
+
+/// What a shell reports for a program that SIGPIPE has ended: 128 + 13.
+const CLOSED_OUTPUT: u8 = 141;
+
+/// Whether nobody reads standard output any more, so that nothing is left to do or to say.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    let output = error.downcast_ref::<OutputError>();
+    output.is_some_and(OutputError::is_closed)
 }
 
 /// What the user asked for makes no sense.

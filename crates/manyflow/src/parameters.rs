@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::parse_duration;
-use manyflow_core::webrc::{
-    CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights,
-};
+use manyflow_webrc::{CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights};
 
 /// Sets what `send --set` names.
 ///

@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_core::webrc::ReceiverConfig;
-use manyflow_live::load;
-use manyflow_live::sdp::SessionDescription;
-use manyflow_live::session::{self, FileDone, Progress, ReceiveConfig, Received, Route, Told};
+use manyflow_live::filecast::load;
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::{
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
+};
+use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
-use crate::display::{Display, count_files, show};
+use crate::display::{self, Display, OutputError, count_files, show};
 use crate::{parameters, usage};
 
-/// How often progress is told to machines.
+/// How often progress is reported with `--json`.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
@@ -35,12 +37,18 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         patience: args.patience,
     };
-    let (told, progress, files) = Told::channels();
-    let watching = tokio::spawn(watch_progress(progress, files, display.clone()));
-    let result = session::receive(config, told, interrupted()).await;
+    let (sinks, progress, files) = ProgressSinks::channels();
+    let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
+    let stop = async {
+        tokio::select! {
+            () = interrupted() => {}
+            () = unheard => {}
+        }
+    };
+    let result = session::receive(config, sinks, stop).await;
     // The channel is closed now, so the watcher ends.
-    let _ = watching.await;
-    report(display, &result?);
+    watching.await??;
+    report(display, &result?)?;
     Ok(())
 }
 
@@ -81,11 +89,12 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
 
+/// Tells how the receiver is doing, until it ends or nobody can be told.
 async fn watch_progress(
     mut progress: watch::Receiver<Progress>,
     mut files: mpsc::UnboundedReceiver<FileDone>,
     display: Display,
-) {
+) -> Result<(), OutputError> {
     let bar = display.transfer(String::new());
     let mut tick = tokio::time::interval(TELL_INTERVAL);
     loop {
@@ -96,24 +105,25 @@ async fn watch_progress(
                     break;
                 }
             }
-            Some(file) = files.recv() => tell_file(&display, &file),
-            _ = tick.tick() => tell(&display, &progress.borrow()),
+            Some(file) = files.recv() => tell_file(&display, &file)?,
+            _ = tick.tick() => tell(&display, &progress.borrow())?,
         }
     }
     while let Ok(file) = files.try_recv() {
-        tell_file(&display, &file);
+        tell_file(&display, &file)?;
     }
     bar.finish_and_clear();
+    Ok(())
 }
 
-fn tell_file(display: &Display, file: &FileDone) {
-    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
-    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}));
+fn tell_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
+    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)))?;
+    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
 }
 
-fn tell(display: &Display, progress: &Progress) {
+fn tell(display: &Display, progress: &Progress) -> Result<(), OutputError> {
     if !display.is_json() {
-        return;
+        return Ok(());
     }
     let (objects, webrc) = (&progress.objects, progress.webrc);
     display.tell(&json!({
@@ -128,10 +138,10 @@ fn tell(display: &Display, progress: &Progress) {
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,
-    }));
+    }))
 }
 
-fn report(display: &Display, received: &Received) {
+fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
     let seconds = received.elapsed.as_secs_f64();
     let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
@@ -142,7 +152,7 @@ fn report(display: &Display, received: &Received) {
         count_files(files),
         Bytes(bytes),
         loss * 100.0
-    ));
+    ))?;
     let names: Vec<_> = received
         .files
         .iter()
@@ -155,5 +165,5 @@ fn report(display: &Display, received: &Received) {
         "seconds": seconds,
         "goodput_bits_per_s": goodput.bits_per_s(),
         "loss": loss,
-    }));
+    }))
 }

@@ -4,24 +4,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
-use manyflow_live::amt::RelayConfig;
-use manyflow_live::amt::driver::RelayServer;
-use manyflow_live::files::read_sources;
-use manyflow_live::multicast::{MulticastSender, SenderConfig};
-use manyflow_live::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::sdp::{AmtRelay, SessionDescription};
-use manyflow_live::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_live::filecast::files::read_sources;
+use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription};
+use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::Rng as _;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::watch::Receiver;
 
 use crate::cli::{Fec, Profile, SendArgs};
-use crate::display::{Display, count_files};
+use crate::display::{Display, OutputError, count_files, watch};
 use crate::recv::interrupted;
 use crate::{parameters, usage};
 
@@ -55,8 +55,9 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let say = |line: &str| {
         if prints_description {
             display.note(line);
+            Ok(())
         } else {
-            display.say(line);
+            display.say(line)
         }
     };
 
@@ -65,31 +66,40 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         count_files(count),
         args.rate,
         description.channels()
-    ));
+    ))?;
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
         let at = format!("http://{at}{DESCRIPTION_PATH}");
-        say(&format!("receivers type: manyflow recv {at}"));
-        display.tell(&json!({"event": "published", "url": at}));
+        say(&format!("receivers type: manyflow recv {at}"))?;
+        display.tell(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
-        display.say(text.trim_end());
+        display.say(text.trim_end())?;
     }
-    display.tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}));
+    display
+        .tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}))?;
 
     let sender = SessionSender::new(
         session,
         objects,
         Outlets::new(&description, multicast, relay),
     );
-    let watching = tokio::spawn(watch_progress(sender.progress(), display.clone()));
-    let sent = sender.run(stop(args.duration)).await;
+    let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
+    let stop = async {
+        tokio::select! {
+            () = stop(args.duration) => {}
+            () = unheard => {}
+        }
+    };
+    let sent = sender.run(stop).await;
     watching.abort();
+    // One that was aborted has told all that it could.
+    watching.await.unwrap_or(Ok(()))?;
     say(&format!(
         "sent {} packets, {}",
         sent.packets,
         Bytes(sent.bytes)
-    ));
-    display.tell(&told("done", &sent));
+    ))?;
+    display.tell(&told("done", &sent))?;
     Ok(())
 }
 
@@ -272,7 +282,11 @@ fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
     listening
 }
 
-async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Display) {
+/// Tells how the sender is doing, until it is aborted or nobody can be told.
+async fn watch_progress(
+    mut progress: Receiver<SendProgress>,
+    display: Display,
+) -> Result<(), OutputError> {
     let spinner = display.spinner("sending".to_owned());
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut last = SendProgress::default();
@@ -286,7 +300,7 @@ async fn watch_progress(mut progress: watch::Receiver<SendProgress>, display: Di
             Bytes(now.bytes),
             now.gateways
         ));
-        display.tell(&told("progress", &now));
+        display.tell(&told("progress", &now))?;
     }
 }
 

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Outcome, Scenario};
+use manyflow_netsim::scenario::{Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
-use crate::display::Display;
+use crate::display::{Display, OutputError};
 use crate::inspect::{self, Outputs};
+use crate::progress::RunsProgress;
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
@@ -38,8 +38,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
         for path in &all {
             let scenario = read(path, false, None)?;
             let title = scenario.cell(0)?.schema.title;
-            display.say(&format!("{:<12} {title}", scenario.id()));
-            display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}));
+            display.say(&format!("{:<12} {title}", scenario.id()))?;
+            display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
@@ -93,13 +93,13 @@ fn run(
         .write(&folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
 
-    display.say(&format!("{}: {}", scenario.id(), results.title()));
+    display.say(&format!("{}: {}", scenario.id(), results.title()))?;
     for checked in results.expectations() {
-        tell(display, scenario.id(), checked);
+        tell(display, scenario.id(), checked)?;
     }
     let cost = Cost::of(&outcomes)?;
-    display.say(&format!("  {cost}"));
-    display.say(&format!("  -> {}\n", folder.join("index.html").display()));
+    display.say(&format!("  {cost}"))?;
+    display.say(&format!("  -> {}\n", folder.join("index.html").display()))?;
     display.tell(&json!({
         "event": "done",
         "id": scenario.id(),
@@ -110,7 +110,7 @@ fn run(
         "passed": results.passed(),
         "failed_runs": results.failures().len(),
         "folder": folder.display().to_string(),
-    }));
+    }))?;
     Ok(results.passed())
 }
 
@@ -122,26 +122,28 @@ fn simulate(
     threads: usize,
     display: &Display,
 ) -> Result<Vec<Outcome>> {
-    let bar = runs_bar(display, scenario.id(), jobs.len());
-    let progress = |outcome: &Outcome| {
-        bar.inc(1);
-        if let Err(failed) = outcome {
-            tracing::error!("{failed}");
-        }
-    };
+    let mut progress = RunsProgress::new(display, scenario, jobs)?;
     let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
     let mut outcomes = Vec::with_capacity(jobs.len());
     for job in inspected {
-        let outcome = Ok(scenario.run_inspected(*job, outputs.inspection())?);
-        progress(&outcome);
+        let inspection = Inspection {
+            progress: Some(&mut |passed| progress.advance(passed)),
+            ..outputs.inspection()
+        };
+        let outcome = scenario.run_inspected(*job, inspection);
+        if outputs.is_closed() {
+            return Err(OutputError::closed().into());
+        }
+        let outcome = Ok(outcome?);
+        progress.end_run(&outcome);
         outcomes.push(outcome);
     }
-    outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
-    bar.finish_and_clear();
+    outcomes.extend(scenario.run(rest, threads, &mut |news| progress.hear(&news)));
+    progress.finish();
     Ok(outcomes)
 }
 
-fn tell(display: &Display, id: &str, checked: &Checked) {
+fn tell(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputError> {
     let paper = checked
         .paper
         .as_ref()
@@ -163,7 +165,7 @@ fn tell(display: &Display, id: &str, checked: &Checked) {
         Verdict::NoValue => format!("MISSED {}: no value; {}", checked.what, checked.note),
         Verdict::NotJudged => format!("not judged {}: {}", checked.what, checked.note),
     };
-    display.say(&format!("  {line}"));
+    display.say(&format!("  {line}"))?;
     display.tell(&json!({
         "event": "expectation",
         "id": id,
@@ -171,20 +173,7 @@ fn tell(display: &Display, id: &str, checked: &Checked) {
         "value": checked.value.as_ref().map(|value| value.value),
         "verdict": checked.verdict.word(),
         "paper": checked.paper,
-    }));
-}
-
-fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
-    let bar = display.transfer(id.to_owned());
-    let style =
-        ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
-    bar.set_style(
-        style
-            .expect("the template is ours")
-            .progress_chars("█▉▊▋▌▍▎▏ "),
-    );
-    bar.set_length(runs as u64);
-    bar
+    }))
 }
 
 /// Reads a scenario file; a cell that is to run alone is checked alone.

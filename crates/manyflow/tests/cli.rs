@@ -422,3 +422,94 @@ fn help_shows_examples_that_the_command_line_accepts() {
     let help = run(&["--help"]).succeeded("help");
     assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
 }
+
+/// Runs the program with standard output to `to`; returns its exit code and what it says on standard error.
+fn with_output(arguments: &[&str], to: impl Into<Stdio>) -> (Option<i32>, String) {
+    let mut command = manyflow(arguments);
+    let output = command.stdout(to).stderr(Stdio::piped()).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), errors)
+}
+
+/// The writing end of a pipe that nobody reads.
+fn closed_pipe() -> std::io::PipeWriter {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    writer
+}
+
+/// Commands that write to standard output, in a folder with what they need.
+fn talkative(folder: &TempDir) -> Vec<Vec<String>> {
+    let scenario = folder.path().join("small.toml");
+    let small = "title = \"Small\"\nrun.duration = \"1 s\"\nnodes.names = [\"S\", \"R\"]\n\
+                 [[links]]\nbetween = [\"S\", \"R\"]\ndelay = \"10 ms\"\n\
+                 [[sessions]]\nname = \"flow\"\nprotocol = \"cbr\"\nsender = \"S\"\nreceivers = [\"R\"]\n\
+                 cbr.rate = \"1 Mbit/s\"\n";
+    std::fs::write(&scenario, small).unwrap();
+    let (scenario, folder) = (text(&scenario), text(folder.path()));
+    let sim = ["sim", scenario, "--out", folder];
+    let with = |more: &[&str]| -> Vec<String> {
+        let words = sim.iter().chain(more);
+        words.map(|word| (*word).to_owned()).collect()
+    };
+    let list = ["figure", "--list", "--scenarios", folder].map(str::to_owned);
+    vec![
+        with(&[]),
+        with(&["--json"]),
+        with(&["--trace", "-"]),
+        with(&["--pcap", "-"]),
+        list.to_vec(),
+    ]
+}
+
+#[test]
+fn a_closed_standard_output_ends_the_program_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in talkative(&folder) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let ended = with_output(&arguments, closed_pipe());
+        assert_eq!(ended, (Some(141), String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in talkative(&folder) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let (code, errors) = with_output(&arguments, full);
+        assert_eq!(code, Some(1), "{arguments:?}: {errors}");
+        assert!(errors.contains("No space left on device"), "{errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
+    }
+}
+
+#[test]
+fn a_sender_that_cannot_print_its_session_ends() {
+    let folder = folder_with_file(1000);
+    let file = folder.path().join("file");
+    let send = ["send", text(&file), "--listen", "127.0.0.1:0"];
+    assert_eq!(with_output(&send, closed_pipe()).0, Some(141));
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let (code, errors) = with_output(&send, full);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(
+        errors.contains("cannot write to standard output"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_sender_that_can_no_longer_tell_its_progress_ends() {
+    let folder = folder_with_file(1000);
+    let file = folder.path().join("file");
+    let to = ["--listen", "127.0.0.1:0", "--publish", "127.0.0.1:0"];
+    let mut command = manyflow(&[&["send", text(&file), "--json"], to.as_slice()].concat());
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut child = command.stdout(writer).spawn().unwrap();
+    drop(command);
+    let mut first = [0; 1];
+    std::io::Read::read_exact(&mut reader, &mut first).unwrap();
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(141));
+}

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Ended, run};
-use manyflow_core::webrc::Cci;
+use manyflow_webrc::Cci;
 use serde_json::Value;
 use tempfile::TempDir;
 

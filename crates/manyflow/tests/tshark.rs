@@ -19,8 +19,8 @@ use std::process::{Child, Command, Stdio};
 
 use common::{Manyflow, assert_same, manyflow, write_random};
 use hosts::TwoHosts;
-use manyflow_core::webrc::Cci;
 use manyflow_object::alc;
+use manyflow_webrc::Cci;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

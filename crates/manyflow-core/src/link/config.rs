@@ -103,6 +103,21 @@ pub struct RedConfig {
     pub marking: Marking,
     /// What it does to packets that know ECN while the average is above the maximum.
     pub overload: Overload,
+    /// How packets are chosen, and what counts as queue.
+    pub variant: RedVariant,
+}
+
+/// Which description of RED is followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum RedVariant {
+    /// Floyd and Jacobson 1993: the gap between two packets that are dropped or marked is uniform up to the inverse of the
+    /// probability, even where the queue has become empty since. The packet in transmission counts as queued.
+    #[default]
+    Paper,
+    /// The `Queue/RED` of ns-2 with its defaults `wait_` and `bytes_`: that gap is uniform from the inverse of the probability
+    /// to twice as much, in bytes over `mean_packet_bytes`; a packet is dropped or marked only where more than one waits
+    /// before it; packets that find the queue full count, too. The packet in transmission does not count as queued.
+    Ns2,
 }
 
 /// Which of the packets that know ECN are marked.
@@ -138,6 +153,7 @@ impl Default for RedConfig {
             mean_packet_bytes: 1000,
             marking: Marking::All,
             overload: Overload::Drop,
+            variant: RedVariant::Paper,
         }
     }
 }

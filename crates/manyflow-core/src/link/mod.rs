@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
 use rare::Rare;
 use red::Verdict;
 
@@ -304,16 +304,18 @@ impl<T: Carried> Link<T> {
         {
             self.rare().steer(now, item, bytes, rate, has_room);
         }
-        if !has_room {
-            return Err(Dropped::Full);
-        }
         if self.config.red.is_none() {
-            return Ok(());
+            return if has_room { Ok(()) } else { Err(Dropped::Full) };
         }
         let idle = (!is_busy).then(|| now - self.free_at);
         let rate = self.config.rate;
         let rare = self.rare();
-        match rare.judge(item, is_busy, idle, rate) {
+        let arrival = rare.arrival(bytes, idle, rate);
+        if !has_room {
+            rare.refuse(arrival);
+            return Err(Dropped::Full);
+        }
+        match rare.judge(item, arrival) {
             Verdict::Accept => Ok(()),
             Verdict::Mark => {
                 item.mark();

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::faults::Losses;
-use super::red::{Red, TopGroups, Verdict};
+use super::red::{Arrival, Red, TopGroups, Verdict};
 use super::{Carried, LinkConfig, LossModel, make_room};
 use crate::time::Time;
 use crate::units::Rate;
@@ -92,19 +92,34 @@ impl Rare {
         Some((begins, packets))
     }
 
-    /// What RED says of a packet; all are welcome where there is none.
-    pub(super) fn judge(
-        &mut self,
-        item: &impl Carried,
-        is_busy: bool,
+    /// What a packet of `bytes` finds that comes when the transmitter has been idle for so long, or is busy.
+    pub(super) fn arrival(
+        &self,
+        bytes: u32,
         idle: Option<Duration>,
         rate: Option<Rate>,
-    ) -> Verdict {
-        let queued = self.waiting.len() + usize::from(is_busy);
+    ) -> Arrival {
+        Arrival {
+            bytes,
+            waiting: self.waiting.len(),
+            idle,
+            rate,
+        }
+    }
+
+    /// Asks RED about a packet that the queue has room for; without RED all are accepted.
+    pub(super) fn judge(&mut self, item: &impl Carried, arrival: Arrival) -> Verdict {
         self.red.as_mut().map_or(Verdict::Accept, |red| {
             let notice = red.notice(item, &self.tops);
-            red.judge(queued, idle, rate, notice, &mut self.random)
+            red.judge(arrival, notice, &mut self.random)
         })
+    }
+
+    /// Lets RED know of a packet that the queue has no room for.
+    pub(super) fn refuse(&mut self, arrival: Arrival) {
+        if let Some(red) = &mut self.red {
+            red.refuse(arrival);
+        }
     }
 
     /// Lets XCP's router count a packet, and tell it what it may have if it is let in.

@@ -1,12 +1,20 @@
 //! Random early detection: drops or marks before the queue is full, the more the longer it is on average (Floyd and
 //! Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993).
+//!
+//! A packet that is dropped or marked is a hit. Hits are spread evenly, in one of two ways ([`RedVariant`]); p is the
+//! probability that the average queue gives:
+//!
+//! ```text
+//!   paper   the gap between hits is uniform from 1 to 1/p packets      p / (1 - count p)
+//!   ns-2    it is uniform from 1/p to 2/p packets                      0 below 1/p, then p / (2 - count p)
+//! ```
 
 use core::time::Duration;
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::{Carried, Marking, Overload, RedConfig};
+use super::{Carried, Marking, Overload, RedConfig, RedVariant};
 use crate::units::Rate;
 
 /// The state of a RED queue.
@@ -15,8 +23,39 @@ pub(super) struct Red {
     config: RedConfig,
     /// avg, in packets.
     average: f64,
-    /// count: packets since the last one dropped or marked; `None` while the average is below the minimum.
-    since_last: Option<u32>,
+    /// `None` while nothing can be hit.
+    since_last: Option<Gap>,
+}
+
+/// What has come since the last hit.
+#[derive(Copy, Clone, Debug, Default)]
+struct Gap {
+    /// count.
+    packets: u32,
+    /// ns-2's `count_bytes`.
+    bytes: u64,
+}
+
+impl Gap {
+    fn with(self, bytes: u32) -> Gap {
+        Gap {
+            packets: self.packets.saturating_add(1),
+            bytes: self.bytes + u64::from(bytes),
+        }
+    }
+}
+
+/// A packet that comes to the queue, and what it finds there.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Arrival {
+    /// The packet's length.
+    pub(super) bytes: u32,
+    /// Packets that wait for the transmitter.
+    pub(super) waiting: usize,
+    /// How long the transmitter has had nothing to send; `None` while it sends.
+    pub(super) idle: Option<Duration>,
+    /// The transmitter's rate.
+    pub(super) rate: Option<Rate>,
 }
 
 /// What RED says of a packet.
@@ -104,23 +143,16 @@ impl Red {
         }
     }
 
-    /// Judges a packet that finds `queued` packets before it; `idle` is for how long the queue has been empty.
+    /// Judges a packet that the queue has room for.
     pub(super) fn judge(
         &mut self,
-        queued: usize,
-        idle: Option<Duration>,
-        rate: Option<Rate>,
+        arrival: Arrival,
         notice: Notice,
         random: &mut Pcg64Mcg,
     ) -> Verdict {
-        self.update(queued, idle, rate);
-        let RedConfig {
-            minimum_packets: low,
-            maximum_packets: high,
-            maximum_probability: most,
-            ..
-        } = self.config;
-        if self.average < low {
+        self.update(arrival);
+        let high = self.config.maximum_packets;
+        if self.average < self.config.minimum_packets || self.spares_queue(arrival) {
             self.since_last = None;
             return Verdict::Accept;
         }
@@ -130,39 +162,216 @@ impl Red {
             return Verdict::Accept;
         }
         if is_over && (only_marks || self.average >= 2.0 * high) {
-            self.since_last = Some(0);
+            self.since_last = Some(Gap::default());
             return if only_marks {
                 Verdict::Mark
             } else {
                 Verdict::Drop
             };
         }
-        let count = self.since_last.map_or(0, |count| count + 1);
-        let base = if !is_over {
-            most * (self.average - low) / (high - low)
-        } else {
-            most + (1.0 - most) * (self.average - high) / high
-        };
-        // Spaced evenly, instead of at random (section 7 of the paper).
-        let probability = base / (1.0 - f64::from(count) * base).max(base);
-        let is_hit = random.random::<f64>() < probability;
-        self.since_last = Some(if is_hit { 0 } else { count });
-        match is_hit {
+        match self.hits(arrival.bytes, random) {
             true if notice == Notice::Mark && !is_over => Verdict::Mark,
             true => Verdict::Drop,
             false => Verdict::Accept,
         }
     }
 
-    fn update(&mut self, queued: usize, idle: Option<Duration>, rate: Option<Rate>) {
-        let weight = self.config.weight;
-        match (idle, rate) {
-            (Some(idle), Some(rate)) => {
-                let packets =
-                    idle.as_secs_f64() * rate.packets_per_s(self.config.mean_packet_bytes);
-                self.average *= libm::pow(1.0 - weight, packets);
-            }
-            _ => self.average += weight * (queued as f64 - self.average),
+    /// Counts a packet that a full queue drops: ns-2 takes it into the average and treats it as a hit. Otherwise the average is
+    /// one over the packets that the queue has room for.
+    pub(super) fn refuse(&mut self, arrival: Arrival) {
+        if self.config.variant == RedVariant::Ns2 {
+            self.update(arrival);
+            self.since_last = self.since_last.map(|_| Gap::default());
         }
+    }
+
+    /// Whether the queue is too short for any hit, whatever the average: with at most one packet in ns-2.
+    fn spares_queue(&self, arrival: Arrival) -> bool {
+        self.config.variant == RedVariant::Ns2 && arrival.waiting <= 1
+    }
+
+    /// Whether chance hits a packet, spread evenly instead of at random (section 7 of the paper).
+    fn hits(&mut self, bytes: u32, random: &mut Pcg64Mcg) -> bool {
+        let gap = self.since_last.map(|gap| gap.with(bytes));
+        let probability = match (self.config.variant, gap) {
+            (RedVariant::Paper, gap) => self.evenly(gap.unwrap_or_default()),
+            (RedVariant::Ns2, Some(gap)) => self.after_waiting(gap, bytes),
+            (RedVariant::Ns2, None) => {
+                self.since_last = Some(Gap::default().with(bytes));
+                return false;
+            }
+        };
+        let is_hit = random.random::<f64>() < probability;
+        let gap = gap.unwrap_or_default();
+        self.since_last = Some(if is_hit { Gap::default() } else { gap });
+        is_hit
+    }
+
+    /// p_b: the probability that the average gives.
+    fn base_probability(&self) -> f64 {
+        let RedConfig {
+            minimum_packets: low,
+            maximum_packets: high,
+            maximum_probability: most,
+            ..
+        } = self.config;
+        if self.average < high {
+            most * (self.average - low) / (high - low)
+        } else {
+            most + (1.0 - most) * (self.average - high) / high
+        }
+    }
+
+    /// p_a (section 4 of the paper).
+    fn evenly(&self, gap: Gap) -> f64 {
+        let base = self.base_probability();
+        base / (1.0 - f64::from(gap.packets) * base).max(base)
+    }
+
+    /// ns-2's `modify_p` with its defaults: `wait_`, and `bytes_`, by which a gap is counted in packets of the typical length
+    /// and long packets are hit more often.
+    fn after_waiting(&self, gap: Gap, bytes: u32) -> f64 {
+        let base = self.base_probability();
+        let typical = self.config.mean_packet_bytes.max(1);
+        let expected = (gap.bytes / u64::from(typical)) as f64 * base;
+        let probability = match expected {
+            ..1.0 => 0.0,
+            ..2.0 => base / (2.0 - expected),
+            _ => 1.0,
+        };
+        if probability < 1.0 {
+            probability * f64::from(bytes) / f64::from(typical)
+        } else {
+            1.0
+        }
+    }
+
+    fn update(&mut self, arrival: Arrival) {
+        let weight = self.config.weight;
+        // Typical packets that could have been sent while the queue was empty.
+        let missed = arrival.idle.zip(arrival.rate).map(|(idle, rate)| {
+            idle.as_secs_f64() * rate.packets_per_s(self.config.mean_packet_bytes)
+        });
+        match (self.config.variant, missed) {
+            (RedVariant::Paper, Some(missed)) => self.average *= libm::pow(1.0 - weight, missed),
+            (RedVariant::Paper, None) => {
+                let queued = arrival.waiting + usize::from(arrival.idle.is_none());
+                self.average += weight * (queued as f64 - self.average);
+            }
+            (RedVariant::Ns2, missed) => {
+                if let Some(missed) = missed.filter(|missed| *missed >= 1.0) {
+                    self.average *= libm::pow(1.0 - weight, missed.floor());
+                }
+                self.average += weight * (arrival.waiting as f64 - self.average);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    /// The gaps between hits, in packets, among many packets of `bytes` that find ten packets waiting and one in transmission.
+    fn gaps(variant: RedVariant, bytes: u32) -> Vec<u32> {
+        let mut red = Red::new(RedConfig {
+            // Paper counts the packet in transmission, ns-2 does not: p is 0.05 in both.
+            minimum_packets: if variant == RedVariant::Paper {
+                6.0
+            } else {
+                5.0
+            },
+            maximum_packets: if variant == RedVariant::Paper {
+                16.0
+            } else {
+                15.0
+            },
+            weight: 1.0,
+            variant,
+            ..RedConfig::default()
+        });
+        let mut random = Pcg64Mcg::seed_from_u64(1);
+        let arrival = Arrival {
+            bytes,
+            waiting: 10,
+            idle: None,
+            rate: None,
+        };
+        let mut gaps = vec![0];
+        for _ in 0..200_000 {
+            let last = gaps.len() - 1;
+            gaps[last] += 1;
+            if red.judge(arrival, Notice::Drop, &mut random) == Verdict::Drop {
+                gaps.push(0);
+            }
+        }
+        // The first gap begins with the queue, the last one is not over.
+        gaps[1..gaps.len() - 1].to_vec()
+    }
+
+    fn mean(gaps: &[u32]) -> f64 {
+        gaps.iter().sum::<u32>() as f64 / gaps.len() as f64
+    }
+
+    #[test]
+    fn the_papers_gaps_are_uniform_up_to_the_inverse_probability() {
+        let gaps = gaps(RedVariant::Paper, 1000);
+        assert!(gaps.iter().all(|gap| (1..=21).contains(gap)));
+        assert!((mean(&gaps) - 10.5).abs() < 0.3, "{}", mean(&gaps));
+    }
+
+    #[test]
+    fn ns2s_gaps_are_uniform_from_the_inverse_probability_to_twice_that() {
+        let typical = gaps(RedVariant::Ns2, 1000);
+        assert!(typical.iter().all(|gap| (20..=41).contains(gap)));
+        assert!((mean(&typical) - 30.0).abs() < 1.0, "{}", mean(&typical));
+        // Twice as many packets make the same number of bytes, and each is hit half as often.
+        let short = gaps(RedVariant::Ns2, 500);
+        assert!(short.iter().all(|gap| (40..=82).contains(gap)));
+        assert!(mean(&short) > 2.0 * mean(&typical), "{}", mean(&short));
+    }
+
+    #[test]
+    fn ns2_spares_a_packet_that_finds_at_most_one_waiting() {
+        let judge = |variant, waiting| {
+            let mut red = Red::new(RedConfig {
+                weight: 0.0,
+                variant,
+                ..RedConfig::default()
+            });
+            red.average = 40.0;
+            let arrival = Arrival {
+                bytes: 1000,
+                waiting,
+                idle: None,
+                rate: None,
+            };
+            red.judge(arrival, Notice::Drop, &mut Pcg64Mcg::seed_from_u64(1))
+        };
+        assert_eq!(judge(RedVariant::Paper, 0), Verdict::Drop);
+        assert_eq!(judge(RedVariant::Ns2, 1), Verdict::Accept);
+        assert_eq!(judge(RedVariant::Ns2, 2), Verdict::Drop);
+    }
+
+    #[test]
+    fn ns2_takes_packets_that_a_full_queue_drops_into_the_average() {
+        let average = |variant| {
+            let mut red = Red::new(RedConfig {
+                weight: 0.5,
+                variant,
+                ..RedConfig::default()
+            });
+            red.refuse(Arrival {
+                bytes: 1000,
+                waiting: 20,
+                idle: None,
+                rate: None,
+            });
+            red.average
+        };
+        assert_eq!(average(RedVariant::Paper), 0.0);
+        assert_eq!(average(RedVariant::Ns2), 10.0);
     }
 }

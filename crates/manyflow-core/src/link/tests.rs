@@ -370,6 +370,7 @@ const BY_GROUP: RedConfig = RedConfig {
     mean_packet_bytes: 1000,
     marking: Marking::TopGroup,
     overload: Overload::Mark,
+    variant: RedVariant::Paper,
 };
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::*;
 use crate::units::Rate;
-use crate::xcp::{Feedback, XcpConfig};
+use crate::xcp::{WindowChange, XcpConfig};
 
 const BYTES: u32 = 1000;
 
@@ -161,7 +161,7 @@ impl World {
             What::Start => {}
             What::Ack { sent, feedback } => {
                 let flow = &mut self.flows[index];
-                let changed = flow.cwnd + Feedback(feedback).bytes();
+                let changed = flow.cwnd + WindowChange(feedback).bytes();
                 flow.cwnd = changed.max(BYTES.into());
                 flow.in_flight -= f64::from(BYTES);
                 flow.srtt_s += ((self.now - sent).as_secs_f64() - flow.srtt_s) / 8.0;
@@ -187,7 +187,7 @@ impl World {
             let congestion = Congestion {
                 cwnd: flow.cwnd as u32,
                 rtt_us: (flow.srtt_s * 1e6) as u32,
-                feedback: Feedback::MAX,
+                feedback: WindowChange::MAX,
             };
             let sent = self.push(Probe {
                 flow: index,
@@ -320,7 +320,7 @@ fn feedback_after(idle: Duration, rtt_us: u32) -> Vec<f64> {
         congestion: Some(Congestion {
             cwnd: 100_000,
             rtt_us,
-            feedback: Feedback::MAX,
+            feedback: WindowChange::MAX,
         }),
     };
     let mut told = Vec::new();

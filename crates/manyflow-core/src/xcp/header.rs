@@ -1,30 +1,34 @@
 //! XCP's header, as it travels in a packet.
 
-/// XCP's header (section IV): what the sender tells routers, and what they tell it.
+/// XCP's header: what a sender reports to the routers on its path, and what they grant it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Congestion {
     /// The sender's congestion window in bytes, headers of packets included.
     pub cwnd: u32,
-    /// The round-trip time that the sender knows, in microseconds; 0 where it knows none, or where it does not follow XCP.
+    /// The sender's round-trip time in microseconds; 0 if it is unknown, or if the sender does not
+    /// follow XCP.
     pub rtt_us: u32,
-    /// By how much the window may change for this packet: what the sender wants, which routers can only lower.
-    pub feedback: Feedback,
+    /// By how much the window may change for this packet: the sender writes what it wants, and
+    /// routers can only lower it.
+    pub feedback: WindowChange,
 }
 
-/// A change of a congestion window in units of 1/256 byte, so that the sum over a window's packets keeps small changes.
+/// A change of a congestion window in units of 1/256 byte.
+///
+/// The unit is small so that the sum over the packets of a window keeps small changes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Feedback(pub i32);
+pub struct WindowChange(pub i32);
 
-impl Feedback {
-    /// The most that a header can ask for: some 8 MB for each packet.
-    pub const MAX: Feedback = Feedback(i32::MAX);
+impl WindowChange {
+    /// The largest increase that a header can carry: about 8 MB.
+    pub const MAX: WindowChange = WindowChange(i32::MAX);
 
-    /// Rounded, and limited to what a header can carry.
-    pub fn from_bytes(bytes: f64) -> Feedback {
-        Feedback(libm::round(bytes * 256.0) as i32)
+    /// The change nearest to `bytes`, saturating at what a header can carry.
+    pub fn from_bytes(bytes: f64) -> WindowChange {
+        WindowChange(libm::round(bytes * 256.0) as i32)
     }
 
-    /// In bytes.
+    /// The change in bytes.
     pub fn bytes(self) -> f64 {
         f64::from(self.0) / 256.0
     }

@@ -17,5 +17,5 @@ mod header;
 mod router;
 
 pub use config::XcpConfig;
-pub use header::{Congestion, Feedback};
+pub use header::{Congestion, WindowChange};
 pub use router::Controller;

@@ -27,7 +27,7 @@
 //!   draft's timer closes intervals in which nothing came, and what is shared out among no packets is nothing: a flow whose
 //!   packets come less often than that, such as a member's part of a small window, would never get any feedback.
 
-use super::{Congestion, Feedback, XcpConfig};
+use super::{Congestion, WindowChange, XcpConfig};
 use crate::time::{Time, seconds};
 
 /// Bounds of the control interval Te.
@@ -124,7 +124,7 @@ impl Controller {
     /// The packet is let in: lowers its feedback to what it may have.
     pub fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
         if congestion.rtt_us == 0 {
-            congestion.feedback = Feedback::default();
+            congestion.feedback = WindowChange::default();
             return;
         }
         let rtt_s = rtt_s(congestion);
@@ -133,7 +133,7 @@ impl Controller {
             .budget
             .spend(spacing_s(bytes, congestion), bytes, wanted);
         if granted < wanted {
-            congestion.feedback = Feedback::from_bytes(granted * rtt_s);
+            congestion.feedback = WindowChange::from_bytes(granted * rtt_s);
         }
     }
 

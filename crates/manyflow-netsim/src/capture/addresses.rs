@@ -136,7 +136,9 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 mod tests {
     use super::*;
     use crate::scenario::protocols::AnyHeader;
-    use manyflow_core::overlay::{Ack, Body, ClientId, DaemonId, Data, Frame, GroupId, Message};
+    use manyflow_overlay::{
+        Ack, Body, ClientId, DaemonId, Data, Frame, GroupId, LinkSeq, Message, OriginSeq,
+    };
 
     fn end(endpoint: u32, node: u32) -> End {
         End {
@@ -167,7 +169,7 @@ mod tests {
         let addresses = Addresses::new(2, [end(0, 0), end(1, 1)], &[]).unwrap();
         let data = Data {
             group: GroupId(1),
-            sequence: 1,
+            sequence: OriginSeq(1),
             sender: ClientId(0),
             sent_us: 0,
         };
@@ -176,12 +178,12 @@ mod tests {
             repaired: false,
             body: Body::Data(data),
         };
-        let sequence = 0;
+        let sequence = LinkSeq(0);
         let segment = Frame::Segment { sequence, message };
         let ack = Frame::Ack(Ack {
-            acknowledgement: 1,
+            acknowledgement: LinkSeq(1),
             window: 1,
-            sack: [(0, 0); 3],
+            sack: [(LinkSeq(0), LinkSeq(0)); 3],
         });
         let ends = |from: u32, frame| {
             let flow = addresses.flow_of(

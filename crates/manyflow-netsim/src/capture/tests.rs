@@ -1,14 +1,17 @@
 //! Frames are read back with `etherparse` and the decoders that ship.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
-use manyflow_core::anypoint::{self, Ack, Body, Gap, Reason};
-use manyflow_core::cbr::Datagram;
-use manyflow_core::layered::{Data, Experiment, Feedback, Message};
-use manyflow_core::overlay::{self, ClientFrame, ClientId, DaemonId, Frame, GroupId, Welcome};
-use manyflow_core::tcp::Segment;
-use manyflow_core::webrc::{Cci, CciFormat};
+use manyflow_anypoint::{self as anypoint, Ack, Body, Gap, Reason};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId};
+use manyflow_layered::{Data, Experiment, Feedback, Message};
 use manyflow_object::alc;
+use manyflow_overlay::{
+    self as overlay, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq,
+    OriginSeq, Welcome,
+};
+use manyflow_tcp::Segment;
+use manyflow_tcp::cbr::Datagram;
+use manyflow_webrc::{Cci, CciFormat};
 use proptest::prelude::*;
 
 use super::addresses::{Addresses, End};
@@ -281,7 +284,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
 fn any_anypoint() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
     let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
-        let body = any_body(kind, words, xcp::Feedback(feedback), gap);
+        let body = any_body(kind, words, xcp::WindowChange(feedback), gap);
         let payload_bytes = match body {
             Body::Data(_) => frame_bytes,
             _ => 0,
@@ -305,7 +308,7 @@ fn any_anypoint() -> impl Strategy<Value = Packet> {
         .prop_map(packet)
 }
 
-fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::Feedback, gap: [u16; 3]) -> Body {
+fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: [u16; 3]) -> Body {
     let congestion = Congestion {
         cwnd: c,
         rtt_us: d,
@@ -370,15 +373,15 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     let (origin, group) = (DaemonId(half), GroupId(a));
     let data = overlay::Data {
         group,
-        sequence,
+        sequence: OriginSeq(sequence),
         sender: ClientId(b),
         sent_us: c,
     };
     let welcome = Welcome {
         to: origin,
         group,
-        change: b,
-        start: sequence,
+        change: ChangeSeq(b),
+        start: OriginSeq(sequence),
     };
     let message = overlay::Message {
         origin,
@@ -392,20 +395,24 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
         (sequence, sequence + 1),
         (sequence + 2, sequence + 9),
         (0, 0),
-    ];
+    ]
+    .map(|(begin, end)| (LinkSeq(begin), LinkSeq(end)));
     match kind {
         0 => Frame::Segment {
-            sequence: c,
+            sequence: LinkSeq(c),
             message,
         },
         1 => Frame::Ack(overlay::Ack {
-            acknowledgement: sequence - 1,
+            acknowledgement: LinkSeq(sequence - 1),
             window: half,
             sack: ranges,
         }),
-        2 => Frame::Datagram { number: c, message },
+        2 => Frame::Datagram {
+            number: LinkSeq(c),
+            message,
+        },
         3 => Frame::Feedback(overlay::Feedback {
-            expected: sequence,
+            expected: LinkSeq(sequence),
             missing: ranges,
         }),
         4 => Frame::Direct(message),

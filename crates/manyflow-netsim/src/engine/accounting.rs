@@ -19,6 +19,8 @@ impl<H: Header, E> Network<H, E> {
     /// # Errors
     /// Names the first link that does not.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
+        let carried = self.links.iter().map(|wire| wire.link.carried());
+        debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
         for (index, wire) in self.links.iter().enumerate() {
             let counters = wire.link.counters();
             let sent = counters.pushed + counters.duplicated;

@@ -8,6 +8,8 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
+use super::limits::Limits;
+use super::pairs::Pairs;
 use super::{
     BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
 };
@@ -23,6 +25,7 @@ impl<H: Header, E> Network<H, E> {
             names: Names::default(),
             nodes: Vec::new(),
             links: Vec::new(),
+            pairs: None,
             endpoints: Vec::new(),
             sources: Vec::new(),
             routes: Vec::new(),
@@ -32,6 +35,7 @@ impl<H: Header, E> Network<H, E> {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
+            limits: Limits::default(),
             unroutable: 0,
             traced: false,
         }
@@ -63,11 +67,11 @@ impl<H: Header, E> Network<H, E> {
     ) -> LinkId {
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
-        let parallel = self.links_between(from, to).count() as u64;
-        let link = Link::new(config, self.stream(&name).wrapping_add(parallel));
-        let reverse = self
-            .links_between(to, from)
-            .find(|other| self.wire(*other).reverse.is_none());
+        let links = self.links.iter();
+        let known = links.map(|wire| (wire.from, wire.to, wire.reverse));
+        let pairs = self.pairs.get_or_insert_with(|| Pairs::of(known));
+        let (parallel, reverse) = pairs.add(id, from, to);
+        let link = Link::new(config, self.stream(&name).wrapping_add(parallel.into()));
         if let Some(other) = reverse {
             self.links[other.0 as usize].reverse = Some(id);
         }
@@ -79,7 +83,6 @@ impl<H: Header, E> Network<H, E> {
             pending: Time::MAX,
             tapped: false,
         });
-        self.nodes[from.0 as usize].links.push(id);
         id
     }
 
@@ -192,15 +195,6 @@ impl<H: Header, E> Network<H, E> {
     pub fn link_name(&self, link: LinkId) -> String {
         let wire = self.wire(link);
         format!("{}-{}", self.name(wire.from), self.name(wire.to))
-    }
-
-    /// The links that lead from one node to another.
-    pub fn links_between(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = LinkId> {
-        let links = &self.nodes[from.0 as usize].links;
-        links
-            .iter()
-            .copied()
-            .filter(move |link| self.wire(*link).to == to)
     }
 
     pub(super) fn wire(&self, link: LinkId) -> &Wire<H> {

@@ -3,22 +3,28 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `build.rs` | nodes, links, endpoints, changes to come |
+//! | `pairs.rs` | which links join the same two nodes, while a network is built |
 //! | `events.rs` | the queue of pending events |
 //! | `lift.rs` | endpoints of one protocol in a network of several |
 //! | `run.rs` | the loop, and the way of a packet |
 //! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
+//! | `limits.rs` | when a run is given up |
 //! | `accounting.rs` | sent = delivered + dropped + in flight, for each link |
 
 mod accounting;
 mod build;
 mod events;
 mod lift;
+mod limits;
 mod multicast;
+mod pairs;
 mod routing;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_limits;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -27,9 +33,12 @@ use std::sync::Arc;
 pub use accounting::AccountingError;
 use events::Events;
 pub use lift::{Holds, Lift};
+pub use limits::Halt;
+use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
+use pairs::Pairs;
 
 use crate::names::Names;
 
@@ -108,6 +117,8 @@ pub struct Network<H, E> {
     names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire<H>>,
+    /// Which links join the same nodes; `None` unless the network is being built.
+    pairs: Option<Pairs>,
     endpoints: Vec<Host<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
@@ -123,6 +134,7 @@ pub struct Network<H, E> {
     /// Branches that a router keeps until the leave latency is over, unless they are joined again: the message that will
     /// say so.
     lingering: BTreeMap<(NodeId, u64, u32), u32>,
+    limits: Limits,
     /// Packets that no route led on.
     unroutable: u64,
     /// Whether the observer hears of incidents.
@@ -132,7 +144,6 @@ pub struct Network<H, E> {
 /// A host or router.
 #[derive(Default)]
 struct Node {
-    links: Vec<LinkId>,
     groups: Groups,
 }
 

@@ -4,21 +4,39 @@ use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Header, Packet, Time};
 
 use super::events::Due;
-use super::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
+use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 
 impl<H: Header, E> Network<H, E> {
     /// Runs until nothing is left to do by `end`, which is then the present.
-    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) {
+    ///
+    /// # Errors
+    /// Where no time passes any more, or the links carry [too much](Network::set_carried_max). The run is over then.
+    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) -> Result<(), Halt> {
+        self.pairs = None;
+        self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
-            self.now = time;
-            match due {
-                Due::Link(link) => self.on_link(link, observer),
-                Due::Timer(endpoint) => self.on_timer(endpoint, observer),
-                Due::Message(message) => self.on_message(message, observer),
-                Due::Change(change) => self.on_change(change, observer),
+            if time > self.now {
+                self.now = time;
+                self.limits.steps = 0;
+            }
+            self.handle(due, observer);
+            if !self.limits.hold() {
+                return Err(self.halt(observer));
             }
         }
         self.now = end;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
+        self.limits.steps += 1;
+        match due {
+            Due::Link(link) => self.on_link(link, observer),
+            Due::Timer(endpoint) => self.on_timer(endpoint, observer),
+            Due::Message(message) => self.on_message(message, observer),
+            Due::Change(change) => self.on_change(change, observer),
+        }
     }
 
     /// The present.
@@ -61,6 +79,8 @@ impl<H: Header, E> Network<H, E> {
             return;
         }
         while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
+            self.limits.steps += 1;
+            self.limits.carried -= 1;
             if self.links[index as usize].tapped {
                 observer.on_tapped(self.now, LinkId(index), &packet);
             }
@@ -105,6 +125,7 @@ impl<H: Header, E> Network<H, E> {
         packet: &Packet<H>,
         observer: &mut dyn Observer<H, E>,
     ) {
+        let before = self.wire(link).link.carried();
         if self.traced {
             self.push_traced(link, packet, observer);
         } else {
@@ -116,6 +137,7 @@ impl<H: Header, E> Network<H, E> {
             );
         }
         let wire = &mut self.links[link.0 as usize];
+        self.limits.carried += wire.link.carried() - before;
         let next = wire.link.next_time().unwrap_or(Time::MAX);
         if next < wire.pending {
             wire.pending = next;
@@ -190,6 +212,10 @@ impl<H: Header, E> Network<H, E> {
             .endpoint
             .poll_action(self.now)
         {
+            if !self.limits.enter(index) {
+                self.limits.leave();
+                break;
+            }
             match action {
                 Action::Send(mut packet) => {
                     packet.source = EndpointId(index);
@@ -198,6 +224,7 @@ impl<H: Header, E> Network<H, E> {
                 Action::Join(channel) => self.join(node, index, channel),
                 Action::Leave(channel) => self.leave(node, index, channel),
             }
+            self.limits.leave();
         }
         while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
             observer.on_event(self.now, EndpointId(index), &event);
@@ -234,7 +261,10 @@ impl<H: Header, E> Network<H, E> {
                 link
             }
             Change::Cut(link, cut) => {
-                self.links[link.0 as usize].link.set_cut(self.now, cut);
+                let carrier = &mut self.links[link.0 as usize].link;
+                let before = carrier.carried();
+                carrier.set_cut(self.now, cut);
+                self.limits.carried -= before - carrier.carried();
                 link
             }
         };

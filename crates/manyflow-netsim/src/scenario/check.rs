@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cells::{Axis, Cell};
+use super::cells::Cell;
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
 use super::overlays::Overlays;
 use super::quantity::{Dimension, Quantity};
-use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
+use super::reports;
+use super::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::{Session, Sessions};
+use super::sweep::Axis;
 use super::topology::{Reach, Topology};
 
 /// A change that repeats may do so this often: more is a mistake in `every`.
@@ -26,6 +28,7 @@ pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
     links(&topology)?;
     changes(schema, &topology)?;
     let names = Names {
+        schema,
         topology: &topology,
         overlays: &overlays,
         sessions: &sessions,
@@ -141,6 +144,7 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
 
 /// What the keys `of` and `link` can name.
 struct Names<'a> {
+    schema: &'a Schema,
     topology: &'a Topology,
     overlays: &'a Overlays,
     sessions: &'a Sessions,
@@ -166,7 +170,9 @@ impl Names<'_> {
                 self.sessions.receivers_named(of, self.topology).map(|_| ())
             }
         };
-        found.map_err(|problem| Fault::at(&["of"], problem))
+        found.map_err(|problem| Fault::at(&["of"], problem))?;
+        let network = (self.schema, self.topology);
+        reports::check(what, of, network, self.overlays, self.sessions)
     }
 }
 
@@ -258,6 +264,14 @@ fn measure_dimension(
         None => {}
     }
     match statistic {
+        Statistic::Total if measure.against.is_none() && what.is_level() => missing(&format!(
+            "`total` adds up what is counted, but `{}` is a level: take `mean`",
+            what.name()
+        )),
+        Statistic::LongestSilence if what.is_event() => missing(&format!(
+            "`longest-silence` counts intervals, but `{}` is reported at events: take a rate",
+            what.name()
+        )),
         Statistic::Quantile if measure.quantile.is_none() => {
             missing("`statistic = \"quantile\"` takes a `quantile`")
         }
@@ -315,6 +329,10 @@ fn expectation(
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
     }
+    if expect.share_of_seeds.is_some() && expect.across != Across::Every {
+        let message = "`share-of-seeds` is of each cell: leave out `across`".to_owned();
+        return Err(Fault::at(&["across"], Problem::Value(message)));
+    }
     let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
     if own.iter().all(|(_, bound)| bound.is_none()) {
         return Err(Fault::value(
@@ -325,6 +343,12 @@ fn expectation(
         .fast
         .iter()
         .flat_map(|fast| [("at-least", &fast.at_least), ("at-most", &fast.at_most)]);
+    let fast_bounds = expect.fast.as_ref();
+    let fast_bounds = fast_bounds.map(|fast| (&fast.at_least, &fast.at_most));
+    in_order(&expect.at_least, &expect.at_most)?;
+    if let Some((at_least, at_most)) = fast_bounds {
+        in_order(at_least, at_most).map_err(|fault| fault.within("fast"))?;
+    }
     for (key, bound) in own.into_iter().chain(fast) {
         let Some(bound) = bound else { continue };
         let given = dimension(bound, environment, key)?;
@@ -333,6 +357,21 @@ fn expectation(
         }
     }
     Ok(())
+}
+
+/// No value is above the upper of two bounds and below the lower. Bounds with names in them are compared when they are known.
+fn in_order(at_least: &Option<Expression>, at_most: &Option<Expression>) -> Result<(), Fault> {
+    let known = |bound: &Option<Expression>| {
+        let value = bound.as_ref()?.evaluate(&Environment::new());
+        value.ok()
+    };
+    match known(at_least).zip(known(at_most)) {
+        Some((low, high)) if low.value > high.value => {
+            let message = format!("{low} is above `at-most`, {high}: no value is within");
+            Err(Fault::at(&["at-least"], Problem::Value(message)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn plots(

@@ -20,7 +20,7 @@ fn key_prefix(key: &str) -> String {
     if key.is_empty() {
         String::new()
     } else {
-        format!("`{key}`: ")
+        format!("`{}`: ", shortened(key, 2 * NAME_MAX))
     }
 }
 
@@ -58,18 +58,33 @@ impl Problem {
         name: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) -> Problem {
-        let nearest = nearest(name, known);
         Problem::Unknown {
             kind,
-            name: name.to_owned(),
-            nearest,
+            name: shortened(name, NAME_MAX),
+            nearest: nearest(name, known),
         }
+    }
+}
+
+/// Characters that an error repeats of a name or a formula.
+pub(crate) const NAME_MAX: usize = 60;
+
+/// Characters that an error repeats of a message in which a value may stand.
+const MESSAGE_MAX: usize = 600;
+
+/// The first characters of a text that may be of any length.
+pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
+    match text.char_indices().nth(characters_max) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
 /// `did you mean ...`, where a known name is a few strokes away; otherwise the known names, where they are few.
 fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
+    // Nobody mistypes one of these, and the distance costs the product of the lengths.
+    let name = if name.len() > 8 * NAME_MAX { "" } else { name };
     let close = known
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
@@ -130,7 +145,7 @@ impl std::error::Error for Fault {}
 
 impl serde::de::Error for Fault {
     fn custom<T: std::fmt::Display>(message: T) -> Fault {
-        Fault::value(message)
+        Fault::value(shortened(&message.to_string(), MESSAGE_MAX))
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Fault {

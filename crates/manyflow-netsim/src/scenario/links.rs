@@ -1,9 +1,13 @@
 //! `[[links]]`: which nodes are joined, and what the links are like.
 
-use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
 use serde::Deserialize;
 
-use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
+use super::quantity::{
+    Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
+};
 use manyflow_core::xcp::XcpConfig;
 
 /// Two tables share the properties of a link: serde cannot flatten one into the other and still refuse unknown keys.
@@ -36,6 +40,8 @@ link_tables! {
     LinkTable {
         /// A name for all links of this entry.
         pub name: Option<String>,
+        /// So many entries like this; read before the rest.
+        pub count: Option<Count>,
         /// Two nodes; a group stands for a link to each of its nodes.
         pub between: Option<[String; 2]>,
         /// Nodes, each joined to the next; a group stands for its nodes in their order.
@@ -123,6 +129,21 @@ pub struct RedTable {
     /// What happens to packets that know ECN while the average is above the maximum.
     #[serde(default)]
     pub above_maximum: AboveMaximum,
+    /// Which description of RED is followed.
+    #[serde(default)]
+    pub variant: RedVariantName,
+}
+
+/// Which description of RED is followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedVariantName {
+    /// That of Floyd and Jacobson 1993.
+    #[default]
+    Paper,
+    /// ns-2's, with its defaults.
+    #[serde(rename = "ns-2")]
+    Ns2,
 }
 
 /// Which of the packets that know ECN are marked.
@@ -208,6 +229,10 @@ impl RedTable {
             overload: match self.above_maximum {
                 AboveMaximum::Drop => Overload::Drop,
                 AboveMaximum::Mark => Overload::Mark,
+            },
+            variant: match self.variant {
+                RedVariantName::Paper => RedVariant::Paper,
+                RedVariantName::Ns2 => RedVariant::Ns2,
             },
         }
     }

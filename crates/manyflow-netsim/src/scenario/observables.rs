@@ -205,10 +205,28 @@ impl Observable {
         )
     }
 
+    /// Whether each value stands until the next one, so that statistics weigh it by the time for which it stands. Other values at
+    /// the times of events are samples, which count alike.
+    pub fn is_level(self) -> bool {
+        self.is_event() && !matches!(self, Observable::RttSample | Observable::Latency)
+    }
+
     /// Whether it is told by the events of endpoints; the network itself counts the rest.
     pub(crate) fn is_told(self) -> bool {
         let counted = matches!(self, Observable::ReceivedRate | Observable::ReceivedPackets);
         self.subject() == Subject::Endpoint && !counted
+    }
+
+    /// Its name in scenario files: `received-rate`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        name
     }
 
     /// What it is called on an axis.

@@ -19,7 +19,7 @@ use super::error::Fault;
 use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
 use super::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet, Reported};
-use crate::{LinkId, Observer};
+use crate::{Halt, LinkId, Observer};
 
 /// Values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,16 @@ pub struct Series {
     pub bin_s: Option<f64>,
     /// Times in seconds, of an interval its end, and values in the observable's unit.
     pub points: Vec<(f64, f64)>,
+    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It has no value until the next
+    /// point.
+    pub ends_s: Vec<f64>,
+}
+
+impl Series {
+    /// Whether each value stands until the next one.
+    pub(crate) fn is_level(&self) -> bool {
+        self.bin_s.is_none() && self.what.is_level()
+    }
 }
 
 /// The length of an observable's intervals; values at the times of events have none.
@@ -75,12 +85,27 @@ struct Probe {
     values: Vec<f64>,
     /// When each value was told; empty where values stand at the ends of intervals.
     times: Vec<f64>,
+    /// When a level ends.
+    ends_s: Vec<f64>,
     /// A count of events, or what is joined.
     count: f64,
     /// The count at the end of the last interval.
     last: f64,
     /// Of each multicast channel the bits in the present interval, and times and values.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+}
+
+/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+    loop {
+        let began = network.now();
+        let next = end.min(began + watchers.inspector.step());
+        network.run_until(next, watchers)?;
+        watchers.inspector.advance(next - began);
+        if next == end {
+            return Ok(());
+        }
+    }
 }
 
 impl Recorder {
@@ -134,6 +159,10 @@ impl Recorder {
                 topic: Topic::of(world, what, subject),
                 values: Vec::new(),
                 times: Vec::new(),
+                ends_s: match what.is_level() {
+                    true => subject.ends_s(world),
+                    false => Vec::new(),
+                },
                 count: 0.0,
                 last: 0.0,
                 channels: BTreeMap::new(),
@@ -217,7 +246,15 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
-    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
+    ///
+    /// # Errors
+    /// Where the network gives up.
+    pub(super) fn run(
+        &mut self,
+        world: &mut World,
+        end: Time,
+        inspector: &mut Inspector,
+    ) -> Result<(), Halt> {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {
@@ -239,12 +276,13 @@ impl Recorder {
                 recorder: self,
                 inspector,
             };
-            world.network.run_until(now, &mut watchers);
+            advance(&mut world.network, now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
                 self.end_interval(probe, world, now);
             }
         }
+        Ok(())
     }
 
     fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
@@ -364,6 +402,9 @@ impl Probe {
         if !event.is_about(self.topic) {
             return;
         }
+        if self.what.is_level() && event.is_end() {
+            self.ends_s.push(now.as_secs_f64());
+        }
         let value = match event.observe(self.what) {
             None => return,
             Some(Observed::Value(value)) => value,
@@ -406,12 +447,15 @@ impl Probe {
 
     fn series(&self, of: String) -> Vec<Series> {
         let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
+        let mut ends_s = self.ends_s.clone();
+        ends_s.sort_by(f64::total_cmp);
         let series = |channel, points| Series {
             what: self.what,
             of: of.clone(),
             channel,
             bin_s,
             points,
+            ends_s: ends_s.clone(),
         };
         match self.what {
             Observable::ChannelRate | Observable::GroupRate => self

@@ -5,6 +5,7 @@ use super::cells::Cell;
 use super::compare;
 use super::error::Fault;
 use super::expression::{mean, quantile, spread};
+use super::levels::{self, Span, Steps};
 use super::observables::{Combination, Statistic};
 use super::observe::{Recorder, Series};
 use super::schema::MeasureTable;
@@ -67,6 +68,10 @@ impl Reduction {
     }
 
     fn apply(&self, series: &Series) -> f64 {
+        if series.is_level() {
+            let steps = Steps::lowest(std::slice::from_ref(series));
+            return self.apply_to_level(&steps.spans(self.from_s, self.to_s));
+        }
         let points = series.points.iter().filter(|(time, _)| self.has(*time));
         let (times, values): (Vec<f64>, Vec<f64>) = points.copied().unzip();
         match self.statistic {
@@ -89,15 +94,40 @@ impl Reduction {
         }
     }
 
+    /// Statistics of values that each stand for some time.
+    fn apply_to_level(&self, spans: &[Span]) -> f64 {
+        let values = || spans.iter().map(|span| span.value);
+        let until = |span: Option<&Span>| span.map_or(f64::NAN, |span| span.start_s - self.from_s);
+        match self.statistic {
+            Statistic::Mean => levels::mean(spans),
+            Statistic::Median => levels::quantile(spans, 0.5),
+            Statistic::Quantile => levels::quantile(spans, self.quantile),
+            Statistic::Min => values().reduce(f64::min).unwrap_or(f64::NAN),
+            Statistic::Max => values().reduce(f64::max).unwrap_or(f64::NAN),
+            Statistic::Last => values().last().unwrap_or(f64::NAN),
+            Statistic::Spread => levels::spread(spans),
+            Statistic::Variation => levels::spread(spans) / levels::mean(spans),
+            Statistic::TimeToRise => until(spans.iter().find(|span| span.value >= self.level)),
+            Statistic::TimeToFall => until(spans.iter().find(|span| span.value <= self.level)),
+            // Refused by the check, as levels have neither.
+            Statistic::Total | Statistic::LongestSilence | Statistic::Correlation => f64::NAN,
+        }
+    }
+
     /// The correlation with the lowest of others, or the statistic of the ratio to it.
     fn compare(&self, series: &Series, others: &[Series]) -> f64 {
-        let pairs = compare::pairs(series, others).into_iter();
+        let pairs = compare::pairs(series, others);
+        if self.statistic == Statistic::Correlation && series.is_level() {
+            return compare::correlation_of_levels(&pairs, self.from_s, self.to_s);
+        }
         if self.statistic == Statistic::Correlation {
-            let inside = pairs.filter(|(time, ..)| self.has(*time));
+            let inside = pairs.into_iter().filter(|(time, ..)| self.has(*time));
             let values: Vec<_> = inside.map(|(_, own, other)| (own, other)).collect();
             return compare::correlation(&values);
         }
-        let ratios = pairs.map(|(time, own, other)| (time, own / other));
+        let ratios = pairs
+            .into_iter()
+            .map(|(time, own, other)| (time, own / other));
         self.apply(&Series {
             points: ratios.collect(),
             ..series.clone()
@@ -153,6 +183,7 @@ mod tests {
             channel: None,
             bin_s: Some(1.0),
             points: points.collect(),
+            ends_s: Vec::new(),
         };
         let reduction = Reduction {
             from_s: 1.0,
@@ -185,6 +216,44 @@ mod tests {
         );
         assert!(apply(Statistic::TimeToFall, &[9.0, 9.0, 8.0]).is_nan());
         assert!(apply(Statistic::Mean, &[9.0]).is_nan());
+    }
+
+    #[test]
+    fn statistics_of_levels_are_weighed_by_time_and_those_of_samples_are_not() {
+        let of = |what, statistic| {
+            let series = Series {
+                what,
+                of: "tcp/R".into(),
+                channel: None,
+                bin_s: None,
+                points: vec![(1.0, 4.0), (8.0, 2.0), (9.0, 1.0)],
+                ends_s: vec![10.0],
+            };
+            let reduction = Reduction {
+                from_s: 2.0,
+                to_s: 12.0,
+                statistic,
+                quantile: 0.9,
+                level: 2.0,
+            };
+            reduction.apply(&series)
+        };
+        for (statistic, level, sample) in [
+            (Statistic::Mean, 27.0 / 8.0, 1.5),
+            (Statistic::Median, 4.0, 1.5),
+            (Statistic::Max, 4.0, 2.0),
+            (Statistic::Min, 1.0, 1.0),
+            (Statistic::Last, 1.0, 1.0),
+            (Statistic::TimeToFall, 6.0, 6.0),
+            (Statistic::TimeToRise, 0.0, 6.0),
+        ] {
+            assert_eq!(of(Observable::Cwnd, statistic), level, "{statistic:?}");
+            assert_eq!(
+                of(Observable::RttSample, statistic),
+                sample,
+                "{statistic:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::overlays::{Affiliation, GroupNumbers, Overlays};
 use super::protocols::Protocol;
 use super::quantity::Seconds;
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId};
+use manyflow_overlay::{DaemonId, GroupId};
 
 use super::schema::{ReceiverEntry, ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;
@@ -28,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) table: usize,
     key: String,
     pub(crate) sender: u32,
+    /// When the sender stops.
+    pub(crate) stop: Option<Seconds>,
     pub(crate) receivers: Vec<Receiver>,
     /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
     pub(crate) aggregators: Option<Vec<u32>>,
@@ -69,18 +72,24 @@ impl Sessions {
         overlays: &Overlays,
     ) -> Result<Sessions, Fault> {
         let mut sessions: Vec<Session> = Vec::new();
+        let mut names = BTreeSet::new();
         let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
             protocol(table).map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
-            for number in 0..count.min(REPETITIONS_MAX) {
+            if count > REPETITIONS_MAX {
+                let message = format!("{count} sessions: at most {REPETITIONS_MAX} are possible");
+                let path = ["sessions", &table.name, "count"];
+                return Err(Fault::at(&path, Problem::Value(message)));
+            }
+            for number in 0..count {
                 let mut session = Session::new(schema, index, number, topology)?;
                 if table.protocol == Protocol::Overlay {
                     let name =
                         numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
                     session.affiliate(table, name, topology, overlays, &mut groups)?;
                 }
-                if sessions.len() < 1000 && sessions.iter().any(|s| s.name == session.name) {
+                if !names.insert(session.name.clone()) {
                     let message = format!("there are two sessions called `{}`", session.name);
                     return Err(session.fault("name", Problem::Value(message)));
                 }
@@ -260,6 +269,7 @@ impl Session {
             table: table_index,
             key: table.name.clone(),
             sender: 0,
+            stop: table.stop,
             receivers: Vec::new(),
             aggregators: None,
             outage: None,

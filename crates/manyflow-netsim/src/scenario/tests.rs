@@ -343,6 +343,37 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:36: `measure.rate.of`: `webrc` has no receiver there",
     ),
     (
+        "what = \"received-rate\"",
+        "what = \"target-rate\"\nstatistic = \"total\"",
+        "`measure.rate`: `total` adds up what is counted, but `target-rate` is a level",
+    ),
+    (
+        "what = \"received-rate\"",
+        "what = \"rtt-sample\"\nstatistic = \"longest-silence\"",
+        "`measure.rate`: `longest-silence` counts intervals, but `rtt-sample` is reported at events",
+    ),
+    (
+        "what = \"received-rate\"",
+        "what = \"goodput\"",
+        "two.toml:35: `measure.rate.what`: WEBRC (`webrc`) does not report `goodput`; it reports `received-rate`, `received-packets`, `joins`,",
+    ),
+    (
+        "what = \"received-rate\"",
+        "what = \"member-failures\"",
+        "two.toml:35: `measure.rate.what`: WEBRC's sender (`webrc`) does not report `member-failures`",
+    ),
+    (
+        "[[plots]]",
+        "[[plots]]\nname = \"cwnd\"\ntitle = \"c\"\nseries = [{ what = \"cwnd\", of = \"webrc/R-1\" }]\n[[plots]]",
+        "`plots.cwnd.series.0.what`: WEBRC (`webrc/R-1`) does not report `cwnd`",
+    ),
+    (
+        "webrc.session-rate = \"2 Mbit/s\"",
+        "webrc.session-rate = \"2 Mbit/s\"\n[[sessions]]\nname = \"tcp\"\nprotocol = \"tcp\"\nsender = \"S\"\nreceivers = [\"R\"]\n\
+         [[measure]]\nname = \"instability\"\nwhat = \"instability\"\nof = \"tcp\"",
+        "`measure.instability.what`: TCP (`tcp`) does not report `instability`",
+    ),
+    (
         "of = \"webrc\"",
         "of = \"tcp\"",
         "two.toml:36: `measure.rate.of`: there is no session `tcp`",
@@ -377,6 +408,36 @@ const WRONG: &[(&str, &str, &str)] = &[
         "value = \"rate + rtt\"",
         "two.toml:45: `expect.0.value`: cannot add",
     ),
+    (
+        "at-least = \"100 kbit/s\"",
+        "at-least = \"100 kbit/s\"\nat-most = \"90 kbit/s\"",
+        "two.toml:46: `expect.0.at-least`: 100 kbit/s is above `at-most`, 90 kbit/s: no value is within",
+    ),
+    (
+        "fast.at-least = \"50 kbit/s\"",
+        "fast = { at-least = \"50 kbit/s\", at-most = \"40 kbit/s\" }",
+        "two.toml:48: `expect.0.fast.at-least`: 50 kbit/s is above",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"webrc\"\ncount = 1_000_000_000",
+        "two.toml:23: `sessions.webrc.count`: 1000000000 sessions: at most 100000 are possible",
+    ),
+    (
+        "protocol = \"webrc\"",
+        "protocol = \"webrc\"\ncount = 2",
+        "two.toml:21: `sessions.webrc.name`: there are two sessions called `webrc`",
+    ),
+    (
+        "queue = \"10 packets\"",
+        "rate = \"2 Mbit/s\"",
+        "two.toml:16: the key `rate` is there twice: keep one",
+    ),
+    (
+        "duration = \"100 s\"",
+        "duration = \"100 s\"\n[run]",
+        "two.toml:4: the key `run` is there twice: keep one",
+    ),
     ("title = ", "title ", "two.toml:1: "),
 ];
 
@@ -390,6 +451,35 @@ fn errors_name_file_line_and_key() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_same_name_is_noticed_among_thousands_of_sessions() {
+    let sessions = "[[sessions]]\nname = \"s-{i mod 1500}\"\ncount = 1501\nprotocol = \"tcp\"\n\
+                    sender = \"S\"\nreceivers = [\"r\"]\n[[at]]";
+    let error = error_of("[[at]]", sessions);
+    assert!(error.contains("two sessions called `s-0`"), "{error}");
+}
+
+#[test]
+fn an_error_repeats_no_more_of_a_text_than_its_beginning() {
+    let long = "x".repeat(200_000);
+    for (line, other) in [
+        ("delay = \"rtt / 2\"", format!("delay = \"1 + + {long}\"")),
+        ("delay = \"rtt / 2\"", format!("delay = \"{long}\"")),
+        ("delay = \"rtt / 2\"", format!("{long} = 1")),
+        ("seeds = 2", format!("seeds = 2\nbin = [\"{long}\"]")),
+        ("sender = \"S\"", format!("sender = \"{long}\"")),
+        ("title = ", format!("{long} = 1\n{long} = 2\ntitle = ")),
+    ] {
+        let error = error_of(line, &other);
+        assert!(
+            error.len() < 1000,
+            "{} bytes: {}",
+            error.len(),
+            &error[..200]
+        );
+    }
 }
 
 fn topology(nodes: &str, links: &str) -> Result<Topology, String> {

@@ -44,7 +44,7 @@ what = "overlay-queue"
 of = "B-C"
 [[measure]]
 name = "told"
-what = "acceptable-rate"
+what = "members"
 of = "two/D-0"
 "#;
 

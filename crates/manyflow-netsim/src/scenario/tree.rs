@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Fault, Problem};
+use super::error::{Fault, NAME_MAX, Problem, shortened};
 
 /// A value with its place in the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,10 +37,22 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         path: Vec::new(),
         span: error.span(),
-        problem: Problem::Syntax(error.message().to_owned()),
+        problem: Problem::Syntax(described(&error, text)),
     })?;
     let span = table.span();
     table_node(table.into_inner(), span)
+}
+
+/// What is wrong; TOML's error leaves out which key is there twice.
+fn described(error: &toml::de::Error, text: &str) -> String {
+    let key = error.span().and_then(|span| text.get(span));
+    match (error.message(), key) {
+        ("duplicate key", Some(key)) => {
+            let key = shortened(key, NAME_MAX);
+            format!("the key `{key}` is there twice: keep one")
+        }
+        (message, _) => message.to_owned(),
+    }
 }
 
 fn table_node(table: DeTable<'_>, span: Range<usize>) -> Result<Node, Fault> {
@@ -91,6 +103,39 @@ impl Node {
             Value::Table(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
             Value::List(items) => items.get(position(items, key)?),
             _ => None,
+        }
+    }
+
+    /// The entry of a table.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let found = entries.iter_mut().find(|entry| entry.key == key);
+        found.map(|entry| &mut entry.node)
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// Where it is none: says what is expected.
+    pub(crate) fn items(&self, expected: &str) -> Result<&[Node], Fault> {
+        match &self.value {
+            Value::List(items) => Ok(items),
+            _ => Err(Fault::value(expected)),
+        }
+    }
+
+    /// Changes every text in this value; keys are no texts.
+    pub(crate) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
+        match &mut self.value {
+            Value::Text(text) => change(text),
+            Value::List(items) => items.iter_mut().for_each(|item| item.each_text(change)),
+            Value::Table(entries) => {
+                let nodes = entries.iter_mut().map(|entry| &mut entry.node);
+                nodes.for_each(|node| node.each_text(change));
+            }
+            Value::Number(_) | Value::Flag(_) => {}
         }
     }
 

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use manyflow_core::anypoint::Reason;
-use manyflow_core::anypoint::switch::MemberId;
+use manyflow_anypoint::Reason;
+use manyflow_anypoint::switch::MemberId;
 
 use crate::end::{KEYS, Log};
 use crate::plan::{Fault, Plan};

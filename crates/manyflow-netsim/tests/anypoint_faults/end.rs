@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::anypoint::switch::SwitchEndpoint;
-use manyflow_core::anypoint::{self, Body, Connection, Frame, Length, Reason, Segment};
+use manyflow_anypoint::switch::SwitchEndpoint;
+use manyflow_anypoint::{self as anypoint, Body, Connection, Frame, Length, Reason, Segment};
 use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
 
 use crate::plan::Plan;

@@ -4,8 +4,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
-use manyflow_core::{EndpointId, Time, anypoint};
+use manyflow_anypoint as anypoint;
+use manyflow_anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
+use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
 
 use crate::end::{End, KEYS, Log, RestartingSwitch, Task};
@@ -71,14 +72,16 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     };
     let last_fault = plan.faults.last().map_or(Time::ZERO, |(time, _)| *time);
     while network.now() < LIMIT {
-        network.run_until(network.now() + AFTER, &mut watch);
+        network
+            .run_until(network.now() + AFTER, &mut watch)
+            .unwrap();
         let through = logs.iter().all(|log| log.lock().unwrap().is_through());
         if through && network.now() > last_fault + AFTER {
             break;
         }
     }
     let ended_at = network.now();
-    network.run_until(ended_at + AFTER, &mut watch);
+    network.run_until(ended_at + AFTER, &mut watch).unwrap();
     Outcome {
         logs,
         failures: watch.failures,

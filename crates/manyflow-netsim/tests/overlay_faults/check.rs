@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId, SlowPolicy};
+use manyflow_overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
 
 use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
@@ -44,13 +44,14 @@ fn may_drop(plan: &Plan, group: GroupId) -> bool {
 
 /// The numbers of each origin and group follow each other.
 fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
-    let mut flows: BTreeMap<(DaemonId, GroupId), u32> = BTreeMap::new();
+    let mut flows: BTreeMap<(DaemonId, GroupId), OriginSeq> = BTreeMap::new();
     for (origin, data) in &log.read {
         let last = flows.insert((*origin, data.group), data.sequence);
         let drops = may_drop(plan, data.group);
-        let follows = |last| data.sequence == last + 1 || (drops && data.sequence > last);
+        let follows =
+            |last: OriginSeq| data.sequence == last.advance(1) || (drops && data.sequence > last);
         ensure(last.is_none_or(follows), || {
-            format!("{} came after {last:?} from {origin:?}", data.sequence)
+            format!("{:?} came after {last:?} from {origin:?}", data.sequence)
         })?;
     }
     Ok(())

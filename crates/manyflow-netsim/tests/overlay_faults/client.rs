@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::overlay::{self, ClientFrame, DaemonId, Data, Frame, GroupId};
 use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_overlay::{self as overlay, ClientFrame, DaemonId, Data, Frame, GroupId};
 
 use crate::plan::{Ends, Member, Sender};
 

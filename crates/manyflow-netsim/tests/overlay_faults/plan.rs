@@ -5,9 +5,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
-use manyflow_core::overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
-use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Rate, Time};
+use manyflow_overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
+use manyflow_tcp::TcpConfig;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -19,6 +19,7 @@ const SETTLED_S: f64 = 60.0;
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) config: OverlayConfig,
+    pub(crate) link_kind: LinkKind,
     pub(crate) control: Control,
     pub(crate) daemons: u16,
     /// Nobody sends and nothing is cut before.
@@ -90,7 +91,8 @@ impl Plan {
         let datagrams = control == Control::Tfrc || (control == Control::Open && random.random());
         Plan {
             seed,
-            config: config(datagrams, random),
+            link_kind: link_kind(datagrams, random),
+            config: config(random),
             control,
             daemons,
             from: Time::from_secs_f64(from_s),
@@ -117,17 +119,20 @@ fn groups(random: &mut Pcg64Mcg) -> Vec<GroupId> {
     }
 }
 
-fn config(datagrams: bool, random: &mut Pcg64Mcg) -> OverlayConfig {
+fn link_kind(datagrams: bool, random: &mut Pcg64Mcg) -> LinkKind {
     let tcp = TcpConfig {
         send_jitter: Duration::from_micros(500),
         maximum_window: [2, 4, 16, 64, 256, 10_000][random.random_range(0..6)],
         ..TcpConfig::default()
     };
+    match datagrams {
+        true => LinkKind::Datagrams,
+        false => LinkKind::Streams(tcp),
+    }
+}
+
+fn config(random: &mut Pcg64Mcg) -> OverlayConfig {
     OverlayConfig {
-        links: match datagrams {
-            true => LinkKind::Datagrams,
-            false => LinkKind::Streams(tcp),
-        },
         queue_messages: few_or(20..=1000, random),
         client_messages: few_or(10..=300, random),
         slow: policy(random),

@@ -4,12 +4,12 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 
 use crate::client::{Client, Log, Task};
 use crate::plan::{Control, Plan};
@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let (mut network, mut outcome) = build(plan);
     let (mut last, mut quiet) = (0, 0);
     while network.now() < LIMIT && quiet < QUIET_STEPS {
-        network.run_until(network.now() + STEP, &mut ());
+        network.run_until(network.now() + STEP, &mut ()).unwrap();
         quiet += 1;
         if outcome.progress() != last {
             (last, quiet) = (outcome.progress(), 0);
@@ -82,7 +82,8 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     for (number, node) in nodes.iter().enumerate() {
         let here = DaemonId(number as u16);
         let daemon = DaemonEndpoint::new(
-            &plan.config,
+            plan.config.clone(),
+            &plan.link_kind,
             controller(plan, here),
             here,
             Arc::clone(&topology),

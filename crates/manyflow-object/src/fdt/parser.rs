@@ -1,4 +1,4 @@
-//! Reading an FDT Instance: a pull parser over elements, of which only the root and its `File` children matter.
+//! Parses an FDT Instance: a pull parser that reads the root element and its `File` children.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub(super) fn parse(document: &[u8], files_max: usize) -> Result<FdtInstance, Fd
     }
 }
 
-/// What is known of a document while its elements pass by.
+/// The parts of the document that have been read so far.
 struct Parser {
     files_max: usize,
     root: Option<(FdtInstance, Common)>,
@@ -50,7 +50,7 @@ struct Parser {
     depth: usize,
 }
 
-/// Attributes of the root that hold for files without their own.
+/// Attributes of the root element, which apply to files without their own.
 #[derive(Default)]
 struct Common {
     content_encoding: Option<String>,

@@ -1,4 +1,5 @@
-//! One source block at the receiver: symbols in any order until they give the block's bytes.
+//! One source block at the receiver: collects symbols in any order until they yield the block's
+//! bytes.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,8 @@ use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
 
 use super::Oti;
 
-/// What a symbol costs besides its bytes, roughly: so that a flood of tiny symbols is bounded too.
+/// Approximate memory for each symbol besides its bytes, so that the limit also stops a flood of
+/// tiny symbols.
 pub(crate) const BOOKKEEPING_BYTES: u64 = 64;
 
 /// Collects a block's symbols.
@@ -14,21 +16,22 @@ pub(crate) struct BlockDecoder {
     oti: Oti,
     sbn: u32,
     seen: BTreeSet<u32>,
-    /// Symbols in order of arrival, each `symbol_length` bytes, and their numbers.
+    /// Symbols in order of arrival, `symbol_length` bytes each. `ids` has their numbers.
     data: Vec<u8>,
     ids: Vec<u32>,
-    /// Exists from the first attempt on, which needs K symbols; it then owns the symbols.
+    /// Created by the first attempt to decode, which needs K symbols; from then on the solver owns
+    /// the symbols.
     solver: Option<SourceBlockDecoder>,
 }
 
-/// What became of a symbol.
+/// The result of inserting a symbol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Insertion {
-    /// The block has it already.
+    /// The block already has this symbol.
     Duplicate,
-    /// Kept; the block needs more.
+    /// The symbol was kept; the block needs more.
     Kept,
-    /// It was the last one needed: the block's bytes, padding included.
+    /// The symbol was the last one needed: the block's bytes, including padding.
     Complete(Vec<u8>),
 }
 
@@ -44,12 +47,12 @@ impl BlockDecoder {
         }
     }
 
-    /// Bytes of the symbols kept, bookkeeping included.
+    /// Memory for the symbols kept so far, including bookkeeping, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.seen.len() as u64 * (u64::from(self.oti.symbol_length()) + BOOKKEEPING_BYTES)
     }
 
-    /// Takes symbol `esi`; the caller has checked its number and length against the OTI.
+    /// Takes symbol `esi`. The caller has checked its number and length against the OTI.
     pub(crate) fn insert(&mut self, esi: u32, symbol: &[u8]) -> Insertion {
         if !self.seen.insert(esi) {
             return Insertion::Duplicate;
@@ -78,7 +81,7 @@ impl BlockDecoder {
         }
     }
 
-    /// All K source symbols are there: no decoding is needed.
+    /// Returns the block's bytes when all K source symbols have arrived, which needs no decoding.
     fn in_order(&mut self) -> Vec<u8> {
         let length = self.symbol_length();
         let mut block = vec![0; self.data.len()];
@@ -140,7 +143,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Symbols that no block has, as an enemy sends them, with any numbers: K of them, or some more, give K symbols.
+        /// An attacker can send symbols that belong to no block, with any numbers. K of them, or a
+        /// few more, still yield K symbols.
         #[test]
         fn symbols_of_an_enemy_give_a_block_of_the_right_length(
             symbols in 1_u32..80, ids in proptest::collection::btree_set(0_u32..1 << 24, 100), low_ids: u16, byte: u8,

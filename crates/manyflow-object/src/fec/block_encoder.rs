@@ -1,4 +1,4 @@
-//! One source block at the sender: which symbol comes next, and its bytes.
+//! One source block at the sender: chooses the next symbol and produces its bytes.
 
 use bytes::Bytes;
 use rand::RngExt;
@@ -7,7 +7,7 @@ use raptorq::{SourceBlockEncoder, extended_source_block_symbols};
 
 use super::{FecScheme, Oti};
 
-/// Gives a block's symbols, none twice before all were given once.
+/// Yields a block's symbols. No symbol repeats before all have been used.
 pub(crate) struct BlockEncoder {
     oti: Oti,
     sbn: u32,
@@ -18,16 +18,18 @@ pub(crate) struct BlockEncoder {
 }
 
 enum Order {
-    /// Without code: a fresh random order each round, so that no loss pattern can follow the rounds. A block of one symbol
-    /// is sent so in RaptorQ too: whoever has its symbol needs no other, and whoever has not can decode it for certain,
-    /// which not every repair symbol grants.
+    /// Without code: a new random order in each round, so that no loss pattern can stay in step
+    /// with the rounds. A block of a single symbol is sent like this with RaptorQ too. A receiver
+    /// that has this symbol needs no other, and a receiver without it can certainly decode the
+    /// block from it, which not every repair symbol guarantees.
     Shuffled(Vec<u16>),
-    /// RaptorQ: symbols by number; those from K on are made by the encoder.
+    /// RaptorQ: symbols by number; the encoder produces those from K on.
     Counted(SourceBlockEncoder),
 }
 
 impl BlockEncoder {
-    /// Prepares block `sbn` of `object`. With RaptorQ this makes the intermediate symbols, most of the work.
+    /// Prepares block `sbn` of `object`. With RaptorQ this computes the intermediate symbols, which
+    /// is most of the work.
     pub(crate) fn new(oti: Oti, sbn: u32, object: &Bytes) -> Self {
         let range = oti.block_range(sbn);
         let source = object.slice(range.start as usize..range.end as usize);
@@ -51,7 +53,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Memory that all blocks of an object will take beyond the object itself, in bytes.
+    /// Memory that all blocks of an object will take besides the object itself, in bytes.
     pub(crate) fn memory(oti: &Oti) -> u64 {
         let block = |sbn| match (oti.scheme(), oti.block_symbols(sbn).unwrap_or(0)) {
             (FecScheme::NoCode, symbols) => 2 * u64::from(symbols),
@@ -63,12 +65,12 @@ impl BlockEncoder {
         (0..oti.blocks()).map(block).sum()
     }
 
-    /// Source symbols of the block.
+    /// The number of source symbols in the block.
     pub(crate) fn symbols(&self) -> u32 {
         self.oti.block_symbols(self.sbn).unwrap_or(0)
     }
 
-    /// Appends the next symbol, FEC Payload ID first.
+    /// Appends the FEC Payload ID and the bytes of the next symbol.
     pub(crate) fn next_symbol(&mut self, rng: &mut Pcg64, out: &mut Vec<u8>) {
         let esi = self.next_id(rng);
         out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
@@ -91,7 +93,8 @@ impl BlockEncoder {
             }
             Order::Shuffled(order) => {
                 self.given = (position + 1) % order.len() as u32;
-                // One step of a Fisher-Yates shuffle a symbol: the rest of the round is still in random order.
+                // Each symbol takes one step of a Fisher-Yates shuffle; the rest of the round stays
+                // in random order.
                 let position = position as usize;
                 let pick = rng.random_range(position..order.len());
                 order.swap(position, pick);
@@ -110,8 +113,8 @@ impl BlockEncoder {
     }
 }
 
-/// Symbols that the encoder of a block keeps: K source symbols and, slightly rounded up, L = K' + S + H intermediate ones
-/// (RFC 6330 section 5.3.3.3).
+/// Symbols that the encoder of a block stores: K source symbols and, slightly rounded up, L = K' +
+/// S + H intermediate ones (RFC 6330 section 5.3.3.3).
 fn raptorq_symbols(source_symbols: u32) -> u64 {
     let extended = extended_source_block_symbols(source_symbols);
     u64::from(source_symbols + extended + extended / 16 + 24)

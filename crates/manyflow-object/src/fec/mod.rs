@@ -1,8 +1,9 @@
-//! Forward error correction: Compact No-Code (FEC Encoding ID 0, RFC 5445 section 3) and RaptorQ (6, RFC 6330).
+//! Forward error correction: Compact No-Code (FEC Encoding ID 0, RFC 5445 section 3) and RaptorQ
+//! (FEC Encoding ID 6, RFC 6330).
 //!
-//! An object is cut into source blocks, a block into K source symbols of equal length. Compact No-Code sends just
-//! these; RaptorQ makes 2^24 encoding symbols of a block, the K source symbols first, and any K of them, rarely one or
-//! two more, give the block back.
+//! An object is divided into source blocks, and a block into K source symbols of equal length.
+//! Compact No-Code sends only these. RaptorQ derives 2^24 encoding symbols from a block, beginning
+//! with the K source symbols. Any K of them recover the block; rarely one or two more are needed.
 
 mod block_decoder;
 mod block_encoder;

@@ -1,27 +1,31 @@
-//! FEC Object Transmission Information: how an object is cut into blocks and symbols, and how packets and FDTs say so.
+//! FEC Object Transmission Information: how an object is divided into blocks and symbols, and how
+//! packets and FDTs encode it.
 
 use raptorq::ObjectTransmissionInformation;
 
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::OtiError;
 
-/// Most source symbols of a RaptorQ block (RFC 6330 section 5.1.2).
+/// Maximum number of source symbols in a RaptorQ block (RFC 6330 section 5.1.2).
 pub(crate) const RAPTORQ_BLOCK_SYMBOLS_MAX: u32 = 56_403;
-/// Most source blocks: the block number has 8 bits, and Z, which counts them, too.
+/// Maximum number of source blocks with RaptorQ: both the block number and the number of blocks (Z)
+/// have 8 bits.
 const RAPTORQ_BLOCKS_MAX: u64 = 255;
-/// Most bytes that these two limits permit with 65535-byte symbols (RFC 6330 erratum 5548).
+/// Maximum length in bytes that these two limits permit with symbols of 65535 bytes (RFC 6330
+/// erratum 5548).
 const RAPTORQ_TRANSFER_LENGTH_MAX: u64 = 942_574_504_275;
-/// A RaptorQ symbol number has 24 bits.
+/// The number of symbol numbers with RaptorQ, which have 24 bits.
 const RAPTORQ_SYMBOL_IDS: u32 = 1 << 24;
-/// Compact No-Code numbers blocks and symbols with 16 bits each (RFC 5445 section 3.2.1).
+/// The number of block numbers, and of symbol numbers, with Compact No-Code, which have 16 bits
+/// each (RFC 5445 section 3.2.1).
 const NO_CODE_IDS: u32 = 1 << 16;
-/// EXT_FTI gives a transfer length 48 bits (RFC 5445 section 3.2.2).
+/// Maximum transfer length in EXT_FTI, which has 48 bits for it (RFC 5445 section 3.2.2).
 const NO_CODE_TRANSFER_LENGTH_MAX: u64 = (1 << 48) - 1;
 
 /// An FEC scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FecScheme {
-    /// Compact No-Code: the source symbols alone, over and over.
+    /// Compact No-Code: only the source symbols, repeated.
     NoCode,
     /// RaptorQ: a practically endless stream of symbols, of which any K suffice.
     RaptorQ,
@@ -36,10 +40,10 @@ impl FecScheme {
         }
     }
 
-    /// The scheme of an FEC Encoding ID.
+    /// Returns the scheme with this FEC Encoding ID.
     ///
     /// # Errors
-    /// [`OtiError::Scheme`] where it is neither 0 nor 6.
+    /// [`OtiError::Scheme`] if the ID is neither 0 nor 6.
     pub const fn from_encoding_id(id: u64) -> Result<Self, OtiError> {
         match id {
             0 => Ok(FecScheme::NoCode),
@@ -49,7 +53,7 @@ impl FecScheme {
     }
 }
 
-/// Parameters that an object can have: every value of this type passed the scheme's limits.
+/// FEC parameters that an object can have. Every value of this type is within the scheme's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oti {
     scheme: Scheme,
@@ -70,10 +74,11 @@ enum Scheme {
 }
 
 impl Oti {
-    /// Compact No-Code: `transfer_length` and `symbol_length` in bytes, `block_symbols_max` in symbols.
+    /// Compact No-Code: `transfer_length` and `symbol_length` in bytes, `block_symbols_max` in
+    /// symbols.
     ///
     /// # Errors
-    /// [`OtiError`] where the scheme cannot carry that.
+    /// [`OtiError`] if the scheme cannot carry such an object.
     pub fn no_code(
         transfer_length: u64,
         symbol_length: u16,
@@ -101,10 +106,10 @@ impl Oti {
         Ok(oti)
     }
 
-    /// RaptorQ: `blocks` is Z, `sub_blocks` N and `alignment` Al of RFC 6330 section 3.3.
+    /// RaptorQ: `blocks`, `sub_blocks` and `alignment` are Z, N and Al of RFC 6330 section 3.3.
     ///
     /// # Errors
-    /// [`OtiError`] where the scheme cannot carry that.
+    /// [`OtiError`] if the scheme cannot carry such an object.
     pub fn raptorq(
         transfer_length: u64,
         symbol_length: u16,
@@ -143,11 +148,11 @@ impl Oti {
         Ok(oti)
     }
 
-    /// The sender's choice: as few blocks as hold at most `block_symbols_max` symbols each, or, where RaptorQ cannot
-    /// number so many, its 255 blocks and longer ones.
+    /// Chooses parameters for a sender: the fewest blocks of at most `block_symbols_max` symbols
+    /// each. An object that is too long for the 255 blocks of RaptorQ gets longer blocks.
     ///
     /// # Errors
-    /// [`OtiError`] where the scheme cannot carry that many bytes.
+    /// [`OtiError`] if the scheme cannot carry an object of this length.
     pub fn choose(
         scheme: FecScheme,
         transfer_length: u64,
@@ -190,7 +195,7 @@ impl Oti {
         self.symbol_length
     }
 
-    /// The most source symbols that a block of this object may have.
+    /// The maximum number of source symbols in a block of this object.
     pub fn block_symbols_max(&self) -> u32 {
         match self.scheme {
             Scheme::NoCode { block_symbols_max } => block_symbols_max,
@@ -198,17 +203,17 @@ impl Oti {
         }
     }
 
-    /// Source symbols in the whole object.
+    /// The number of source symbols in the whole object.
     pub fn symbols(&self) -> u64 {
         self.transfer_length.div_ceil(u64::from(self.symbol_length))
     }
 
-    /// How many blocks have symbols: at most 65536, and none in an empty object.
+    /// The number of blocks: at most 65536, and 0 for an empty object.
     pub fn blocks(&self) -> u32 {
         self.blocks_needed().min(self.symbols()) as u32
     }
 
-    /// Source symbols (K) in block `sbn`; `None` past the last block.
+    /// The number of source symbols (K) in block `sbn`; `None` past the last block.
     pub fn block_symbols(&self, sbn: u32) -> Option<u32> {
         let (large, small, large_blocks) = self.partition();
         (sbn < self.blocks()).then(|| {
@@ -220,14 +225,14 @@ impl Oti {
         })
     }
 
-    /// Where block `sbn` starts, in source symbols from the object's start.
+    /// The first source symbol of block `sbn`, counted from the object's start.
     pub(crate) fn block_start(&self, sbn: u32) -> u64 {
         let (large, small, large_blocks) = self.partition();
         let sbn = u64::from(sbn);
         sbn.min(large_blocks) * large + sbn.saturating_sub(large_blocks) * small
     }
 
-    /// The bytes of block `sbn` in the object.
+    /// The byte range of block `sbn` in the object.
     pub(crate) fn block_range(&self, sbn: u32) -> std::ops::Range<u64> {
         let byte = |symbol: u64| (symbol * u64::from(self.symbol_length)).min(self.transfer_length);
         byte(self.block_start(sbn))..byte(self.block_start(sbn + 1))
@@ -244,7 +249,7 @@ impl Oti {
         (sbn << self.symbol_id_bits() | esi).to_be_bytes()
     }
 
-    /// How many symbols a block of `k` source symbols can give a receiver.
+    /// The number of distinct symbols that a block of `k` source symbols can produce.
     pub(crate) fn symbol_ids(&self, k: u32) -> u32 {
         match self.scheme {
             Scheme::NoCode { .. } => k,
@@ -252,7 +257,8 @@ impl Oti {
         }
     }
 
-    /// The bytes that symbol `esi` of block `sbn` has in a packet: only without code may an object's last be short.
+    /// The length of symbol `esi` of block `sbn` in a packet. Only without code may the object's
+    /// last symbol be short.
     pub(crate) fn payload_length(&self, sbn: u32, esi: u32) -> usize {
         let full = u64::from(self.symbol_length);
         match self.scheme {
@@ -264,7 +270,7 @@ impl Oti {
         }
     }
 
-    /// RaptorQ's parameters as its crate takes them; `None` without code.
+    /// RaptorQ's parameters in the type of the crate `raptorq`; `None` without code.
     pub(crate) fn raptorq_config(&self) -> Option<ObjectTransmissionInformation> {
         match self.scheme {
             Scheme::NoCode { .. } => None,
@@ -282,7 +288,7 @@ impl Oti {
         }
     }
 
-    /// Whether a block's bytes are its source symbols in order, which sub-blocks interleave.
+    /// Whether a block's bytes are its source symbols in order. Sub-blocks interleave them.
     pub(crate) fn is_contiguous(&self) -> bool {
         !matches!(
             self.scheme,
@@ -313,22 +319,23 @@ impl Oti {
         self.partition().0
     }
 
-    /// Symbols in large blocks, in small blocks, and how many are large (RFC 5052 section 9.1, RFC 6330 section 4.4.1.2).
+    /// Symbols in a large block, symbols in a small block, and the number of large blocks (RFC 5052
+    /// section 9.1, RFC 6330 section 4.4.1.2).
     fn partition(&self) -> (u64, u64, u64) {
         let (symbols, blocks) = (self.symbols(), self.blocks_needed().max(1));
         (symbols.div_ceil(blocks), symbols / blocks, symbols % blocks)
     }
 }
 
-/// How packets (EXT_FTI) and FDTs carry the parameters.
+/// The encoding of the parameters in packets (EXT_FTI) and FDTs.
 impl Oti {
-    /// Bytes of EXT_FTI in both schemes, type and length included.
+    /// The length of EXT_FTI in bytes in both schemes, including type and length.
     pub(crate) const EXTENSION_BYTES: usize = 16;
 
-    /// Reads the content of EXT_FTI.
+    /// Decodes the content of EXT_FTI.
     ///
     /// # Errors
-    /// [`OtiError`] where no object can have these parameters.
+    /// [`OtiError`] if no object can have these parameters.
     pub fn decode_extension(scheme: FecScheme, content: &[u8]) -> Result<Self, OtiError> {
         let &[f5, f4, f3, f2, f1, f0, a, b, c, d, e, f, g, h] = content else {
             return Err(OtiError::Length(content.len()));
@@ -356,7 +363,7 @@ impl Oti {
         }
     }
 
-    /// The whole EXT_FTI, type and length included.
+    /// Encodes the whole EXT_FTI, including type and length.
     pub fn encode_extension(&self) -> [u8; 16] {
         let mut bytes = [0; Self::EXTENSION_BYTES];
         bytes[0] = crate::lct::EXT_FTI;
@@ -376,7 +383,8 @@ impl Oti {
         bytes
     }
 
-    /// The scheme-specific element of RaptorQ: Z, N and Al (RFC 6330 section 3.3.3); without code there is none.
+    /// The scheme-specific element of RaptorQ: Z, N and Al (RFC 6330 section 3.3.3); `None` without
+    /// code.
     pub fn scheme_specific(&self) -> Option<[u8; 4]> {
         match self.scheme {
             Scheme::NoCode { .. } => None,

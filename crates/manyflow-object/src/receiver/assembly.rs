@@ -1,4 +1,4 @@
-//! One object under reassembly: its blocks, complete or not.
+//! Reassembles one object from its blocks.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::ReceiveError;
 use crate::fec::{BOOKKEEPING_BYTES, BlockDecoder, Insertion, Oti};
 
-/// Blocks come into being with their first symbol, so a lying transfer length costs nothing.
+/// An object under reassembly. A block is created by its first symbol, so a false transfer length
+/// costs no memory.
 pub(super) struct Assembly {
     oti: Oti,
     blocks: BTreeMap<u32, Block>,
@@ -19,16 +20,16 @@ enum Block {
     Complete(Vec<u8>),
 }
 
-/// What became of a symbol.
+/// The result of taking a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It was there already.
+    /// The symbol had arrived before.
     Duplicate,
-    /// Its block is complete.
+    /// The symbol's block was already complete.
     Surplus,
-    /// It is of use, and the object needs more.
+    /// The symbol is useful, and the object needs more.
     Kept,
-    /// It was the last one needed.
+    /// The symbol was the last one that the object needed.
     Complete,
 }
 
@@ -46,12 +47,12 @@ impl Assembly {
         &self.oti
     }
 
-    /// Bytes of the symbols kept and blocks complete, bookkeeping included.
+    /// Memory for the symbols and complete blocks in bytes, including bookkeeping.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Refuses parameters in a packet that differ from the object's.
+    /// Refuses a packet whose parameters differ from the object's.
     pub(super) fn check_oti(&self, in_packet: Option<Oti>) -> Result<(), ReceiveError> {
         if in_packet.is_some_and(|oti| oti != self.oti) {
             Err(ReceiveError::OtiChanged)
@@ -60,7 +61,7 @@ impl Assembly {
         }
     }
 
-    /// Takes a symbol, if it needs at most `memory_left` bytes.
+    /// Takes a symbol if it needs at most `memory_left` bytes.
     pub(super) fn take(
         &mut self,
         payload_id: [u8; PAYLOAD_ID_BYTES],
@@ -105,8 +106,8 @@ impl Assembly {
         Ok(taken)
     }
 
-    /// The object's bytes, once all blocks are complete, so that its length is no claim any more. Each block is freed as
-    /// soon as it is copied.
+    /// Returns the object's bytes once all blocks are complete, when its length is no longer a mere
+    /// claim. Each block is freed as soon as it is copied.
     pub(super) fn into_content(self) -> Vec<u8> {
         let mut content =
             Vec::with_capacity(self.oti.symbols() as usize * usize::from(self.oti.symbol_length()));

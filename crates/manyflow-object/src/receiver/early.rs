@@ -1,11 +1,12 @@
-//! Packets of objects that no FDT has announced yet: kept in order of arrival, in bounded memory.
+//! Holds packets of objects that no FDT has announced yet, in order of arrival and in bounded
+//! memory.
 
 use std::collections::VecDeque;
 
 use crate::alc::{PAYLOAD_ID_BYTES, Symbol};
 use crate::fec::Oti;
 
-/// A first-in first-out queue with a bound on its bytes.
+/// A first-in first-out queue with a limit on its bytes.
 pub(super) struct EarlyPackets {
     queue: VecDeque<EarlyPacket>,
     bytes: usize,
@@ -13,7 +14,7 @@ pub(super) struct EarlyPackets {
     dropped: u64,
 }
 
-/// A symbol kept beyond its datagram.
+/// A copy of a symbol, independent of its datagram.
 pub(super) struct EarlyPacket {
     toi: u128,
     payload_id: [u8; PAYLOAD_ID_BYTES],
@@ -30,7 +31,7 @@ impl EarlyPacket {
         }
     }
 
-    /// What it costs: an empty symbol is not free.
+    /// The symbol's memory including bookkeeping, which an empty symbol needs too.
     fn bytes(&self) -> usize {
         size_of::<EarlyPacket>() + self.data.len()
     }
@@ -50,7 +51,7 @@ impl EarlyPackets {
         self.queue.len()
     }
 
-    /// How many were dropped at the bound.
+    /// The number of symbols dropped at the limit.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -72,7 +73,7 @@ impl EarlyPackets {
         }
     }
 
-    /// Takes out the packets of objects that `is_known` knows, oldest first.
+    /// Removes and returns the packets of objects for which `is_known` is true, the oldest first.
     pub(super) fn take_known(&mut self, is_known: impl Fn(u128) -> bool) -> VecDeque<EarlyPacket> {
         let (known, unknown): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
             .into_iter()

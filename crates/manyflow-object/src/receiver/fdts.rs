@@ -1,4 +1,4 @@
-//! FDT Instances under reassembly: packets of TOI 0, told apart by their FDT Instance ID.
+//! Reassembles FDT Instances: packets of TOI 0, distinguished by their FDT Instance ID.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,17 +8,19 @@ use crate::alc::{FdtHeader, Packet, Symbol};
 use crate::error::{OtiError, ReceiveError};
 use crate::fec::Oti;
 
-/// FDT Instances under reassembly at once; a session needs one, two while the table changes.
+/// Maximum number of FDT Instances under reassembly. A session needs one, or two while the table
+/// changes.
 const ASSEMBLIES_MAX: usize = 4;
-/// FDT Instances remembered as done, so that their repetitions are not assembled again.
+/// Maximum number of finished FDT Instances that are remembered, so that their repetitions are not
+/// reassembled.
 const DONE_MAX: usize = 1_024;
-/// Of FLUTE version 1 (RFC 3926) the FDT packets and the attributes that we read are the same.
+/// In FLUTE version 1 (RFC 3926) the FDT packets and the attributes that we read are the same.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=FdtHeader::VERSION;
 
 pub(super) struct FdtAssemblies {
     length_max: u64,
     under_way: BTreeMap<u32, Assembly>,
-    /// Newest first.
+    /// IDs of the instances that are done, the newest first.
     done: VecDeque<u32>,
     bytes: u64,
 }
@@ -33,12 +35,13 @@ impl FdtAssemblies {
         }
     }
 
-    /// Bytes of the symbols held.
+    /// Memory for the symbols in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes a packet of the FDT; gives the document and its FDT Instance ID once its last symbol is there.
+    /// Takes a packet of the FDT. Returns the document and its FDT Instance ID when the last symbol
+    /// has arrived.
     pub(super) fn take(
         &mut self,
         packet: &Packet<'_>,
@@ -67,7 +70,7 @@ impl FdtAssemblies {
         Ok(document.map(|assembly| (instance, assembly.into_content())))
     }
 
-    /// Notes that the FDT Instance is known: one ID means one document (RFC 6726 section 3.4.1).
+    /// Records that the FDT Instance is known: one ID means one document (RFC 6726 section 3.4.1).
     pub(super) fn note_done(&mut self, instance: u32) {
         self.done.truncate(DONE_MAX - 1);
         self.done.push_front(instance);
@@ -78,8 +81,8 @@ impl FdtAssemblies {
         instance: u32,
         in_packet: Option<Oti>,
     ) -> Result<&mut Assembly, ReceiveError> {
-        // A forged packet may have come first: parameters that change start the instance over, so that it is not held up
-        // for longer than the forger goes on.
+        // A forged packet may have come first. When the parameters change, the instance starts
+        // over, so the forger delays it only for as long as it keeps sending.
         let changed = |assembly: &Assembly| assembly.check_oti(in_packet).is_err();
         if self.under_way.get(&instance).is_some_and(changed) {
             self.remove(instance);

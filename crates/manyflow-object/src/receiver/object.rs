@@ -19,9 +19,9 @@ pub(super) struct Object {
 }
 
 enum State {
-    /// The FDT leaves the FEC parameters to the packets.
+    /// The FDT leaves the FEC parameters to the packets, and none has given them yet.
     AwaitingOti,
-    /// No symbol yet.
+    /// No symbol has arrived yet.
     Announced(Assembly),
     Receiving(Assembly),
     Complete,
@@ -29,7 +29,7 @@ enum State {
 }
 
 impl Object {
-    /// Judges what the FDT says of a file.
+    /// Checks the FDT's entry of a file.
     pub(super) fn announced(file: FileEntry) -> Result<Self, FileError> {
         let name = name::from_location(&file.location)?;
         let state = match file.oti()? {
@@ -50,7 +50,7 @@ impl Object {
         }
     }
 
-    /// The place of a file that cannot be had: its packets are surplus.
+    /// A placeholder for a file that cannot be received: its packets are surplus.
     pub(super) fn refused() -> Self {
         Object {
             name: String::new(),
@@ -64,29 +64,32 @@ impl Object {
         &self.name
     }
 
-    /// Source symbols of the file, 0 until they are known.
+    /// The number of source symbols of the file; 0 until its FEC parameters are known.
     pub(super) fn symbols(&self) -> u64 {
         self.under_way()
             .map_or(0, |assembly| assembly.oti().symbols())
     }
 
-    /// Bytes of symbols that it holds.
+    /// Memory for the object's symbols in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.under_way().map_or(0, Assembly::bytes)
     }
 
-    /// Whether it needs no symbol at all.
+    /// Whether the file is empty and needs no symbol.
     pub(super) fn is_empty(&self) -> bool {
         self.under_way()
             .is_some_and(|assembly| assembly.oti().transfer_length() == 0)
     }
 
-    /// Takes parameters from a packet where the FDT gave none.
+    /// Adopts the FEC parameters of a packet if the FDT gave none.
     pub(super) fn learn(&mut self, in_packet: Option<Oti>) -> Result<(), ReceiveError> {
         match (&self.state, in_packet) {
             (State::AwaitingOti, Some(oti)) => self.state = State::Announced(Assembly::new(oti)),
             (State::AwaitingOti, None) => {
-                return Err(OtiError::Missing("FEC scheme, neither in FDT nor packet").into());
+                return Err(OtiError::Missing(
+                    "FEC scheme, which neither the FDT nor the packet gives",
+                )
+                .into());
             }
             (State::Announced(assembly) | State::Receiving(assembly), _) => {
                 assembly.check_oti(in_packet)?
@@ -96,7 +99,7 @@ impl Object {
         Ok(())
     }
 
-    /// Where its next symbol goes; `None` if it needs no more.
+    /// The place for the file's next symbol; `None` if it needs no more.
     pub(super) fn assembly(&mut self) -> Option<&mut Assembly> {
         match &mut self.state {
             State::Announced(assembly) | State::Receiving(assembly) => Some(assembly),
@@ -104,7 +107,7 @@ impl Object {
         }
     }
 
-    /// Notes that a symbol is used; gives the name if it was the first.
+    /// Records that a symbol was used; returns the file's name if it was the first.
     pub(super) fn start(&mut self) -> Option<String> {
         match std::mem::replace(&mut self.state, State::Complete) {
             State::Announced(assembly) => {
@@ -118,7 +121,8 @@ impl Object {
         }
     }
 
-    /// Takes the content of complete blocks and verifies it. Where it is wrong, the object starts over.
+    /// Takes the content of the complete blocks and verifies it. If it is wrong, the object starts
+    /// over.
     pub(super) fn finish(&mut self) -> Result<(Bytes, Verified), FileError> {
         let (State::Announced(assembly) | State::Receiving(assembly)) =
             std::mem::replace(&mut self.state, State::Complete)

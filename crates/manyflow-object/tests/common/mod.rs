@@ -1,4 +1,4 @@
-//! What several test files share.
+//! Helpers that several test files share.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -46,7 +46,7 @@ pub fn datagram(sender: &mut ObjectSender, layer: u16) -> Vec<u8> {
     out
 }
 
-/// Everything the receiver has told.
+/// Returns all events of the receiver so far.
 pub fn events(receiver: &mut ObjectReceiver) -> Vec<ObjectEvent> {
     std::iter::from_fn(|| receiver.poll_event()).collect()
 }
@@ -67,7 +67,7 @@ pub fn complete(events: &[ObjectEvent]) -> Vec<SourceFile> {
     files
 }
 
-/// Hands a datagram over that must be acceptable.
+/// Hands a datagram that must be acceptable to the receiver.
 pub fn deliver(receiver: &mut ObjectReceiver, datagram: &[u8]) {
     receiver
         .handle_packet(&Packet::decode(datagram).unwrap())

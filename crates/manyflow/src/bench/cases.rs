@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::tcp::{self, TcpConfig, Variant};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
 use manyflow_netsim::{Network, NodeId};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_tcp::{self as tcp, TcpConfig, Variant};
 
 /// One case, for both simulators.
 pub(super) struct Case {

@@ -17,7 +17,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde_json::json;
 
-use crate::display::Display;
+use crate::display::{Display, OutputError};
 
 /// Runs of each case, of which the best counts: what others do on the machine only ever slows a run down.
 const RUNS: usize = 3;
@@ -27,7 +27,7 @@ pub(crate) fn run(display: &Display) -> Result<()> {
     display.say(&format!(
         "{:<44} {:>12} {:>12} {:>8} {:>8}  (million link transmissions per CPU-second)",
         "case", "manyflow", "ns-2", "ratio", "bound"
-    ));
+    ))?;
     let mut missed = Vec::new();
     for case in CASES {
         let ours = fastest(|| measure_ours(case))?;
@@ -45,14 +45,14 @@ pub(crate) fn run(display: &Display) -> Result<()> {
         let ratio = theirs
             .as_ref()
             .map(|theirs| ours.per_second() / theirs.per_second());
-        tell(display, case, &ours, theirs.as_ref(), ratio);
+        tell(display, case, &ours, theirs.as_ref(), ratio)?;
         if ratio.is_some_and(|ratio| ratio < case.bound()) {
             missed.push(case.name);
         }
     }
     if !has_ns2 {
         display
-            .say("ns-2 is not installed (Debian: apt-get install ns2), so nothing was compared.");
+            .say("ns-2 is not installed (Debian: apt-get install ns2), so nothing was compared.")?;
     }
     if !missed.is_empty() {
         bail!("below the bound: {}", missed.join("; "));
@@ -89,7 +89,7 @@ fn measure_ours(case: &Case) -> Result<Measured> {
     let start = cpu(UsageWho::RUSAGE_SELF)?;
     let mut network = (case.build)();
     let built = cpu(UsageWho::RUSAGE_SELF)?;
-    network.run_until(Time::from_secs_f64(case.seconds), &mut ());
+    network.run_until(Time::from_secs_f64(case.seconds), &mut ())?;
     let end = cpu(UsageWho::RUSAGE_SELF)?;
     network.check_accounting()?;
     Ok(Measured {
@@ -145,7 +145,7 @@ fn tell(
     ours: &Measured,
     theirs: Option<&Measured>,
     ratio: Option<f64>,
-) {
+) -> Result<(), OutputError> {
     let million = |measured: &Measured| format!("{:.1}", measured.per_second() / 1e6);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     display.say(&format!(
@@ -155,7 +155,7 @@ fn tell(
         or_dash(theirs.map(million)),
         or_dash(ratio.map(|ratio| format!("{ratio:.1}"))),
         format!("{:.1}", case.bound()),
-    ));
+    ))?;
     display.tell(&json!({
         "event": "case",
         "case": case.name,
@@ -166,5 +166,5 @@ fn tell(
         "ns2_transmissions_per_cpu_second": theirs.map(Measured::per_second),
         "ratio": ratio,
         "bound": case.bound(),
-    }));
+    }))
 }

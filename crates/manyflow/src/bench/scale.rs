@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::display::Display;
+use crate::display::{Display, OutputError};
 
 const SCENARIO: &str = include_str!("../../../../scenarios/x-scale.toml");
 /// Cells of the scenario, in ascending order of receivers.
@@ -24,15 +24,15 @@ pub(crate) fn run(display: &Display) -> Result<()> {
     display.say(&format!(
         "{:>10} {:>14} {:>8} {:>16} {:>10} {:>12}",
         "receivers", "transmissions", "CPU s", "million per s", "MB", "B/receiver"
-    ));
+    ))?;
     let alone = measure(folder.path(), 0)?;
-    tell(display, &alone, None);
+    tell(display, &alone, None)?;
     let mut largest = 0.0;
     for cell in 1..CELLS {
         let measured = measure(folder.path(), cell)?;
         let share =
             (measured.memory_bytes - alone.memory_bytes) / (measured.receivers - alone.receivers);
-        tell(display, &measured, Some(share));
+        tell(display, &measured, Some(share))?;
         if measured.receivers >= RECEIVERS_MIN {
             largest = f64::max(largest, share);
         }
@@ -76,7 +76,7 @@ fn measure(folder: &Path, cell: usize) -> Result<Measured> {
     })
 }
 
-fn tell(display: &Display, measured: &Measured, share: Option<f64>) {
+fn tell(display: &Display, measured: &Measured, share: Option<f64>) -> Result<(), OutputError> {
     let per_second = measured.transmissions / measured.cpu_s;
     display.say(&format!(
         "{:>10} {:>14} {:>8.2} {:>16.2} {:>10.1} {:>12}",
@@ -86,7 +86,7 @@ fn tell(display: &Display, measured: &Measured, share: Option<f64>) {
         per_second / 1e6,
         measured.memory_bytes / 1e6,
         share.map_or("-".to_owned(), |share| format!("{share:.0}")),
-    ));
+    ))?;
     display.tell(&json!({
         "event": "scale",
         "receivers": measured.receivers,
@@ -94,5 +94,5 @@ fn tell(display: &Display, measured: &Measured, share: Option<f64>) {
         "transmissions_per_cpu_second": per_second,
         "memory_bytes": measured.memory_bytes,
         "bytes_per_receiver": share,
-    }));
+    }))
 }

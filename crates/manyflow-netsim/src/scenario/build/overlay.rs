@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use manyflow_core::overlay::{
+use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{
     Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, OverlayConfig,
     SlowPolicy, Source,
 };
-use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
 use crate::NodeId;
@@ -44,6 +44,7 @@ pub(super) fn add_daemons(
         slow_groups,
         ..table.config()
     };
+    let links = table.link_kind();
     let daemons = 0..overlay.nodes.len() as u16;
     let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
     let addresses = Arc::new(Addresses::new(addresses.collect()));
@@ -58,7 +59,15 @@ pub(super) fn add_daemons(
         let controller = table.controller(here, seed).map_err(Fault::value)?;
         let topology = Arc::clone(&overlay.topology);
         let addresses = Arc::clone(&addresses);
-        let daemon = DaemonEndpoint::new(&config, controller, here, topology, addresses, seed);
+        let daemon = DaemonEndpoint::new(
+            config.clone(),
+            &links,
+            controller,
+            here,
+            topology,
+            addresses,
+            seed,
+        );
         network.add_endpoint(node, daemon.map_err(Fault::value)?.into_boxed());
     }
     Ok(first)

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::Fault;
+use super::error::{Fault, NAME_MAX, shortened};
 use super::quantity::{Dimension, Quantity};
 
 pub use functions::{FUNCTIONS, Function};
@@ -89,8 +89,10 @@ impl Samples {
 impl Expression {
     /// Reads a formula.
     pub(crate) fn parse(text: &str) -> Result<Expression, Fault> {
-        let root = parse::parse(text)
-            .map_err(|why| Fault::value(format!("`{text}` cannot be read: {why}")))?;
+        let root = parse::parse(text).map_err(|why| {
+            let text = shortened(text, NAME_MAX);
+            Fault::value(format!("`{text}` cannot be read: {why}"))
+        })?;
         Ok(Expression {
             text: text.to_owned(),
             root,
@@ -114,11 +116,35 @@ impl Expression {
     /// # Errors
     /// Where a name is unknown or has no value, or units do not fit, or the result is not finite.
     pub(crate) fn samples(&self, environment: &Environment) -> Result<Samples, Fault> {
+        let has_none = |name: &&str| {
+            let samples = environment.get(*name);
+            samples.is_some_and(|samples| !samples.values.iter().all(|value| value.is_finite()))
+        };
+        if let Some(name) = self.names().into_iter().find(has_none) {
+            let message = format!("`{name}` has no value: nothing was observed");
+            return Err(Fault::value(message));
+        }
         let result = self.root.evaluate(environment)?;
         match result.values.iter().all(|value| value.is_finite()) {
             true => Ok(result),
             false => Err(Fault::value("the result is not a finite number")),
         }
+    }
+
+    /// Its samples, NaN where a name has no value.
+    ///
+    /// # Errors
+    /// Where a name is unknown or units do not fit.
+    pub(crate) fn known_samples(&self, environment: &Environment) -> Result<Samples, Fault> {
+        let mut samples = self.root.evaluate(environment)?;
+        for value in samples
+            .values
+            .iter_mut()
+            .filter(|value| value.is_infinite())
+        {
+            *value = f64::NAN;
+        }
+        Ok(samples)
     }
 
     /// The unit of its value, whatever the names' values are.
@@ -239,6 +265,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_computed_from_no_value_has_none() {
+        let mut environment = environment();
+        let values = vec![1e6, f64::NAN];
+        let dimension = Dimension::RATE;
+        environment.insert("gap".into(), Samples { values, dimension });
+        let known = |text: &str| {
+            let samples = Expression::parse(text).unwrap().known_samples(&environment);
+            let values = samples.unwrap().values.into_iter();
+            values.map(|value| value.is_nan()).collect::<Vec<_>>()
+        };
+        for elementwise in [
+            "gap / 2",
+            "gap > 2 Mbit/s",
+            "max(gap, 1 bit/s)",
+            "gap == 1 bit/s or 1 == 1",
+            "abs(gap)",
+        ] {
+            assert_eq!(known(elementwise), [false, true], "{elementwise}");
+        }
+        for statistic in [
+            "mean(gap)",
+            "median(gap)",
+            "min(gap)",
+            "quantile(gap, 0)",
+            "spread(gap)",
+        ] {
+            assert_eq!(known(statistic), [true], "{statistic}");
+        }
+        let error = value("1 bit/s + gap", &environment).unwrap_err();
+        assert!(error.contains("`gap` has no value"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         for (text, reason) in [
             ("1 s + 1 Mbit/s", "cannot add bit/s to s"),
@@ -255,7 +314,16 @@ mod tests {
             let error = value(text, &environment()).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        let deep = "(".repeat(100_000);
+        for start in ["1 2", "x y", "3 a", "1.1.", "(x", "x"] {
+            let long = start.to_owned() + &"3".repeat(5000);
+            let error = value(&long, &environment()).unwrap_err();
+            assert!(error.len() < 300 && error.contains("..."), "{error}");
+        }
+        for long in ["1+".repeat(100_000) + "1", "-".repeat(100_000) + "1"] {
+            let error = value(&long, &environment()).unwrap_err();
+            assert!(error.ends_with("at most 10000 characters"), "{error}");
+        }
+        let deep = "(".repeat(10_000);
         assert!(value(&deep, &environment()).unwrap_err().contains("nested"));
     }
 

@@ -2,7 +2,7 @@
 
 use super::functions::FUNCTIONS;
 use super::{Node, Operator, Quantity};
-use crate::scenario::error::Problem;
+use crate::scenario::error::{NAME_MAX, Problem, shortened};
 
 /// How deep a formula may be nested: more is no formula, and would exhaust the stack.
 const DEPTH_MAX: usize = 64;
@@ -22,7 +22,13 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("*", Operator::Multiply), ("/", Operator::Divide)],
 ];
 
+/// How long a formula may be: each operator nests the tree by one.
+const LENGTH_MAX: usize = 10_000;
+
 pub(super) fn parse(text: &str) -> Result<Node, String> {
+    if text.len() > LENGTH_MAX {
+        return Err(format!("a formula has at most {LENGTH_MAX} characters"));
+    }
     let mut parser = Parser {
         rest: text.trim(),
         depth: 0,
@@ -96,14 +102,13 @@ impl<'a> Parser<'a> {
         let value: f64 = number
             .replace('_', "")
             .parse()
-            .map_err(|_| format!("`{number}` is no number"))?;
+            .map_err(|_| format!("`{}` is no number", shortened(number, NAME_MAX)))?;
         self.skip(digits);
         let unit = self.unit();
         if unit.is_empty() {
             return Ok(Node::Literal(Quantity::number(value)));
         }
-        let quantity =
-            Quantity::of_unit(value, unit).ok_or(format!("there is no unit `{unit}`"))?;
+        let quantity = Quantity::of_unit(value, unit).ok_or_else(|| no_unit(unit))?;
         self.skip(unit.len());
         Ok(Node::Literal(quantity))
     }
@@ -202,6 +207,10 @@ fn number_length(text: &str) -> usize {
     }
 }
 
-fn first_word(text: &str) -> &str {
-    text.split_whitespace().next().unwrap_or(text)
+fn no_unit(unit: &str) -> String {
+    format!("there is no unit `{}`", shortened(unit, NAME_MAX))
+}
+
+fn first_word(text: &str) -> String {
+    shortened(text.split_whitespace().next().unwrap_or(text), NAME_MAX)
 }

@@ -1,7 +1,7 @@
 //! What a series is of: receivers, links, clients and daemons, found by their names.
 
-use manyflow_core::EndpointId;
-use manyflow_core::overlay::{self, DaemonId, GroupId};
+use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::scenario::audience::Audience;
 use crate::scenario::build::World;
@@ -64,6 +64,25 @@ impl Place {
                 world.name_at(session, receivers[receiver as usize].node)
             }
         }
+    }
+}
+
+impl Place {
+    /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its sender where the protocol is
+    /// unicast; a sender when its session stops.
+    pub(super) fn ends_s(self, world: &World) -> Vec<f64> {
+        let (session, stays) = match self {
+            Place::Receiver(session, receiver) => (session, world.stays(session, receiver)),
+            Place::Sender(session) | Place::Staff(session, _) => (session, Vec::new()),
+            _ => return Vec::new(),
+        };
+        let known = &world.sessions.0[session as usize];
+        let with_sender = !(known.protocol.is_multicast() && matches!(self, Place::Receiver(..)));
+        let stop = known.stop.filter(|_| with_sender);
+        let stays = stays.iter().map(|&(_, stop)| stop);
+        let left = stays.filter(|&stop| stop < Time::MAX);
+        let left = left.map(|stop| stop.as_secs_f64());
+        left.chain(stop.map(|stop| stop.0)).collect()
     }
 }
 

@@ -18,8 +18,8 @@ pub use cbr::{CbrPattern, CbrTable};
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use list::{AnyEvent, AnyHeader, IntoBoxed, Network, Packet};
 pub use overlay::{
-    CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable,
-    TfrcTable,
+    ControllerName, CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable,
+    OverlayTable, TfrcTable,
 };
 pub(crate) use report::{Observed, Reported};
 pub use tcp::{TcpTable, TcpVariant};

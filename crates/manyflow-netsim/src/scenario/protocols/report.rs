@@ -33,6 +33,11 @@ pub(crate) trait Reported {
     /// What the event says of an observable, if anything.
     fn observe(&self, what: Observable) -> Option<Observed>;
 
+    /// Whether nothing follows: a level that the endpoint reported no longer stands.
+    fn is_end(&self) -> bool {
+        false
+    }
+
     /// Whether the event is about a topic; events of most protocols are about none in particular.
     fn is_about(&self, topic: Topic) -> bool {
         topic == Topic::Any

@@ -1,6 +1,6 @@
 //! What is recorded and traced of ACP's connections and switches.
 
-use manyflow_core::anypoint::{Event, Reason};
+use manyflow_anypoint::{Event, Reason};
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;
@@ -38,6 +38,10 @@ impl Reported for Event {
             Event::MemberFailed(member) => line.serialize_entry("member", &member.0),
             _ => Ok(()),
         }
+    }
+
+    fn is_end(&self) -> bool {
+        matches!(self, Event::Failed(_) | Event::Finished)
     }
 
     fn observe(&self, what: Observable) -> Option<Observed> {

@@ -4,10 +4,10 @@ mod observe;
 mod wire;
 
 use manyflow_core::ConfigError;
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
 use super::{TcpTable, set};
@@ -197,12 +197,15 @@ impl OverlayTable {
     }
 
     /// The parameters of its daemons.
+    pub(crate) fn link_kind(&self) -> LinkKind {
+        match self.kind() {
+            KindName::Streams => LinkKind::Streams(self.tcp.config()),
+            KindName::Datagrams => LinkKind::Datagrams,
+        }
+    }
+
     pub(crate) fn config(&self) -> OverlayConfig {
         let mut config = OverlayConfig {
-            links: match self.kind() {
-                KindName::Streams => LinkKind::Streams(self.tcp.config()),
-                KindName::Datagrams => LinkKind::Datagrams,
-            },
             slow: slow_policy(self.slow, self.slow_deadline).unwrap_or_default(),
             ..OverlayConfig::default()
         };

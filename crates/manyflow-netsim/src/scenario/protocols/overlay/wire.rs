@@ -1,6 +1,6 @@
 //! An overlay's frames in captures and traces: streams are TCP, all else is UDP.
 
-use manyflow_core::overlay::{Body, Control, Frame, Message};
+use manyflow_overlay::{Body, Control, Frame, Message};
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};
@@ -39,17 +39,17 @@ impl Traced for Frame {
     fn trace(&self, _payload_bytes: u32, line: &mut Line) -> serde_json::Result<()> {
         match self {
             Frame::Segment { sequence, message } => {
-                line.serialize_entry("sequence", sequence)?;
+                line.serialize_entry("sequence", &sequence.0)?;
                 trace_message(message, line)
             }
             Frame::Datagram { number, message } => {
-                line.serialize_entry("sequence", number)?;
+                line.serialize_entry("sequence", &number.0)?;
                 trace_message(message, line)
             }
             Frame::Direct(message) => trace_message(message, line),
-            Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement),
+            Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement.0),
             Frame::Feedback(feedback) => {
-                line.serialize_entry("acknowledgement", &feedback.expected)
+                line.serialize_entry("acknowledgement", &feedback.expected.0)
             }
             Frame::Client(_) => line.serialize_entry("kind", "client"),
         }
@@ -61,7 +61,7 @@ fn trace_message(message: &Message, line: &mut Line) -> serde_json::Result<()> {
     let kind = match message.body {
         Body::Data(data) => {
             line.serialize_entry("group", &data.group.0)?;
-            return line.serialize_entry("message", &data.sequence);
+            return line.serialize_entry("message", &data.sequence.0);
         }
         Body::Membership(_) => "membership",
         Body::Welcome(_) => "welcome",

@@ -1,6 +1,6 @@
 //! What is recorded and traced of TCP's senders.
 
-use manyflow_core::tcp::Event;
+use manyflow_tcp::Event;
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;
@@ -31,6 +31,10 @@ impl Reported for Event {
             Event::CongestionWindow { packets } => line.serialize_entry("packets", packets),
             _ => Ok(()),
         }
+    }
+
+    fn is_end(&self) -> bool {
+        matches!(self, Event::Finished)
     }
 
     fn observe(&self, what: Observable) -> Option<Observed> {

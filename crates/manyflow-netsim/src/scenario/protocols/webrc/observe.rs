@@ -1,6 +1,6 @@
 //! What is recorded and traced of WEBRC's receivers.
 
-use manyflow_core::webrc::{EndReason, Event, SlowStartEnd};
+use manyflow_webrc::{EndReason, Event, SlowStartEnd};
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;
@@ -47,6 +47,10 @@ impl Reported for Event {
             Event::Ended(reason) => trace_end(*reason, line),
             _ => Ok(()),
         }
+    }
+
+    fn is_end(&self) -> bool {
+        matches!(self, Event::Ended(_))
     }
 
     fn observe(&self, what: Observable) -> Option<Observed> {

@@ -1,0 +1,359 @@
+//! The relay accepts joins from gateways and forwards a session's packets to them (RFC 7450,
+//! section 5.3).
+//!
+//! Relay and sender are one process, so the relay knows every flow, and refuses to join anything
+//! else. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
+//! the gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember
+//! a gateway and send data to it. A host that forges its source address never sees the MAC: each of
+//! its Requests makes the relay send one query, and nothing else.
+//!
+//! Joins expire by flow, not by gateway. If a leave is lost with all its repetitions, the join ends
+//! because later reports do not name the flow.
+
+mod bucket;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod tunnels;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
+
+use self::secret::Secret;
+use self::tunnels::Tunnels;
+use super::ip::{IpError, encode_udp};
+use super::membership::{GeneralQuery, GroupRecord, RecordType, Report};
+use super::wire::{GatewayAddress, Message, ResponseMac, data_header};
+use super::{Family, Flow, Transmit};
+
+/// Time that a gateway has to answer a query: part of the lifetime of a join (RFC 7450, section
+/// 5.3.3.7).
+const QUERY_RESPONSE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Minimum time between two searches for expired joins.
+const EXPIRY_GRANULARITY: Duration = Duration::from_secs(1);
+
+/// A relay's bounds and intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayConfig {
+    /// Maximum number of gateways at a time. Default 1,024.
+    pub gateways_max: usize,
+    /// Maximum number of gateways behind one IP address at a time. Default 64: enough for a NAT,
+    /// and no single host can take all places.
+    pub gateways_per_address_max: usize,
+    /// Maximum number of flows that one gateway has joined at a time. Default 512.
+    pub joins_per_gateway_max: usize,
+    /// Maximum rate of AMT messages to one gateway, without their outer IP and UDP headers.
+    /// Messages above it are dropped. Default 100 Mbit/s.
+    pub gateway_rate_max: Rate,
+    /// Time between a gateway's refreshes, 1 s to 31,744 s. Default 30 s, which keeps most NAT
+    /// mappings alive. A gateway notices a dead relay only at the next refresh.
+    pub query_interval: Duration,
+    /// Number of times that a gateway sends each change, and number of refreshes after which a join
+    /// expires; 1 to 7. Default 2.
+    pub robustness: u8,
+    /// Age at which the secret of the MACs is replaced. Default 2 hours (RFC 7450, section 5.3.6).
+    pub secret_lifetime: Duration,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            gateways_max: 1024,
+            gateways_per_address_max: 64,
+            joins_per_gateway_max: 512,
+            gateway_rate_max: Rate::from_bits_per_s(100_000_000),
+            query_interval: Duration::from_secs(30),
+            robustness: 2,
+            secret_lifetime: Duration::from_secs(2 * 3600),
+        }
+    }
+}
+
+impl RelayConfig {
+    /// Returns the lifetime of a join without refresh: the Group Membership Interval (RFC 3376,
+    /// section 8.4).
+    fn membership_interval(&self) -> Duration {
+        self.query_interval * self.robustness.clamp(1, 7).into() + QUERY_RESPONSE_INTERVAL
+    }
+}
+
+/// Counts of a relay's work since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RelayCounters {
+    /// Datagrams that are not messages to a relay.
+    pub ignored: u64,
+    /// Membership Updates and Teardowns without the right MAC.
+    pub unauthenticated: u64,
+    /// Membership Updates that were refused because the relay has its maximum of gateways.
+    pub gateways_refused: u64,
+    /// Group records that were refused because the session has no such flow, or the gateway has its
+    /// maximum of joins.
+    pub joins_refused: u64,
+    /// Multicast Data messages passed on for sending.
+    pub forwarded: u64,
+    /// Multicast Data messages dropped because of a gateway's maximum rate.
+    pub over_rate: u64,
+}
+
+/// An AMT relay for the flows of one session. It has no clock and no socket.
+pub struct Relay {
+    config: RelayConfig,
+    flows: Vec<Flow>,
+    flows_of_group: BTreeMap<IpAddr, Vec<usize>>,
+    secret: Secret,
+    tunnels: Tunnels,
+    next_expiry: Option<Time>,
+    reply: Option<Transmit>,
+    data: Vec<u8>,
+    counters: RelayCounters,
+}
+
+impl Relay {
+    /// Makes a relay for `flows`; [`forward`](Self::forward) names a flow by its index in this
+    /// list. `seed` determines the secrets: take it from the operating system.
+    pub fn new(now: Time, config: RelayConfig, flows: Vec<Flow>, seed: [u8; 32]) -> Self {
+        let mut flows_of_group = BTreeMap::<_, Vec<_>>::new();
+        for (index, flow) in flows.iter().enumerate() {
+            flows_of_group
+                .entry(flow.group.ip())
+                .or_default()
+                .push(index);
+        }
+        Self {
+            config,
+            flows_of_group,
+            secret: Secret::new(now, seed, config.secret_lifetime, 2 * config.query_interval),
+            tunnels: Tunnels::new(flows.len()),
+            flows,
+            next_expiry: None,
+            reply: None,
+            data: Vec::new(),
+            counters: RelayCounters::default(),
+        }
+    }
+
+    /// Handles a datagram that arrived from `from` at this host's address `local`; an unspecified
+    /// address is not advertised. Call [`poll_transmit`](Self::poll_transmit) after each datagram:
+    /// the next reply replaces one that was not fetched.
+    pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
+        match Message::decode(datagram) {
+            Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
+                let relay = local.to_canonical();
+                self.reply(from, &Message::RelayAdvertisement { nonce, relay });
+            }
+            Ok(Message::Request { nonce, family }) => self.answer_request(from, nonce, family),
+            Ok(Message::MembershipUpdate { mac, nonce, report }) => {
+                if self.authenticates(mac, from.into(), nonce) {
+                    self.handle_report(now, from, report);
+                }
+            }
+            Ok(Message::Teardown {
+                mac,
+                nonce,
+                gateway,
+            }) => {
+                if self.authenticates(mac, gateway, nonce) {
+                    self.tunnels.remove(gateway);
+                }
+            }
+            _ => self.counters.ignored += 1,
+        }
+    }
+
+    /// Encodes `payload` once, and passes the message to `emit` with the address of each gateway
+    /// that has joined the flow.
+    ///
+    /// # Errors
+    /// If payload or addresses do not form a UDP datagram.
+    ///
+    /// # Panics
+    /// If `flow` is not an index into the flows given to [`new`](Self::new).
+    pub fn forward(
+        &mut self,
+        now: Time,
+        flow: usize,
+        payload: &[u8],
+        mut emit: impl FnMut(SocketAddr, &[u8]),
+    ) -> Result<(), IpError> {
+        if self.tunnels.is_idle(flow) {
+            return Ok(());
+        }
+        let Self {
+            config,
+            flows,
+            tunnels,
+            data,
+            counters,
+            ..
+        } = self;
+        data.clear();
+        data.extend_from_slice(&data_header());
+        encode_udp(&flows[flow], payload, data)?;
+        tunnels.for_each_listener(flow, |tunnel| {
+            if tunnel.bucket.take(now, config.gateway_rate_max, data.len()) {
+                counters.forwarded += 1;
+                emit(tunnel.address, data);
+            } else {
+                counters.over_rate += 1;
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether any gateway has joined the flow.
+    ///
+    /// # Panics
+    /// If `flow` is not an index into the flows given to [`new`](Self::new).
+    pub fn is_joined(&self, flow: usize) -> bool {
+        !self.tunnels.is_idle(flow)
+    }
+
+    /// Returns the reply to the last datagram, if there is one.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.reply.take()
+    }
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Time {
+        self.next_expiry.map_or(self.secret.deadline(), |expiry| {
+            expiry.min(self.secret.deadline())
+        })
+    }
+
+    /// Ends joins that were not refreshed, and renews the secret. Does nothing if called early.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.secret.handle_timeout(now);
+        if self.next_expiry.is_some_and(|expiry| expiry <= now) {
+            self.next_expiry = self
+                .tunnels
+                .expire(now)
+                .map(|next| next.max(now + EXPIRY_GRANULARITY));
+        }
+    }
+
+    /// Returns the number of gateways that have joined a flow.
+    pub fn gateways(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    /// Returns the number of joins of all gateways.
+    pub fn joins(&self) -> usize {
+        self.tunnels.joins()
+    }
+
+    /// Returns the counts so far.
+    pub fn counters(&self) -> RelayCounters {
+        self.counters
+    }
+
+    fn reply(&mut self, destination: SocketAddr, message: &Message) {
+        let mut contents = Vec::new();
+        message.encode(&mut contents);
+        self.reply = Some(Transmit {
+            destination,
+            contents,
+        });
+    }
+
+    fn answer_request(&mut self, from: SocketAddr, nonce: u32, family: Family) {
+        let RelayConfig {
+            robustness,
+            query_interval,
+            ..
+        } = self.config;
+        let mut query = Vec::new();
+        GeneralQuery {
+            family,
+            robustness,
+            query_interval,
+        }
+        .encode(&mut query);
+        let gateway = GatewayAddress::from(from);
+        let limit = !self.tunnels.contains(gateway) && !self.has_room_for(gateway);
+        let mac = self.secret.mac(gateway, nonce);
+        self.reply(
+            from,
+            &Message::MembershipQuery {
+                limit,
+                mac,
+                nonce,
+                query: &query,
+                gateway: Some(gateway),
+            },
+        );
+    }
+
+    fn authenticates(&mut self, mac: ResponseMac, gateway: GatewayAddress, nonce: u32) -> bool {
+        let authentic = self.secret.verifies(mac, gateway, nonce);
+        self.counters.unauthenticated += u64::from(!authentic);
+        authentic
+    }
+
+    fn handle_report(&mut self, now: Time, from: SocketAddr, report: &[u8]) {
+        match Report::decode(report) {
+            Ok(report) => report
+                .records
+                .iter()
+                .for_each(|record| self.handle_record(now, from, record)),
+            Err(_) => self.counters.ignored += 1,
+        }
+    }
+
+    /// Applies a record to the flows of its group, as in RFC 3376, section 6.4. A leave needs no
+    /// further query, since the gateway is the only host on its "link" (RFC 7450, section 5.3.1).
+    fn handle_record(&mut self, now: Time, from: SocketAddr, record: &GroupRecord) {
+        let mut touched = false;
+        let flows = self.flows_of_group.get(&record.group).cloned();
+        for flow in flows.unwrap_or_default() {
+            let listed = record.sources.contains(&self.flows[flow].source.ip());
+            let wanted = wanted(record.kind, listed);
+            touched |= wanted.is_some();
+            match wanted {
+                Some(true) => self.join(now, from, flow),
+                Some(false) => self.tunnels.leave(from.into(), flow),
+                None => {}
+            }
+        }
+        let excludes = matches!(record.kind, RecordType::IsExclude | RecordType::ToExclude);
+        let asks = excludes || record.kind != RecordType::Block && !record.sources.is_empty();
+        self.counters.joins_refused += u64::from(asks && !touched);
+    }
+
+    fn join(&mut self, now: Time, from: SocketAddr, flow: usize) {
+        let gateway = GatewayAddress::from(from);
+        if !self.tunnels.contains(gateway) && !self.has_room_for(gateway) {
+            self.counters.gateways_refused += 1;
+        } else if !self.tunnels.has_joined(gateway, flow)
+            && self.tunnels.joined(gateway) >= self.config.joins_per_gateway_max
+        {
+            self.counters.joins_refused += 1;
+        } else {
+            let lapses = now + self.config.membership_interval();
+            self.tunnels.join(now, from, flow, lapses);
+            self.next_expiry.get_or_insert(lapses);
+        }
+        debug_assert!(self.tunnels.len() <= self.config.gateways_max);
+    }
+
+    fn has_room_for(&self, gateway: GatewayAddress) -> bool {
+        self.tunnels.len() < self.config.gateways_max
+            && self.tunnels.with_ip(gateway.ip) < self.config.gateways_per_address_max
+    }
+}
+
+/// Whether a record joins (`true`) or leaves (`false`) a flow of its group, given whether it lists
+/// the flow's source; `None` if it does neither.
+fn wanted(kind: RecordType, listed: bool) -> Option<bool> {
+    use RecordType::*;
+    match (kind, listed) {
+        (IsInclude | ToInclude | Allow, true) | (IsExclude | ToExclude, false) => Some(true),
+        (Block | IsExclude | ToExclude, true) | (ToInclude, false) => Some(false),
+        (IsInclude | Allow | Block, false) => None,
+    }
+}

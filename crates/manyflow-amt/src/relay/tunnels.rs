@@ -1,0 +1,159 @@
+//! The joins of all gateways, indexed by gateway for reports and by flow for data.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use manyflow_core::time::Time;
+use slab::Slab;
+
+use super::bucket::Bucket;
+use crate::wire::GatewayAddress;
+
+/// The state of one gateway. It exists while the gateway has joined a flow.
+pub(super) struct Tunnel {
+    /// The address that data is sent to.
+    pub(super) address: SocketAddr,
+    /// The limit on the rate of the gateway's data.
+    pub(super) bucket: Bucket,
+    /// The joined flows, each with the time at which the join expires.
+    flows: BTreeMap<usize, Time>,
+}
+
+/// The tunnels of all gateways.
+///
+/// Invariant: `listeners[flow]` contains a tunnel's key once if the tunnel's `flows` contains the
+/// flow, and otherwise not at all.
+pub(super) struct Tunnels {
+    tunnels: Slab<Tunnel>,
+    keys: BTreeMap<GatewayAddress, usize>,
+    listeners: Vec<Vec<usize>>,
+}
+
+impl Tunnels {
+    pub(super) fn new(flows: usize) -> Self {
+        Self {
+            tunnels: Slab::new(),
+            keys: BTreeMap::new(),
+            listeners: vec![Vec::new(); flows],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    /// Returns the number of joins of all gateways.
+    pub(super) fn joins(&self) -> usize {
+        self.listeners.iter().map(Vec::len).sum()
+    }
+
+    pub(super) fn contains(&self, gateway: GatewayAddress) -> bool {
+        self.keys.contains_key(&gateway)
+    }
+
+    /// Returns the number of gateways with this IP address, on any port.
+    pub(super) fn with_ip(&self, ip: Ipv6Addr) -> usize {
+        let first = GatewayAddress { ip, port: 0 };
+        let last = GatewayAddress { ip, port: u16::MAX };
+        self.keys.range(first..=last).count()
+    }
+
+    /// Returns the number of flows that a gateway has joined.
+    pub(super) fn joined(&self, gateway: GatewayAddress) -> usize {
+        self.keys
+            .get(&gateway)
+            .map_or(0, |&key| self.tunnels[key].flows.len())
+    }
+
+    pub(super) fn has_joined(&self, gateway: GatewayAddress, flow: usize) -> bool {
+        self.keys
+            .get(&gateway)
+            .is_some_and(|&key| self.tunnels[key].flows.contains_key(&flow))
+    }
+
+    /// Adds or refreshes a join. Adds the gateway if it is new.
+    pub(super) fn join(&mut self, now: Time, address: SocketAddr, flow: usize, lapses: Time) {
+        let key = *self.keys.entry(address.into()).or_insert_with(|| {
+            self.tunnels.insert(Tunnel {
+                address,
+                bucket: Bucket::new(now),
+                flows: BTreeMap::new(),
+            })
+        });
+        if self.tunnels[key].flows.insert(flow, lapses).is_none() {
+            self.listeners[flow].push(key);
+        }
+        self.assert_listed(key, flow);
+    }
+
+    /// Ends a join. Drops the gateway's state with its last join.
+    pub(super) fn leave(&mut self, gateway: GatewayAddress, flow: usize) {
+        let Some(&key) = self.keys.get(&gateway) else {
+            return;
+        };
+        if self.tunnels[key].flows.remove(&flow).is_some() {
+            self.listeners[flow].retain(|&listener| listener != key);
+        }
+        self.assert_listed(key, flow);
+        if self.tunnels[key].flows.is_empty() {
+            self.remove(gateway);
+        }
+    }
+
+    /// Drops a gateway and all its joins.
+    pub(super) fn remove(&mut self, gateway: GatewayAddress) {
+        let Some(key) = self.keys.remove(&gateway) else {
+            return;
+        };
+        for &flow in self.tunnels.remove(key).flows.keys() {
+            self.listeners[flow].retain(|&listener| listener != key);
+        }
+    }
+
+    /// Ends the expired joins, in one pass over all joins. Returns when the next one expires.
+    pub(super) fn expire(&mut self, now: Time) -> Option<Time> {
+        let Self {
+            tunnels,
+            keys,
+            listeners,
+        } = self;
+        let mut next = None;
+        for (flow, listeners) in listeners.iter_mut().enumerate() {
+            listeners.retain(|&key| {
+                let joined = &mut tunnels[key].flows;
+                let lapses = joined[&flow];
+                if lapses <= now {
+                    joined.remove(&flow);
+                    return false;
+                }
+                next = Some(next.map_or(lapses, |next: Time| next.min(lapses)));
+                true
+            });
+        }
+        tunnels.retain(|_, tunnel| !tunnel.flows.is_empty());
+        keys.retain(|_, key| tunnels.contains(*key));
+        debug_assert_eq!(keys.len(), tunnels.len(), "each gateway has one tunnel");
+        next
+    }
+
+    /// Whether no gateway has joined a flow.
+    pub(super) fn is_idle(&self, flow: usize) -> bool {
+        self.listeners[flow].is_empty()
+    }
+
+    /// Calls `visit` for each gateway that has joined a flow.
+    pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
+        self.listeners[flow]
+            .iter()
+            .for_each(|&key| visit(&mut self.tunnels[key]));
+    }
+
+    /// Asserts the invariant of this type for one tunnel and flow.
+    fn assert_listed(&self, key: usize, flow: usize) {
+        debug_assert_eq!(
+            self.listeners[flow].iter().filter(|&&it| it == key).count(),
+            usize::from(self.tunnels[key].flows.contains_key(&flow)),
+            "a flow lists exactly the gateways that have joined it"
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Serves a session description by HTTP, so that a receiver needs a URL and no file. Both this
+//! server and the client in [`load`](mod@crate::filecast::load) use hyper.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+/// The path of the description in its URL.
+pub const DESCRIPTION_PATH: &str = "/session.sdp";
+/// The media type of SDP (RFC 8866 section 8.1).
+pub const DESCRIPTION_TYPE: &str = "application/sdp";
+
+/// Maximum number of clients served at once. Others wait in the listen backlog.
+const CONNECTIONS_MAX: usize = 64;
+/// Maximum time for a request, which has no body and arrives in one or two packets.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum duration of a connection, so that slow clients cannot hold all places.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept, for example when file descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A server of one description, which ends when it is dropped.
+#[derive(Debug)]
+pub struct Publisher {
+    local_address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Publisher {
+    /// Listens on `address` and starts to serve `description`.
+    pub async fn serve(address: impl ToSocketAddrs, description: String) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let local_address = listener.local_addr()?;
+        let site = Site {
+            local_address,
+            description: description.into(),
+        };
+        let task = tokio::spawn(accept(listener, Arc::new(site)));
+        Ok(Self {
+            local_address,
+            task,
+        })
+    }
+
+    /// Returns the server's address, with the port that the system chose if it was asked for port
+    /// 0.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(serve_connection(stream, Arc::clone(&site)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
+    let answer = service_fn(|request| {
+        let response = site.respond(&request);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), answer);
+    match timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "connection failed"),
+        Err(_) => tracing::debug!("connection took too long"),
+    }
+}
+
+/// The contents of the server.
+struct Site {
+    local_address: SocketAddr,
+    description: Bytes,
+}
+
+impl Site {
+    fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match request.uri().path() {
+            DESCRIPTION_PATH => page(StatusCode::OK, DESCRIPTION_TYPE, self.description.clone()),
+            "/" => page(StatusCode::OK, TEXT, self.invitation(request)),
+            _ => page(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                format!("the session is at {DESCRIPTION_PATH}\n"),
+            ),
+        }
+    }
+
+    /// Returns the start page. It names the server as the client did, since the server's own
+    /// address may be the unspecified one.
+    fn invitation(&self, request: &Request<Incoming>) -> String {
+        let host = request
+            .headers()
+            .get(HOST)
+            .and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let host = host.map_or_else(|| self.local_address.to_string(), |host| host.to_string());
+        format!("Receive this session with\n\n    manyflow recv http://{host}{DESCRIPTION_PATH}\n")
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn page(
+    status: StatusCode,
+    media_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}

@@ -1,0 +1,91 @@
+//! The reasons to refuse a session description, and the checks for them.
+
+use std::fmt::Display;
+use std::io;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The reason why a session description cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// The file or stream cannot be read, or is not UTF-8.
+    #[error("cannot read the session description from {from}: {cause}")]
+    Unreadable {
+        /// Name of the file or stream.
+        from: String,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The text exceeds [`DESCRIPTION_BYTES_MAX`](super::DESCRIPTION_BYTES_MAX).
+    #[error(
+        "the session description is longer than 64 KiB: give the file that `manyflow send` writes"
+    )]
+    TooLong,
+    /// The text is not SDP.
+    #[error("not a session description: {0}; give the file that `manyflow send` writes")]
+    NotSdp(String),
+    /// A line or attribute is missing.
+    #[error("the session description lacks {what}: expected {expected}")]
+    Missing {
+        /// The line or attribute.
+        what: String,
+        /// The expected form or range.
+        expected: String,
+    },
+    /// A line or attribute has an invalid value.
+    #[error("the session description is wrong: {what} is {value:?}, expected {expected}")]
+    Invalid {
+        /// The line, attribute or parameter.
+        what: String,
+        /// The given value, shortened.
+        value: String,
+        /// The expected form or range.
+        expected: String,
+    },
+}
+
+pub(super) fn missing(what: &str, expected: &str) -> DescriptionError {
+    DescriptionError::Missing {
+        what: what.to_owned(),
+        expected: expected.to_owned(),
+    }
+}
+
+pub(super) fn invalid(what: &str, value: impl Display, expected: &str) -> DescriptionError {
+    let value = value.to_string().chars().take(80).collect();
+    DescriptionError::Invalid {
+        what: what.to_owned(),
+        value,
+        expected: expected.to_owned(),
+    }
+}
+
+/// Parses a number. Its range is checked with the whole description.
+pub(super) fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
+    text.parse()
+        .map_err(|_| invalid(what, text, "a number in its range"))
+}
+
+/// Returns an error about `value` unless `condition` holds.
+pub(super) fn require(
+    condition: bool,
+    what: &str,
+    value: impl Display,
+    expected: &str,
+) -> Result<(), DescriptionError> {
+    if condition {
+        Ok(())
+    } else {
+        Err(invalid(what, value, expected))
+    }
+}
+
+/// Returns an error about `value` if it is outside of `range` or not a number.
+pub(super) fn in_range<T: PartialOrd + Display>(
+    what: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), DescriptionError> {
+    let expected = format!("{} to {}", range.start(), range.end());
+    require(range.contains(&value), what, value, &expected)
+}

@@ -1,0 +1,180 @@
+//! The session description: everything that a receiver must know before it joins (RFC 5775 section
+//! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
+//! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
+//! manyflow's own attributes `webrc` and `amt-relay`:
+//!
+//! ```text
+//! v=0
+//! o=- 7 1 IN IP4 192.0.2.1
+//! s=nightly build
+//! t=0 0
+//! a=source-filter: incl IN IP4 * 192.0.2.1
+//! a=flute-tsi:7
+//! a=flute-ch:46
+//! a=FEC-declaration:0 encoding-id=6
+//! a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5
+//! a=amt-relay:relay.example.net:2268
+//! m=application 5000 FLUTE/UDP *
+//! c=IN IP4 232.1.2.0/1/46
+//! a=FEC:0
+//! ```
+//!
+//! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN.
+//! The base channel, CN = T, is the last. Other attributes are ignored.
+
+mod error;
+mod relay;
+mod text;
+mod webrc;
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use crate::net::multicast::is_source_specific;
+
+pub use error::DescriptionError;
+use error::{in_range, require};
+pub use relay::AmtRelay;
+pub use webrc::{CciFormat, WebrcParameters};
+
+/// Maximum length of a description in bytes. Longer texts are refused unread.
+pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum of a Transport Session Identifier: 48 bits (RFC 5651 section 5.1).
+const TSI_MAX: u64 = (1 << 48) - 1;
+const NAME_BYTES_MAX: usize = 255;
+
+/// A session as its receivers see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionDescription {
+    /// The session's name for people: 1 to 255 bytes without control characters.
+    pub name: String,
+    /// Transport Session Identifier, of at most 48 bits. Together with `source`, it identifies the
+    /// session.
+    pub tsi: u64,
+    /// The unicast source address of the packets.
+    pub source: IpAddr,
+    /// The group of channel 0, of the same IP version as `source`. Its range determines whether
+    /// receivers join with the source ([`is_source_specific`]) or without it.
+    pub first_group: IpAddr,
+    /// The UDP port of all groups.
+    pub port: u16,
+    /// IPv4's time to live; `None` with IPv6, whose descriptions do not contain it (RFC 8866
+    /// section 5.7).
+    pub ttl: Option<u8>,
+    /// FEC Encoding ID: 0 (no code, RFC 5445) or 6 (RaptorQ, RFC 6330).
+    pub fec_encoding_id: u8,
+    /// An AMT relay (RFC 7450) for receivers without multicast.
+    pub amt_relay: Option<AmtRelay>,
+    /// Parameters of the rate control, which determine the number of channels.
+    pub webrc: WebrcParameters,
+}
+
+impl SessionDescription {
+    /// Reads the file at `path`.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, DescriptionError> {
+        let from = path.as_ref().display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::read_from(file, &from),
+            Err(cause) => Err(DescriptionError::Unreadable { from, cause }),
+        }
+    }
+
+    /// Reads all of `reader`. Errors call it `from`.
+    pub fn read_from(reader: impl Read, from: &str) -> Result<Self, DescriptionError> {
+        let mut text = String::new();
+        let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
+        match bounded.read_to_string(&mut text) {
+            Ok(_) => Self::parse(&text),
+            Err(cause) => Err(DescriptionError::Unreadable {
+                from: from.to_owned(),
+                cause,
+            }),
+        }
+    }
+
+    /// Returns the number of channels and groups of the session: T+1 (RFC 3738 section 3.1.1).
+    pub fn channels(&self) -> u32 {
+        self.webrc.wave_channels() + 1
+    }
+
+    /// Returns the group of a channel by its number: 0 to T-1 are the waves, T is the base channel.
+    pub fn group(&self, channel: u32) -> Option<IpAddr> {
+        if channel >= self.channels() {
+            return None;
+        }
+        let wide_channel = u128::from(channel);
+        Some(match self.first_group {
+            IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(channel)?).into(),
+            IpAddr::V6(first) => {
+                Ipv6Addr::from_bits(first.to_bits().checked_add(wide_channel)?).into()
+            }
+        })
+    }
+
+    /// Checks the properties of every description that is written or read.
+    fn check(&self) -> Result<(), DescriptionError> {
+        let name = &self.name;
+        let is_line = !name.is_empty() && !name.contains(char::is_control);
+        let named = is_line && name.len() <= NAME_BYTES_MAX;
+        require(
+            named,
+            "s=",
+            name,
+            "1 to 255 bytes without control characters",
+        )?;
+        in_range("a=flute-tsi", self.tsi, 0..=TSI_MAX)?;
+        in_range("the port in m=", self.port, 1..=u16::MAX)?;
+        let id = self.fec_encoding_id;
+        require(
+            matches!(id, 0 | 6),
+            "the FEC encoding-id",
+            id,
+            "0 (no code) or 6 (RaptorQ)",
+        )?;
+        if let Some(relay) = &self.amt_relay {
+            relay.check()?;
+        }
+        self.webrc.check()?;
+        self.check_addresses()
+    }
+
+    fn check_addresses(&self) -> Result<(), DescriptionError> {
+        let Self {
+            source,
+            first_group,
+            ttl,
+            ..
+        } = *self;
+        let unicast = !source.is_multicast() && !source.is_unspecified();
+        require(
+            unicast,
+            "a=source-filter",
+            source,
+            "the sender's unicast address",
+        )?;
+        let same_version = source.is_ipv4() == first_group.is_ipv4();
+        require(
+            same_version,
+            "c=",
+            first_group,
+            &format!("the IP version of the source {source}"),
+        )?;
+        let ttl_text = ttl.map_or("none".to_owned(), |ttl| ttl.to_string());
+        let ttl_fits = ttl.is_some() == source.is_ipv4();
+        require(
+            ttl_fits,
+            "the TTL in c=",
+            ttl_text,
+            "one with IPv4, none with IPv6",
+        )?;
+        let channels = self.channels();
+        let range = |group: IpAddr| (group.is_multicast(), is_source_specific(group));
+        let last = self.group(channels - 1).map(range);
+        let inside = first_group.is_multicast() && last == Some(range(first_group));
+        let expected = format!("the first of {channels} groups in one multicast range");
+        require(inside, "c=", first_group, &expected)
+    }
+}

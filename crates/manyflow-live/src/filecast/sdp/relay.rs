@@ -1,0 +1,62 @@
+//! The address of an AMT relay in a description: `a=amt-relay:HOST:PORT`.
+
+use std::net::Ipv6Addr;
+
+use super::error::{DescriptionError, invalid};
+
+/// The address of an AMT relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmtRelay {
+    /// A domain name, or an IP address without brackets.
+    pub host: String,
+    /// The UDP port. AMT's own port is 2268.
+    pub port: u16,
+}
+
+impl AmtRelay {
+    /// Returns `host:port`, with an IPv6 address in brackets, as resolvers expect it.
+    pub fn authority(&self) -> String {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, DescriptionError> {
+        let expected = || {
+            invalid(
+                "a=amt-relay",
+                text,
+                "HOST:PORT, an IPv6 address in brackets",
+            )
+        };
+        let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let valid = match bracketed {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => is_domain_name(host),
+        };
+        match port.parse() {
+            Ok(port @ 1..) if valid => Ok(Self {
+                host: bracketed.unwrap_or(host).to_owned(),
+                port,
+            }),
+            _ => Err(expected()),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), DescriptionError> {
+        Self::parse(&self.authority()).map(drop)
+    }
+}
+
+/// Whether a host consists of letters, digits, hyphens and dots, as domain names (RFC 1123 section
+/// 2.1) and IPv4 addresses do.
+fn is_domain_name(host: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+    (1..=253).contains(&host.len()) && host.bytes().all(allowed)
+}

@@ -1,0 +1,406 @@
+//! The receiving driver: joins and leaves the channels that WEBRC names, and passes datagrams to
+//! the decoder.
+
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
+use manyflow_object::alc;
+use manyflow_object::error::PacketError;
+use manyflow_object::receiver::{self as object, ObjectReceiver};
+use manyflow_webrc::{
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
+use super::session_of;
+pub use super::transport::Route;
+use super::transport::{Inlet, TransportError};
+use crate::filecast::sdp::SessionDescription;
+use crate::net::clock::Clock;
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Silence after the sender's announcement that ends the session: longer than two packets of a base
+/// channel of 1 packet/s. Without it, anyone could end the session with one forged packet.
+const CLOSE_GRACE: Duration = Duration::from_secs(3);
+
+/// The parameters of a receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiveConfig {
+    /// The session to receive.
+    pub description: SessionDescription,
+    /// The way that packets take.
+    pub route: Route,
+    /// The rate control's own parameters. If they give no epoch, the description's is used.
+    pub webrc: webrc::ReceiverConfig,
+    /// The folder for received files.
+    pub output: PathBuf,
+    /// Maximum memory for symbols of unfinished files, in bytes.
+    pub memory_max: u64,
+    /// Duration of silence after which the session is given up. Until then it is joined again and
+    /// again.
+    pub patience: Duration,
+}
+
+/// The reason why a session was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The description's parameters contradict each other.
+    #[error("the session description is not that of a valid session: {0}")]
+    Session(#[from] SessionError),
+    /// A parameter of the rate control is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The way to the sender does not work.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Files cannot be decoded or stored.
+    #[error(transparent)]
+    Decoder(#[from] DecoderError),
+    /// No packet of the session arrived.
+    #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?", .after.as_secs())]
+    Silent {
+        /// Duration of the silence.
+        after: Duration,
+        /// The way that packets should take.
+        via: String,
+    },
+    /// Packets arrive, but the session cannot go on.
+    #[error("the session cannot go on: {0}")]
+    Ended(&'static str),
+    /// The caller stopped the receiver.
+    #[error("stopped before all files were complete")]
+    Stopped,
+}
+
+/// A receiver's progress so far.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Progress {
+    /// Counts of files and symbols.
+    pub objects: object::Progress,
+    /// State of the rate control; `None` before the first packet, also after a silent session was
+    /// joined again.
+    pub webrc: Option<webrc::Status>,
+    /// Packets received and lost, over all joins of the session.
+    pub packets: PacketCounts,
+    /// The highest number of waves that were joined at a time.
+    pub waves_max: u32,
+}
+
+/// Counts of packets.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Packets received on joined channels, in the session's format.
+    pub received: u64,
+    /// Packets lost, as the sequence numbers show.
+    pub lost: u64,
+    /// Datagrams that are not packets of the session.
+    pub refused: u64,
+    /// Datagrams dropped because the decoder was too slow.
+    pub behind: u64,
+}
+
+impl PacketCounts {
+    /// Returns the fraction of lost packets, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        self.lost as f64 / (self.received + self.lost).max(1) as f64
+    }
+}
+
+/// The result of receiving a session.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The complete files, in the order of completion.
+    pub files: Vec<FileDone>,
+    /// Time from the first join to the last file.
+    pub elapsed: Duration,
+    /// The final progress.
+    pub progress: Progress,
+}
+
+/// The channels on which a receiver reports its progress.
+#[derive(Clone, Debug)]
+pub struct ProgressSinks {
+    /// The progress, several times per second.
+    pub progress: watch::Sender<Progress>,
+    /// Each file, as soon as it is on disk.
+    pub files: mpsc::UnboundedSender<FileDone>,
+}
+
+impl ProgressSinks {
+    /// Returns the channels' sending ends, and their receiving ends.
+    pub fn channels() -> (
+        ProgressSinks,
+        watch::Receiver<Progress>,
+        mpsc::UnboundedReceiver<FileDone>,
+    ) {
+        let (progress, watched) = watch::channel(Progress::default());
+        let (files, done) = mpsc::unbounded_channel();
+        (ProgressSinks { progress, files }, watched, done)
+    }
+}
+
+/// Receives a session until all its files are on disk, and reports progress to `sinks`.
+///
+/// # Errors
+/// See [`ReceiveError`]. Complete files are kept.
+pub async fn receive(
+    config: ReceiveConfig,
+    sinks: ProgressSinks,
+    stop: impl Future<Output = ()>,
+) -> Result<Received, ReceiveError> {
+    tokio::pin!(stop);
+    let mut driver = tokio::select! {
+        driver = Driver::start(config, sinks) => driver?,
+        () = &mut stop => return Err(ReceiveError::Stopped),
+    };
+    let result = driver.run(stop).await;
+    let received = driver.leave().await;
+    result.map(|()| received)
+}
+
+struct Driver {
+    config: ReceiveConfig,
+    session: Arc<Session>,
+    webrc: Arc<webrc::ReceiverConfig>,
+    clock: Clock,
+    now: Time,
+    endpoint: Receiver,
+    inlet: Inlet,
+    decoder: Decoder,
+    files: Vec<FileDone>,
+    progress: Progress,
+    /// Counts of the earlier joins of the session.
+    before: PacketCounts,
+    sinks: ProgressSinks,
+    next_report: Time,
+    last_packet: Time,
+    /// Time of the sender's announcement that the session ends; `None` if the sender went on.
+    closed_at: Option<Time>,
+    /// The kinds of malformed packets that were already logged.
+    malformed: Vec<Discriminant<PacketError>>,
+}
+
+impl Driver {
+    async fn start(config: ReceiveConfig, sinks: ProgressSinks) -> Result<Driver, ReceiveError> {
+        let session = Arc::new(session_of(&config.description.webrc)?);
+        let mut webrc = config.webrc.clone();
+        webrc
+            .epoch
+            .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
+        let webrc = Arc::new(webrc);
+        let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
+        let mut limits = object::ReceiverConfig::new(config.description.tsi);
+        limits.memory_max = config.memory_max;
+        let packet_bytes = session.config().packet_bytes as usize;
+        let objects = ObjectReceiver::new(limits);
+        let decoder = Decoder::start(objects, config.output.clone(), packet_bytes)?;
+        let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
+        Ok(Driver {
+            config,
+            session,
+            webrc,
+            clock: Clock::start(),
+            now: Time::ZERO,
+            endpoint,
+            inlet,
+            decoder,
+            files: Vec::new(),
+            progress: Progress::default(),
+            before: PacketCounts::default(),
+            sinks,
+            next_report: Time::ZERO,
+            last_packet: Time::ZERO,
+            closed_at: None,
+            malformed: Vec::new(),
+        })
+    }
+
+    async fn run(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ReceiveError> {
+        loop {
+            self.now = self.clock.now().max(self.now);
+            if self
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|due| due <= self.now)
+            {
+                self.endpoint.handle_timeout(self.now);
+            }
+            self.drain_endpoint()?;
+            self.report_if_due();
+            let due = self.wait_until()?;
+            tokio::select! {
+                biased;
+                () = &mut stop => return Err(ReceiveError::Stopped),
+                event = self.decoder.events.recv() => match event {
+                    Some(DecoderEvent::Done(file)) => {
+                        // The listener may no longer exist.
+                        let _ = self.sinks.files.send(file.clone());
+                        self.files.push(file);
+                    }
+                    Some(DecoderEvent::End(end)) => {
+                        self.report();
+                        return Ok(end?);
+                    }
+                    None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
+                },
+                received = self.inlet.recv() => {
+                    let (datagram, at) = received?;
+                    self.on_datagram(datagram, at);
+                }
+                () = self.clock.sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Returns when to act next if no packet arrives. Ends a session that has been silent for too
+    /// long.
+    fn wait_until(&mut self) -> Result<Option<Time>, ReceiveError> {
+        let endpoint = self.endpoint.poll_timeout();
+        let over = match self.closed_at {
+            Some(at) => at + CLOSE_GRACE,
+            None => self.last_packet + self.config.patience,
+        };
+        if self.now < over {
+            return Ok(endpoint.into_iter().chain([over]).min());
+        }
+        if self.closed_at.is_none() {
+            return Err(ReceiveError::Silent {
+                after: self.now - self.last_packet,
+                via: self.inlet.to_string(),
+            });
+        }
+        // The decoder's last event says whether all files were complete.
+        self.decoder.finish();
+        Ok(endpoint)
+    }
+
+    /// Passes the header to the rate control, and the datagram to the decoder.
+    fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
+        let decoded = alc::Packet::decode(&datagram);
+        let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
+        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
+        let cci = match &decoded {
+            Ok(packet) if fits && packet.tsi() == self.config.description.tsi => {
+                Cci::decode(packet.cci())
+            }
+            Ok(_) => None,
+            Err(error) => {
+                self.log_once(error);
+                None
+            }
+        };
+        let Some(cci) = cci.filter(|cci| cci.format == self.session.cci_format()) else {
+            self.progress.packets.refused += 1;
+            return;
+        };
+        self.now = self.clock.time_of(at).max(self.now);
+        self.last_packet = self.now;
+        self.closed_at = closes.then_some(self.now);
+        let channel = Channel {
+            session: 0,
+            number: cci.channel,
+        };
+        let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
+        let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
+        self.endpoint.handle_packet(self.now, &packet);
+        self.decoder.push(datagram);
+    }
+
+    fn log_once(&mut self, error: &PacketError) {
+        let kind = discriminant(error);
+        if !self.malformed.contains(&kind) {
+            self.malformed.push(kind);
+            tracing::warn!(
+                "a datagram from the session's source is not one of its packets: {error} (logged once; more are counted)"
+            );
+        }
+    }
+
+    fn drain_endpoint(&mut self) -> Result<(), ReceiveError> {
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            match action {
+                Action::Join(channel) => self.inlet.join(channel.number)?,
+                Action::Leave(channel) => self.inlet.leave(channel.number)?,
+                Action::Send(never) => match never.header {},
+            }
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            tracing::trace!("{} {event:?}", self.now);
+            if let Event::Ended(reason) = event {
+                self.on_ended(reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins a session again that fell silent.
+    fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
+        match reason {
+            EndReason::NoPackets(_) => {}
+            EndReason::NoTimeSlotChange(_) => {
+                return Err(ReceiveError::Ended("its time slots stand still"));
+            }
+            EndReason::BaseChannelLoss => {
+                return Err(ReceiveError::Ended(
+                    "the path loses most packets even at the lowest rate",
+                ));
+            }
+        }
+        tracing::warn!("the session is silent; joining it again");
+        self.before = self.progress.packets;
+        self.endpoint = Receiver::new(
+            Arc::clone(&self.session),
+            Arc::clone(&self.webrc),
+            0,
+            self.now,
+        )?;
+        Ok(())
+    }
+
+    fn report_if_due(&mut self) {
+        if self.now >= self.next_report {
+            self.next_report = self.now + PROGRESS_INTERVAL;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.progress.objects = *self.decoder.progress.borrow();
+        self.progress.webrc = self.endpoint.status();
+        self.progress.packets.behind = self.decoder.dropped;
+        if let Some(status) = self.progress.webrc {
+            self.progress.packets.received = self.before.received + status.packets_received;
+            self.progress.packets.lost = self.before.lost + status.packets_lost;
+            self.progress.waves_max = self.progress.waves_max.max(status.waves);
+        }
+        self.sinks.progress.send_replace(self.progress);
+    }
+
+    async fn leave(mut self) -> Received {
+        let elapsed = self.clock.now() - Time::ZERO;
+        self.endpoint.leave();
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            if let Action::Leave(channel) = action {
+                // The session is over: a socket that cannot leave is closed anyway.
+                let _ = self.inlet.leave(channel.number);
+            }
+        }
+        self.decoder.stop().await;
+        self.inlet.close().await;
+        Received {
+            files: self.files,
+            elapsed,
+            progress: self.progress,
+        }
+    }
+}

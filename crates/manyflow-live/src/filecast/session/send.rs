@@ -1,0 +1,158 @@
+//! The sending driver: paces the packets of a session onto its outlets.
+
+use std::time::Duration;
+
+use manyflow_core::{Action, Endpoint, Time};
+use manyflow_object::sender::ObjectSender;
+use manyflow_webrc::{Cci, Sender, Session};
+use tokio::sync::watch;
+
+use super::transport::Outlets;
+use crate::net::clock::Clock;
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of copies of the packet that ends the session, since some are lost.
+const CLOSE_COPIES: u32 = 5;
+const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A sender's progress so far.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendProgress {
+    /// Packets passed to an outlet.
+    pub packets: u64,
+    /// UDP payload of these packets, in bytes.
+    pub bytes: u64,
+    /// Packets that were not encoded, because nobody had joined their channel.
+    pub unwanted: u64,
+    /// Packets that were skipped, because the machine was busy or suspended when they were due.
+    pub skipped: u64,
+    /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
+    pub unsent: u64,
+    /// Number of the AMT relay's gateways.
+    pub gateways: usize,
+}
+
+/// The sending end of a session on the network.
+pub struct SessionSender {
+    clock: Clock,
+    endpoint: Sender,
+    objects: ObjectSender,
+    outlets: Outlets,
+    datagram: Vec<u8>,
+    progress: SendProgress,
+    reports: watch::Sender<SendProgress>,
+    last_base: Option<Cci>,
+}
+
+impl SessionSender {
+    /// Makes a sender, whose first time slot starts immediately.
+    pub fn new(session: Session, objects: ObjectSender, outlets: Outlets) -> SessionSender {
+        SessionSender {
+            clock: Clock::start(),
+            endpoint: Sender::new(session, 0, Time::ZERO),
+            datagram: Vec::with_capacity(objects.datagram_length()),
+            objects,
+            outlets,
+            progress: SendProgress::default(),
+            reports: watch::Sender::new(SendProgress::default()),
+            last_base: None,
+        }
+    }
+
+    /// Returns a channel that reports the progress several times per second.
+    pub fn progress(&self) -> watch::Receiver<SendProgress> {
+        self.reports.subscribe()
+    }
+
+    /// Sends until `stop` is ready, then tells receivers that the session is over.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> SendProgress {
+        tokio::pin!(stop);
+        let mut next_report = Time::ZERO;
+        loop {
+            let now = self.clock.now();
+            self.send_due(now);
+            if now >= next_report {
+                next_report = now + PROGRESS_INTERVAL;
+                self.report();
+            }
+            tokio::select! {
+                () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
+                () = &mut stop => break,
+            }
+        }
+        self.close().await;
+        self.report();
+        self.progress
+    }
+
+    fn send_due(&mut self, now: Time) {
+        self.endpoint.handle_timeout(now);
+        while let Some(action) = self.endpoint.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.send(packet.header);
+            }
+        }
+    }
+
+    fn send(&mut self, cci: Cci) {
+        if !self.outlets.wants(cci.channel) {
+            self.progress.unwanted += 1;
+            return;
+        }
+        let (field, length) = cci.encode();
+        self.datagram.clear();
+        let session = self.endpoint.session();
+        let base = u32::from(cci.channel) == session.wave_channels();
+        // Every receiver gets the first packet of each slot, so it carries the table of files.
+        if base && cci.psn.is_multiple_of(session.base_packets_per_slot()) {
+            self.objects
+                .next_fdt_datagram(&field[..length], &mut self.datagram);
+        } else {
+            self.objects
+                .next_datagram(layer(session, cci), &field[..length], &mut self.datagram);
+        }
+        if base {
+            self.last_base = Some(cci);
+        }
+        self.emit(cci.channel);
+    }
+
+    fn emit(&mut self, channel: u16) {
+        self.progress.packets += 1;
+        self.progress.bytes += self.datagram.len() as u64;
+        self.outlets.send(channel, &self.datagram);
+    }
+
+    fn report(&mut self) {
+        self.progress.skipped = self.endpoint.skipped();
+        self.progress.unsent = self.outlets.unsent();
+        self.progress.gateways = self.outlets.gateways();
+        self.reports.send_replace(self.progress);
+    }
+
+    /// Sends the close-session flag on the base channel, which every receiver has joined (RFC 5651
+    /// section 5.1).
+    async fn close(&mut self) {
+        let Some(cci) = self.last_base else { return };
+        let (field, length) = cci.encode();
+        for _ in 0..CLOSE_COPIES {
+            self.datagram.clear();
+            self.objects
+                .close_datagram(&field[..length], &mut self.datagram);
+            self.emit(cci.channel);
+            tokio::time::sleep(CLOSE_INTERVAL).await;
+        }
+    }
+}
+
+/// Returns the cumulative layer of a packet. The base channel is layer 0. A wave with n time slots
+/// left, including the current one, is layer n. A receiver of n waves has joined those that end
+/// first.
+fn layer(session: &Session, cci: Cci) -> u16 {
+    let channels = session.wave_channels() as u16;
+    if cci.channel == channels {
+        return 0;
+    }
+    (cci.channel + channels - cci.ctsi) % channels + 1
+}

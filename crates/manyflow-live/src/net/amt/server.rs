@@ -1,0 +1,207 @@
+//! A relay on a socket.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use manyflow_amt::ip::IpError;
+use manyflow_amt::{Flow, Relay, RelayConfig, RelayCounters};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
+use crate::net::clock::Clock;
+
+/// Pause after an error of the socket, so that a lasting failure does not keep a core busy.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+/// A relay that answers gateways in the background until it is dropped.
+#[derive(Debug)]
+pub struct RelayServer {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+/// A handle that sends a session's packets to the gateways of a [`RelayServer`]. Clones share the
+/// relay.
+#[derive(Clone, Debug)]
+pub struct RelaySender {
+    shared: Arc<Shared>,
+}
+
+/// A relay's present load, and the counts of its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayStats {
+    /// Number of gateways that have joined a flow.
+    pub gateways: usize,
+    /// Number of joins of all gateways.
+    pub joins: usize,
+    /// Counts since the relay started.
+    pub counters: RelayCounters,
+    /// Datagrams that the kernel refused: its queue was full, or there is no route.
+    pub unsent: u64,
+}
+
+/// The state that the server's task shares with the handles. Each packet of the session takes the
+/// lock, which otherwise only the few control messages take: that costs less than passing each
+/// packet to a task.
+struct Shared {
+    socket: UdpSocket,
+    local: SocketAddr,
+    clock: Clock,
+    relay: Mutex<Relay>,
+    unsent: AtomicU64,
+}
+
+impl RelayServer {
+    /// Starts a relay for `flows` at `address`. Port 0 takes any free port.
+    ///
+    /// # Errors
+    /// If the address cannot be bound, or the operating system gives no random seed.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn bind(address: SocketAddr, config: RelayConfig, flows: Vec<Flow>) -> io::Result<Self> {
+        let socket = open_socket(address)?;
+        let clock = Clock::start();
+        let shared = Arc::new(Shared {
+            local: socket.local_addr()?,
+            socket,
+            clock,
+            relay: Mutex::new(Relay::new(clock.now(), config, flows, random_seed())),
+            unsent: AtomicU64::new(0),
+        });
+        let task = tokio::spawn(serve(shared.clone()));
+        Ok(Self { shared, task })
+    }
+
+    /// Returns the bound address, with the port that the kernel chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared.local
+    }
+
+    /// Returns a handle that sends the session's packets.
+    pub fn sender(&self) -> RelaySender {
+        RelaySender {
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Returns the relay's present load and its counts.
+    pub fn stats(&self) -> RelayStats {
+        let relay = self.shared.relay();
+        RelayStats {
+            gateways: relay.gateways(),
+            joins: relay.joins(),
+            counters: relay.counters(),
+            unsent: self.shared.unsent.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for RelayServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RelaySender {
+    /// Whether any gateway has joined the flow. Packets of other flows need not be encoded.
+    ///
+    /// # Panics
+    /// If there is no such flow.
+    pub fn is_joined(&self, flow: usize) -> bool {
+        self.shared.relay().is_joined(flow)
+    }
+
+    /// Sends `payload` to all gateways that have joined the flow. `flow` is an index into the list
+    /// given to [`RelayServer::bind`]. Never waits: datagrams that the kernel refuses are dropped
+    /// and counted, as in any full queue.
+    ///
+    /// # Errors
+    /// If payload or addresses do not form a UDP datagram.
+    ///
+    /// # Panics
+    /// If there is no such flow.
+    pub fn send(&self, flow: usize, payload: &[u8]) -> Result<(), IpError> {
+        let shared = &*self.shared;
+        shared
+            .relay()
+            .forward(shared.clock.now(), flow, payload, |gateway, message| {
+                shared.send(gateway, message)
+            })
+    }
+}
+
+impl Shared {
+    fn relay(&self) -> MutexGuard<'_, Relay> {
+        self.relay.lock().expect("no datagram makes a relay panic")
+    }
+
+    fn send(&self, destination: SocketAddr, message: &[u8]) {
+        if self.socket.try_send_to(message, destination).is_err() {
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn handle_datagram(&self, from: SocketAddr, datagram: &[u8]) {
+        let local = self.local_ip(from);
+        let mut relay = self.relay();
+        relay.handle_datagram(self.clock.now(), from, local, datagram);
+        if let Some(reply) = relay.poll_transmit() {
+            self.send(reply.destination, &reply.contents);
+        }
+    }
+
+    /// Returns the address at which a gateway reaches this relay. If the socket is bound to the
+    /// unspecified address, that is the source address of the route to the gateway.
+    fn local_ip(&self, gateway: SocketAddr) -> IpAddr {
+        let bound = self.local.ip();
+        if !bound.is_unspecified() {
+            return bound;
+        }
+        let route = || {
+            let probe = std::net::UdpSocket::bind(any_address(gateway))?;
+            probe.connect(gateway)?;
+            probe.local_addr()
+        };
+        route().map_or(bound, |address: SocketAddr| address.ip())
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay")
+            .field("local", &self.local)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Answers gateways and runs the relay's timers until the task is aborted.
+async fn serve(shared: Arc<Shared>) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let deadline = shared.relay().poll_timeout();
+        tokio::select! {
+            received = shared.socket.recv_from(&mut buffer) => match received {
+                Ok((length, from)) => shared.handle_datagram(from, &buffer[..length]),
+                Err(error) => {
+                    tracing::warn!(%error, "the relay's socket failed");
+                    sleep(ERROR_PAUSE).await;
+                }
+            },
+            () = shared.clock.sleep_until(Some(deadline)) => {}
+        }
+        shared.relay().handle_timeout(shared.clock.now());
+    }
+}
+
+/// Returns a random seed from the operating system.
+pub(super) fn random_seed() -> [u8; 32] {
+    rand::make_rng::<StdRng>().random()
+}

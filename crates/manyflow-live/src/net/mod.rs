@@ -1,0 +1,6 @@
+//! Sockets and the clock: what every role on the network needs.
+
+pub mod amt;
+pub mod clock;
+pub mod last_mile;
+pub mod multicast;

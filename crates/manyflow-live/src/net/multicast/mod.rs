@@ -1,0 +1,120 @@
+//! IP multicast sockets (RFC 1112, RFC 4607): a sender to the consecutive groups of a session, and
+//! a receiver of any number of them. Linux only.
+//!
+//! The group's address decides how it is joined. In the source-specific range (232.0.0.0/8 and
+//! ff3x::/32, RFC 4607 section 1), a join names the source, and the network delivers only packets
+//! of that source. Elsewhere a join accepts any source, and [`MulticastReceiver`] drops and counts
+//! packets of other hosts than the session's sender.
+
+mod interface;
+mod membership;
+mod receiver;
+mod sender;
+
+use std::io;
+use std::net::IpAddr;
+
+pub use interface::Interface;
+pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
+pub use sender::{MulticastSender, SenderConfig};
+
+/// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
+pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// Whether `group` is in a source-specific range: 232.0.0.0/8 or ff3x::/32 (RFC 4607 section 1).
+pub fn is_source_specific(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group.octets()[0] == 232,
+        IpAddr::V6(group) => group.segments()[0] & 0xfff0 == 0xff30 && group.segments()[1] == 0,
+    }
+}
+
+/// The reason why a multicast socket cannot be opened, or cannot join or leave a group.
+#[derive(Debug, thiserror::Error)]
+pub enum MulticastError {
+    /// The group is a unicast address.
+    #[error("{0} is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32")]
+    NotMulticast(IpAddr),
+    /// One address is IPv4 and the other IPv6.
+    #[error("{0} and {1} have different IP versions: choose both from IPv4 or both from IPv6")]
+    MixedVersions(IpAddr, IpAddr),
+    /// No interface has this name or address.
+    #[error("this host has no interface {0}: `ip address` lists names and addresses")]
+    NoSuchInterface(String),
+    /// The interface has no IPv4 address to send from.
+    #[error("interface {0} has no IPv4 address: give it one or choose another interface")]
+    NoIpv4Address(String),
+    /// The kernel refused a system call.
+    #[error("cannot {action}: {cause}; {advice}")]
+    Refused {
+        /// The attempted action, as a verb phrase that follows "cannot".
+        action: String,
+        /// The kernel's reason.
+        cause: io::Error,
+        /// Advice to the user.
+        advice: &'static str,
+    },
+}
+
+impl MulticastError {
+    /// Returns a function for `map_err`: the kernel refused `action`, and `advice` says what to do.
+    fn refused(action: impl Into<String>, advice: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |cause| Self::Refused {
+            action,
+            cause,
+            advice,
+        }
+    }
+}
+
+/// Advice that helps with most refusals, since the kernel's choice of interface is rarely obvious.
+const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side";
+
+fn check_same_version(one: IpAddr, other: IpAddr) -> Result<(), MulticastError> {
+    if one.is_ipv4() == other.is_ipv4() {
+        return Ok(());
+    }
+    Err(MulticastError::MixedVersions(one, other))
+}
+
+fn check_multicast(group: IpAddr) -> Result<(), MulticastError> {
+    if group.is_multicast() {
+        return Ok(());
+    }
+    Err(MulticastError::NotMulticast(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_specific_ranges_are_those_of_rfc_4607() {
+        for (group, expected) in [
+            ("232.0.0.1", true),
+            ("232.255.255.255", true),
+            ("231.255.255.255", false),
+            ("233.0.0.0", false),
+            ("ff3e::8000:1", true),
+            ("ff35::1", true),
+            ("ff3e:1::1", false),
+            ("ff1e::1", false),
+        ] {
+            assert_eq!(
+                is_source_specific(group.parse().unwrap()),
+                expected,
+                "{group}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line_that_says_what_to_do() {
+        let error = MulticastError::NotMulticast("10.0.0.1".parse().unwrap()).to_string();
+        assert_eq!(
+            error,
+            "10.0.0.1 is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32"
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! The receiving side: a pool of sockets, because the kernel limits the number of groups that one
+//! socket may join.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::UdpSocket;
+
+use super::interface::LocalInterface;
+use super::is_source_specific;
+use super::membership::Membership;
+use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
+
+/// Linux's default limit of groups per socket (net.ipv4.igmp_max_memberships).
+const GROUPS_PER_SOCKET: usize = 20;
+
+const JOIN_ADVICE: &str = "name the interface that leads to the sender, and see that \
+    net.ipv4.igmp_max_memberships is at least 20";
+
+/// Upper bound for the length of any datagram.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+
+/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The session to receive.
+#[derive(Clone, Debug)]
+pub struct ReceiverConfig {
+    /// The sender's address. Datagrams from other hosts are dropped.
+    pub source: IpAddr,
+    /// The UDP port of all groups.
+    pub port: u16,
+    /// The interface towards the sender; `None` takes the interface of the route.
+    pub interface: Option<Interface>,
+}
+
+/// A datagram that has arrived. Its header names its channel.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// The UDP payload.
+    pub payload: Bytes,
+    /// Source of the datagram: the session's sender.
+    pub source: SocketAddr,
+    /// Time at which the datagram was taken from the kernel.
+    pub received_at: Instant,
+}
+
+/// A receiver of the joined groups, from the session's sender only.
+#[derive(Debug)]
+pub struct MulticastReceiver {
+    config: ReceiverConfig,
+    /// The kernel's number of the interface; 0 for the interface of the route.
+    interface: u32,
+    sockets: Vec<Member>,
+    /// The socket to poll first, so that a busy one does not starve the others.
+    first: usize,
+    buffer: BytesMut,
+    foreign_datagrams: u64,
+}
+
+/// A socket and the groups that it has joined.
+#[derive(Debug)]
+struct Member {
+    socket: UdpSocket,
+    groups: Vec<IpAddr>,
+}
+
+impl MulticastReceiver {
+    /// Opens the first socket of the pool, without joining a group.
+    ///
+    /// # Panics
+    ///
+    /// If called outside of a tokio runtime; so does [`join`](Self::join).
+    pub fn open(config: ReceiverConfig) -> Result<Self, MulticastError> {
+        let interface = match &config.interface {
+            Some(interface) => LocalInterface::find(interface)?.index,
+            None => 0,
+        };
+        let sockets = vec![Member::open(&config)?];
+        Ok(Self {
+            config,
+            interface,
+            sockets,
+            first: 0,
+            buffer: BytesMut::new(),
+            foreign_datagrams: 0,
+        })
+    }
+
+    /// Joins `group`, with its source if the group's range is source-specific. Joining again does
+    /// nothing.
+    pub fn join(&mut self, group: IpAddr) -> Result<(), MulticastError> {
+        check_multicast(group)?;
+        check_same_version(group, self.config.source)?;
+        if self
+            .sockets
+            .iter()
+            .any(|member| member.groups.contains(&group))
+        {
+            return Ok(());
+        }
+        let membership = self.membership(group);
+        let member = self.member_with_room()?;
+        membership
+            .join(&SockRef::from(&member.socket))
+            .map_err(MulticastError::refused(
+                format!("join {group}"),
+                JOIN_ADVICE,
+            ))?;
+        member.groups.push(group);
+        Ok(())
+    }
+
+    /// Leaves `group`. Datagrams that the kernel already holds are still received. Leaving a group
+    /// that is not joined does nothing.
+    pub fn leave(&mut self, group: IpAddr) -> Result<(), MulticastError> {
+        let membership = self.membership(group);
+        let Some(member) = self
+            .sockets
+            .iter_mut()
+            .find(|member| member.groups.contains(&group))
+        else {
+            return Ok(());
+        };
+        member.groups.retain(|joined| *joined != group);
+        membership
+            .leave(&SockRef::from(&member.socket))
+            .map_err(MulticastError::refused(
+                format!("leave {group}"),
+                "close the receiver",
+            ))
+    }
+
+    /// Waits for the next datagram of the session. Cancel safe: a datagram that is not returned
+    /// remains in the queue.
+    pub async fn recv(&mut self) -> io::Result<Datagram> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Returns the number of datagrams that came to the port from other hosts than the session's
+    /// sender.
+    pub fn foreign_datagrams(&self) -> u64 {
+        self.foreign_datagrams
+    }
+
+    fn membership(&self, group: IpAddr) -> Membership {
+        let source = is_source_specific(group).then_some(self.config.source);
+        Membership {
+            group,
+            source,
+            interface: self.interface,
+        }
+    }
+
+    fn member_with_room(&mut self) -> Result<&mut Member, MulticastError> {
+        let has_room = |member: &Member| member.groups.len() < GROUPS_PER_SOCKET;
+        let place = match self.sockets.iter().position(has_room) {
+            Some(place) => place,
+            None => {
+                self.sockets.push(Member::open(&self.config)?);
+                self.sockets.len() - 1
+            }
+        };
+        Ok(&mut self.sockets[place])
+    }
+
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Datagram>> {
+        let count = self.sockets.len();
+        let first = self.first;
+        for place in (first..first + count).map(|place| place % count) {
+            if let Poll::Ready(result) = self.poll_socket(place, context) {
+                self.first = place + 1;
+                return Poll::Ready(result);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Polls one socket until it returns a datagram of the session, or is empty.
+    fn poll_socket(
+        &mut self,
+        place: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Datagram>> {
+        let socket = &self.sockets[place].socket;
+        loop {
+            ready!(socket.poll_recv_ready(context))?;
+            if self.buffer.capacity() < DATAGRAM_BYTES_MAX {
+                self.buffer.reserve(CHUNK_BYTES);
+            }
+            match socket.try_recv_buf_from(&mut self.buffer) {
+                Ok((_, source)) if source.ip() != self.config.source => {
+                    self.buffer.clear();
+                    self.foreign_datagrams += 1;
+                }
+                Ok((length, source)) => {
+                    let received_at = Instant::now();
+                    let payload = self.buffer.split_to(length).freeze();
+                    return Poll::Ready(Ok(Datagram {
+                        payload,
+                        source,
+                        received_at,
+                    }));
+                }
+                // Readiness was stale. Polling again registers for the next datagram.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Opens a socket of the pool. All sockets of the pool, and of other receivers on this host,
+    /// share the port: `SO_REUSEADDR` allows it, and each gets its own copy. `MULTICAST_ALL` is
+    /// off, because Linux otherwise delivers the datagrams of every group that any socket on the
+    /// host has joined.
+    fn open(config: &ReceiverConfig) -> Result<Self, MulticastError> {
+        let (any, domain) = match config.source {
+            IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
+            IpAddr::V6(_) => (IpAddr::V6(Ipv6Addr::UNSPECIFIED), Domain::IPV6),
+        };
+        let socket = || -> io::Result<UdpSocket> {
+            let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+            socket.set_reuse_address(true)?;
+            match config.source {
+                IpAddr::V4(_) => socket.set_multicast_all_v4(false)?,
+                IpAddr::V6(_) => {
+                    socket.set_only_v6(true)?;
+                    socket.set_multicast_all_v6(false)?;
+                }
+            }
+            socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+            warn_of_small_buffer(socket.recv_buffer_size()?);
+            socket.bind(&SocketAddr::new(any, config.port).into())?;
+            socket.set_nonblocking(true)?;
+            UdpSocket::from_std(socket.into())
+        };
+        let socket = socket().map_err(MulticastError::refused(
+            format!("receive on UDP port {}", config.port),
+            "end the program that holds the port or choose another",
+        ))?;
+        Ok(Self {
+            socket,
+            groups: Vec::new(),
+        })
+    }
+}
+
+/// Warns if the receive buffer is smaller than asked for. The kernel caps it silently, and reports
+/// twice the granted size (socket(7)).
+fn warn_of_small_buffer(reported_bytes: usize) {
+    let granted_bytes = reported_bytes / 2;
+    if granted_bytes < SOCKET_BUFFER_BYTES {
+        tracing::warn!(
+            granted_bytes,
+            wanted_bytes = SOCKET_BUFFER_BYTES,
+            "small receive buffer: raise net.core.rmem_max"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! The sending side: one socket for all groups of a session.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::interface::LocalInterface;
+use super::{
+    Interface, MulticastError, NAME_THE_INTERFACE, SOCKET_BUFFER_BYTES, check_multicast,
+    check_same_version,
+};
+
+/// The destination of a session, and the way to it.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// One group of the session. All others have the same IP version and scope.
+    pub group: IpAddr,
+    /// The UDP port of all groups.
+    pub port: u16,
+    /// The interface towards the receivers; `None` takes the interface of the route.
+    pub interface: Option<Interface>,
+    /// Maximum number of hops (IPv4's TTL). Packets with 1 do not leave the link.
+    pub hop_limit: u8,
+}
+
+impl SenderConfig {
+    /// Returns the parameters of a session that does not leave the link of the route's interface.
+    pub fn new(group: IpAddr, port: u16) -> Self {
+        Self {
+            group,
+            port,
+            interface: None,
+            hop_limit: 1,
+        }
+    }
+}
+
+/// A socket that sends datagrams to any group of a session. Receivers on this host get them as
+/// well.
+#[derive(Debug)]
+pub struct MulticastSender {
+    socket: UdpSocket,
+    source: IpAddr,
+    port: u16,
+}
+
+impl MulticastSender {
+    /// Opens the socket, and binds it to the source address of its packets.
+    pub fn open(config: &SenderConfig) -> Result<Self, MulticastError> {
+        check_multicast(config.group)?;
+        if let Some(Interface::Address(address)) = config.interface {
+            check_same_version(config.group, address)?;
+        }
+        let interface = config
+            .interface
+            .as_ref()
+            .map(LocalInterface::find)
+            .transpose()?;
+        let mut source = source_address(config, interface.as_ref())?;
+        source.set_port(0);
+        let socket = configured(config, interface.as_ref())?;
+        socket
+            .bind(&source.into())
+            .map_err(MulticastError::refused(
+                format!("bind to {source}"),
+                NAME_THE_INTERFACE,
+            ))?;
+        Ok(Self {
+            socket: socket.into(),
+            source: source.ip(),
+            port: config.port,
+        })
+    }
+
+    /// Returns the source address of the packets, which receivers name in a source-specific join.
+    pub fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Passes one datagram to the kernel. [`io::ErrorKind::WouldBlock`] means that the send buffer
+    /// is full: a sender that paces its packets counts the datagram as lost and goes on.
+    pub fn try_send(&self, group: IpAddr, payload: &[u8]) -> io::Result<()> {
+        self.socket
+            .send_to(payload, SocketAddr::new(group, self.port))
+            .map(drop)
+    }
+}
+
+/// Returns the address that the user named, or the kernel's choice. Connecting a datagram socket
+/// sends nothing, but makes the kernel choose a route and a source, or report that there is none.
+fn source_address(
+    config: &SenderConfig,
+    interface: Option<&LocalInterface>,
+) -> Result<SocketAddr, MulticastError> {
+    let probe = UdpSocket::from(configured(config, interface)?);
+    let preferred = probe
+        .connect((config.group, config.port))
+        .and_then(|()| probe.local_addr())
+        .map_err(MulticastError::refused(
+            format!("reach {}", config.group),
+            NAME_THE_INTERFACE,
+        ))?;
+    match (&config.interface, interface) {
+        (Some(Interface::Address(address)), Some(local)) => Ok(local.scoped(*address)),
+        _ => Ok(preferred),
+    }
+}
+
+fn configured(
+    config: &SenderConfig,
+    interface: Option<&LocalInterface>,
+) -> Result<Socket, MulticastError> {
+    let ipv4 = match (config.group, interface) {
+        (IpAddr::V4(_), Some(interface)) => interface.ipv4()?,
+        _ => Ipv4Addr::UNSPECIFIED,
+    };
+    let socket = || -> io::Result<Socket> {
+        let hops = config.hop_limit.into();
+        let socket = Socket::new(
+            Domain::for_address(SocketAddr::new(config.group, 0)),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        match config.group {
+            IpAddr::V4(_) => {
+                socket.set_multicast_if_v4(&ipv4)?;
+                socket.set_multicast_ttl_v4(hops)?;
+                socket.set_multicast_loop_v4(true)?;
+            }
+            IpAddr::V6(_) => {
+                socket.set_multicast_if_v6(interface.map_or(0, |interface| interface.index))?;
+                socket.set_multicast_hops_v6(hops)?;
+                socket.set_multicast_loop_v6(true)?;
+            }
+        }
+        socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    socket().map_err(MulticastError::refused(
+        "open a multicast socket",
+        NAME_THE_INTERFACE,
+    ))
+}

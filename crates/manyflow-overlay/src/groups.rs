@@ -1,0 +1,122 @@
+//! The members of each group at each daemon, as one daemon knows them.
+
+use std::collections::BTreeMap;
+
+use super::message::{DaemonId, GroupId};
+use super::sequence::ChangeSeq;
+
+/// How many members each group has at each daemon. The size does not depend on senders.
+#[derive(Clone, Debug, Default)]
+pub struct Groups {
+    /// One map for all groups: with many small groups, a map for each would take several times the
+    /// memory.
+    members: BTreeMap<(GroupId, DaemonId), Members>,
+}
+
+/// A group's members at one daemon: at least one.
+#[derive(Copy, Clone, Debug)]
+struct Members {
+    count: u32,
+    /// The daemon's change by which it got the first of them.
+    since: ChangeSeq,
+}
+
+impl Groups {
+    /// Adds a client at a daemon, which joins by the daemon's change `change`; returns whether it is
+    /// the daemon's first member.
+    pub fn join(&mut self, group: GroupId, at: DaemonId, change: ChangeSeq) -> bool {
+        let members = self.members.entry((group, at)).or_insert(Members {
+            count: 0,
+            since: change,
+        });
+        members.count += 1;
+        members.count == 1
+    }
+
+    /// Removes a client at a daemon, if there is one; returns whether it was the daemon's last member.
+    pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
+        let Some(members) = self.members.get_mut(&(group, at)) else {
+            return false;
+        };
+        debug_assert!(members.count > 0, "an entry has at least one member");
+        members.count -= 1;
+        let is_last = members.count == 0;
+        if is_last {
+            self.members.remove(&(group, at));
+        }
+        is_last
+    }
+
+    fn of(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, Members)> {
+        let all = (group, DaemonId(0))..=(group, DaemonId(u16::MAX));
+        let members = self.members.range(all);
+        members.map(|(&(_, daemon), &members)| (daemon, members))
+    }
+
+    /// The daemons with members of a group, in order.
+    pub fn daemons(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
+        self.of(group).map(|(daemon, _)| daemon)
+    }
+
+    /// Whether a group has a member anywhere.
+    pub fn has_members(&self, group: GroupId) -> bool {
+        self.of(group).next().is_some()
+    }
+
+    /// How many pairs of a group and a daemon with members of it there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether no group has a member.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whether a daemon has a member.
+    pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
+        self.members.contains_key(&(group, daemon))
+    }
+
+    /// The change by which a daemon got its first member, if it has members.
+    pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<ChangeSeq> {
+        let members = self.members.get(&(group, daemon))?;
+        Some(members.since)
+    }
+
+    /// A group's members, anywhere.
+    pub fn members(&self, group: GroupId) -> u32 {
+        self.of(group).map(|(_, members)| members.count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: GroupId = GroupId(1);
+    const B: GroupId = GroupId(2);
+
+    #[test]
+    fn the_first_join_and_the_last_leave_of_a_daemon_are_told_from_others() {
+        let mut groups = Groups::default();
+        assert!(groups.join(A, DaemonId(3), ChangeSeq(5)));
+        assert!(!groups.join(A, DaemonId(3), ChangeSeq(6)));
+        assert!(groups.join(B, DaemonId(3), ChangeSeq(7)));
+        assert_eq!(groups.member_since(A, DaemonId(3)), Some(ChangeSeq(5)));
+        assert!(!groups.leave(A, DaemonId(3)));
+        assert!(groups.leave(A, DaemonId(3)));
+        assert!(!groups.leave(A, DaemonId(3)));
+        assert_eq!((groups.members(A), groups.members(B)), (0, 1));
+    }
+
+    #[test]
+    fn daemons_of_other_groups_are_left_out() {
+        let mut groups = Groups::default();
+        for (group, daemon) in [(A, 9), (B, 1), (A, 2), (A, u16::MAX), (B, 9)] {
+            groups.join(group, DaemonId(daemon), ChangeSeq(1));
+        }
+        let daemons: Vec<_> = groups.daemons(A).map(|daemon| daemon.0).collect();
+        assert_eq!(daemons, [2, 9, u16::MAX]);
+    }
+}

@@ -1,0 +1,191 @@
+//! Finds the missing packets of a channel by its sequence numbers (RFC 3738 section 3.2.3.4).
+//!
+//! A gap does not count as loss immediately. It remains pending until the receiver gives it up, and
+//! a late packet closes its part of the gap. That is the RFC's "simple misordering".
+
+/// The number of packets for which a gap can remain pending. Numbers farther back count as lost.
+const WINDOW: u64 = 64;
+
+/// The sequence numbers of one channel.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    /// The channel's number.
+    channel: u16,
+    /// The highest sequence number: a format has at most 2^32 of them.
+    last: u32,
+    /// The number after the highest seen; `None` before the first packet.
+    expected: Option<u32>,
+    /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
+    missing: u64,
+}
+
+/// The place of a packet's number in the sequence.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The first packet since the channel was joined.
+    First,
+    /// The number that was expected.
+    InOrder,
+    /// Numbers before this packet's are missing. They are pending, or given up as too far back.
+    Gap {
+        /// The count of numbers that were given up.
+        lost: u64,
+    },
+    /// A late packet that closes a pending gap.
+    Late,
+    /// A number that was seen before, or was given up.
+    Duplicate,
+}
+
+impl Sequence {
+    /// The sequence of `channel`, whose numbers run from 0 to `numbers - 1`, at most 2^32 of them.
+    pub(super) fn new(channel: u32, numbers: u64) -> Sequence {
+        Sequence {
+            channel: channel as u16,
+            last: (numbers - 1) as u32,
+            expected: None,
+            missing: 0,
+        }
+    }
+
+    pub(super) fn channel(&self) -> u32 {
+        self.channel.into()
+    }
+
+    /// Whether a packet has come since the channel was joined.
+    pub(super) fn has_begun(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    /// How many sequence numbers there are.
+    fn modulus(&self) -> u64 {
+        u64::from(self.last) + 1
+    }
+
+    /// Takes a packet's number, which the caller has checked to be one of the channel's.
+    pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
+        debug_assert!(psn <= self.last.into(), "the caller checks numbers");
+        let Some(expected) = self.expected else {
+            self.expect_after(psn);
+            return Arrival::First;
+        };
+        let expected = u64::from(expected);
+        let ahead = (psn + self.modulus() - expected) % self.modulus();
+        if ahead < self.modulus() / 2 {
+            self.expect_after(psn);
+            let lost = self.advance(ahead) + self.shift(1);
+            let in_order = ahead == 0 && lost == 0;
+            return if in_order {
+                Arrival::InOrder
+            } else {
+                Arrival::Gap { lost }
+            };
+        }
+        let back = self.modulus() - ahead - 1;
+        let bit = if back < WINDOW { 1 << back } else { 0 };
+        if self.missing & bit == 0 {
+            return Arrival::Duplicate;
+        }
+        self.missing &= !bit;
+        Arrival::Late
+    }
+
+    /// Marks the numbers between the last packet and the end of the wave as missing. A wave's last
+    /// packet has the highest number, so losses at its end can be seen (section 3.1.2). Returns the
+    /// count of numbers that are too far back to remain pending.
+    pub(super) fn on_end_of_wave(&mut self) -> u64 {
+        match self.expected.replace(0) {
+            // The number after the last packet of a wave is 0.
+            None | Some(0) => 0,
+            Some(expected) => self.advance(self.modulus() - u64::from(expected)),
+        }
+    }
+
+    /// Gives up the pending numbers, and returns their count.
+    pub(super) fn give_up(&mut self) -> u64 {
+        u64::from(core::mem::take(&mut self.missing).count_ones())
+    }
+
+    fn expect_after(&mut self, psn: u64) {
+        self.expected = Some(((psn + 1) % self.modulus()) as u32);
+    }
+
+    /// Moves on by `gap` missing numbers. Returns the count of missing numbers that do not fit into
+    /// the window.
+    fn advance(&mut self, gap: u64) -> u64 {
+        let pending = gap.min(WINDOW - 1);
+        let pushed_out = self.shift(gap);
+        self.missing |= (1 << pending) - 1;
+        pushed_out + gap - pending
+    }
+
+    /// Shifts the window. Returns the count of missing numbers that fell out of it.
+    fn shift(&mut self, by: u64) -> u64 {
+        let before = self.missing.count_ones();
+        self.missing = if by < WINDOW { self.missing << by } else { 0 };
+        u64::from(before - self.missing.count_ones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_gap_is_pending_until_given_up() {
+        let mut sequence = Sequence::new(0, 1 << 16);
+        assert_eq!(sequence.on_packet(65_530), Arrival::First);
+        assert_eq!(sequence.on_packet(65_533), Arrival::Gap { lost: 0 });
+        assert_eq!(sequence.on_packet(65_531), Arrival::Late);
+        assert_eq!(sequence.on_packet(65_531), Arrival::Duplicate);
+        assert_eq!(sequence.give_up(), 1);
+        assert_eq!(sequence.on_packet(65_532), Arrival::Duplicate);
+    }
+
+    #[test]
+    fn packets_lost_at_the_end_of_a_wave_are_missed() {
+        let mut sequence = Sequence::new(0, 1 << 16);
+        sequence.on_packet(65_530);
+        assert_eq!(sequence.on_end_of_wave(), 0);
+        assert_eq!(sequence.on_packet(65_535), Arrival::Late);
+        assert_eq!(sequence.give_up(), 4);
+        let mut whole = Sequence::new(0, 1 << 16);
+        whole.on_packet(65_535);
+        assert_eq!(whole.on_end_of_wave() + whole.give_up(), 0);
+    }
+
+    proptest! {
+        /// Each sent number is lost, delayed by a few places, or repeated. Then every number counts
+        /// once, as received or lost.
+        #[test]
+        fn each_number_is_received_or_lost_once(faults in prop::collection::vec(0..12usize, 1..400), start in 0u64..1000) {
+            let modulus = 1000;
+            // The first packet arrives, and before all others: the receiver does not know of
+            // earlier ones.
+            let mut arrivals: Vec<(usize, u64)> = vec![(0, start)];
+            for (i, fault) in faults.iter().enumerate().skip(1) {
+                let psn = (start + i as u64) % modulus;
+                match *fault {
+                    0 => {}
+                    late @ 1..=5 => arrivals.push((i * 10 + late * 15, psn)),
+                    6 => arrivals.extend([(i * 10, psn), (i * 10 + 25, psn)]),
+                    _ => arrivals.push((i * 10, psn)),
+                }
+            }
+            arrivals.sort();
+            let mut sequence = Sequence::new(0, modulus);
+            let (mut received, mut lost) = (0, 0);
+            for (_, psn) in &arrivals {
+                match sequence.on_packet(*psn) {
+                    Arrival::Gap { lost: n } => { lost += n; received += 1; }
+                    Arrival::Duplicate => {}
+                    _ => received += 1,
+                }
+            }
+            lost += sequence.give_up();
+            let span = sequence.expected.map_or(0, |expected| (u64::from(expected) + modulus - start) % modulus);
+            prop_assert_eq!(received + lost, span);
+        }
+    }
+}
