@@ -29,7 +29,7 @@ pub(super) struct Arrival<'a> {
     pub(super) is_marked: bool,
 }
 
-/// What the receiver learned from a packet.
+/// The findings of one packet.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Observed {
     pub(super) rtt_sample: Option<Duration>,

@@ -35,7 +35,7 @@ impl Newest {
     }
 }
 
-/// What a receiver would report now.
+/// The receiver's present rate and round-trip time.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Estimate {
     /// X_r in bits per second, if known.

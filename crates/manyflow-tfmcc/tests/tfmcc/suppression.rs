@@ -156,11 +156,11 @@ fn of_ten_thousand_receivers_in_the_same_state_a_handful_reports_in_a_round() {
     let reports = crowd.reports(Time::from_secs_f64(5.0));
     let mean = f64::from(reports.iter().sum::<u32>()) / reports.len() as f64;
     let most = reports.iter().copied().max().unwrap_or(0);
-    // A report is answered after its way, half a packet spacing in the mean, and the way back.
+    // A report is answered after its way, half a packet spacing on average, and the way back.
     let tau = 2 * DELAY + Duration::from_secs(1) / (2 * PACKETS_PER_S);
     let expected = expected_reports(tau, 6 * Duration::from_millis(104));
     println!(
-        "{} rounds: {mean:.1} reports in the mean, {most} at most, {expected:.1} expected; {} suppressed",
+        "{} rounds: {mean:.1} reports on average, {most} at most, {expected:.1} expected; {} suppressed",
         reports.len(),
         crowd.suppressed
     );
