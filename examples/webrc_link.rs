@@ -43,7 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let Some(now) = next.into_iter().flatten().min().filter(|now| *now < end) else {
             break;
         };
-        while let Some((_, channel, joins)) = upstream.pop_front_if(|(time, ..)| *time <= now) {
+        while upstream.front().is_some_and(|(time, ..)| *time <= now)
+            && let Some((_, channel, joins)) = upstream.pop_front()
+        {
             if joins {
                 joined.insert(channel);
             } else {

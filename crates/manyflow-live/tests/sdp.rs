@@ -94,8 +94,8 @@ fn unknown_attributes_and_parameters_are_ignored() {
     assert_eq!(SessionDescription::parse(&text).unwrap(), example());
 }
 
-/// Replacements in the example that make one mistake each: the text to replace, its replacement, and
-/// the place and the expected form that the error must name.
+/// Replacements in the example that make one mistake each: the text to replace, its replacement,
+/// and the place and the expected form that the error must name.
 const MISTAKES: &[[&str; 4]] = &[
     [
         "v=0",

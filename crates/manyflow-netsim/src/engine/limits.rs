@@ -1,8 +1,9 @@
-//! When a run is given up: time that stands still, and links that carry more than fits into memory.
+//! Limits that end a run: time that stands still, and links that carry more than fits into memory.
 //!
-//! Each event, each packet that a link delivers and each action of an endpoint is a step. Where links have neither a rate nor
-//! a delay, endpoints that answer each other take steps for ever at one instant. A run with more steps at one instant than
-//! a network of its size can need ends with an error that names who takes them.
+//! Each event, each packet that a link delivers and each action of an endpoint is a step. Where
+//! links have neither a rate nor a delay, endpoints that answer each other take steps forever at
+//! one instant. A run that takes more steps at one instant than a network of its size can need ends
+//! with an error that names the endpoints and links that take them.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +12,51 @@ use manyflow_core::{EndpointId, Header, Time};
 use super::events::Due;
 use super::{LinkId, Network, Observer};
 
-/// Steps that a network of any size may take at one instant: four windows of TCP at their largest, 2^20 segments.
+/// Steps that a network of any size may take at one instant: four windows of TCP of the maximum
+/// size, 2^20 segments.
 const STEPS: u64 = 1 << 22;
-/// Steps for each node, link and endpoint besides. When a million receivers start at one instant, each joins some dozen
-/// channels hop by hop and takes a burst of packets: less than a hundred steps for each node and link on the way.
+/// Further steps for each node, link and endpoint. When a million receivers start at one instant,
+/// each joins a dozen channels hop by hop and receives a burst of packets: fewer than a hundred
+/// steps for each node and link on the way.
 const STEPS_EACH: u64 = 1000;
-/// How many steps are watched to see who takes them.
+/// Steps that are watched to find the endpoints and links that take them.
 const WATCHED: u64 = 1 << 14;
-/// How many of the busiest are named.
+/// Endpoints and links that an error names at most.
 const NAMED: usize = 4;
-/// How deep endpoints at one node may answer each other before the first of them has been served: each level takes about a
-/// kilobyte of a thread's stack.
-const NESTED_MAX: u32 = 400;
-/// Packets that all links carry at most, unless another limit is set: up to 2 GB.
+/// How deep endpoints at one node may answer each other before the first of them has been served. A
+/// client that fills an overlay link's queue at one instant needs as many levels as the queue has
+/// messages, 1000 by default. Each level takes about a kilobyte of the thread's stack.
+const NESTED_MAX: u32 = 2500;
+/// The default limit of packets that all links carry together: up to 2 GB.
 const CARRIED_MAX: u64 = 16_000_000;
 
-/// Why a run was given up.
+/// The reason why a run ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Halt {
-    /// Something happens again and again, and no time passes.
+    /// Endpoints answer each other, or a timer expires, again and again while no time passes.
     #[error(
         "time stands still at {} s: these go on for ever without any time between: {}; {}",
         .at.as_secs_f64(), listed(.endpoints, .links), remedy(.links)
     )]
     ZeroTimeLoop {
-        /// When.
+        /// The instant at which time stands still.
         at: Time,
-        /// The endpoints that take part, the busiest first, and what they are called.
+        /// The endpoints that take part and their names, the busiest first.
         endpoints: Vec<(EndpointId, String)>,
-        /// The links that take part, the busiest first.
+        /// The names of the links that take part, the busiest first.
         links: Vec<String>,
     },
-    /// The links carry more packets than they may.
+    /// The links together carry more packets than the limit allows.
     #[error(
         "the links carry more than {limit} packets, {packets} of them link {link}: limit its `queue`, shorten its `delay`, or set a higher limit"
     )]
     TooManyCarried {
         /// The limit.
         limit: u64,
-        /// The link that carries most.
+        /// The link that carries most packets.
         link: String,
-        /// Packets that it carries.
+        /// Packets that this link carries.
         packets: u64,
     },
 }
@@ -71,17 +75,17 @@ fn remedy(links: &[String]) -> &'static str {
     }
 }
 
-/// What a run has taken, and what it may take.
+/// The resources that a run has taken, and their limits.
 #[derive(Debug)]
 pub(super) struct Limits {
     /// Steps taken at the present instant.
     pub(super) steps: u64,
     steps_max: u64,
-    /// How many endpoints wait for others at their node to answer.
+    /// Endpoints that wait for others at their node to answer.
     nested: u32,
-    /// Endpoints whose actions were not done, as the steps had run out.
+    /// Endpoints whose actions were refused when the steps ran out.
     stuck: Vec<u32>,
-    /// Packets that the links carry.
+    /// Packets that all links carry.
     pub(super) carried: u64,
     carried_max: u64,
 }
@@ -100,19 +104,20 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether the run can go on.
+    /// Returns whether the run is within its limits.
     #[inline]
     pub(super) fn hold(&self) -> bool {
         self.steps <= self.steps_max && self.carried <= self.carried_max
     }
 
-    /// Counts an action of an endpoint; false where it is not to be done, as the run is over.
+    /// Counts an action of an endpoint as begun. Returns false if the run is over, so that the
+    /// action must not be done.
     #[inline]
     pub(super) fn enter(&mut self, endpoint: u32) -> bool {
         self.steps += 1;
         self.nested += 1;
         if self.nested > NESTED_MAX {
-            // All that wait for this one end as well, instead of trying something else.
+            // The endpoints that wait for this one must not try anything else either.
             self.steps = u64::MAX / 2;
         }
         let goes_on = self.steps <= self.steps_max;
@@ -129,7 +134,7 @@ impl Limits {
         }
     }
 
-    /// The action is done, or not to be done.
+    /// Counts an action as ended, whether it was done or refused.
     #[inline]
     pub(super) fn leave(&mut self) {
         self.nested -= 1;
@@ -137,18 +142,19 @@ impl Limits {
 }
 
 impl<H: Header, E> Network<H, E> {
-    /// How many packets all links together may carry; more of them end the run. 16 million unless it is set.
+    /// Sets how many packets all links together may carry before the run ends with
+    /// [`Halt::TooManyCarried`]. The default is 16 million.
     pub fn set_carried_max(&mut self, packets: u64) {
         self.limits.carried_max = packets;
     }
 
-    /// Allows for a network of the present size.
+    /// Adapts the limit of steps to the present size of the network.
     pub(super) fn allow_steps(&mut self) {
         let parts = self.nodes.len() + self.links.len() + self.endpoints.len();
         self.limits.steps_max = STEPS + STEPS_EACH * parts as u64;
     }
 
-    /// Finds out why the run cannot go on.
+    /// Returns the reason why the run is over.
     #[cold]
     pub(super) fn halt(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         if self.limits.carried > self.limits.carried_max {
@@ -169,7 +175,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Watches some further steps.
+    /// Takes further steps to find the endpoints and links that take them.
     fn zero_time_loop(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         let before = (self.delivered(), self.received_packets());
         let mut timers = BTreeMap::new();
@@ -218,13 +224,13 @@ impl<H: Header, E> Network<H, E> {
     }
 }
 
-/// What has grown, by its number, and by how much.
+/// Returns the numbers of the counters that have grown since, and by how much.
 fn since(before: &[u64], now: Vec<u64>) -> BTreeMap<u32, u64> {
     let grown = before.iter().zip(now).map(|(before, now)| now - before);
     (0..).zip(grown).filter(|(_, by)| *by > 0).collect()
 }
 
-/// The numbers with the largest counts.
+/// Returns the numbers with the largest counts.
 fn busiest(counts: BTreeMap<u32, u64>) -> Vec<u32> {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| core::cmp::Reverse(*count));

@@ -60,7 +60,8 @@ fn add_receiver(network: &mut Network, node: NodeId, id: u32, start_s: f64) -> E
     network.add(node, receiver.unwrap())
 }
 
-/// The paper's Fig. 3: a sender, a router far away with 1 % loss before it, and receivers at 50 and 100 ms from it.
+/// Fig. 3 of the WEBRC paper: a sender, a router far away with 1 % loss before it, and receivers at
+/// 50 and 100 ms from it.
 fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
     let mut network = Network::new(seed);
     let [sender, router] = ["S", "r"].map(|name| network.add_node(name));
@@ -91,7 +92,8 @@ fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
 
 #[test]
 fn two_receivers_share_their_round_trip() {
-    // Alone A measures 0.25 s; together, as joins meet at the router, both come to (0.2 + 0.05 + 0.1) / 2 = 0.175 s.
+    // Alone A measures 0.25 s. Together, as joins meet at the router, both measure (0.2 + 0.05 +
+    // 0.1) / 2 = 0.175 s.
     let (mut network, endpoints) = two_receivers(1, &[8.0]);
     let mut rtts = Rtts::default();
     network
@@ -174,7 +176,8 @@ fn packets_flow_only_where_a_channel_is_joined() {
     assert_eq!(network.link_counters(to_b).pushed, 0);
 }
 
-/// A chain S - a - b - h with hosts g at b and x at a, every link with a delay of its own, and a source of 1000 packets/s.
+/// A chain S - a - b - h with hosts g at b and x at a. Every link has a delay of its own. A source
+/// sends 1000 packets/s.
 fn grafting() -> (Network, [NodeId; 6], Channel) {
     let mut network = Network::new(1);
     let nodes = ["S", "a", "b", "h", "g", "x"].map(|name| network.add_node(name));
@@ -219,7 +222,8 @@ fn a_join_travels_hop_by_hop_and_is_grafted_where_the_channel_flows() {
     let (mut network, [_, _, _, h, g, _], channel) = grafting();
     let to_h = add_sink(&mut network, h, channel, [1.0, 9.0]);
     let to_g = add_sink(&mut network, g, channel, [2.0, 9.0]);
-    // h's join goes all the way to S and its packets all the way back, 60 ms each; g's only to b, 40 ms each.
+    // h's join travels to S and the packets travel back, 60 ms each; g's join only to b, 40 ms
+    // each.
     for (endpoint, first_s) in [(to_h, 1.0 + 2.0 * 0.06), (to_g, 2.0 + 2.0 * 0.04)] {
         network
             .run_until(Time::from_secs_f64(first_s - 0.0005), &mut ())
@@ -269,7 +273,7 @@ fn a_leave_takes_the_configured_latency() {
             ..ReceiverConfig::default()
         };
         let receiver = Receiver::new(Arc::new(session()), Arc::new(config), id, Time::ZERO);
-        // The receiver gives up after 5 s in the first slot, while waves and base go on.
+        // The receiver gives up after 5 s in the first slot, while waves and base channel continue.
         network.add(host, receiver.unwrap());
         network.set_leave_latency(seconds(latency_s));
         network
@@ -322,7 +326,7 @@ fn changes_happen_at_their_time() {
     network.check_accounting().unwrap();
 }
 
-/// Marks whatever is of the top subscribed group.
+/// Marks every packet of the top subscribed group.
 fn marks_by_group() -> RedConfig {
     RedConfig {
         minimum_packets: 0.0,
@@ -333,7 +337,8 @@ fn marks_by_group() -> RedConfig {
     }
 }
 
-/// A sender of groups 0 and 1 behind a router, and what the link between them marks.
+/// Builds a sender of groups 0 and 1 behind a router. Returns the link that is configured, the
+/// receiving host and the groups.
 fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     let mut network = Network::new(1);
     let [sender, router, host] = ["S", "r", "h"].map(|name| network.add_node(name));
@@ -354,7 +359,7 @@ fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     (network, link, host, groups)
 }
 
-/// A packet of a group every 10 ms.
+/// Sends a packet of a group every 10 ms.
 struct Layer {
     group: Channel,
     due: Time,
@@ -419,7 +424,8 @@ fn a_link_marks_the_top_group_that_is_joined_behind_it() {
         let after = network.link_counters(link);
         (after.pushed - before.pushed, after.marked - before.marked)
     };
-    // One group, marked; two, of which the upper one is; one again; none.
+    // One group, which is marked; two groups, of which the upper one is marked; one group; no
+    // group.
     assert_eq!(marked(1.5, 2.5), (100, 100));
     assert_eq!(marked(3.5, 4.5), (200, 100));
     assert_eq!(marked(6.5, 7.5), (100, 100));

@@ -37,16 +37,16 @@ impl CellResult {
     /// Follows formulas down to what was measured: a formula refers to earlier measures only.
     fn collect_missing(&self, name: &str, missing: &mut Vec<String>) {
         let mut measures = self.cell.schema.measure.iter();
-        match measures.find(|measure| measure.name == name) {
-            Some(measure) => match &measure.value {
-                Some(formula) => {
-                    let names = formula.names().into_iter();
-                    names.for_each(|name| self.collect_missing(name, missing));
-                }
-                None if self.seeds_without(name).is_empty() => {}
-                None => missing.push(name.to_owned()),
-            },
-            None => {}
+        let Some(measure) = measures.find(|measure| measure.name == name) else {
+            return;
+        };
+        match &measure.value {
+            Some(formula) => {
+                let names = formula.names().into_iter();
+                names.for_each(|name| self.collect_missing(name, missing));
+            }
+            None if self.seeds_without(name).is_empty() => {}
+            None => missing.push(name.to_owned()),
         }
     }
 

@@ -276,7 +276,10 @@ pub(crate) fn spread(values: &[f64]) -> f64 {
         return 0.0;
     }
     let center = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+    let squares: f64 = values
+        .iter()
+        .map(|value| (value - center) * (value - center))
+        .sum();
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
