@@ -1,10 +1,11 @@
-//! Any bytes are refused or are a header of TFMCC that reads the same when written again.
+//! Any input is refused, or is a header of TFMCC that decodes to the same value when it is encoded
+//! again.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_tfmcc::Message;
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
-    // Most inputs would be of no known kind; these are of one.
+    // Few inputs have a known kind, so set it.
     let mut known = bytes.to_vec();
     if let [kind, ..] = known.as_mut_slice() {
         *kind = 1 + *kind % 2;
