@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use std::convert::Infallible;
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
@@ -17,14 +17,16 @@ fn main() {
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
     let mut run = |name: &str, mut network: Network, per_slice: u64| {
-        network.run_until(Time::from_secs_f64(1.0), &mut ());
+        network
+            .run_until(Time::from_secs_f64(1.0), &mut ())
+            .expect("time goes on");
         let mut group = criterion.benchmark_group("netsim");
         group.throughput(Throughput::Elements(per_slice));
         let mut now = Time::from_secs_f64(1.0);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now += Duration::from_millis(10);
-                network.run_until(now, &mut ());
+                network.run_until(now, &mut ()).expect("time goes on");
             });
         });
     };

@@ -15,6 +15,6 @@ pub mod results;
 pub mod scenario;
 mod trace;
 
-pub use engine::{Change, Incident, LinkId, NodeId, Observer, Received};
+pub use engine::{Change, Halt, Incident, LinkId, NodeId, Observer, Received};
 pub use names::Names;
 pub use scenario::protocols::{AnyEvent, AnyHeader, Network, Packet};

@@ -57,7 +57,7 @@ fn measured<const N: usize>(session: &str, measures: [Measure<'_>; N]) -> [f64; 
     let scenario = Scenario::parse("acp.toml", &text, false);
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 1, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 1, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     assert!(results.failures().is_empty(), "{:?}", results.failures());
     let environment = &results.cells()[0].environment;

@@ -32,7 +32,7 @@ name = "it"
     let scenario = Scenario::parse("two.toml", &text, false);
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 1, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 1, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     results.cells()[0].environment["it"].values[0]
 }

@@ -37,7 +37,7 @@ fn run(text: &str) -> Environment {
     let scenario = Scenario::parse("layered.toml", text, false);
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, 1, &mut |_, _| {});
+    let outcomes = scenario.run(&jobs, 1, &mut |_| {});
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
     assert!(results.failures().is_empty(), "{:?}", results.failures());
     results.cells()[0].environment.clone()

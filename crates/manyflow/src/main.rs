@@ -1,10 +1,5 @@
-//! `manyflow`: the same bytes to many machines, each at the rate of its own path.
+//! `manyflow`: sends the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command line prints"
-)]
 
 mod bench;
 mod cli;
@@ -13,6 +8,7 @@ mod demo;
 mod display;
 mod inspect;
 mod parameters;
+mod progress;
 mod recv;
 mod send;
 mod sim;
@@ -21,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command};
-use display::Display;
+use display::{Display, OutputError};
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
 use serde_json::json;
@@ -36,7 +32,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no runtime: {error}");
+            display.fail(&format!("no runtime: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -51,21 +47,33 @@ fn main() -> ExitCode {
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
-    // A thread that reads standard input would hold the runtime up.
+    // A thread that blocks on standard input would keep the runtime from shutting down.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_output(&error) => ExitCode::from(CLOSED_OUTPUT),
         Err(error) => {
             let code = exit_code(&error);
             let message = format!("{error:#}");
-            display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
-            eprintln!("error: {message}");
+            // If standard output is what failed, the message still goes to standard error.
+            let _ = display
+                .print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
+            display.fail(&message);
             ExitCode::from(code)
         }
     }
 }
 
-/// What the user asked for makes no sense.
+/// What a shell reports for a program that SIGPIPE has ended: 128 + 13.
+const CLOSED_OUTPUT: u8 = 141;
+
+/// Whether the reader of standard output has closed it, so that the command has nothing left to do.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    let output = error.downcast_ref::<OutputError>();
+    output.is_some_and(OutputError::is_closed)
+}
+
+/// The command line or the session description is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -75,7 +83,7 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// The exit codes that `--help` lists.
+/// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
     use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport};
     if error.is::<Usage>() {

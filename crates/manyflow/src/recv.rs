@@ -1,25 +1,25 @@
-//! `manyflow recv`.
+//! `manyflow recv`: receives the files of a session.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_core::webrc::ReceiverConfig;
 use manyflow_live::filecast::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
+use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
-use crate::display::{Display, count_files, show};
+use crate::display::{self, Display, OutputError, count_files, show};
 use crate::{parameters, usage};
 
 /// How often progress is reported with `--json`.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let mut webrc = ReceiverConfig {
@@ -38,15 +38,21 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         patience: args.patience,
     };
     let (sinks, progress, files) = ProgressSinks::channels();
-    let watching = tokio::spawn(watch_progress(progress, files, display.clone()));
-    let result = session::receive(config, sinks, interrupted()).await;
-    // The channel is closed now, so the watcher ends.
-    let _ = watching.await;
-    report(display, &result?);
+    let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
+    let stop = async {
+        tokio::select! {
+            () = interrupted() => {}
+            () = unheard => {}
+        }
+    };
+    let result = session::receive(config, sinks, stop).await;
+    // The channel is closed now, so the task that watches it ends.
+    watching.await??;
+    report(display, &result?)?;
     Ok(())
 }
 
-/// Completes when the user presses Ctrl-C, or a service manager asks for an end.
+/// Completes when the user presses Ctrl-C or a service manager sends SIGTERM.
 pub(crate) async fn interrupted() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -57,7 +63,7 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// What the user says goes; then the description's relay; then multicast.
+/// Chooses the route: the one on the command line, else the description's relay, else multicast.
 fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if let Some(relay) = &args.relay {
         return Ok(Route::Relay(relay.clone()));
@@ -76,20 +82,21 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if !anywhere {
         return Ok(Route::Relay(relay.authority()));
     }
-    // A relay on all addresses is where the description came from.
+    // A relay on the unspecified address is reachable where the description was loaded from.
     let host = load::host(&args.session).ok_or_else(|| {
-        usage("the description does not say which address its relay has: name it with --relay HOST:PORT")
+        usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
 
+/// Tells how the receiver is doing, until it ends or nobody can be told.
 async fn watch_progress(
     mut progress: watch::Receiver<Progress>,
     mut files: mpsc::UnboundedReceiver<FileDone>,
     display: Display,
-) {
+) -> Result<(), OutputError> {
     let bar = display.transfer(String::new());
-    let mut tick = tokio::time::interval(TELL_INTERVAL);
+    let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             changed = progress.changed() => {
@@ -98,27 +105,28 @@ async fn watch_progress(
                     break;
                 }
             }
-            Some(file) = files.recv() => tell_file(&display, &file),
-            _ = tick.tick() => tell(&display, &progress.borrow()),
+            Some(file) = files.recv() => print_file(&display, &file)?,
+            _ = tick.tick() => print_progress(&display, &progress.borrow())?,
         }
     }
     while let Ok(file) = files.try_recv() {
-        tell_file(&display, &file);
+        print_file(&display, &file)?;
     }
     bar.finish_and_clear();
+    Ok(())
 }
 
-fn tell_file(display: &Display, file: &FileDone) {
-    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)));
-    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}));
+fn print_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
+    display.print_line(&format!("{}  {}", file.name, Bytes(file.bytes)))?;
+    display.print_json(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
 }
 
-fn tell(display: &Display, progress: &Progress) {
+fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputError> {
     if !display.is_json() {
-        return;
+        return Ok(());
     }
     let (objects, webrc) = (&progress.objects, progress.webrc);
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "progress",
         "bytes": objects.useful_bytes,
         "total_bytes": objects.needed_bytes,
@@ -130,32 +138,32 @@ fn tell(display: &Display, progress: &Progress) {
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,
-    }));
+    }))
 }
 
-fn report(display: &Display, received: &Received) {
+fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
     let seconds = received.elapsed.as_secs_f64();
     let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
     let files = received.files.len();
     let loss = received.progress.packets.loss();
-    display.say(&format!(
+    display.print_line(&format!(
         "{}, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
         count_files(files),
         Bytes(bytes),
         loss * 100.0
-    ));
+    ))?;
     let names: Vec<_> = received
         .files
         .iter()
         .map(|file| json!({"name": file.name, "bytes": file.bytes}))
         .collect();
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "done",
         "files": names,
         "bytes": bytes,
         "seconds": seconds,
         "goodput_bits_per_s": goodput.bits_per_s(),
         "loss": loss,
-    }));
+    }))
 }

@@ -1,17 +1,17 @@
-//! `manyflow sim` and `manyflow figure`: scenario files, run and held against their expectations.
+//! `manyflow sim` and `manyflow figure`: run scenario files and check their expectations.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Job, Outcome, Scenario};
+use manyflow_netsim::scenario::{Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
-use crate::display::Display;
+use crate::display::{Display, OutputError};
 use crate::inspect::{self, Outputs};
+use crate::progress::RunsProgress;
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
@@ -22,13 +22,18 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
             && args.seed.is_none_or(|seed| job.seed == seed)
     });
     if jobs.is_empty() {
-        return Err(usage("the scenario has no such cell and seed"));
+        return Err(usage(
+            "the scenario has no such cell or seed: check --cell and --seed",
+        ));
     }
     let display = &inspect::display_beside(&args.inspect, display)?;
     let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
     match run(&scenario, &jobs, outputs, &args.run, display)? {
         true => Ok(()),
-        false => bail!("{}: not all expectations are met", scenario.id()),
+        false => bail!(
+            "{}: not all expectations are met; see MISSED above",
+            scenario.id()
+        ),
     }
 }
 
@@ -38,8 +43,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
         for path in &all {
             let scenario = read(path, false, None)?;
             let title = scenario.cell(0)?.schema.title;
-            display.say(&format!("{:<12} {title}", scenario.id()));
-            display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}));
+            display.print_line(&format!("{:<12} {title}", scenario.id()))?;
+            display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
@@ -53,7 +58,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     };
     if wanted.is_empty() {
         return Err(usage(
-            "which figure? Name one, or say --all; --list has them",
+            "no figure given: name one, or use --all; --list lists them",
         ));
     }
     let mut missed = Vec::new();
@@ -71,7 +76,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     }
 }
 
-/// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
+/// Executes the runs, writes the results, prints the verdicts; returns whether all expectations are
+/// met.
 fn run(
     scenario: &Scenario,
     jobs: &[Job],
@@ -93,14 +99,14 @@ fn run(
         .write(&folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
 
-    display.say(&format!("{}: {}", scenario.id(), results.title()));
+    display.print_line(&format!("{}: {}", scenario.id(), results.title()))?;
     for checked in results.expectations() {
-        tell(display, scenario.id(), checked);
+        print_expectation(display, scenario.id(), checked)?;
     }
     let cost = Cost::of(&outcomes)?;
-    display.say(&format!("  {cost}"));
-    display.say(&format!("  -> {}\n", folder.join("index.html").display()));
-    display.tell(&json!({
+    display.print_line(&format!("  {cost}"))?;
+    display.print_line(&format!("  -> {}\n", folder.join("index.html").display()))?;
+    display.print_json(&json!({
         "event": "done",
         "id": scenario.id(),
         "receivers": cost.receivers,
@@ -110,11 +116,12 @@ fn run(
         "passed": results.passed(),
         "failed_runs": results.failures().len(),
         "folder": folder.display().to_string(),
-    }));
+    }))?;
     Ok(results.passed())
 }
 
-/// Makes the runs, the first of them by itself where something is to be written of it; fails where that one does.
+/// Executes the runs. If one of them is recorded, the first run is executed alone, and its failure
+/// ends the command.
 fn simulate(
     scenario: &Scenario,
     jobs: &[Job],
@@ -122,26 +129,28 @@ fn simulate(
     threads: usize,
     display: &Display,
 ) -> Result<Vec<Outcome>> {
-    let bar = runs_bar(display, scenario.id(), jobs.len());
-    let progress = |outcome: &Outcome| {
-        bar.inc(1);
-        if let Err(failed) = outcome {
-            tracing::error!("{failed}");
-        }
-    };
+    let mut progress = RunsProgress::new(display, scenario, jobs)?;
     let (inspected, rest) = jobs.split_at(usize::from(!outputs.is_empty()));
     let mut outcomes = Vec::with_capacity(jobs.len());
     for job in inspected {
-        let outcome = Ok(scenario.run_inspected(*job, outputs.inspection())?);
-        progress(&outcome);
+        let inspection = Inspection {
+            progress: Some(&mut |passed| progress.advance(passed)),
+            ..outputs.inspection()
+        };
+        let outcome = scenario.run_inspected(*job, inspection);
+        if outputs.is_closed() {
+            return Err(OutputError::closed().into());
+        }
+        let outcome = Ok(outcome?);
+        progress.end_run(&outcome);
         outcomes.push(outcome);
     }
-    outcomes.extend(scenario.run(rest, threads, &mut |outcome, _left| progress(outcome)));
-    bar.finish_and_clear();
+    outcomes.extend(scenario.run(rest, threads, &mut |news| progress.hear(&news)));
+    progress.finish();
     Ok(outcomes)
 }
 
-fn tell(display: &Display, id: &str, checked: &Checked) {
+fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputError> {
     let paper = checked
         .paper
         .as_ref()
@@ -163,31 +172,18 @@ fn tell(display: &Display, id: &str, checked: &Checked) {
         Verdict::NoValue => format!("MISSED {}: no value; {}", checked.what, checked.note),
         Verdict::NotJudged => format!("not judged {}: {}", checked.what, checked.note),
     };
-    display.say(&format!("  {line}"));
-    display.tell(&json!({
+    display.print_line(&format!("  {line}"))?;
+    display.print_json(&json!({
         "event": "expectation",
         "id": id,
         "what": checked.what,
         "value": checked.value.as_ref().map(|value| value.value),
         "verdict": checked.verdict.word(),
         "paper": checked.paper,
-    }));
+    }))
 }
 
-fn runs_bar(display: &Display, id: &str, runs: usize) -> ProgressBar {
-    let bar = display.transfer(id.to_owned());
-    let style =
-        ProgressStyle::with_template("{prefix} {bar:24.cyan/blue} {pos}/{len} runs  {eta} left");
-    bar.set_style(
-        style
-            .expect("the template is ours")
-            .progress_chars("█▉▊▋▌▍▎▏ "),
-    );
-    bar.set_length(runs as u64);
-    bar
-}
-
-/// Reads a scenario file; a cell that is to run alone is checked alone.
+/// Reads a scenario file. If a single cell is to run, only that cell is checked.
 fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
@@ -199,7 +195,7 @@ fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     scenario.map_err(|error| usage(error.to_string()))
 }
 
-/// The scenario files of a folder, in the order of their names' numbers.
+/// The scenario files of a folder, in the order of the numbers in their names.
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let wrong = || {
         format!(

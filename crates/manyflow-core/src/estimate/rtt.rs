@@ -13,7 +13,7 @@ const MAXIMUM: Duration = Duration::from_secs(60);
 
 /// The round-trip time, averaged, and the time-out that follows from it.
 #[derive(Debug)]
-pub(crate) struct RttEstimator {
+pub struct RttEstimator {
     minimum: Duration,
     /// SRTT and RTTVAR in seconds.
     average: Option<(f64, f64)>,
@@ -23,7 +23,7 @@ pub(crate) struct RttEstimator {
 
 impl RttEstimator {
     /// No time-out is shorter than `minimum`.
-    pub(crate) fn new(minimum: Duration) -> RttEstimator {
+    pub fn new(minimum: Duration) -> RttEstimator {
         RttEstimator {
             minimum,
             average: None,
@@ -32,17 +32,17 @@ impl RttEstimator {
     }
 
     /// SRTT in seconds; 0 before the first sample.
-    pub(crate) fn average_s(&self) -> f64 {
+    pub fn average_s(&self) -> f64 {
         self.average.map_or(0.0, |(average_s, _)| average_s)
     }
 
     /// RTO, backed off as it is.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Takes a sample (sections 2.2 and 2.3), which ends the back-off (section 5, last paragraph).
-    pub(crate) fn sample(&mut self, sample_s: f64) {
+    pub fn sample(&mut self, sample_s: f64) {
         let (average_s, variation_s) = match self.average {
             None => (sample_s, sample_s / 2.0),
             Some((average_s, variation_s)) => (
@@ -57,7 +57,7 @@ impl RttEstimator {
     /// Data have passed, though nothing could be measured: they had been sent twice. Section 5 (its last paragraph) would wait for a
     /// sample, which does not come while all is repeated: of the connections that `make faults` runs, 2 % then hang for minutes. Linux
     /// ends its back-off with each advance as well.
-    pub(crate) fn end_back_off(&mut self) {
+    pub fn end_back_off(&mut self) {
         let timeout = self.average.map_or(INITIAL, |(average_s, variation_s)| {
             seconds(average_s + GRANULARITY_S.max(4.0 * variation_s))
         });
@@ -65,7 +65,7 @@ impl RttEstimator {
     }
 
     /// The timer has run out (section 5.5).
-    pub(crate) fn back_off(&mut self) {
+    pub fn back_off(&mut self) {
         self.timeout = (self.timeout * 2).min(MAXIMUM);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
@@ -15,6 +14,7 @@ use manyflow_live::filecast::session::{
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use tempfile::TempDir;

@@ -1,10 +1,10 @@
-//! Nothing is lost unseen.
+//! Checks that no packet disappears without being counted.
 
 use manyflow_core::Header;
 
 use super::{LinkId, Network};
 
-/// A link's counters do not add up: a bug of the simulator.
+/// The counters of a link do not add up: a bug of the simulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("link {link}: {sent} packets went in, {accounted} are accounted for")]
 pub struct AccountingError {
@@ -14,11 +14,14 @@ pub struct AccountingError {
 }
 
 impl<H: Header, E> Network<H, E> {
-    /// Holds every link to sent = delivered + dropped + lost + in flight, which then holds for the whole.
+    /// Checks that sent = delivered + dropped + lost + carried for every link, and so for the whole
+    /// network.
     ///
     /// # Errors
-    /// Names the first link that does not.
+    /// Names the first link whose counters do not add up.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
+        let carried = self.links.iter().map(|wire| wire.link.carried());
+        debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
         for (index, wire) in self.links.iter().enumerate() {
             let counters = wire.link.counters();
             let sent = counters.pushed + counters.duplicated;
@@ -35,7 +38,7 @@ impl<H: Header, E> Network<H, E> {
         Ok(())
     }
 
-    /// Packets that no route led on.
+    /// Returns how many packets were discarded because no path led to their destination.
     pub fn unroutable(&self) -> u64 {
         self.unroutable
     }

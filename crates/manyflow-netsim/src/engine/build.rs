@@ -8,6 +8,7 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
+use super::limits::Limits;
 use super::pairs::Pairs;
 use super::{
     BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
@@ -15,7 +16,7 @@ use super::{
 use crate::names::Names;
 
 impl<H: Header, E> Network<H, E> {
-    /// A network without nodes, whose random choices come from `seed`.
+    /// Creates a network without nodes, whose random choices come from `seed`.
     pub fn new(seed: u64) -> Network<H, E> {
         Network {
             now: Time::ZERO,
@@ -34,12 +35,14 @@ impl<H: Header, E> Network<H, E> {
             free_messages: Vec::new(),
             leave_latency: Duration::ZERO,
             lingering: BTreeMap::new(),
+            limits: Limits::default(),
             unroutable: 0,
             traced: false,
         }
     }
 
-    /// Makes room for a large network at once: growing by doubling would take up to twice the memory.
+    /// Reserves memory for a large network at once: growth by doubling would take up to twice the
+    /// memory.
     pub fn reserve(&mut self, nodes: usize, links: usize, endpoints: usize) {
         self.nodes.reserve_exact(nodes);
         self.routes.reserve_exact(nodes);
@@ -47,7 +50,7 @@ impl<H: Header, E> Network<H, E> {
         self.endpoints.reserve_exact(endpoints);
     }
 
-    /// Adds a host or router.
+    /// Adds a node, which is a host or a router.
     pub fn add_node(&mut self, name: &str) -> NodeId {
         self.names.push(name);
         self.nodes.push(Node::default());
@@ -55,8 +58,8 @@ impl<H: Header, E> Network<H, E> {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
-    /// Adds one direction of a link. Its random stream depends on the seed and the names of its ends alone, so that adding
-    /// other links changes no draw of it.
+    /// Adds one direction of a link. Its random stream depends only on the seed and on the names of
+    /// its ends, so other links change none of its draws.
     pub fn add_link(
         &mut self,
         from: NodeId,
@@ -84,7 +87,7 @@ impl<H: Header, E> Network<H, E> {
         id
     }
 
-    /// Adds both directions of a link; returns them as (`a` to `b`, `b` to `a`).
+    /// Adds both directions of a link. Returns them as (`a` to `b`, `b` to `a`).
     pub fn add_duplex(
         &mut self,
         a: NodeId,
@@ -98,7 +101,8 @@ impl<H: Header, E> Network<H, E> {
         )
     }
 
-    /// Adds an endpoint at a node. Unicast packets reach it by the number returned; multicast ones as it joins.
+    /// Adds an endpoint at a node. Returns its number, which unicast packets to it name as their
+    /// destination; multicast packets reach it once it has joined their channel.
     pub fn add_endpoint(&mut self, node: NodeId, endpoint: BoxedEndpoint<H, E>) -> EndpointId {
         let id = self.endpoints.len() as u32;
         let armed = endpoint.poll_timeout();
@@ -124,23 +128,25 @@ impl<H: Header, E> Network<H, E> {
         self.add_endpoint(node, Box::new(Lift::new(endpoint)))
     }
 
-    /// The number that the next endpoint will have: for pairs that must know each other.
+    /// Returns the number that the next endpoint will have: for pairs of endpoints that name each
+    /// other.
     pub fn next_endpoint(&self) -> EndpointId {
         EndpointId(self.endpoints.len() as u32)
     }
 
-    /// Opens a multicast session whose packets come from `source`; returns the number of the session in its channels.
+    /// Opens a multicast session whose packets come from `source`. Returns the session's number,
+    /// which is part of its channels.
     pub fn open_session(&mut self, source: NodeId) -> u32 {
         self.sources.push(source);
         self.sources.len() as u32 - 1
     }
 
-    /// For how long a router goes on sending to a host that has left a channel, as IGMP makes it.
+    /// Sets how long a router keeps sending to a host that has left a channel, as with IGMP.
     pub fn set_leave_latency(&mut self, latency: Duration) {
         self.leave_latency = latency;
     }
 
-    /// Makes a change when its time comes, before all else that is due then.
+    /// Schedules a change for `time`, before everything else that is due then.
     pub fn at(&mut self, time: Time, change: Change) {
         let index = match self.free_changes.pop() {
             Some(index) => {
@@ -155,25 +161,26 @@ impl<H: Header, E> Network<H, E> {
         self.events.push(time.max(self.now), Due::Change(index));
     }
 
-    /// Changes in memory, those made already among them.
+    /// Number of changes in memory, including those made already.
     #[cfg(test)]
     pub(crate) fn changes_kept(&self) -> usize {
         self.changes.len()
     }
 
-    /// Shows the packets that this link delivers to the observer.
+    /// Shows the observer the packets that this link delivers.
     pub fn tap(&mut self, link: LinkId) {
         self.links[link.0 as usize].tapped = true;
     }
 
-    /// Tells the observer of every [incident](super::Incident).
+    /// Reports every [incident](super::Incident) to the observer.
     pub fn trace(&mut self) {
         self.traced = true;
     }
 
-    /// A seed for the random stream of `name`: the same whatever else is in the network.
+    /// Returns a seed for the random stream of `name`, which does not depend on what else is in the
+    /// network.
     pub fn stream(&self, name: &str) -> u64 {
-        // FNV-1a, with the finish of SplitMix64 so that similar names get unrelated streams.
+        // FNV-1a, finished as SplitMix64 is, so that similar names get unrelated streams.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64 ^ self.seed, |hash, byte| {
@@ -184,12 +191,12 @@ impl<H: Header, E> Network<H, E> {
         mixed ^ (mixed >> 31)
     }
 
-    /// A node's name.
+    /// Returns a node's name.
     pub fn name(&self, node: NodeId) -> &str {
         self.names.get(node.0)
     }
 
-    /// A link's name: its ends, with a dash.
+    /// Returns a link's name: the names of its ends with a dash between them.
     pub fn link_name(&self, link: LinkId) -> String {
         let wire = self.wire(link);
         format!("{}-{}", self.name(wire.from), self.name(wire.to))

@@ -5,12 +5,12 @@ use std::collections::BinaryHeap;
 
 use manyflow_core::Time;
 
-/// What is due.
+/// An event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The next packet on this link arrives.
     Link(u32),
-    /// This endpoint's timer.
+    /// The timer of this endpoint expires.
     Timer(u32),
     /// This join or leave arrives.
     Message(u32),
@@ -19,15 +19,17 @@ pub(super) enum Due {
 }
 
 const KINDS: u64 = 4;
-/// The bit that puts an event behind the changes of its time.
+/// The bit that orders an event behind the changes of the same time.
 const LATER: u32 = 1 << 31;
 
-/// Events in the order of their times. Where times are equal, changes come first, and the rest in the order of its making:
-/// so it makes no difference how long before their time changes are known.
+/// Pending events in the order of their times. At equal times, changes come first and all other
+/// events follow in the order in which they were added. So it makes no difference how early a
+/// change is announced.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// Time in the upper 64 bits; below it a bit that is 0 for changes, 31 bits of sequence, and 32 of index and kind. A
-    /// sequence that wraps can only reorder events of one nanosecond that are two thousand million events apart.
+    /// Each key has the time in its upper 64 bits. Below are a bit that is 0 for changes, 31 bits
+    /// of sequence, and 32 bits of index and kind. A sequence that wraps around can only reorder
+    /// events of one nanosecond that are two thousand million events apart.
     heap: BinaryHeap<Reverse<u128>>,
     sequence: u32,
 }
@@ -49,7 +51,7 @@ impl Events {
             .push(Reverse(u128::from(time.as_nanos()) << 64 | u128::from(low)));
     }
 
-    /// The next event, if it is due by `end`.
+    /// Removes and returns the next event if it is due by `end`.
     #[inline]
     pub(super) fn pop_until(&mut self, end: Time) -> Option<(Time, Due)> {
         let &Reverse(key) = self.heap.peek()?;

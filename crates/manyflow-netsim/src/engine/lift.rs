@@ -11,14 +11,15 @@ pub trait Holds<T>: Header {
     fn get(&self) -> Option<T>;
 }
 
-/// No header is of the type that has no value: endpoints that only send receive nothing.
+/// No header is of the type without values: endpoints that only send receive nothing.
 impl<H: Header> Holds<Infallible> for H {
     fn get(&self) -> Option<Infallible> {
         None
     }
 }
 
-/// Adapts an endpoint of one protocol to a network whose headers `H` and events `E` are sums over several protocols.
+/// Adapts an endpoint of one protocol to a network whose headers `H` and events `E` are sums over
+/// several protocols.
 ///
 /// Packets of other protocols do not reach the endpoint.
 pub struct Lift<X, H, E> {

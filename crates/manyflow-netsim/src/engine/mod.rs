@@ -3,24 +3,28 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `build.rs` | nodes, links, endpoints, changes to come |
-//! | `pairs.rs` | which links join the same two nodes, while a network is built |
+//! | `pairs.rs` | an index of links by their ends, while a network is built |
 //! | `events.rs` | the queue of pending events |
 //! | `lift.rs` | endpoints of one protocol in a network of several |
-//! | `run.rs` | the loop, and the way of a packet |
+//! | `run.rs` | the main loop, and the path of a packet |
 //! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
+//! | `limits.rs` | limits that end a run: time that stands still, too many packets |
 //! | `accounting.rs` | sent = delivered + dropped + in flight, for each link |
 
 mod accounting;
 mod build;
 mod events;
 mod lift;
+mod limits;
 mod multicast;
 mod pairs;
 mod routing;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_limits;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -29,6 +33,8 @@ use std::sync::Arc;
 pub use accounting::AccountingError;
 use events::Events;
 pub use lift::{Holds, Lift};
+pub use limits::Halt;
+use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
@@ -44,16 +50,16 @@ pub struct NodeId(pub u32);
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// Something that is done to the network at a given time.
+/// A change of the network at a given time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The link is like this from now on.
+    /// The link has this configuration from now on.
     Configure(LinkId, Arc<LinkConfig>),
-    /// The link is cut, or restored.
+    /// The link is cut (`true`) or restored.
     Cut(LinkId, bool),
 }
 
-/// What happens inside the network, for traces.
+/// An event inside the network, for traces.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Incident<'a, H> {
     /// The link did not take a packet.
@@ -62,34 +68,34 @@ pub enum Incident<'a, H> {
     Lost(LinkId, &'a Packet<H>),
     /// The link's queue marked a packet: congestion experienced.
     Marked(LinkId, &'a Packet<H>),
-    /// A join arrived: the channel's packets go onto this link from now on.
+    /// A join arrived: the channel is forwarded onto the link from now on.
     Grafted(LinkId, Channel),
-    /// A leave took effect: they no longer do.
+    /// A leave took effect: the channel is no longer forwarded onto the link.
     Pruned(LinkId, Channel),
     /// A change was made.
     Changed(&'a Change),
 }
 
-/// Whoever watches a run.
+/// Watches a run.
 pub trait Observer<H, E> {
-    /// An endpoint told of an event.
+    /// Handles an event that an endpoint reported.
     fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &E);
 
-    /// A link that is tapped delivers a packet.
+    /// Handles a packet that a [tapped](Network::tap) link delivers.
     fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet<H>);
 
-    /// Something happened inside a network that is [traced](Network::trace).
+    /// Handles an incident inside a [traced](Network::trace) network.
     fn on_incident(&mut self, _now: Time, _incident: &Incident<H>) {}
 }
 
-/// Nobody watches.
+/// Ignores everything.
 impl<H, E> Observer<H, E> for () {
     fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &E) {}
 
     fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<H>) {}
 }
 
-/// What an endpoint has received.
+/// Counts the packets that an endpoint has received.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Packets.
@@ -101,7 +107,8 @@ pub struct Received {
 /// An endpoint as a network keeps it.
 pub type BoxedEndpoint<H, E> = Box<dyn Endpoint<Rx = H, Tx = H, Event = E>>;
 
-/// A network whose packets have headers `H` and whose endpoints report events `E`, and the state of its run.
+/// A network whose packets have headers `H` and whose endpoints report events `E`, and the state of
+/// its run.
 ///
 /// Both are those of one protocol, or sums over several: see [`Lift`].
 pub struct Network<H, E> {
@@ -111,26 +118,27 @@ pub struct Network<H, E> {
     names: Names,
     nodes: Vec<Node>,
     links: Vec<Wire<H>>,
-    /// Which links join the same nodes; `None` unless the network is being built.
+    /// The index of links by their ends; `None` unless the network is being built.
     pairs: Option<Pairs>,
     endpoints: Vec<Host<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
-    /// For a destination node: at each node, the link towards it. Empty until a packet goes there.
+    /// For each destination the link towards it at each node; empty until a packet goes there.
     routes: Vec<Vec<u32>>,
-    /// Changes that wait for their time.
+    /// Changes that are not due yet.
     changes: Vec<Change>,
     free_changes: Vec<u32>,
     /// Joins and leaves on their way.
     messages: Vec<Message>,
     free_messages: Vec<u32>,
     leave_latency: Duration,
-    /// Branches that a router keeps until the leave latency is over, unless they are joined again: the message that will
-    /// say so.
+    /// Branches whose leave latency runs, by node, channel and target, with the number of the
+    /// message that will remove them. A join takes a branch out.
     lingering: BTreeMap<(NodeId, u64, u32), u32>,
-    /// Packets that no route led on.
+    limits: Limits,
+    /// Packets that were discarded because no path led to their destination.
     unroutable: u64,
-    /// Whether the observer hears of incidents.
+    /// Whether incidents are reported to the observer.
     traced: bool,
 }
 
@@ -140,23 +148,23 @@ struct Node {
     groups: Groups,
 }
 
-/// A link, and where it leads.
+/// A link with its two nodes.
 struct Wire<H> {
     link: Link<Packet<H>>,
     from: NodeId,
     to: NodeId,
     /// The other direction, for joins and leaves.
     reverse: Option<LinkId>,
-    /// When its pending event is; `Time::MAX` where there is none.
+    /// The time of its pending event; `Time::MAX` without one.
     pending: Time,
     tapped: bool,
 }
 
-/// An endpoint, and where it lives.
+/// An endpoint with its node.
 struct Host<H, E> {
     endpoint: BoxedEndpoint<H, E>,
     node: NodeId,
-    /// The earliest event that is pending for it; `Time::MAX` where there is none.
+    /// The time of its earliest pending event; `Time::MAX` without one.
     armed: Time,
     received: Received,
 }

@@ -1,23 +1,24 @@
-//! Multicast: joins travel up the shortest path to the source, hop by hop, until they meet a router that already forwards
-//! the channel; leaves travel the same way when the last branch is gone. State is kept only where a channel is joined.
+//! Multicast: joins travel hop by hop along the shortest path to the source, until they meet a
+//! router that already forwards the channel. Leaves travel the same path when the last branch is
+//! gone. State exists only where a channel is joined.
 //!
-//! A join takes a link's propagation delay for each hop, and no room in queues: it is a message of some dozen bytes. A
-//! router goes on sending to a host that left until the leave latency is over, as IGMP makes it; between routers a leave
-//! takes effect when it arrives.
+//! A join takes a link's propagation delay for each hop, and no room in queues, as it is a message
+//! of a few dozen bytes. A router keeps sending to a host that has left until the leave latency is
+//! over, as with IGMP. Between routers a leave takes effect when it arrives.
 
 use manyflow_core::{Channel, Header, Packet, Time};
 
 use super::events::Due;
 use super::{Incident, LinkId, Network, NodeId, Observer};
 
-/// Where a node sends the packets of a channel: to links and to endpoints of its own.
+/// The links and endpoints to which a node sends the packets of a channel.
 #[derive(Clone, Debug)]
 enum Targets {
     One(Target),
     Many(Vec<Target>),
 }
 
-/// A link, or an endpoint: the lowest bit tells.
+/// A link or an endpoint; the lowest bit distinguishes them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Target(u32);
 
@@ -36,7 +37,7 @@ impl Target {
 pub(super) struct Groups(Vec<(u64, Targets)>);
 
 impl Groups {
-    /// How many channels pass through.
+    /// Returns the number of channels.
     #[cfg(test)]
     pub(super) fn channels(&self) -> usize {
         self.0.len()
@@ -52,7 +53,7 @@ impl Groups {
         Some(&self.0[place].1)
     }
 
-    /// The channels whose packets go there.
+    /// Returns the channels that are sent to `target`.
     fn towards(&self, target: Target) -> Vec<Channel> {
         let is_towards = |targets: &Targets| match targets {
             Targets::One(one) => *one == target,
@@ -62,7 +63,7 @@ impl Groups {
         channels.map(|(key, _)| channel(*key)).collect()
     }
 
-    /// Adds a target; returns whether the channel is new here.
+    /// Adds a target. Returns whether the channel is new at this node.
     fn add(&mut self, key: u64, target: Target) -> bool {
         match self.0.binary_search_by_key(&key, |(key, _)| *key) {
             Ok(place) => {
@@ -82,7 +83,7 @@ impl Groups {
         }
     }
 
-    /// Removes a target; returns whether the channel is now unwanted here.
+    /// Removes a target. Returns whether it was the channel's last at this node.
     fn remove(&mut self, key: u64, target: Target) -> bool {
         let Ok(place) = self.0.binary_search_by_key(&key, |(key, _)| *key) else {
             return false;
@@ -101,25 +102,25 @@ impl Groups {
     }
 }
 
-/// A join or leave on its way, or a branch whose leave latency is running.
+/// A join or leave on its way, or a branch whose leave latency has begun.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Message {
     kind: Kind,
-    /// Where it arrives.
+    /// The node at which the message arrives.
     node: NodeId,
     channel: Channel,
-    /// The branch that it is about.
+    /// The branch that is added or removed.
     target: Target,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Join,
-    /// From a host, whose router waits for the leave latency.
+    /// A leave from a host: the router waits for the leave latency.
     LeaveHost,
-    /// From a router.
+    /// A leave from a router, which takes effect at once.
     LeaveRouter,
-    /// The leave latency is over.
+    /// The leave latency of a branch is over.
     Expire,
 }
 
@@ -135,12 +136,12 @@ fn channel(key: u64) -> Channel {
 }
 
 impl<H: Header, E> Network<H, E> {
-    /// An endpoint joins a channel.
+    /// Makes an endpoint join a channel.
     pub(super) fn join(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
         self.add_branch(node, channel, Target::endpoint(endpoint));
     }
 
-    /// An endpoint leaves a channel: its host stops listening at once.
+    /// Makes an endpoint leave a channel. It receives nothing from then on.
     pub(super) fn leave(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
         self.remove_branch(node, channel, Target::endpoint(endpoint), Kind::LeaveHost);
     }
@@ -158,7 +159,8 @@ impl<H: Header, E> Network<H, E> {
             None => {}
             Some(&Targets::One(target)) => self.deliver(target, packet, observer),
             Some(Targets::Many(many)) => {
-                // An endpoint that gets the packet may leave the channel, and so change the list.
+                // An endpoint that receives the packet may leave the channel, which changes the
+                // list.
                 let mut place = 0;
                 let mut next = many.first().copied();
                 while let Some(target) = next {
@@ -217,7 +219,8 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Tells a link which group goes onto it. Channels with larger numbers are no groups of a layered session.
+    /// Lets a link know that a group is forwarded onto it. Channels with numbers above 255 are not
+    /// groups of a layered session.
     fn subscribe(&mut self, link: LinkId, channel: Channel) {
         if let Ok(rank) = u8::try_from(channel.number) {
             self.links[link.0 as usize]
@@ -234,7 +237,8 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Tells a link that has begun to mark by groups of all that go onto it already.
+    /// Lets a link that has begun to mark by groups know the groups that are forwarded onto it
+    /// already.
     pub(super) fn subscribe_to_all(&mut self, link: LinkId) {
         let from = self.wire(link).from;
         let channels = self.nodes[from.0 as usize]
@@ -245,7 +249,8 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// The links over which a source's multicast packets come to a node, the last one first; none where no way leads there.
+    /// Returns the links over which a source's multicast packets reach a node, the last link first;
+    /// empty if no path leads there.
     pub fn branch(&mut self, source: NodeId, node: NodeId) -> Vec<LinkId> {
         let mut links = Vec::new();
         let mut here = node;
@@ -260,7 +265,7 @@ impl<H: Header, E> Network<H, E> {
         links
     }
 
-    /// Adds a branch; the first one at a node makes the node join itself.
+    /// Adds a branch. The first branch at a node makes the node join as well.
     fn add_branch(&mut self, node: NodeId, channel: Channel, target: Target) {
         let is_new = self.nodes[node.0 as usize].groups.add(key(channel), target);
         if is_new {
@@ -268,7 +273,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Removes a branch; the last one at a node makes the node leave.
+    /// Removes a branch. When the last branch at a node is gone, the node leaves as well.
     fn remove_branch(&mut self, node: NodeId, channel: Channel, target: Target, leave: Kind) {
         let is_last = self.nodes[node.0 as usize]
             .groups
@@ -278,7 +283,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Sends a message to the next node towards the channel's source.
+    /// Sends a join or leave to the next node towards the channel's source.
     fn send_up(&mut self, node: NodeId, channel: Channel, kind: Kind) {
         let source = self.sources[channel.session as usize];
         if node == source {
@@ -310,7 +315,8 @@ impl<H: Header, E> Network<H, E> {
         self.lingering.insert((node, key(channel), target.0), index);
     }
 
-    /// Returns the message's number, which is not given to another before this one has arrived.
+    /// Sends a message. Returns its number, which no other message gets before this one has
+    /// arrived.
     fn send_message(&mut self, time: Time, message: Message) -> u32 {
         let index = match self.free_messages.pop() {
             Some(index) => {

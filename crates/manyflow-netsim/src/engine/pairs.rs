@@ -1,7 +1,8 @@
-//! Which links join the same two nodes: known while a network is built, forgotten when it runs.
+//! An index of links by their ends, which exists only while a network is built.
 //!
-//! Two things about a new link depend on those that are there: its number among the parallel ones, which its random stream
-//! is made of, and its reverse. A search through the links of a node would make building a star quadratic.
+//! Two properties of a new link depend on the existing links: its number among parallel links, from
+//! which its random stream is derived, and its reverse. Searching the links of a node for them
+//! would make building a star quadratic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +11,14 @@ use super::{LinkId, NodeId};
 /// The links of each ordered pair of nodes.
 #[derive(Default)]
 pub(super) struct Pairs {
-    /// How many links lead from one node to another.
+    /// The number of links from one node to another.
     parallel: BTreeMap<(u32, u32), u32>,
-    /// Links without a reverse, with their ends.
+    /// Links without a reverse: their ends and their number.
     unpaired: BTreeSet<(u32, u32, u32)>,
 }
 
 impl Pairs {
-    /// Counts links that were added earlier, given in their order with their ends and reverses.
+    /// Indexes links that were added earlier, given in their order with their ends and reverses.
     pub(super) fn of(links: impl Iterator<Item = (NodeId, NodeId, Option<LinkId>)>) -> Pairs {
         let mut pairs = Pairs::default();
         for (link, (from, to, reverse)) in (0..).zip(links) {
@@ -29,8 +30,8 @@ impl Pairs {
         pairs
     }
 
-    /// Adds a link. Returns how many links led from its first node to its second before, and its reverse: the oldest link back
-    /// that has none.
+    /// Adds a link. Returns the number of links that led from its first node to its second before,
+    /// and its reverse: the oldest link back that has no reverse yet.
     pub(super) fn add(&mut self, link: LinkId, from: NodeId, to: NodeId) -> (u32, Option<LinkId>) {
         let count = self.parallel.entry((from.0, to.0)).or_default();
         let before = *count;
@@ -51,7 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// Links by their ends, each with its reverse; the rules of [`Pairs::add`] by a search through all of them.
+    /// Links with their ends and reverses. Follows the rules of [`Pairs::add`] by searching all
+    /// links.
     #[derive(Default)]
     struct Searched(Vec<(NodeId, NodeId, Option<LinkId>)>);
 

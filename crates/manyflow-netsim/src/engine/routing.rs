@@ -1,4 +1,5 @@
-//! Unicast routes: by the shortest delay, then by the fewest hops. Built for a destination when they are first needed.
+//! Unicast routes: by the shortest delay, then by the fewest hops. The routes to a destination are
+//! built when the first packet goes there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,11 +8,11 @@ use manyflow_core::Header;
 
 use super::{LinkId, Network, NodeId};
 
-/// No link.
+/// Stands for no link.
 const NONE: u32 = u32::MAX;
 
 impl<H: Header, E> Network<H, E> {
-    /// The link on which a packet leaves `at` for `to`.
+    /// Returns the link on which a packet for `to` leaves `at`.
     #[inline]
     pub(super) fn next_hop(&mut self, at: NodeId, to: NodeId) -> Option<LinkId> {
         if self.routes[to.0 as usize].is_empty() {
@@ -21,12 +22,12 @@ impl<H: Header, E> Network<H, E> {
         (link != NONE).then_some(LinkId(link))
     }
 
-    /// Whether packets get from one node to another.
+    /// Returns whether a path leads from one node to another.
     pub fn is_connected(&mut self, from: NodeId, to: NodeId) -> bool {
         from == to || self.next_hop(from, to).is_some()
     }
 
-    /// Dijkstra's algorithm from the destination, against the direction of the links.
+    /// Runs Dijkstra's algorithm from the destination, against the direction of the links.
     fn routes_to(&self, to: NodeId) -> Vec<u32> {
         let inbound = self.inbound();
         let mut next = vec![NONE; self.nodes.len()];
@@ -54,7 +55,7 @@ impl<H: Header, E> Network<H, E> {
         next
     }
 
-    /// Where each link ends, and the link, in order: all that lead to a node are adjacent.
+    /// Returns the end and the number of each link, sorted: the links into one node are adjacent.
     fn inbound(&self) -> Vec<(u32, u32)> {
         let ends = self.links.iter().enumerate();
         let mut inbound: Vec<_> = ends

@@ -1,53 +1,71 @@
-//! The loop, and the way of a packet.
+//! The main loop, and the path of a packet.
 
 use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Header, Packet, Time};
 
 use super::events::Due;
-use super::{Change, Incident, LinkId, Network, NodeId, Observer, Received};
+use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 
 impl<H: Header, E> Network<H, E> {
-    /// Runs until nothing is left to do by `end`, which is then the present.
-    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) {
+    /// Handles all events that are due by `end`, which becomes the present.
+    ///
+    /// # Errors
+    /// Time stands still, or the links carry [too many packets](Network::set_carried_max). The run
+    /// is over then.
+    pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) -> Result<(), Halt> {
         self.pairs = None;
+        self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
-            self.now = time;
-            match due {
-                Due::Link(link) => self.on_link(link, observer),
-                Due::Timer(endpoint) => self.on_timer(endpoint, observer),
-                Due::Message(message) => self.on_message(message, observer),
-                Due::Change(change) => self.on_change(change, observer),
+            if time > self.now {
+                self.now = time;
+                self.limits.steps = 0;
+            }
+            self.handle(due, observer);
+            if !self.limits.hold() {
+                return Err(self.halt(observer));
             }
         }
         self.now = end;
+        Ok(())
     }
 
-    /// The present.
+    #[inline]
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
+        self.limits.steps += 1;
+        match due {
+            Due::Link(link) => self.on_link(link, observer),
+            Due::Timer(endpoint) => self.on_timer(endpoint, observer),
+            Due::Message(message) => self.on_message(message, observer),
+            Due::Change(change) => self.on_change(change, observer),
+        }
+    }
+
+    /// Returns the present.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What an endpoint has received so far.
+    /// Returns what an endpoint has received so far.
     pub fn received(&self, endpoint: EndpointId) -> Received {
         self.endpoints[endpoint.0 as usize].received
     }
 
-    /// What became of a link's packets so far.
+    /// Returns what became of a link's packets so far.
     pub fn link_counters(&self, link: LinkId) -> Counters {
         self.wire(link).link.counters()
     }
 
-    /// What a link is like at present.
+    /// Returns a link's present configuration.
     pub fn link_config(&self, link: LinkId) -> &LinkConfig {
         self.wire(link).link.config()
     }
 
-    /// Packets that wait in a link's queue at present.
+    /// Returns how many packets wait in a link's queue at present.
     pub fn queue_packets(&mut self, link: LinkId) -> usize {
         self.links[link.0 as usize].link.queue_packets(self.now)
     }
 
-    /// Packets that all links have delivered so far: the measure of a simulator's work.
+    /// Returns how many packets all links have delivered so far: the measure of a simulator's work.
     pub fn transmissions(&self) -> u64 {
         self.links
             .iter()
@@ -58,10 +76,12 @@ impl<H: Header, E> Network<H, E> {
     fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let wire = &mut self.links[index as usize];
         if wire.pending != self.now {
-            // Packets were lost to a cut, and others have come since.
+            // The packets of this event were lost when the link was cut.
             return;
         }
         while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
+            self.limits.steps += 1;
+            self.limits.carried -= 1;
             if self.links[index as usize].tapped {
                 observer.on_tapped(self.now, LinkId(index), &packet);
             }
@@ -70,7 +90,7 @@ impl<H: Header, E> Network<H, E> {
         self.rearm_link(index);
     }
 
-    /// Keeps one event pending for a link that carries something.
+    /// Keeps one event pending for each link that carries packets.
     #[inline]
     fn rearm_link(&mut self, index: u32) {
         let wire = &mut self.links[index as usize];
@@ -81,7 +101,7 @@ impl<H: Header, E> Network<H, E> {
         wire.pending = next;
     }
 
-    /// A packet is at a node: it goes to endpoints there, or on.
+    /// Hands a packet to its endpoints at `node`, or forwards it.
     #[inline]
     fn arrive(&mut self, node: NodeId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
         match packet.destination {
@@ -106,10 +126,11 @@ impl<H: Header, E> Network<H, E> {
         packet: &Packet<H>,
         observer: &mut dyn Observer<H, E>,
     ) {
+        let before = self.wire(link).link.carried();
         if self.traced {
             self.push_traced(link, packet, observer);
         } else {
-            // What the link drops it also counts.
+            // The link counts the packets that it drops.
             let _ = self.links[link.0 as usize].link.push(
                 self.now,
                 packet.clone(),
@@ -117,6 +138,7 @@ impl<H: Header, E> Network<H, E> {
             );
         }
         let wire = &mut self.links[link.0 as usize];
+        self.limits.carried += wire.link.carried() - before;
         let next = wire.link.next_time().unwrap_or(Time::MAX);
         if next < wire.pending {
             wire.pending = next;
@@ -124,7 +146,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Tells an observer of an incident, if it is to hear of any.
+    /// Reports an incident to the observer of a traced network.
     #[inline]
     pub(super) fn tell(&self, incident: &Incident<H>, observer: &mut dyn Observer<H, E>) {
         if self.traced {
@@ -132,7 +154,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Pushes a packet and tells what became of it, which the link's counters know.
+    /// Pushes a packet and reports what became of it, by comparing the link's counters.
     #[cold]
     fn push_traced(&mut self, link: LinkId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
         let carrier = &mut self.links[link.0 as usize].link;
@@ -168,7 +190,7 @@ impl<H: Header, E> Network<H, E> {
     fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let host = &mut self.endpoints[index as usize];
         if host.armed != self.now {
-            // An earlier event was pending when this one was made, and has done its work.
+            // The timer was set to an earlier time since, and that event has come already.
             return;
         }
         host.armed = Time::MAX;
@@ -184,13 +206,17 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Does what an endpoint asks for after it was called.
+    /// Drains the actions and events of an endpoint after it was called.
     fn drain(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let node = self.endpoints[index as usize].node;
         while let Some(action) = self.endpoints[index as usize]
             .endpoint
             .poll_action(self.now)
         {
+            if !self.limits.enter(index) {
+                self.limits.leave();
+                break;
+            }
             match action {
                 Action::Send(mut packet) => {
                     packet.source = EndpointId(index);
@@ -199,6 +225,7 @@ impl<H: Header, E> Network<H, E> {
                 Action::Join(channel) => self.join(node, index, channel),
                 Action::Leave(channel) => self.leave(node, index, channel),
             }
+            self.limits.leave();
         }
         while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
             observer.on_event(self.now, EndpointId(index), &event);
@@ -206,8 +233,9 @@ impl<H: Header, E> Network<H, E> {
         self.rearm_endpoint(index);
     }
 
-    /// Keeps an event pending for an endpoint's timer. A timer that moved on keeps the earlier event, which then finds
-    /// nothing due and is set anew: cheaper than an event for each packet that moves a time-out.
+    /// Keeps an event pending for an endpoint's timer. A timer that was moved to a later time keeps
+    /// its earlier event, which then finds nothing due and is set again. That is cheaper than an
+    /// event for each packet that postpones a time-out.
     fn rearm_endpoint(&mut self, index: u32) {
         let host = &mut self.endpoints[index as usize];
         let Some(due) = host.endpoint.poll_timeout() else {
@@ -235,7 +263,10 @@ impl<H: Header, E> Network<H, E> {
                 link
             }
             Change::Cut(link, cut) => {
-                self.links[link.0 as usize].link.set_cut(self.now, cut);
+                let carrier = &mut self.links[link.0 as usize].link;
+                let before = carrier.carried();
+                carrier.set_cut(self.now, cut);
+                self.limits.carried -= before - carrier.carried();
                 link
             }
         };

@@ -3,12 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::layered::{self, Data, Message};
 use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use manyflow_core::time::seconds;
-use manyflow_core::webrc::{self, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
+use manyflow_layered::{self as layered, Data, Message};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_webrc::{self as webrc, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 
 use super::{Change, LinkId, NodeId, Observer};
 use crate::scenario::protocols::{AnyEvent, AnyHeader, Network};
@@ -60,7 +60,8 @@ fn add_receiver(network: &mut Network, node: NodeId, id: u32, start_s: f64) -> E
     network.add(node, receiver.unwrap())
 }
 
-/// The paper's Fig. 3: a sender, a router far away with 1 % loss before it, and receivers at 50 and 100 ms from it.
+/// Fig. 3 of the WEBRC paper: a sender, a router far away with 1 % loss before it, and receivers at
+/// 50 and 100 ms from it.
 fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
     let mut network = Network::new(seed);
     let [sender, router] = ["S", "r"].map(|name| network.add_node(name));
@@ -91,10 +92,13 @@ fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
 
 #[test]
 fn two_receivers_share_their_round_trip() {
-    // Alone A measures 0.25 s; together, as joins meet at the router, both come to (0.2 + 0.05 + 0.1) / 2 = 0.175 s.
+    // Alone A measures 0.25 s. Together, as joins meet at the router, both measure (0.2 + 0.05 +
+    // 0.1) / 2 = 0.175 s.
     let (mut network, endpoints) = two_receivers(1, &[8.0]);
     let mut rtts = Rtts::default();
-    network.run_until(Time::from_secs_f64(400.0), &mut rtts);
+    network
+        .run_until(Time::from_secs_f64(400.0), &mut rtts)
+        .unwrap();
     assert!(
         (rtts.of(endpoints[0]) - 0.25).abs() < 0.02,
         "{}",
@@ -102,7 +106,9 @@ fn two_receivers_share_their_round_trip() {
     );
     let (mut network, endpoints) = two_receivers(1, &[8.0, 20.0]);
     let mut rtts = Rtts::default();
-    network.run_until(Time::from_secs_f64(400.0), &mut rtts);
+    network
+        .run_until(Time::from_secs_f64(400.0), &mut rtts)
+        .unwrap();
     let both: Vec<f64> = endpoints
         .iter()
         .map(|endpoint| rtts.of(*endpoint))
@@ -118,7 +124,9 @@ fn two_receivers_share_their_round_trip() {
 fn a_run_is_a_pure_function_of_its_seed() {
     let run = |seed| {
         let (mut network, endpoints) = two_receivers(seed, &[1.0, 3.0]);
-        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        network
+            .run_until(Time::from_secs_f64(60.0), &mut ())
+            .unwrap();
         endpoints
             .iter()
             .map(|endpoint| network.received(*endpoint))
@@ -143,7 +151,9 @@ fn another_node_changes_no_draw() {
                 },
             );
         }
-        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        network
+            .run_until(Time::from_secs_f64(60.0), &mut ())
+            .unwrap();
         network.received(endpoints[0])
     };
     assert_eq!(run(false), run(true));
@@ -159,12 +169,15 @@ fn packets_flow_only_where_a_channel_is_joined() {
     let id = network.open_session(sender);
     network.add(sender, Sender::new(session(), id, Time::ZERO));
     add_receiver(&mut network, a, id, 1.0);
-    network.run_until(Time::from_secs_f64(30.0), &mut ());
+    network
+        .run_until(Time::from_secs_f64(30.0), &mut ())
+        .unwrap();
     assert!(network.link_counters(to_a).delivered > 100);
     assert_eq!(network.link_counters(to_b).pushed, 0);
 }
 
-/// A chain S - a - b - h with hosts g at b and x at a, every link with a delay of its own, and a source of 1000 packets/s.
+/// A chain S - a - b - h with hosts g at b and x at a. Every link has a delay of its own. A source
+/// sends 1000 packets/s.
 fn grafting() -> (Network, [NodeId; 6], Channel) {
     let mut network = Network::new(1);
     let nodes = ["S", "a", "b", "h", "g", "x"].map(|name| network.add_node(name));
@@ -209,11 +222,16 @@ fn a_join_travels_hop_by_hop_and_is_grafted_where_the_channel_flows() {
     let (mut network, [_, _, _, h, g, _], channel) = grafting();
     let to_h = add_sink(&mut network, h, channel, [1.0, 9.0]);
     let to_g = add_sink(&mut network, g, channel, [2.0, 9.0]);
-    // h's join goes all the way to S and its packets all the way back, 60 ms each; g's only to b, 40 ms each.
+    // h's join travels to S and the packets travel back, 60 ms each; g's join only to b, 40 ms
+    // each.
     for (endpoint, first_s) in [(to_h, 1.0 + 2.0 * 0.06), (to_g, 2.0 + 2.0 * 0.04)] {
-        network.run_until(Time::from_secs_f64(first_s - 0.0005), &mut ());
+        network
+            .run_until(Time::from_secs_f64(first_s - 0.0005), &mut ())
+            .unwrap();
         assert_eq!(network.received(endpoint).packets, 0);
-        network.run_until(Time::from_secs_f64(first_s + 0.0015), &mut ());
+        network
+            .run_until(Time::from_secs_f64(first_s + 0.0015), &mut ())
+            .unwrap();
         assert!((1..=2).contains(&network.received(endpoint).packets));
     }
 }
@@ -225,7 +243,9 @@ fn only_nodes_on_the_way_of_a_channel_know_of_it() {
     add_sink(&mut network, nodes[4], channel, [2.0, 4.0]);
     network.set_leave_latency(seconds(0.5));
     let mut knowing = |time_s: f64| {
-        network.run_until(Time::from_secs_f64(time_s), &mut ());
+        network
+            .run_until(Time::from_secs_f64(time_s), &mut ())
+            .unwrap();
         nodes.map(|node| network.nodes[node.0 as usize].groups.channels())
     };
     // S, a, b, h, g, x.
@@ -253,10 +273,12 @@ fn a_leave_takes_the_configured_latency() {
             ..ReceiverConfig::default()
         };
         let receiver = Receiver::new(Arc::new(session()), Arc::new(config), id, Time::ZERO);
-        // The receiver gives up after 5 s in the first slot, while waves and base go on.
+        // The receiver gives up after 5 s in the first slot, while waves and base channel continue.
         network.add(host, receiver.unwrap());
         network.set_leave_latency(seconds(latency_s));
-        network.run_until(Time::from_secs_f64(60.0), &mut ());
+        network
+            .run_until(Time::from_secs_f64(60.0), &mut ())
+            .unwrap();
         let _ = up;
         network.link_counters(down).delivered
     };
@@ -287,9 +309,13 @@ fn changes_happen_at_their_time() {
         Change::Configure(down, doubled.into()),
     );
     let mut delivered = |from_s: f64, to_s: f64| {
-        network.run_until(Time::from_secs_f64(from_s), &mut ());
+        network
+            .run_until(Time::from_secs_f64(from_s), &mut ())
+            .unwrap();
         let before = network.link_counters(down).delivered_bytes;
-        network.run_until(Time::from_secs_f64(to_s), &mut ());
+        network
+            .run_until(Time::from_secs_f64(to_s), &mut ())
+            .unwrap();
         (network.link_counters(down).delivered_bytes - before) as f64 * 8.0 / (to_s - from_s)
     };
     assert!(delivered(60.0, 100.0) > 0.9e6);
@@ -300,7 +326,7 @@ fn changes_happen_at_their_time() {
     network.check_accounting().unwrap();
 }
 
-/// Marks whatever is of the top subscribed group.
+/// Marks every packet of the top subscribed group.
 fn marks_by_group() -> RedConfig {
     RedConfig {
         minimum_packets: 0.0,
@@ -311,7 +337,8 @@ fn marks_by_group() -> RedConfig {
     }
 }
 
-/// A sender of groups 0 and 1 behind a router, and what the link between them marks.
+/// Builds a sender of groups 0 and 1 behind a router. Returns the link that is configured, the
+/// receiving host and the groups.
 fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     let mut network = Network::new(1);
     let [sender, router, host] = ["S", "r", "h"].map(|name| network.add_node(name));
@@ -332,7 +359,7 @@ fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     (network, link, host, groups)
 }
 
-/// A packet of a group every 10 ms.
+/// Sends a packet of a group every 10 ms.
 struct Layer {
     group: Channel,
     due: Time,
@@ -387,13 +414,18 @@ fn a_link_marks_the_top_group_that_is_joined_behind_it() {
     add_sink(&mut network, host, low, [1.0, 9.0]);
     add_sink(&mut network, host, high, [3.0, 6.0]);
     let mut marked = |from_s: f64, to_s: f64| {
-        network.run_until(Time::from_secs_f64(from_s), &mut ());
+        network
+            .run_until(Time::from_secs_f64(from_s), &mut ())
+            .unwrap();
         let before = network.link_counters(link);
-        network.run_until(Time::from_secs_f64(to_s), &mut ());
+        network
+            .run_until(Time::from_secs_f64(to_s), &mut ())
+            .unwrap();
         let after = network.link_counters(link);
         (after.pushed - before.pushed, after.marked - before.marked)
     };
-    // One group, marked; two, of which the upper one is; one again; none.
+    // One group, which is marked; two groups, of which the upper one is marked; one group; no
+    // group.
     assert_eq!(marked(1.5, 2.5), (100, 100));
     assert_eq!(marked(3.5, 4.5), (200, 100));
     assert_eq!(marked(6.5, 7.5), (100, 100));
@@ -418,7 +450,9 @@ fn a_link_that_begins_to_mark_by_group_knows_the_groups_that_are_joined() {
         Time::from_secs_f64(2.005),
         Change::Configure(link, marking.into()),
     );
-    network.run_until(Time::from_secs_f64(3.005), &mut ());
+    network
+        .run_until(Time::from_secs_f64(3.005), &mut ())
+        .unwrap();
     assert_eq!(network.link_counters(link).marked, 100);
 }
 

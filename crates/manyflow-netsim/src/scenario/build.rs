@@ -6,11 +6,11 @@ mod overlay;
 
 use std::sync::Arc;
 
-use manyflow_core::cbr::{Sink, Source};
-use manyflow_core::overlay::DaemonId;
-use manyflow_core::tcp;
-use manyflow_core::webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use manyflow_core::{Destination, EndpointId, Time};
+use manyflow_overlay::DaemonId;
+use manyflow_tcp as tcp;
+use manyflow_tcp::cbr::{Sink, Source};
+use manyflow_webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -82,6 +82,9 @@ impl World {
         let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
         let mut network = Network::new(seed);
         network.set_leave_latency(cell.schema.run.leave_latency.duration());
+        if let Some(packets) = cell.schema.run.carried_packets_max {
+            network.set_carried_max(packets.get().into());
+        }
         let endpoints: usize = sessions.0.iter().map(Session::endpoints).sum();
         let endpoints = overlays.daemons() + endpoints;
         network.reserve(topology.nodes.len(), topology.links.len(), endpoints);

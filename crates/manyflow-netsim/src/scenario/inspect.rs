@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::time::Duration;
 
-use manyflow_core::overlay::DaemonId;
 use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::DaemonId;
 
 use super::build::World;
 use super::cells::{Cell, Scenario};
@@ -17,14 +18,19 @@ use crate::capture::{Addresses, Capture, End};
 use crate::trace::{Names, Trace};
 use crate::{Incident, LinkId, NodeId, Observer};
 
-/// What is written of a run while it goes on; by default nothing. Writers are called for each packet or line: buffer them.
+/// What is written and told of a run while it goes on; by default nothing. Writers are called for each packet or line: buffer them.
 #[derive(Default)]
 pub struct Inspection<'a> {
     /// A capture file in pcap format, of the packets that these links deliver.
     pub capture: Option<(BTreeSet<LinkId>, &'a mut dyn Write)>,
     /// Events of protocols and links, one JSON object a line.
     pub trace: Option<&'a mut dyn Write>,
+    /// Hears now and then how much more time was simulated.
+    pub progress: Option<&'a mut dyn FnMut(Duration)>,
 }
+
+/// How often a run tells of its progress.
+const PROGRESS_STEPS: u32 = 100;
 
 impl Scenario {
     /// The links of a cell that these names stand for. The name of an entry means its links in both directions, `A-B` one.
@@ -55,6 +61,11 @@ impl Scenario {
 pub(super) struct Inspector<'a> {
     capture: Option<Capture<'a>>,
     trace: Option<Trace<'a>>,
+    progress: Option<&'a mut dyn FnMut(Duration)>,
+    /// Simulated time after which progress is told.
+    step: Duration,
+    /// Simulated time that has not been told.
+    untold: Duration,
     /// What could not be written first; nothing is written after it.
     failure: Option<(&'static str, io::Error)>,
 }
@@ -67,7 +78,12 @@ impl<'a> Inspector<'a> {
         cell: &Cell,
         world: &mut World,
     ) -> Result<Inspector<'a>, Fault> {
-        let mut inspector = Inspector::default();
+        let duration = cell.schema.run.duration.duration();
+        let mut inspector = Inspector {
+            progress: inspection.progress,
+            step: (duration / PROGRESS_STEPS).max(Duration::from_nanos(1)),
+            ..Inspector::default()
+        };
         if let Some((links, out)) = inspection.capture {
             links.iter().for_each(|&link| world.network.tap(link));
             let addresses = addresses(cell, world)?;
@@ -81,11 +97,29 @@ impl<'a> Inspector<'a> {
         Ok(inspector)
     }
 
+    /// For how long a network may run until it is to be asked for its progress.
+    pub(super) fn step(&self) -> Duration {
+        self.step
+    }
+
+    /// So much more time was simulated.
+    pub(super) fn advance(&mut self, passed: Duration) {
+        self.untold += passed;
+        if self.untold >= self.step
+            && let Some(progress) = &mut self.progress
+        {
+            progress(core::mem::take(&mut self.untold));
+        }
+    }
+
     /// Writes what is left in buffers.
     ///
     /// # Errors
     /// What could not be written.
     pub(super) fn finish(mut self) -> Result<(), Fault> {
+        if let Some(progress) = &mut self.progress {
+            progress(self.untold);
+        }
         let captured = self.capture.as_mut().map_or(Ok(()), Capture::flush);
         self.note("capture", captured);
         let traced = self.trace.as_mut().map_or(Ok(()), Trace::flush);
@@ -177,7 +211,8 @@ fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
     })
 }
 
-fn names(world: &World) -> Names {
+/// The names of endpoints, sessions and links, as measures have them.
+pub(super) fn names(world: &World) -> Names {
     let count = world.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
     let node_name = |node: NodeId| world.topology.nodes.get(node.0).to_owned();

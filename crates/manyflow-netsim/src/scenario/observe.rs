@@ -19,7 +19,7 @@ use super::error::Fault;
 use super::inspect::{Inspector, Watchers};
 use super::observables::{Observable, Subject};
 use super::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet, Reported};
-use crate::{LinkId, Observer};
+use crate::{Halt, LinkId, Observer};
 
 /// Values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,19 @@ struct Probe {
     last: f64,
     /// Of each multicast channel the bits in the present interval, and times and values.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+}
+
+/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+    loop {
+        let began = network.now();
+        let next = end.min(began + watchers.inspector.step());
+        network.run_until(next, watchers)?;
+        watchers.inspector.advance(next - began);
+        if next == end {
+            return Ok(());
+        }
+    }
 }
 
 impl Recorder {
@@ -233,7 +246,15 @@ impl Recorder {
     }
 
     /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
-    pub(super) fn run(&mut self, world: &mut World, end: Time, inspector: &mut Inspector) {
+    ///
+    /// # Errors
+    /// Where the network gives up.
+    pub(super) fn run(
+        &mut self,
+        world: &mut World,
+        end: Time,
+        inspector: &mut Inspector,
+    ) -> Result<(), Halt> {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {
@@ -255,12 +276,13 @@ impl Recorder {
                 recorder: self,
                 inspector,
             };
-            world.network.run_until(now, &mut watchers);
+            advance(&mut world.network, now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
                 self.end_interval(probe, world, now);
             }
         }
+        Ok(())
     }
 
     fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {

@@ -4,13 +4,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, ScenarioError};
-use super::inspect::{Inspection, Inspector};
+use super::inspect::{Inspection, Inspector, names};
 use super::observe::{Recorder, Series};
 use super::scalars::scalar;
+use crate::Halt;
+
+/// The stack of a thread that runs simulations: endpoints at one node that answer each other at one instant nest on it.
+const STACK_BYTES: usize = 16 << 20;
 
 /// What a run gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +51,22 @@ pub struct FailedRun {
 /// One run of a cell of a scenario.
 pub type Outcome = Result<Run, FailedRun>;
 
+/// What is heard of runs while they are made.
+#[derive(Copy, Clone, Debug)]
+pub enum Progress<'a> {
+    /// One of them has simulated so much more time: some hundredth of its duration.
+    Simulated(Duration),
+    /// One has ended, and so many are still to come.
+    Ended(&'a Outcome, usize),
+}
+
+/// The same, on its way from a thread.
+enum News {
+    Simulated(Duration),
+    /// The run at this place.
+    Ended(usize, Outcome),
+}
+
 /// A run to be made.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -76,12 +97,12 @@ impl Scenario {
         Ok(jobs)
     }
 
-    /// Makes these runs on so many threads; `progress` hears of each as it ends, with the number of those still to come.
+    /// Makes these runs on so many threads; `progress` hears of them in this one.
     pub fn run(
         &self,
         jobs: &[Job],
         threads: usize,
-        progress: &mut dyn FnMut(&Outcome, usize),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Vec<Outcome> {
         let next = AtomicUsize::new(0);
         let (told, heard) = mpsc::channel();
@@ -89,18 +110,34 @@ impl Scenario {
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, jobs.len().max(1)) {
                 let (told, next) = (told.clone(), &next);
-                scope.spawn(move || {
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let spawned = thread.spawn_scoped(scope, move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
-                    while let (index, Some(job)) = pair(take(), jobs) {
-                        told.send((index, self.run_one(*job)))
+                    let tell = |news| {
+                        told.send(news)
                             .expect("whoever listens does so until all threads have ended");
+                    };
+                    while let (index, Some(job)) = pair(take(), jobs) {
+                        let inspection = Inspection {
+                            progress: Some(&mut |passed| tell(News::Simulated(passed))),
+                            ..Inspection::default()
+                        };
+                        tell(News::Ended(index, self.run_inspected(*job, inspection)));
                     }
                 });
+                spawned.expect("the system has room for a thread");
             }
             drop(told);
-            for (left, (index, outcome)) in (0..jobs.len()).rev().zip(heard) {
-                progress(&outcome, left);
-                outcomes[index] = Some(outcome);
+            let mut left = jobs.len();
+            for news in heard {
+                match news {
+                    News::Simulated(passed) => progress(Progress::Simulated(passed)),
+                    News::Ended(index, outcome) => {
+                        left -= 1;
+                        progress(Progress::Ended(&outcome, left));
+                        outcomes[index] = Some(outcome);
+                    }
+                }
             }
         });
         let done = |outcome: Option<Outcome>| outcome.expect("every job was done");
@@ -164,7 +201,8 @@ fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault>
     let mut recorder = Recorder::new(cell, &mut world)?;
     let mut inspector = Inspector::new(inspection, cell, &mut world)?;
     let end = cell.schema.run.duration.time();
-    recorder.run(&mut world, end, &mut inspector);
+    let ended = recorder.run(&mut world, end, &mut inspector);
+    ended.map_err(|halt| given_up(&world, halt))?;
     inspector.finish()?;
     world.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
@@ -186,6 +224,31 @@ fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault>
         transmissions: world.network.transmissions(),
         receivers: world.sessions.receivers(),
     })
+}
+
+/// Why a run was given up, in the scenario's words.
+fn given_up(world: &World, halt: Halt) -> Fault {
+    match halt {
+        Halt::ZeroTimeLoop {
+            at,
+            mut endpoints,
+            links,
+        } => {
+            let names = names(world);
+            for (id, name) in &mut endpoints {
+                let (node, of) = &names.endpoints[id.0 as usize];
+                *name = format!("`{of}` at {node}");
+            }
+            Fault::value(Halt::ZeroTimeLoop {
+                at,
+                endpoints,
+                links,
+            })
+        }
+        Halt::TooManyCarried { .. } => Fault::value(halt)
+            .within("carried-packets-max")
+            .within("run"),
+    }
 }
 
 #[cfg(test)]

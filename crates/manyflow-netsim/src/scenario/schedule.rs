@@ -149,7 +149,7 @@ mod tests {
         let rate = |second: u32| {
             let now = Time::ZERO + seconds(f64::from(second));
             schedule.announce(&mut network, now);
-            network.run_until(now, &mut ());
+            network.run_until(now, &mut ()).unwrap();
             let rate = network.link_config(link).rate.unwrap();
             assert_eq!(network.link_config(link).delay, Duration::from_millis(1));
             rate.bits_per_s() as f64 / 1e6
@@ -180,7 +180,7 @@ mod tests {
         for ms in 1..=1000 {
             let now = Time::ZERO + Duration::from_millis(ms);
             schedule.announce(&mut network, now);
-            network.run_until(now, &mut ());
+            network.run_until(now, &mut ()).unwrap();
         }
         // Both directions of the present change, and of one before it.
         assert!(network.changes_kept() <= 4, "{}", network.changes_kept());

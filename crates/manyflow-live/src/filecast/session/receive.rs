@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_core::webrc::{
-    self, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
-};
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver::{self as object, ObjectReceiver};
+use manyflow_webrc::{
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
+};
 use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use manyflow_core::webrc::{Cci, Sender, Session};
 use manyflow_core::{Action, Endpoint, Time};
 use manyflow_object::sender::ObjectSender;
+use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 
 use super::transport::Outlets;
@@ -105,7 +105,7 @@ impl SessionSender {
         let session = self.endpoint.session();
         let base = u32::from(cci.channel) == session.wave_channels();
         // Every receiver gets the first packet of each slot, so it carries the table of files.
-        if base && cci.psn % session.base_packets_per_slot() == 0 {
+        if base && cci.psn.is_multiple_of(session.base_packets_per_slot()) {
             self.objects
                 .next_fdt_datagram(&field[..length], &mut self.datagram);
         } else {

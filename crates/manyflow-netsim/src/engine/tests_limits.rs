@@ -1,0 +1,158 @@
+//! Tests of what ends a run before its time.
+
+use core::time::Duration;
+
+use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::{Channel, Destination, EndpointId, Time};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_tcp::{Receiver, Sender, TcpConfig};
+
+use super::{Change, Halt, LinkId, NodeId};
+use crate::scenario::protocols::Network;
+
+fn at_s(seconds: f64) -> Time {
+    Time::from_secs_f64(seconds)
+}
+
+/// A connection, whose sender has the number before the receiver's.
+fn add_connection(network: &mut Network, from: NodeId, to: NodeId) {
+    let sender = network.next_endpoint();
+    let receiver = EndpointId(sender.0 + 1);
+    let config = TcpConfig {
+        start: at_s(0.5),
+        ..TcpConfig::default()
+    };
+    let sending = Sender::new(config.clone(), receiver, 1).unwrap();
+    network.add(from, sending);
+    let receiving = Receiver::new(config, sender).unwrap();
+    network.add(to, receiving);
+}
+
+/// A source of packets of 1000 bytes.
+fn add_source(network: &mut Network, node: NodeId, destination: Destination, rate: &str) {
+    let config = SourceConfig {
+        destination,
+        rate: rate.parse().unwrap(),
+        packet_bytes: 1000,
+        pattern: Pattern::Constant,
+        start: Time::ZERO,
+        stop: None,
+    };
+    network.add(node, Source::new(config, 1).unwrap());
+}
+
+#[test]
+fn a_connection_over_links_that_take_no_time_is_named() {
+    let mut network = Network::new(1);
+    let [s, r, x] = ["S", "R", "X"].map(|name| network.add_node(name));
+    network.add_duplex(s, r, LinkConfig::default());
+    network.add_duplex(s, x, LinkConfig::default());
+    add_connection(&mut network, s, r);
+    let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
+    let Halt::ZeroTimeLoop { at, endpoints, .. } = &halt else {
+        panic!("{halt}");
+    };
+    assert_eq!((*at, endpoints.len()), (at_s(0.5), 2));
+    let text = halt.to_string();
+    for part in [
+        "0.5 s",
+        "endpoint 0 at S",
+        "endpoint 1 at R",
+        "link S-R",
+        "link R-S",
+        "`delay`",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("X"), "{text}");
+}
+
+#[test]
+fn endpoints_that_answer_each_other_at_one_node_are_named() {
+    // They nest as deep as the limit, deeper than the stack of a test's thread.
+    let thread = std::thread::Builder::new().stack_size(16 << 20);
+    let test = thread.spawn(|| {
+        let mut network = Network::new(1);
+        let node = network.add_node("S");
+        add_connection(&mut network, node, node);
+        let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
+        let text = halt.to_string();
+        for part in ["endpoint 0 at S", "endpoint 1 at S", "different nodes"] {
+            assert!(text.contains(part), "{text}");
+        }
+    });
+    test.unwrap().join().unwrap();
+}
+
+#[test]
+fn a_large_audience_at_one_instant_is_no_loop() {
+    const RECEIVERS: u32 = 100_000;
+    let mut network = Network::new(1);
+    let hub = network.add_node("S");
+    let channel = Channel {
+        session: network.open_session(hub),
+        number: 0,
+    };
+    for i in 0..RECEIVERS {
+        let host = network.add_node(&format!("h{i}"));
+        network.add_duplex(hub, host, LinkConfig::default());
+        network.add(host, Sink::new(Some(channel), Time::ZERO, None));
+    }
+    add_source(&mut network, hub, Destination::Channel(channel), "8 kbit/s");
+    network.run_until(at_s(4.5), &mut ()).unwrap();
+    let received = (0..RECEIVERS).map(|id| network.received(EndpointId(id)).packets);
+    assert!(received.min().unwrap() >= 4);
+    network.check_accounting().unwrap();
+}
+
+/// 100 packets/s over a link.
+fn over(config: LinkConfig) -> (Network, LinkId) {
+    let mut network = Network::new(1);
+    let [s, r] = ["S", "R"].map(|name| network.add_node(name));
+    let (link, _) = network.add_duplex(s, r, config);
+    let sink = network.add(r, Sink::new(None, Time::ZERO, None));
+    add_source(&mut network, s, Destination::Endpoint(sink), "800 kbit/s");
+    (network, link)
+}
+
+#[test]
+fn a_queue_or_a_wire_that_grows_without_end_is_named() {
+    let slow = LinkConfig {
+        rate: Some("8 kbit/s".parse().unwrap()),
+        queue: QueueLimit::Unlimited,
+        ..LinkConfig::default()
+    };
+    let far = LinkConfig {
+        delay: Duration::from_secs(1_000_000_000),
+        ..LinkConfig::default()
+    };
+    for config in [slow, far] {
+        let (mut network, _) = over(config);
+        network.set_carried_max(1000);
+        let halt = network.run_until(at_s(1000.0), &mut ()).unwrap_err();
+        let expected = Halt::TooManyCarried {
+            limit: 1000,
+            link: "S-R".to_owned(),
+            packets: 1001,
+        };
+        assert_eq!(halt, expected);
+        assert!((10.0..11.0).contains(&network.now().as_secs_f64()));
+    }
+}
+
+#[test]
+fn packets_that_a_cut_takes_are_carried_no_more() {
+    let (mut network, link) = over(LinkConfig {
+        delay: Duration::from_secs(9),
+        duplication: 0.5,
+        ..LinkConfig::default()
+    });
+    network.set_carried_max(1500);
+    for second in [8.0, 16.0, 24.0] {
+        network.at(at_s(second), Change::Cut(link, true));
+        network.at(at_s(second), Change::Cut(link, false));
+    }
+    network.run_until(at_s(31.0), &mut ()).unwrap();
+    network.check_accounting().unwrap();
+    assert_eq!(network.limits.carried, network.wire(link).link.carried());
+}

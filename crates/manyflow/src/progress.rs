@@ -1,0 +1,160 @@
+//! How far the runs of a scenario are: a bar on a terminal, elsewhere a line now and then.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use manyflow_netsim::scenario::{Job, Outcome, Progress, Scenario};
+
+use crate::display::Display;
+
+/// Lines are at least this far apart: enough for a log, and not too much for one of a whole night.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shows how far runs are.
+pub(crate) struct RunsProgress<'a> {
+    display: &'a Display,
+    bar: ProgressBar,
+    status: Status,
+    started: Instant,
+}
+
+impl<'a> RunsProgress<'a> {
+    /// The progress of these runs, of which none has begun.
+    pub(crate) fn new(
+        display: &'a Display,
+        scenario: &Scenario,
+        jobs: &[Job],
+    ) -> Result<RunsProgress<'a>> {
+        let mut total = Duration::ZERO;
+        for job in jobs {
+            total += scenario.cell(job.cell)?.schema.run.duration.duration();
+        }
+        let status = Status {
+            id: scenario.id().to_owned(),
+            simulated: Duration::ZERO,
+            total,
+            ended: 0,
+            runs: jobs.len(),
+            told: Duration::ZERO,
+        };
+        Ok(RunsProgress {
+            bar: bar(display, &status),
+            display,
+            status,
+            started: Instant::now(),
+        })
+    }
+
+    /// Hears of runs that go on beside each other.
+    pub(crate) fn hear(&mut self, progress: &Progress) {
+        match progress {
+            Progress::Simulated(passed) => self.advance(*passed),
+            Progress::Ended(outcome, _) => self.end_run(outcome),
+        }
+    }
+
+    /// So much more time was simulated.
+    pub(crate) fn advance(&mut self, passed: Duration) {
+        self.status.simulated += passed;
+        self.show();
+    }
+
+    /// A run has ended.
+    pub(crate) fn end_run(&mut self, outcome: &Outcome) {
+        self.status.ended += 1;
+        if let Err(failed) = outcome {
+            tracing::error!("{failed}");
+        }
+        self.show();
+    }
+
+    /// All runs have ended.
+    pub(crate) fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn show(&mut self) {
+        self.bar
+            .set_position(self.status.simulated.as_millis() as u64);
+        self.bar.set_message(self.status.runs_done());
+        if self.bar.is_hidden()
+            && let Some(line) = self.status.line(self.started.elapsed())
+        {
+            self.display.print_note(&line);
+        }
+    }
+}
+
+fn bar(display: &Display, status: &Status) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{prefix} {bar:24.cyan/blue} {percent:>3}%  {msg}  {eta} left",
+    );
+    let bar = display.transfer(status.id.clone());
+    bar.set_style(
+        style
+            .expect("the template is ours")
+            .progress_chars("█▉▊▋▌▍▎▏ "),
+    );
+    bar.set_length(status.total.as_millis() as u64);
+    bar.set_message(status.runs_done());
+    bar
+}
+
+/// How far runs are.
+#[derive(Debug)]
+struct Status {
+    id: String,
+    /// Simulated time, of all runs.
+    simulated: Duration,
+    total: Duration,
+    ended: usize,
+    runs: usize,
+    /// When the last line was written, after the start.
+    told: Duration,
+}
+
+impl Status {
+    fn runs_done(&self) -> String {
+        format!("{} of {} runs", self.ended, self.runs)
+    }
+
+    /// The line that is due this long after the start, if one is.
+    fn line(&mut self, elapsed: Duration) -> Option<String> {
+        if elapsed < self.told + LINE_INTERVAL {
+            return None;
+        }
+        self.told = elapsed;
+        let share = self.simulated.as_secs_f64() / self.total.as_secs_f64();
+        Some(format!(
+            "{}: {:.0} % simulated, {} done, after {} s",
+            self.id,
+            (share * 100.0).floor(),
+            self.runs_done(),
+            elapsed.as_secs()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_due_every_ten_seconds() {
+        let mut status = Status {
+            id: "webrc-4".to_owned(),
+            simulated: Duration::from_secs(89),
+            total: Duration::from_secs(600),
+            ended: 2,
+            runs: 6,
+            told: Duration::ZERO,
+        };
+        let mut line = |ms| status.line(Duration::from_millis(ms));
+        assert_eq!(line(9_999), None);
+        let expected = "webrc-4: 14 % simulated, 2 of 6 runs done, after 12 s";
+        assert_eq!(line(12_500).as_deref(), Some(expected));
+        assert_eq!(line(22_400), None);
+        assert!(line(22_500).is_some());
+    }
+}
