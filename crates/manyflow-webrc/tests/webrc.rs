@@ -423,6 +423,39 @@ fn the_same_seed_gives_the_same_events() {
     assert_ne!(run(5).1, run(6).1);
 }
 
+/// Packets of channels that other receivers on the host have joined can reach a receiver, too.
+#[test]
+fn packets_of_a_channel_that_was_not_joined_do_not_count() {
+    let session = Arc::new(Session::new(SessionConfig::lan(rate("10 Mbit/s"))).unwrap());
+    let base = session.wave_channels() as u16;
+    let mut receiver = Receiver::new(session, Arc::default(), 1, Time::ZERO).unwrap();
+    let mut receive = |ms, ctsi, channel, psn| {
+        let format = CciFormat::Short;
+        let header = Cci {
+            ctsi,
+            channel,
+            psn,
+            format,
+        };
+        let now = Time::ZERO + Duration::from_millis(ms);
+        if ms <= 51 {
+            receiver.handle_timeout(now);
+        }
+        let number = channel;
+        let destination = Destination::Channel(Channel { session: 1, number });
+        receiver.handle_packet(now, &Packet::new(destination, header, 1000));
+        let status = receiver.status().expect("the receiver runs");
+        (status.waves, status.packets_received, status.packets_lost)
+    };
+    receive(1, 0, base, 0);
+    // The receiver joins the wave of slot 0 an epoch after the base channel's first packet.
+    assert_eq!(receive(51, 0, base, 1), (1, 2, 0));
+    assert_eq!(receive(52, 0, 0, 65_535), (1, 3, 0));
+    // Nothing arrives in slot 1. In slot 2, the wave of slot 0 is the last one left.
+    assert_eq!(receive(2_100, 2, base, 2), (0, 4, 0));
+    assert_eq!(receive(2_101, 2, 1, 5), (0, 4, 0));
+}
+
 proptest! {
     /// No header makes a receiver panic, or join channels that the session does not have.
     #[test]

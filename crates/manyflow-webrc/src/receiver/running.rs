@@ -291,7 +291,7 @@ impl Running {
         if number == t {
             Some(&mut self.base)
         } else if (number + 1) % t == self.ctsi {
-            self.left.as_mut()
+            self.left.as_mut().filter(|left| left.channel() == number)
         } else {
             let layer = (number + t - self.ctsi) % t;
             self.waves.get_mut(layer as usize)
