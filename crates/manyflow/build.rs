@@ -1,4 +1,5 @@
-//! Records what the program was made from, for the results of simulations: the commit, where git knows it, and the compiler.
+//! Records the commit, if git knows it, and the compiler of this build, for the results of
+//! simulations.
 
 use std::process::Command;
 

@@ -1,19 +1,20 @@
-//! Whatever two ends hear, and in whichever order: neither panics, floods, or sleeps past its timer, and a receive buffer holds what
-//! it was given.
+//! Two ends of an ACP connection receive any segments in any order. Neither panics, floods, or
+//! sleeps past its timer, and no receive buffer holds more than its size.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::Time;
-use manyflow_core::anypoint::{
+use manyflow_anypoint::{
     AcpConfig, Body, Connection, Control, FlowControl, Length, Segment, SoftConfig,
 };
+use manyflow_core::Time;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const BUFFER: u32 = 4_000;
-/// Frames of a byte each that fill a send buffer: no call makes an end send more packets than that, but for a few of its own.
+/// A send buffer is full of frames of one byte each. No call makes an end send more packets than
+/// these and a few of its own.
 const BURST_MAX: usize = BUFFER as usize + 10;
 
 #[derive(Arbitrary, Debug)]
@@ -23,7 +24,7 @@ enum Step {
         segment: Forged,
         bytes: u8,
     },
-    /// The first packet on its way to this end, or one that overtakes it, arrives or is lost.
+    /// Delivers or loses the first packet on its way to this end, or one that overtakes it.
     Deliver {
         acceptor: bool,
         place: u8,
@@ -37,12 +38,12 @@ enum Step {
     Receive {
         acceptor: bool,
     },
-    /// Rarely: it ends it all.
+    /// Ends the connection; rare, because nothing happens afterwards.
     End {
         acceptor: bool,
         how: u8,
     },
-    /// Mostly less than half a second.
+    /// Waits, usually for less than half a second.
     Wait {
         milliseconds: u16,
     },
@@ -58,7 +59,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     let acceptor = Connection::listen(config);
     let mut ends = [initiator, acceptor].map(|end| end.expect("the parameters are sound"));
     let mut ways = [Way::new(), Way::new()];
-    // Mostly the connection is opened, as most inputs would not get so far.
+    // The connection is usually opened first, because few inputs would get that far.
     if first & 12 != 0 {
         for acceptor in [true, false] {
             drain_both(&mut ends, now, &mut ways);
@@ -171,12 +172,12 @@ fn drain(end: &mut Connection<Length>, now: Time, way: &mut Way) {
         let bytes = segment.encode();
         assert!(
             Segment::decode(bytes.as_bytes()).is_ok(),
-            "it sends what nobody takes: {segment:?}"
+            "it sends a segment that no end accepts: {segment:?}"
         );
         way.push_back((segment, payload.unwrap_or_default()));
     }
     while end.poll_event().is_some() {}
-    // What is due is done at once: a timer in the past would never let the time go on.
+    // Timers that are due have been handled: a timer in the past would stop the clock.
     if end.poll_timeout().is_some_and(|due| due <= now) {
         end.handle_timeout(now);
         assert!(end.poll_timeout().is_none_or(|due| due > now));

@@ -1,41 +1,43 @@
-//! Whatever a switch hears from its peer and its members, and in whichever order: it does not panic, flood, sleep past its timer,
-//! or send what nobody takes.
+//! A switch receives any segments from its peer and its members in any order. It does not panic,
+//! flood, sleep past its timer, or send segments that no end accepts.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::Time;
-use manyflow_core::anypoint::switch::{
+use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling, Switch,
     SwitchConfig, Weighted,
 };
-use manyflow_core::anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
+use manyflow_core::Time;
 use manyflow_core::xcp::WindowChange;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const HELD_MAX: u32 = 16;
 const MEMBERS_MAX: u16 = 6;
-/// A step answers at most what is held, for each leg, and a few packets of its own.
+/// Maximum number of packets in one step: the frames that are held, and a few packets of the
+/// switch's own, for each leg.
 const BURST_MAX: usize = 64 + (HELD_MAX as usize + 8) * (MEMBERS_MAX as usize + 1);
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// The last leg is the peer's, as often as all members' together.
+    /// A segment from one leg. The last leg is the peer's, and as frequent as those of all members
+    /// together.
     Segment {
         leg: u8,
         segment: Forged,
         bytes: u16,
     },
-    /// What every end would say: so members are open, and frames acknowledged.
+    /// The answers of honest ends, which open members and acknowledge frames.
     Answer,
     Join,
-    /// Rarely: without members there is nothing to test.
+    /// A member leaves; rare, because there is nothing to test without members.
     Leave {
         member: u8,
         really: u8,
     },
-    /// Mostly less than half a second.
+    /// Waits, usually for less than half a second.
     Wait {
         milliseconds: u16,
     },
@@ -56,7 +58,7 @@ struct World {
     switch: Switch<Length>,
     now: Time,
     members: u16,
-    /// What the switch has sent since the last answers.
+    /// Segments that the switch has sent since the last answers.
     sent: Vec<(Leg, Body)>,
 }
 
@@ -124,7 +126,7 @@ impl World {
     fn leg(&self, leg: u8) -> Leg {
         match leg {
             0..128 => Leg::Peer,
-            // One member too many, which the switch does not know.
+            // One more number than there are members, for a member that the switch does not know.
             _ => Leg::Member(MemberId(u16::from(leg) % (self.members + 1))),
         }
     }
@@ -170,7 +172,7 @@ impl World {
             self.sent.push((leg, segment.body));
         }
         while self.switch.poll_event().is_some() {}
-        // What is due is done at once: a timer in the past would never let the time go on.
+        // Timers that are due have been handled: a timer in the past would stop the clock.
         if self
             .switch
             .poll_timeout()

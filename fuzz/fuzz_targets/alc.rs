@@ -1,4 +1,5 @@
-//! Any bytes give an ALC packet or an error, and any EXT_FTI gives parameters that encode to themselves or an error.
+//! Any input decodes to an ALC packet or an error, and any EXT_FTI to an error or to parameters
+//! that encode to the same bytes.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_object::alc::Packet;

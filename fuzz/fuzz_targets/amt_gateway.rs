@@ -1,5 +1,5 @@
-//! No sequence of datagrams, forged or from its relay, makes a gateway flood, stop its timers or hand out what was
-//! not joined.
+//! No sequence of datagrams, forged or from the relay, makes a gateway flood, stop its timers or
+//! deliver channels that were not joined.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ enum Step<'a> {
         from_relay: bool,
         bytes: &'a [u8],
     },
-    /// The answer to the last question, as a relay may give it.
+    /// A relay's answer to the last question.
     Answer {
         limit: bool,
         robustness: u8,
@@ -113,7 +113,7 @@ fn subscription(group: u8, source: Option<u8>) -> Subscription {
     }
 }
 
-/// Takes what the gateway sends, and returns the last question in it.
+/// Takes everything that the gateway sends, and returns the last question among it.
 fn drain(gateway: &mut Gateway) -> Option<Vec<u8>> {
     let (mut question, mut sent) = (None, 0);
     while let Some(transmit) = gateway.poll_transmit() {

@@ -1,7 +1,8 @@
-//! Any bytes are refused or are a report or query that reads the same when written again.
+//! Any input is refused, or is a report or query that decodes to the same value when it is encoded
+//! again.
 //!
-//! Headers and checksums stop nearly all random bytes, so each input is also tried as the message inside a sound
-//! datagram.
+//! Headers and checksums reject nearly all random bytes, so each input is also tried as the message
+//! inside a valid datagram.
 #![cfg_attr(fuzzing, no_main)]
 
 use etherparse::checksum::Sum16BitWords;
@@ -28,8 +29,8 @@ fn check(datagram: &[u8]) {
     }
 }
 
-/// An IPv4 datagram with TTL 1, Router Alert and right checksums around an IGMP message; none where the message
-/// does not fit.
+/// An IPv4 datagram with TTL 1, Router Alert and valid checksums around an IGMP message; `None` if
+/// the message does not fit.
 fn igmp_datagram(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut message = bytes.to_vec();
     message.get_mut(2..4)?.fill(0);

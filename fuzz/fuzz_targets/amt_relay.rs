@@ -1,5 +1,5 @@
-//! No sequence of datagrams, forged or with the right MAC, breaks a relay's bounds or makes it answer with more
-//! than a query.
+//! No sequence of datagrams, forged or with the right MAC, exceeds a relay's limits or makes it
+//! answer with more than a query.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,13 +19,13 @@ enum Step<'a> {
         from: u8,
         bytes: &'a [u8],
     },
-    /// A whole handshake, with a report of the fuzzer's choice.
+    /// A complete handshake with any report.
     Handshake {
         from: u8,
         nonce: u32,
         records: Vec<(u8, u8, Vec<u8>)>,
     },
-    /// A report of any bytes under the right MAC.
+    /// A report of any bytes with the right MAC.
     RawReport {
         from: u8,
         report: &'a [u8],
@@ -77,7 +77,7 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
     }
 });
 
-/// Flows of two sources to two groups.
+/// The flows of two sources to two groups.
 fn flows() -> Vec<Flow> {
     let flow = |n: u8| Flow {
         source: ([192, 0, 2, n % 2], 4000).into(),

@@ -1,4 +1,5 @@
-//! Any bytes are refused or are an AMT message, and tunnelled datagram, that reads the same when written again.
+//! Any input is refused, or is an AMT message with a tunnelled datagram that decodes to the same
+//! value when it is encoded again.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_amt::ip::{decode_udp, encode_udp};

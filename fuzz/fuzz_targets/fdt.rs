@@ -1,4 +1,5 @@
-//! Any bytes give an FDT Instance, which encodes to itself, or an error; its names are safe or refused.
+//! Any input decodes to an error, or to an FDT Instance that survives encoding and decoding. Its
+//! file names are safe or refused.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_object::{fdt::FdtInstance, name};

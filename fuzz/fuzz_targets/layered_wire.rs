@@ -1,10 +1,11 @@
-//! Any bytes are refused or are a message of a layered session that reads the same when written again.
+//! Any input is refused, or is a message of a layered session that decodes to the same value when
+//! it is encoded again.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_core::layered::Message;
+use manyflow_layered::Message;
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
-    // Most inputs would be of no known kind; these are of one.
+    // Few inputs have a known kind, so set it.
     let mut known = bytes.to_vec();
     if let [kind, group, ..] = known.as_mut_slice() {
         (*kind, *group) = (1 + *kind % 3, *group % 33);

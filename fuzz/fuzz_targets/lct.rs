@@ -1,4 +1,4 @@
-//! Any bytes give an LCT header or an error.
+//! Any input decodes to an LCT header or an error.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_object::lct::Header;

@@ -1,27 +1,28 @@
-//! Whatever a daemon hears from neighbours, strangers and its clients, and in whichever order: it does not panic, flood, or want to
-//! be called again at once for ever.
+//! A daemon receives any frames from neighbours, other hosts and its clients in any order. It does
+//! not panic or flood, and its timer never stays at the same time forever.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::hop::{DatagramHop, Hop, StreamHop};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{
+use manyflow_core::{Ecn, Length, Time};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{
     Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
     Feedback, Frame, GroupId, LinkId, LinkSeq, LinkState, Membership, Message, OriginSeq,
     OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
-use manyflow_core::tcp::TcpConfig;
-use manyflow_core::{Ecn, Length, Time};
+use manyflow_tcp::TcpConfig;
 
-/// 0-1-2-3, and 1-4; the daemon is 1.
+/// The links 0-1-2-3 and 1-4; the daemon under test is daemon 1.
 const LINKS: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
 const HERE: DaemonId = DaemonId(1);
-/// What one frame can set free: what waits at clients and in queues, for each neighbour.
+/// Maximum number of outputs after one input: messages that wait at clients and in queues, for each
+/// neighbour.
 const BURST_MAX: usize = 4096;
 
 #[derive(Arbitrary, Debug)]
@@ -54,7 +55,7 @@ struct Forged {
 impl Forged {
     fn frame(&self, next: u32) -> Frame {
         let message = self.message();
-        // Mostly the number that is next, so that the message arrives.
+        // Usually the next number, so that the message is accepted.
         let number = match self.numbers[0] {
             0..0xe000 => next,
             word => number(word),
@@ -156,7 +157,7 @@ fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
     (LinkSeq(begin), LinkSeq(end))
 }
 
-/// Mostly a small number; sometimes one from all over the range.
+/// Usually a small number, sometimes one from the whole range.
 fn number(word: u16) -> u32 {
     match word {
         0..0xf000 => u32::from(word % 64),
@@ -178,7 +179,7 @@ struct World {
     daemon: Daemon<Length>,
     now: Time,
     clients: u32,
-    /// The next number on each neighbour's link: what was sent to the daemon, and what it sent.
+    /// The next number on each neighbour's link, of messages to the daemon and from it.
     next: [u32; 5],
     sent: [u32; 5],
     is_stream: bool,
@@ -187,7 +188,7 @@ struct World {
 impl World {
     fn new(choice: u8) -> World {
         let links = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
-        let topology = Arc::new(Topology::new(5, &links).expect("the links join all"));
+        let topology = Arc::new(Topology::new(5, &links).expect("the links connect all daemons"));
         let tcp = TcpConfig {
             maximum_window: 8,
             ..TcpConfig::default()
@@ -291,7 +292,7 @@ impl World {
         self.daemon.handle_client(self.now, id, &frame, payload);
     }
 
-    /// Neighbours say that they have got all: so the daemon goes on.
+    /// The neighbours acknowledge everything, so that the daemon continues.
     fn acknowledge(&mut self) {
         for neighbour in [0, 2, 4] {
             let sent = self.sent[neighbour];
@@ -312,7 +313,7 @@ impl World {
 
     fn drain(&mut self) {
         let mut frames = 0;
-        // Timers that are due are served; each leads further.
+        // Handles timers that are due; each advances the state.
         for _ in 0..BURST_MAX {
             while let Some(transmit) = self.daemon.poll_transmit() {
                 frames += 1;
@@ -325,7 +326,7 @@ impl World {
             }
             self.daemon.handle_timeout(self.now);
         }
-        panic!("it wants to be called at the same time for ever");
+        panic!("its timer stays at the same time forever");
     }
 
     fn note(&mut self, transmit: &Transmit<Length>) {

@@ -1,14 +1,15 @@
-//! Any bytes are refused or are a frame of the overlay, which is written again as the same bytes: in a datagram, on a stream
-//! between daemons or to a client, and in a segment of TCP.
+//! Any input is refused, or is a frame of the overlay that encodes to the same bytes: in a
+//! datagram, on a stream between daemons or to a client, and in a segment of TCP.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_core::overlay::{ClientFrame, Frame, Message};
+use manyflow_overlay::{ClientFrame, Frame, Message};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     datagram(bytes);
     segment(bytes);
     stream(bytes);
-    // Most inputs would be of no known version and kind; these are of one, with as many bytes as a header may have.
+    // Few inputs have a known version and kind, so set these, with all lengths that a header may
+    // have.
     let mut known = bytes.to_vec();
     if let [first, flags, high, low, ..] = known.as_mut_slice() {
         *first = 0x20 | (*first % 26);
@@ -32,7 +33,7 @@ fn datagram(bytes: &[u8]) {
     }
 }
 
-/// All frames from the beginning on.
+/// Decodes all frames of a stream from its beginning.
 fn stream(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some((message, payload))) = Message::decode_framed(rest) {
@@ -51,7 +52,7 @@ fn stream(bytes: &[u8]) {
 }
 
 fn segment(bytes: &[u8]) {
-    // A header without options or with one block of SACK, and what follows.
+    // A header without options or with one SACK block, followed by the input.
     let mut known = bytes.to_vec();
     if let Some(header) = known.first_chunk_mut::<20>() {
         let (words, block) = if header[12] % 2 == 0 { (5, 0) } else { (8, 10) };

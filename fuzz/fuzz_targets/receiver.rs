@@ -1,4 +1,5 @@
-//! A whole session from an enemy: FDTs with lies in them, symbols of any object, raw datagrams.
+//! A whole session from an attacker: FDTs with false contents, symbols of any object, raw
+//! datagrams.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::fmt::Write;
@@ -9,9 +10,9 @@ use manyflow_object::receiver::{ObjectReceiver, ReceiverConfig};
 
 #[derive(Debug, Arbitrary)]
 enum Input {
-    /// One FDT Instance without code, in one packet; its files' TOIs count from 1.
+    /// One FDT Instance without code, in one packet; the TOIs of its files count from 1.
     Fdt { instance: u8, files: Vec<File> },
-    /// A run of symbols of one block, mostly of the length that the last FDT gave.
+    /// A run of symbols of one block, usually of the length that the last FDT stated.
     Symbols {
         toi: u8,
         sbn: u8,
@@ -21,7 +22,7 @@ enum Input {
         wrong_length: Option<u8>,
         fti: Option<[u8; 14]>,
     },
-    /// Anything.
+    /// Any bytes.
     Raw(Vec<u8>),
 }
 

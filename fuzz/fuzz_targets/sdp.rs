@@ -1,4 +1,4 @@
-//! Any text is refused or is a description that can be written and read again.
+//! Any text is refused, or is a description that can be written and parsed again.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_live::filecast::sdp::SessionDescription;

@@ -1,10 +1,10 @@
-//! Segments of ACP as an attacker would write them: in order as bytes, and near the numbers that are in use.
+//! Segments of ACP from an attacker: well-formed, with numbers near those in use.
 
 use arbitrary::Arbitrary;
-use manyflow_core::anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
+use manyflow_anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// The connection that most of them belong to.
+/// The connection of most segments.
 pub const CONNECTION: u32 = 7;
 
 /// The parts of a segment.
@@ -19,7 +19,7 @@ pub struct Forged {
 }
 
 impl Forged {
-    /// The segment, if it survives encoding and decoding.
+    /// Returns the segment if it survives encoding and decoding.
     pub fn segment(&self) -> Option<Segment> {
         let segment = Segment {
             connection: match self.connection {
@@ -38,7 +38,7 @@ impl Forged {
         let [credit, rtt_us] = self.words;
         let credit = if credit % 4 == 0 { UNLIMITED } else { credit };
         let feedback = WindowChange(self.feedback);
-        // A reset ends it all, so it is rare.
+        // A reset is rare because it ends the connection.
         match self.kind {
             0..8 => Body::Open { credit },
             8..16 => Body::Accept { credit },
@@ -74,7 +74,7 @@ impl Forged {
     }
 }
 
-/// Mostly a small number, where frames are; sometimes one from all over the range.
+/// Usually a small number, near those of frames; sometimes one from the whole range.
 fn number(word: u16) -> u32 {
     match word {
         0..0xf000 => u32::from(word % 64),

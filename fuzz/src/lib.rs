@@ -1,5 +1,6 @@
-//! Fuzz targets that run in two ways: under libFuzzer (`make fuzz`, nightly Rust), and as plain programs that try some
-//! thousand pseudo-random inputs (`make fuzz-short`, stable Rust). [`target!`] makes both out of one closure.
+//! Fuzz targets that run in two ways: under libFuzzer (`make fuzz`, nightly Rust), and as plain
+//! programs that try some thousand pseudo-random inputs (`make fuzz-short`, stable Rust).
+//! [`target!`] makes both from one closure.
 
 pub mod acp;
 
@@ -11,12 +12,12 @@ use arbitrary::{Arbitrary, Unstructured};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// Inputs of a plain run.
+/// The number of inputs in a plain run.
 const INPUTS: u64 = 5_000;
-/// The longest of them in bytes.
+/// The maximum length of an input in a plain run, in bytes.
 const LONGEST: usize = 2_048;
 
-/// Defines a fuzz target: a closure with one argument, `&[u8]` or whatever is `Arbitrary`.
+/// Defines a fuzz target: a closure with one argument, `&[u8]` or any type that is `Arbitrary`.
 #[macro_export]
 macro_rules! target {
     (|$input:ident: $type:ty| $body:expr) => {
@@ -37,7 +38,8 @@ macro_rules! target {
     };
 }
 
-/// Reads one `T` after the other until the bytes are used up. (A `Vec<T>` made from random bytes has one or two.)
+/// Reads values of `T` until the bytes are used up. (A `Vec<T>` made from random bytes has one or
+/// two.)
 pub fn each<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> impl Iterator<Item = T> {
     let mut rest = Unstructured::new(bytes);
     core::iter::from_fn(move || {
@@ -46,13 +48,13 @@ pub fn each<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> impl Iterator<Item = T> {
     })
 }
 
-/// Gives `target` the inputs of a plain run; where it panics, says which seed made the input.
+/// Runs `target` with the inputs of a plain run. If it panics, prints the seed that made the input.
 pub fn run(target: impl Fn(&[u8])) {
     struct Report(u64);
     impl Drop for Report {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                eprintln!("the input of seed {} did it", self.0);
+                eprintln!("the input of seed {} caused the panic", self.0);
             }
         }
     }
@@ -61,7 +63,7 @@ pub fn run(target: impl Fn(&[u8])) {
         let report = Report(seed);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         random.fill_bytes(&mut bytes);
-        // Short inputs are as many as long ones.
+        // Short inputs are as frequent as long ones.
         let length = LONGEST >> (random.next_u32() % 12);
         let length = random.next_u32() as usize % (length + 1);
         target(&bytes[..length]);

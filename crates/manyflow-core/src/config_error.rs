@@ -8,12 +8,15 @@ pub struct ConfigError {
     range: &'static str,
 }
 
-/// A parameter's name, its range, and whether it is inside it.
-pub(crate) type Check = (&'static str, &'static str, bool);
+/// A parameter's name, its range in words, and whether its value is inside the range.
+pub type Check = (&'static str, &'static str, bool);
 
 impl ConfigError {
-    /// The first of these that does not hold.
-    pub(crate) fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
+    /// Checks parameters in this order.
+    ///
+    /// # Errors
+    /// Names the first parameter outside its range.
+    pub fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
         match checks.into_iter().find(|(_, _, holds)| !holds) {
             Some((name, range, _)) => Err(ConfigError { name, range }),
             None => Ok(()),

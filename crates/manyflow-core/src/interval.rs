@@ -6,7 +6,7 @@ use crate::units::Rate;
 
 /// The time between packets, exact in the long run: bits / rate, with the remainder below a nanosecond carried on.
 #[derive(Debug)]
-pub(crate) struct Interval {
+pub struct Interval {
     whole: Duration,
     remainder: u64,
     rate: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Interval {
 
 impl Interval {
     /// Between packets of `packet_bytes` each, sent at `rate`, which is not zero.
-    pub(crate) fn new(packet_bytes: u32, rate: Rate) -> Interval {
+    pub fn new(packet_bytes: u32, rate: Rate) -> Interval {
         let scaled_bits = u64::from(packet_bytes) * 8 * 1_000_000_000;
         let rate = rate.bits_per_s();
         Interval {
@@ -26,8 +26,8 @@ impl Interval {
         }
     }
 
-    /// From one packet to the next.
-    pub(crate) fn next(&mut self) -> Duration {
+    /// Returns the time from one packet to the next.
+    pub fn advance(&mut self) -> Duration {
         self.carry += self.remainder;
         let extra = self.carry / self.rate;
         self.carry %= self.rate;

@@ -1,6 +1,6 @@
-//! A man in the middle puts hostile datagrams into a receiver's tunnel: the transfer completes
-//! intact, and memory stays bounded. The only test of its binary, as it reads how much memory the
-//! process has used.
+//! A man in the middle adds hostile datagrams to a receiver's tunnel. The transfer completes
+//! intact, and memory remains bounded. This is the only test of its binary, because it measures the
+//! memory of the process.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -24,15 +24,15 @@ use stage::{Stage, TSI, random_file};
 use tokio::net::UdpSocket;
 
 const LIMIT: Duration = Duration::from_secs(100);
-/// Large, so that a flood of some thousand packets fills every bound.
+/// Size of the hostile objects: large, so that a flood of some thousand packets reaches every
+/// limit.
 const SYMBOL: u16 = 8192;
-/// The flood, some 300 MB of it of objects that nobody announced.
+/// Packets of the flood, of which some 300 MB are of objects that nobody announced.
 const FLOOD: u64 = 60_000;
-/// Hostile datagrams for each of the session's.
+/// Hostile datagrams for each datagram of the session.
 const FLOOD_FACTOR: u64 = 120;
-/// What a receiver may take beyond what the process had before: 64 MiB for symbols of unknown
-/// objects, 64 MiB that wait for the decoder, and as much again for the file, its decoder and the
-/// test.
+/// Maximum growth of the process's memory: 64 MiB for symbols of unknown objects, 64 MiB of
+/// datagrams that wait for the decoder, and as much for the file, its decoder and the test.
 const GROWTH_MAX_KIB: u64 = 192 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,7 +46,7 @@ async fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
     let hostile = Hostile::start(stage.relay).await;
     let mut receiving = stage.receive(hostile.address);
 
-    // Poison goes in once the table of files is known and until the file has to start over.
+    // False symbols are added once the table of files is known, until the file has to start over.
     receiving
         .until(|progress| progress.objects.useful_symbols > 10)
         .await;
@@ -86,7 +86,7 @@ async fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
     assert!(growth < GROWTH_MAX_KIB, "memory grew by {growth} KiB");
 }
 
-/// The most memory that the process ever had resident.
+/// Returns the maximum of the process's resident memory so far.
 fn peak_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -96,12 +96,12 @@ fn peak_memory_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What the man in the middle does.
+/// The behaviour of the man in the middle.
 const NOTHING: u64 = 0;
 const POISON: u64 = 1;
 const FLOODING: u64 = 2;
 
-/// Forwards between a gateway and its relay, and adds to it.
+/// Forwards messages between a gateway and its relay, and adds its own.
 struct Hostile {
     address: SocketAddr,
     mode: Arc<AtomicU64>,
@@ -176,7 +176,7 @@ impl Middle {
                 }
                 received = self.relay_side.recv(&mut down) => {
                     let (Ok(length), Some(gateway)) = (received, self.gateway) else { continue };
-                    // What comes first counts: a receiver takes no symbol twice.
+                    // The first copy of a symbol counts: a receiver ignores the second.
                     self.inject(&down[..length], gateway).await;
                     let _ = self.gateway_side.send_to(&down[..length], gateway).await;
                 }
@@ -207,7 +207,7 @@ impl Middle {
         }
     }
 
-    /// In a tunnel's message as the relay would make it, with checksums that agree.
+    /// Returns the tunnel message that the relay would make, with correct checksums.
     async fn send(&self, flow: &Flow, payload: &[u8], gateway: SocketAddr) {
         let (mut datagram, mut message) = (Vec::new(), Vec::new());
         ip::encode_udp(flow, payload, &mut datagram).unwrap();
@@ -222,7 +222,7 @@ impl Middle {
 /// Makes hostile packets after a real one.
 struct Forger {
     random: Pcg64Mcg,
-    /// A well-formed table of more files than a receiver takes.
+    /// A well-formed table of more files than a receiver accepts.
     long_table: Vec<u8>,
 }
 
@@ -263,14 +263,14 @@ impl Forger {
                 noise
             }
             2 => packet(&cci, TSI + 1, 1, &[], [0; 4], &symbol),
-            // The header claims other lengths than it has.
+            // The header claims wrong lengths.
             3 => {
                 let mut lying = real.to_vec();
                 lying[2] = self.random.random();
                 lying
             }
-            // A table of files of 2^48 bytes less one, or of half of that, which our code could
-            // make.
+            // A table with a file of 2^48 - 1 bytes, or of half of that, which our encoder could
+            // produce.
             4 => {
                 let mut fti = Oti::no_code(1 << 47, u16::MAX, 65_535)
                     .unwrap()
@@ -281,10 +281,10 @@ impl Forger {
                 table_packet(&cci, 1, &fti, 0, &symbol[..1_000])
             }
             5 => self.long_table_packet(&cci, turn),
-            // Symbols that the file cannot have: another length, or a block beyond the last.
+            // Symbols that the file cannot have: of another length, or of a block beyond the last.
             6 => packet(&cci, TSI, 1, &[], [0, 0xff, 0, 0], &symbol[..100]),
             7 => packet(&cci, TSI, 1, &[], [0xff, 0, 0, 0], &symbol),
-            // The end of a session that goes on (LCT flag A).
+            // A false end of the session (LCT flag A).
             9 => {
                 let mut end = packet(&cci, TSI, 1, &[], [0; 4], &[]);
                 end[1] |= 0x02;

@@ -1,5 +1,4 @@
-//! Sessions over loopback through networks that lose, duplicate, reorder and fail: every byte
-//! arrives.
+//! Sessions over loopback through links that lose, duplicate, reorder and fail. Every byte arrives.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -39,8 +38,8 @@ fn lossy(loss: f64) -> LinkConfig {
     }
 }
 
-/// One path of [`every_byte_arrives_over_any_path`], with what its link must have done for the test
-/// to mean something.
+/// One path of [`every_byte_arrives_over_any_path`], and the effect that its link must have had for
+/// a valid test.
 struct Case {
     label: &'static str,
     down: LinkConfig,
@@ -91,8 +90,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whatever its rate, a receiver needs hardly more packets than the files have: each layer serves
-/// all of them evenly.
+/// A receiver of any rate needs hardly more packets than the files have: each layer serves all
+/// files evenly.
 fn assert_economical(received: &Received, link: &Counters, label: &str) {
     let objects = &received.progress.objects;
     let spent = objects.packets - objects.fdt_packets;
@@ -100,7 +99,7 @@ fn assert_economical(received: &Received, link: &Counters, label: &str) {
     assert!(spent <= allowed, "{label}: {objects:?}");
 }
 
-/// One sender serves receivers with every kind of path at once, as it would on the network.
+/// One sender serves receivers on every kind of path at the same time, as on a network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_arrives_over_any_path() {
     let files = vec![

@@ -1,5 +1,4 @@
-//! Multicast between two hosts: network namespaces joined by a veth pair. Skipped where there is no
-//! root.
+//! Multicast between two hosts: network namespaces joined by a veth pair. Skipped without root.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,11 +20,11 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 const PORT: u16 = 5000;
-/// How long a datagram may take before a test gives up.
+/// Time after which a test gives up waiting for a datagram.
 const PATIENCE: Duration = Duration::from_secs(20);
 const MARKER: &[u8] = b"marker";
 
-/// A sender on the sending host, whose source is `source`.
+/// Opens a sender on the sending host, with the source address `source`.
 fn sender(hosts: &TwoHosts, group: &str, source: &str) -> MulticastSender {
     let config = SenderConfig {
         interface: Some(Interface::Address(address(source))),
@@ -36,7 +35,7 @@ fn sender(hosts: &TwoHosts, group: &str, source: &str) -> MulticastSender {
     sender
 }
 
-/// A receiver on the host that the current thread is in.
+/// Opens a receiver on the current thread's host.
 fn receiver(source: &str) -> MulticastReceiver {
     let interface = Some(Interface::Name(TwoHosts::INTERFACE.to_owned()));
     MulticastReceiver::open(ReceiverConfig {
@@ -47,8 +46,8 @@ fn receiver(source: &str) -> MulticastReceiver {
     .unwrap()
 }
 
-/// Runs `work` in a runtime of its own, on this thread: a new socket belongs to the namespace of
-/// the thread.
+/// Runs `work` in its own runtime on this thread, because a new socket belongs to the thread's
+/// namespace.
 fn in_runtime(work: impl AsyncFnOnce()) {
     runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,9 +60,9 @@ fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
     hosts.on_receiver(|| in_runtime(work));
 }
 
-/// Everything that was sent before `sender` sends a marker to `group`, counted by payload. The link
-/// keeps the order of packets, so whatever was delivered is in a socket once the marker is: nothing
-/// has to be waited for after it.
+/// Counts the received datagrams by payload, up to a marker that `sender` sends to `group`. The
+/// link keeps the order of packets, so all datagrams before the marker have arrived when it
+/// arrives.
 async fn received_until_marker(
     receiver: &mut MulticastReceiver,
     sender: &MulticastSender,
@@ -88,9 +87,9 @@ async fn received_until_marker(
     }
 }
 
-/// A receiver gets what it joined from the session's sender, once, and nothing after it left.
-/// Whether the foreign host's datagrams are dropped by the kernel or by the receiver depends on the
-/// range of the groups.
+/// A receiver gets each datagram of its groups from the session's sender once, and none after it
+/// has left. The range of the groups decides whether the kernel or the receiver drops the other
+/// host's datagrams.
 fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, foreign_seen: u64) {
     let Some(hosts) = TwoHosts::new() else { return };
     let sender = sender(&hosts, groups[0], source);
@@ -157,8 +156,7 @@ fn ipv6_any_source_delivers_joined_groups_only() {
 }
 
 /// Sixty groups need four sockets. A second receiver on the same host has joined the groups that
-/// the first has not, so that the host takes them all from the wire and only the sockets keep them
-/// apart.
+/// the first has not. So the host receives all groups, and only the sockets separate them.
 #[test]
 fn more_groups_than_one_socket_may_join_are_each_received_once() {
     let Some(hosts) = TwoHosts::new() else { return };
@@ -190,7 +188,7 @@ fn more_groups_than_one_socket_may_join_are_each_received_once() {
     });
 }
 
-/// A session leaves and joins waves for hours: places that were left are used again.
+/// A session leaves and joins waves for hours, so sockets must reuse the places of left groups.
 #[test]
 fn groups_are_joined_and_left_many_times() {
     let Some(hosts) = TwoHosts::new() else { return };
@@ -213,8 +211,8 @@ fn groups_are_joined_and_left_many_times() {
     });
 }
 
-/// On one host, over the link's interface or with no link at all (IPv4 only: IPv6 has no multicast
-/// route there).
+/// Both ends on one host, over the link's interface or without any link (only IPv4: IPv6 has no
+/// multicast route there).
 #[test]
 fn a_receiver_on_the_sending_host_gets_the_session() {
     let Some(hosts) = TwoHosts::new() else { return };

@@ -36,7 +36,7 @@ fn url(address: SocketAddr, path: &str) -> String {
     format!("http://{address}{path}")
 }
 
-/// All that the server answers to these bytes.
+/// Returns the server's whole answer to these bytes.
 async fn exchange(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -45,14 +45,14 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
     response
 }
 
-/// A server that reads one request and answers with these bytes, whatever was asked.
+/// Starts a server that reads one request and answers with these bytes.
 async fn server_that_answers(response: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let _ = stream.read(&mut [0; 1024]).await.unwrap();
-        // The client may have seen enough before all is written.
+        // The client may close the connection before the whole answer is written.
         let _ = stream.write_all(&response).await;
     });
     address
@@ -156,8 +156,8 @@ async fn other_methods_and_paths_are_refused() {
     assert!(error.to_string().contains("/session.sdp"), "{error}");
 }
 
-/// More silent clients than there are places. Time stands still but for the timers, so nothing is
-/// waited for.
+/// There are more silent clients than places. The runtime's time is paused and jumps from timer to
+/// timer, so the test does not wait.
 #[tokio::test(start_paused = true)]
 async fn clients_that_say_nothing_do_not_keep_others_out() {
     let publisher = publisher().await;
@@ -177,7 +177,7 @@ async fn a_dropped_publisher_refuses_connections() {
     let url = url(publisher.local_address(), "/session.sdp");
     fetch(&url).await.unwrap();
     drop(publisher);
-    // The task ends the next time it would run, so a last connection may still be accepted and then
+    // The aborted task ends when it next runs, so a last connection may be accepted and then
     // closed.
     let mut error = fetch(&url).await.unwrap_err();
     for _ in 0..100 {
@@ -248,7 +248,7 @@ async fn a_body_that_breaks_off_is_an_error() {
     );
 }
 
-/// Time stands still but for the timers, so nothing is waited for.
+/// The runtime's time is paused and jumps from timer to timer, so the test does not wait.
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

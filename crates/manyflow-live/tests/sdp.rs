@@ -1,4 +1,4 @@
-//! Session descriptions: what is written is read back, and what is wrong is named.
+//! Session descriptions: a description survives writing and reading, and errors name the flaw.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -94,132 +94,135 @@ fn unknown_attributes_and_parameters_are_ignored() {
     assert_eq!(SessionDescription::parse(&text).unwrap(), example());
 }
 
-/// Each replacement makes one mistake; the error names its place, and what was expected there.
+/// Replacements in the example that make one mistake each: the text to replace, its replacement,
+/// and the place and the expected form that the error must name.
+const MISTAKES: &[[&str; 4]] = &[
+    [
+        "v=0",
+        "v=1",
+        "line 1",
+        "the file that `manyflow send` writes",
+    ],
+    ["s=nightly build", "s=", "s=", "1 to 255 bytes"],
+    [
+        "flute-tsi:7",
+        "flute-tsi:281474976710656",
+        "a=flute-tsi",
+        "0 to 281474976710655",
+    ],
+    ["flute-tsi:7", "flute-tsi:-1", "a=flute-tsi", "a number"],
+    ["a=flute-tsi:7\r\n", "", "a=flute-tsi", "lacks"],
+    [
+        "a=flute-tsi:7",
+        "a=flute-tsi:7\r\na=flute-tsi:8",
+        "a=flute-tsi",
+        "once",
+    ],
+    ["flute-ch:46", "flute-ch:45", "a=flute-ch", "46"],
+    ["* 192.0.2.1", "* 232.1.2.3", "a=source-filter", "unicast"],
+    [
+        "* 192.0.2.1",
+        "* 192.0.2.1 192.0.2.2",
+        "a=source-filter",
+        "one address",
+    ],
+    [
+        "* 192.0.2.1",
+        "* sender.example.net",
+        "a=source-filter",
+        "one address",
+    ],
+    [": incl", ": excl", "a=source-filter", "incl"],
+    ["* 192.0.2.1", "* 2001:db8::1", "c=", "IP version"],
+    [
+        "encoding-id=6",
+        "encoding-id=1",
+        "encoding-id",
+        "0 (no code) or 6",
+    ],
+    ["a=FEC:0", "a=FEC:1", "a=FEC-declaration", "a=FEC refers"],
+    [
+        "m=application 5000",
+        "m=application 0",
+        "port",
+        "1 to 65535",
+    ],
+    ["FLUTE/UDP", "RTP/AVP", "m=", "FLUTE/UDP"],
+    [
+        "c=IN IP4 232.1.2.0/1/46",
+        "c=IN IP4 232.1.2.0/46",
+        "c=",
+        "FIRST/TTL/COUNT",
+    ],
+    [
+        "c=IN IP4 232.1.2.0/1/46",
+        "c=IN IP4 232.1.2.0/256/46",
+        "c=",
+        "FIRST/TTL/COUNT",
+    ],
+    [
+        "c=IN IP4 232.1.2.0/1/46",
+        "c=IN IP4 232.1.2.0/1/46/1",
+        "c=",
+        "FIRST/TTL/COUNT",
+    ],
+    ["232.1.2.0/1/46", "232.1.2.0/1/47", "groups in c=", "46"],
+    ["232.1.2.0", "232.255.255.240", "c=", "one multicast range"],
+    ["232.1.2.0", "239.255.255.240", "c=", "one multicast range"],
+    ["232.1.2.0", "255.255.255.240", "c=", "one multicast range"],
+    ["232.1.2.0", "192.0.2.9", "c=", "one multicast range"],
+    [
+        "a=amt-relay:relay.example.net:2268",
+        "a=amt-relay:relay",
+        "a=amt-relay",
+        "HOST:PORT",
+    ],
+    [
+        "relay.example.net:2268",
+        "re lay:2268",
+        "a=amt-relay",
+        "HOST:PORT",
+    ],
+    [
+        "relay.example.net:2268",
+        "::1:2268",
+        "a=amt-relay",
+        "brackets",
+    ],
+    [
+        "relay.example.net:2268",
+        "[relay]:2268",
+        "a=amt-relay",
+        "brackets",
+    ],
+    ["N=15", "N=0", "N in a=webrc", "1 to 1022"],
+    [
+        "N=15",
+        "N=250",
+        "N+Q",
+        "at most 255 with the short CCI format",
+    ],
+    ["N=15;", "", "N in a=webrc", "lacks"],
+    ["N=15;", "N=15;N=16;", "N in a=webrc", "once"],
+    ["TSD=10", "TSD=NaN", "TSD in a=webrc", "0.1 to 3600"],
+    ["TSD=10", "TSD=inf", "TSD in a=webrc", "0.1 to 3600"],
+    ["BCR=1;", "BCR=0;", "BCR in a=webrc", "0.01 to 100000"],
+    ["P=0.75", "P=1", "P in a=webrc", "0.1 to 0.99"],
+    ["LENP=1400", "LENP=63", "LENP in a=webrc", "64 to 65507"],
+    ["SR=2000000", "SR=0", "SR in a=webrc", "1 to 1000000000000"],
+    [
+        "constant=1",
+        "constant=yes",
+        "constant in a=webrc",
+        "0 or 1",
+    ],
+    ["CCI=short", "CCI=medium", "CCI in a=webrc", "short or long"],
+    ["EL=0.5", "EL=11", "EL in a=webrc", "0.001 to 10"],
+];
+
 #[test]
 fn an_error_names_the_line_and_what_was_expected() {
-    for (from, to, what, expected) in [
-        (
-            "v=0",
-            "v=1",
-            "line 1",
-            "the file that `manyflow send` writes",
-        ),
-        ("s=nightly build", "s=", "s=", "1 to 255 bytes"),
-        (
-            "flute-tsi:7",
-            "flute-tsi:281474976710656",
-            "a=flute-tsi",
-            "0 to 281474976710655",
-        ),
-        ("flute-tsi:7", "flute-tsi:-1", "a=flute-tsi", "a number"),
-        ("a=flute-tsi:7\r\n", "", "a=flute-tsi", "lacks"),
-        (
-            "a=flute-tsi:7",
-            "a=flute-tsi:7\r\na=flute-tsi:8",
-            "a=flute-tsi",
-            "once",
-        ),
-        ("flute-ch:46", "flute-ch:45", "a=flute-ch", "46"),
-        ("* 192.0.2.1", "* 232.1.2.3", "a=source-filter", "unicast"),
-        (
-            "* 192.0.2.1",
-            "* 192.0.2.1 192.0.2.2",
-            "a=source-filter",
-            "one address",
-        ),
-        (
-            "* 192.0.2.1",
-            "* sender.example.net",
-            "a=source-filter",
-            "one address",
-        ),
-        (": incl", ": excl", "a=source-filter", "incl"),
-        ("* 192.0.2.1", "* 2001:db8::1", "c=", "IP version"),
-        (
-            "encoding-id=6",
-            "encoding-id=1",
-            "encoding-id",
-            "0 (no code) or 6",
-        ),
-        ("a=FEC:0", "a=FEC:1", "a=FEC-declaration", "a=FEC refers"),
-        (
-            "m=application 5000",
-            "m=application 0",
-            "port",
-            "1 to 65535",
-        ),
-        ("FLUTE/UDP", "RTP/AVP", "m=", "FLUTE/UDP"),
-        (
-            "c=IN IP4 232.1.2.0/1/46",
-            "c=IN IP4 232.1.2.0/46",
-            "c=",
-            "FIRST/TTL/COUNT",
-        ),
-        (
-            "c=IN IP4 232.1.2.0/1/46",
-            "c=IN IP4 232.1.2.0/256/46",
-            "c=",
-            "FIRST/TTL/COUNT",
-        ),
-        (
-            "c=IN IP4 232.1.2.0/1/46",
-            "c=IN IP4 232.1.2.0/1/46/1",
-            "c=",
-            "FIRST/TTL/COUNT",
-        ),
-        ("232.1.2.0/1/46", "232.1.2.0/1/47", "groups in c=", "46"),
-        ("232.1.2.0", "232.255.255.240", "c=", "one multicast range"),
-        ("232.1.2.0", "239.255.255.240", "c=", "one multicast range"),
-        ("232.1.2.0", "255.255.255.240", "c=", "one multicast range"),
-        ("232.1.2.0", "192.0.2.9", "c=", "one multicast range"),
-        (
-            "a=amt-relay:relay.example.net:2268",
-            "a=amt-relay:relay",
-            "a=amt-relay",
-            "HOST:PORT",
-        ),
-        (
-            "relay.example.net:2268",
-            "re lay:2268",
-            "a=amt-relay",
-            "HOST:PORT",
-        ),
-        (
-            "relay.example.net:2268",
-            "::1:2268",
-            "a=amt-relay",
-            "brackets",
-        ),
-        (
-            "relay.example.net:2268",
-            "[relay]:2268",
-            "a=amt-relay",
-            "brackets",
-        ),
-        ("N=15", "N=0", "N in a=webrc", "1 to 1022"),
-        (
-            "N=15",
-            "N=250",
-            "N+Q",
-            "at most 255 with the short CCI format",
-        ),
-        ("N=15;", "", "N in a=webrc", "lacks"),
-        ("N=15;", "N=15;N=16;", "N in a=webrc", "once"),
-        ("TSD=10", "TSD=NaN", "TSD in a=webrc", "0.1 to 3600"),
-        ("TSD=10", "TSD=inf", "TSD in a=webrc", "0.1 to 3600"),
-        ("BCR=1;", "BCR=0;", "BCR in a=webrc", "0.01 to 100000"),
-        ("P=0.75", "P=1", "P in a=webrc", "0.1 to 0.99"),
-        ("LENP=1400", "LENP=63", "LENP in a=webrc", "64 to 65507"),
-        ("SR=2000000", "SR=0", "SR in a=webrc", "1 to 1000000000000"),
-        (
-            "constant=1",
-            "constant=yes",
-            "constant in a=webrc",
-            "0 or 1",
-        ),
-        ("CCI=short", "CCI=medium", "CCI in a=webrc", "short or long"),
-        ("EL=0.5", "EL=11", "EL in a=webrc", "0.001 to 10"),
-    ] {
+    for [from, to, what, expected] in MISTAKES {
         let text = EXAMPLE.replacen(from, to, 1);
         assert_ne!(text, EXAMPLE, "{from} is not in the example");
         let error = error(&text);
@@ -255,7 +258,7 @@ fn a_file_is_read_and_a_missing_one_is_named() {
     ));
 }
 
-/// A long line of the input must not come back in full.
+/// An error must not repeat a long line of the input in full.
 #[test]
 fn an_error_is_short_whatever_the_input() {
     let text = EXAMPLE.replace("flute-tsi:7", &format!("flute-tsi:{}", "9".repeat(10_000)));
@@ -345,7 +348,7 @@ proptest! {
         prop_assert_eq!(SessionDescription::parse(&text).unwrap(), description);
     }
 
-    /// What is read can be written again: parsing lets nothing through that the writer refuses.
+    /// A parsed description can be written: parsing accepts nothing that the writer refuses.
     #[test]
     fn damaged_text_is_refused_or_is_another_valid_description(
         place in 0..EXAMPLE.len(),

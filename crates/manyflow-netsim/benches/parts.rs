@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use std::convert::Infallible;
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};

@@ -36,8 +36,8 @@ fn small_blocks(scheme: FecScheme) -> SenderConfig {
     }
 }
 
-/// Sends until the receiver has everything. Of each 40 datagrams, the receiver gets the ones that
-/// `network` returns.
+/// Sends until the receiver has everything. `network` takes 40 datagrams at a time and returns the
+/// ones that arrive.
 fn deliver_all(
     config: SenderConfig,
     mut network: impl FnMut(Vec<Vec<u8>>) -> Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! The command line: what can be said, with its help.
+//! The command line: its commands, options and help.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,20 +11,21 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    it failed: a file, a socket, a disk, a session that cannot go on
-  2    the command line or the session description makes no sense
-  3    the session was silent, or ended before all files were complete
-  130  recv or demo: interrupted by Ctrl-C or SIGTERM; send ends its session then, and exits with 0
-  141  standard output was closed before all was written to it";
+  1    failed: a file, a socket, a disk, a session that cannot continue
+  2    the command line or the session description is invalid
+  3    no packets came, or the session ended before all files were complete
+  130  recv or demo was interrupted by Ctrl-C or SIGTERM; send ends its session in that case and exits with 0
+  141  standard output was closed before everything was written to it";
 
-/// Sends the same bytes to many machines, each at the rate of its own path, fair to TCP there.
+/// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
+/// to TCP.
 #[derive(Debug, Parser)]
 #[command(version, after_long_help = EXIT_CODES)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print one JSON object a line on standard output instead of bars and tables.
+    /// Print JSON objects on standard output, one in each line, instead of bars and tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -32,44 +33,45 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Send files and folders, over and over, until all receivers have them
+    /// Send files and folders repeatedly until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
-    /// Receive a session's files
+    /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
-    /// Watch one sender and five receivers behind different links, here on this machine
+    /// Watch one sender and five receivers behind different links on this machine
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Run a scenario file in the simulator
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
-    /// Run figures of the papers in the simulator, and hold them against what the papers show
+    /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
-    /// Measure
+    /// Measure the speed of the simulator
     #[command(subcommand)]
     Bench(BenchCommand),
 }
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// The simulator, beside ns-2 where that is installed; fails where a ratio is below its bound
+    /// Compare with ns-2 if it is installed; fail if a ratio is below its bound
     Sim,
-    /// What simulating WEBRC takes with 1 to 1,000,000 receivers: time, and memory for each of them (some minutes, 2 GB)
+    /// Measure time and memory of WEBRC simulations with 1 to 1,000,000 receivers (some minutes, 2
+    /// GB)
     Scale,
 }
 
 const SEND_EXAMPLES: &str = "\
 Examples:
-  # Where there is no multicast: receivers connect to this host
+  # Without multicast: receivers connect to this host
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
 
   # On a network with multicast
   manyflow send image.iso docs/ --multicast 232.1.2.0/24 --interface eth0 --publish 0.0.0.0:8080 --for 10min
 
-  # Description to a file instead of a web address
+  # Write the session description to a file instead of serving it over HTTP
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp";
 
 const RECV_EXAMPLES: &str = "\
@@ -82,7 +84,7 @@ const DEMO_EXAMPLES: &str = "\
 Example:
   manyflow demo --size 1.5MB
 
-The links are emulated in user space, on loopback; nothing leaves this machine, and root is not needed.";
+The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
 
 /// Arguments of `send`.
 #[derive(Debug, Args)]
@@ -90,52 +92,54 @@ pub(crate) struct SendArgs {
     /// Files and folders
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The rate over all channels: no receiver can be faster
+    /// The total rate of all channels, which no receiver can exceed
     #[arg(long, default_value = "50Mbit/s")]
     pub(crate) rate: Rate,
-    /// Time slots and base rate: for local networks or for wide-area paths
+    /// Time slots and base rate, for local networks or for wide-area paths
     #[arg(long, value_enum, default_value_t = Profile::Lan)]
     pub(crate) profile: Profile,
-    /// Send to consecutive groups from this range
+    /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,
-    /// The interface that multicast leaves by: its name or address
+    /// The interface for outgoing multicast: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
     pub(crate) interface: Option<String>,
-    /// How many hops multicast travels
+    /// The time to live of multicast packets: the maximum number of hops
     #[arg(long, default_value_t = 1, requires = "multicast")]
     pub(crate) ttl: u8,
-    /// The UDP port of the groups
+    /// The UDP port of the multicast groups
     #[arg(long, default_value_t = 5445)]
     pub(crate) port: u16,
-    /// Embed an AMT relay here, for receivers that multicast does not reach
+    /// Run an AMT relay on this address, for receivers that multicast does not reach
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<std::net::SocketAddr>,
-    /// Serve the session description over HTTP here
+    /// Serve the session description over HTTP on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) publish: Option<std::net::SocketAddr>,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
-    /// Forward error correction
+    /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
-    /// Bytes of a packet, from the LCT header on: 28 less (IPv6: 48 less) than the path's MTU, 30 less again in a tunnel
+    /// Length of a packet in bytes, from the LCT header on: the path's MTU minus 28 (minus 48 for
+    /// IPv6), and minus another 30 in a tunnel
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u16).range(128..=65_000))]
     pub(crate) packet: u16,
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "forever")]
     pub(crate) duration: Option<Duration>,
-    /// Send until Ctrl-C, which is also what happens without --for
+    /// Send until Ctrl-C; this is the default without --for
     #[arg(long)]
     pub(crate) forever: bool,
-    /// The transport session identifier; random if not given
+    /// The transport session identifier; random by default
     #[arg(long)]
     pub(crate) tsi: Option<u32>,
-    /// Most memory for encoding
+    /// Maximum memory for encoding
     #[arg(long, default_value = "4GiB")]
     pub(crate) memory: Bytes,
-    /// A parameter of WEBRC by its name in RFC 3738: TSD=1s, BCR=4, QD=10s, P=0.75, N=20, CCI=long, constant=no
+    /// A parameter of WEBRC by its name in RFC 3738: TSD=1s, BCR=4, QD=10s, P=0.75, N=20, CCI=long,
+    /// constant=no
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
 }
@@ -145,25 +149,26 @@ pub(crate) struct SendArgs {
 pub(crate) struct RecvArgs {
     /// The session description: an http:// address, a file, or - for standard input
     pub(crate) session: String,
-    /// The folder in which files appear, once they are complete
+    /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
     pub(crate) output: PathBuf,
-    /// Receive no faster than this
+    /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
     /// Receive by multicast on this interface: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
-    /// Receive by this AMT relay, whatever the description says
+    /// Receive through this AMT relay, even if the description names another
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) relay: Option<String>,
-    /// Give a silent session up after this time
+    /// Give up after this time without packets
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub(crate) patience: Duration,
-    /// Most memory for files that are not complete
+    /// Maximum memory for incomplete files
     #[arg(long, default_value = "2GiB")]
     pub(crate) memory: Bytes,
-    /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25, target=paper, ...
+    /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,
+    /// target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
 }
@@ -171,7 +176,7 @@ pub(crate) struct RecvArgs {
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// The size of the file that is sent
+    /// The size of the file to send
     #[arg(long, default_value = "1.5MB")]
     pub(crate) size: Bytes,
     /// The seed of the file's content and of the links' faults
@@ -184,15 +189,15 @@ Examples:
   manyflow sim scenarios/webrc-4.toml
   manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
 
-  # What crossed the bottleneck in the first run, for Wireshark
+  # Capture the bottleneck in the first run, for Wireshark
   manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
   tshark -r webrc-9.pcap -d udp.port==5445,alc
 
-  # Every packet that a link dropped in the run with seed 3
+  # List every packet that a link dropped in the run with seed 3
   manyflow sim scenarios/webrc-8.toml --seed 3 --trace webrc-8.jsonl
   jq -c 'select(.event == \"drop\")' webrc-8.jsonl
 
---pcap and --trace look into one run: the first that --cell and --seed leave.";
+--pcap and --trace record one run: the first of those that --cell and --seed select.";
 
 const FIGURE_EXAMPLES: &str = "\
 Examples:
@@ -203,12 +208,12 @@ Examples:
 /// Arguments of `sim`.
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The scenario file; docs/scenarios.md has all that can stand in it
+    /// The scenario file; docs/scenarios.md describes its format
     pub(crate) file: PathBuf,
-    /// Only this cell of the sweep, as a failed run names it
+    /// Run only this cell of the sweep; messages about failed runs name it
     #[arg(long)]
     pub(crate) cell: Option<usize>,
-    /// Only this seed
+    /// Run only this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
@@ -217,17 +222,18 @@ pub(crate) struct SimArgs {
     pub(crate) run: RunArgs,
 }
 
-/// What is written of one run.
+/// Options to record one run.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// Write the packets that cross a link to this capture file, in pcap format; - is standard output
+    /// Write the packets that cross a link to this file in pcap format; - means standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// The link to capture: A-B for one direction, a name from the scenario for both; can be repeated [default: the only
-    /// link with a limited rate]
+    /// The link to capture: A-B for one direction, a name from the scenario for both; can be
+    /// repeated [default: the only link with a limited rate]
     #[arg(long, value_name = "LINK", requires = "pcap")]
     pub(crate) pcap_link: Vec<String>,
-    /// Write the events of protocols and links to this file, one JSON object a line; - is standard output
+    /// Write the events of protocols and links to this file as JSON objects, one in each line; -
+    /// means standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -235,12 +241,12 @@ pub(crate) struct InspectArgs {
 /// Arguments of `figure`.
 #[derive(Debug, Args)]
 pub(crate) struct FigureArgs {
-    /// Which figures, by their ids
+    /// The ids of the figures
     pub(crate) ids: Vec<String>,
-    /// All of them
+    /// Run all figures
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
-    /// Only say which there are
+    /// Only list the figures
     #[arg(long)]
     pub(crate) list: bool,
     /// The folder of the scenario files
@@ -250,49 +256,50 @@ pub(crate) struct FigureArgs {
     pub(crate) run: RunArgs,
 }
 
-/// How scenarios are run.
+/// Options for running scenarios.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Fewer seeds, shorter runs, coarser sweeps, and wider expectations
+    /// Use fewer seeds, shorter runs, coarser sweeps and wider bounds of expectations
     #[arg(long)]
     pub(crate) fast: bool,
-    /// The folder for results: a folder for each scenario, with index.html, summary.json, CSV and SVG
+    /// The folder for results. Each scenario gets a folder in it with index.html, summary.json, CSV
+    /// and SVG
     #[arg(long, default_value = "results")]
     pub(crate) out: PathBuf,
-    /// Threads; all cores if not given. The results are the same
+    /// The number of threads, which does not change the results; by default the number of cores
     #[arg(long)]
     pub(crate) threads: Option<usize>,
 }
 
-/// Ready-made parameters.
+/// Profiles: ready-made session parameters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
-    /// Slots of 1 s, a base of 4 packets/s: reaches 200 Mbit/s in seconds.
+    /// Slots of 1 s and a base rate of 4 packets/s: reaches 200 Mbit/s in seconds.
     Lan,
-    /// The papers' values: slots of 10 s, a base of 1 packet/s.
+    /// The paper's values: slots of 10 s and a base rate of 1 packet/s.
     Wan,
 }
 
-/// Forward error correction.
+/// Forward error correction schemes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fec {
-    /// RaptorQ (RFC 6330): any packets do, hardly more than the file's.
+    /// RaptorQ (RFC 6330): any packets will do, hardly more than the file has.
     Raptorq,
     /// No code: every single packet is needed.
     None,
 }
 
-/// A range of multicast groups, `232.1.2.0/24` or only its first group.
+/// A range of multicast groups such as `232.1.2.0/24`, or only its first group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRange {
     /// The first group.
     pub(crate) first: IpAddr,
-    /// How many bits the groups of the range share.
+    /// The length of the prefix that the groups of the range share, in bits.
     pub(crate) prefix: Option<u8>,
 }
 
 impl GroupRange {
-    /// How many groups there are; `None` where no prefix limits them.
+    /// The number of groups in the range; `None` if no prefix limits it.
     pub(crate) fn size(&self) -> Option<u128> {
         let bits = if self.first.is_ipv4() { 32 } else { 128 };
         self.prefix.map(|prefix| {

@@ -1,4 +1,4 @@
-//! What simulating takes: work, time and memory.
+//! The cost of simulations: work, CPU time and memory.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use manyflow_netsim::scenario::Outcome;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// What the program has spent so far, and on how much.
+/// The work that the program has done so far, and the CPU time and memory it took.
 pub(crate) struct Cost {
     pub(crate) receivers: u64,
     pub(crate) transmissions: u64,
     pub(crate) cpu: Duration,
-    /// The most memory that was in use at a time.
+    /// The maximum resident memory so far.
     pub(crate) memory: Bytes,
 }
 
@@ -27,7 +27,7 @@ impl Cost {
             receivers: runs().map(|run| run.receivers).sum(),
             transmissions: runs().map(|run| run.transmissions).sum(),
             cpu: Duration::from_micros(cpu.num_microseconds() as u64),
-            // Linux counts it in units of 1024 bytes.
+            // Linux reports `max_rss` in units of 1024 bytes.
             memory: Bytes(usage.max_rss() as u64 * 1024),
         })
     }

@@ -1,7 +1,8 @@
-//! `manyflow demo`: one sender, five receivers behind different links, on this machine.
+//! `manyflow demo`: one sender and five receivers behind different links, on this machine.
 //!
-//! All is real but the links: one process holds the sender with its AMT relay and five receivers with their gateways,
-//! real datagrams go over loopback, and in front of each receiver stands a [`LastMile`] with the simulator's `Link`.
+//! Everything but the links is real. One process runs the sender with its AMT relay and five
+//! receivers with their gateways. Real datagrams cross the loopback interface, and each receiver is
+//! behind a [`LastMile`] made of the simulator's `Link`s.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -14,14 +15,14 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ReceiveConfig, Received, Route, SessionSender, Told,
+    self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
@@ -33,14 +34,14 @@ use crate::cli::DemoArgs;
 use crate::display::{Display, show};
 use crate::recv::interrupted;
 
-/// The demo ends by then, whatever happens.
-const LONGEST: Duration = Duration::from_secs(58);
-/// Above the fastest bottleneck, so that links decide and not the session.
+/// Time limit for the whole demo.
+const TIME_LIMIT: Duration = Duration::from_secs(58);
+/// The session's rate. It exceeds the fastest bottleneck, so that the links limit the receivers.
 const SESSION_RATE: Rate = Rate::from_bits_per_s(80_000_000);
 const FILE_NAME: &str = "demo.bin";
 const PORT: u16 = 5445;
 
-/// A receiver's last mile.
+/// The last mile of a receiver.
 struct Site {
     label: &'static str,
     rate: Rate,
@@ -67,7 +68,7 @@ const SITES: [Site; 5] = [
 ];
 
 impl Site {
-    /// Towards the receiver, with a queue of 100 ms and at least 20 packets.
+    /// The direction towards the receiver, with a queue of 100 ms and at least 20 packets.
     fn down(&self) -> LinkConfig {
         let packets = (self.rate.packets_per_s(1500) / 10.0) as u32;
         LinkConfig {
@@ -79,7 +80,7 @@ impl Site {
         }
     }
 
-    /// Towards the sender go only joins.
+    /// The direction towards the sender, which carries only joins.
     fn up(&self) -> LinkConfig {
         LinkConfig {
             delay: self.one_way,
@@ -87,8 +88,9 @@ impl Site {
         }
     }
 
-    /// What limits the receiver: its link, or where packets are lost at random, what a TCP would get there (the paper's
-    /// Eq. (1) with the loss event rate of Eq. (8), and the factor of Eq. (7) between the peak and the mean of a slot).
+    /// The rate that limits the receiver: its link's rate, or with random loss the rate that TCP
+    /// would reach there. That is Eq. (1) of the WEBRC paper with the loss event rate of Eq. (8),
+    /// and the factor of Eq. (7) between the peak and the mean of a time slot.
     fn bottleneck(&self, packet_bytes: u32) -> Rate {
         if self.loss == 0.0 {
             return self.rate;
@@ -102,15 +104,15 @@ impl Site {
     }
 }
 
-/// What is sent, and to whom.
-struct Stage {
+/// The session and the file that is sent.
+struct Transfer {
     session: Session,
     description: SessionDescription,
     content: Bytes,
     digest: [u8; 32],
 }
 
-/// A receiver at work.
+/// A receiver that has been started.
 struct Running {
     site: &'static Site,
     last_mile: LastMile,
@@ -123,22 +125,22 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
     if args.size.0 == 0 || args.size.0 > 1 << 30 {
         return Err(crate::usage("--size must be between 1 byte and 1 GiB"));
     }
-    let folder = tempfile::tempdir().context("no folder for temporary files")?;
-    let mut stage = Stage::new(&args)?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let mut transfer = Transfer::new(&args)?;
     let relay = RelayServer::bind(
         (Ipv4Addr::LOCALHOST, 0).into(),
         RelayConfig::default(),
-        session::flows(&stage.description),
+        session::flows(&transfer.description),
     )
     .context("cannot open a socket on loopback")?;
     let address = relay.local_addr();
-    let objects = stage.objects(args.seed)?;
-    let outlets = Outlets::new(&stage.description, None, Some(relay));
-    let sender = SessionSender::new(stage.session.clone(), objects, outlets);
+    let objects = transfer.objects(args.seed)?;
+    let outlets = Outlets::new(&transfer.description, None, Some(relay));
+    let sender = SessionSender::new(transfer.session.clone(), objects, outlets);
     let sending = tokio::spawn(sender.run(std::future::pending()));
 
-    display.say(&format!(
-        "One sender, five receivers, each behind its own link: {} to each, at its own rate.\n",
+    display.print_line(&format!(
+        "One sender, five receivers, each behind its own link; {} go to each receiver at its own rate.\n",
         args.size
     ))?;
     let mut receivers = Vec::new();
@@ -147,7 +149,11 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
         let last_mile = LastMile::start(address, site.down(), site.up(), seed).await?;
         let output = folder.path().join(number.to_string());
         receivers.push(Running::start(
-            site, last_mile, &mut stage, &output, display,
+            site,
+            last_mile,
+            &mut transfer,
+            &output,
+            display,
         ));
     }
     let finished = tokio::select! {
@@ -155,11 +161,11 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
         () = interrupted() => return Err(session::ReceiveError::Stopped.into()),
     };
     sending.abort();
-    conclude(&stage, &receivers, finished, folder.path(), display)
+    print_table(&transfer, &receivers, finished, folder.path(), display)
 }
 
-impl Stage {
-    fn new(args: &DemoArgs) -> Result<Stage> {
+impl Transfer {
+    fn new(args: &DemoArgs) -> Result<Transfer> {
         let mut content = vec![0; args.size.0 as usize];
         Pcg64Mcg::seed_from_u64(args.seed).fill_bytes(&mut content);
         let cci_length = 4;
@@ -179,7 +185,7 @@ impl Stage {
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
-        Ok(Stage {
+        Ok(Transfer {
             digest: Sha256::digest(&content).into(),
             content: content.into(),
             session,
@@ -198,33 +204,34 @@ impl Stage {
         Ok(ObjectSender::new(config, vec![file])?)
     }
 
-    /// Bytes that a packet takes on a last mile: its payload, the tunnelled headers, and the tunnel's own.
+    /// The length of a packet on a last mile: its payload, the tunnelled headers, and the tunnel's
+    /// own.
     fn packet_bytes(&self) -> u32 {
         self.session.config().packet_bytes + IP_UDP_BYTES + 2 + IP_UDP_BYTES
     }
 }
 
-/// Bytes of a symbol: packets of about 1400 bytes.
+/// The symbol length in bytes, which gives packets of about 1400 bytes.
 const SYMBOL: u16 = 1380;
 
 impl Running {
     fn start(
         site: &'static Site,
         last_mile: LastMile,
-        stage: &mut Stage,
+        transfer: &mut Transfer,
         output: &Path,
         display: &Display,
     ) -> Running {
         let config = ReceiveConfig {
-            description: stage.description.clone(),
+            description: transfer.description.clone(),
             route: Route::Relay(last_mile.address().to_string()),
             webrc: ReceiverConfig::default(),
             output: output.to_owned(),
             memory_max: 1 << 30,
-            patience: LONGEST,
+            patience: TIME_LIMIT,
         };
-        let (told, progress, _files) = Told::channels();
-        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
         let bar = display.transfer(format!("{:<26}", site.label));
         Running {
             site,
@@ -236,9 +243,9 @@ impl Running {
     }
 }
 
-/// Moves the bars until all receivers have ended, or time is over; returns the results in order.
+/// Updates the bars until all receivers have ended or time is over; returns the results in order.
 async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
-    let deadline = tokio::time::Instant::now() + LONGEST;
+    let deadline = tokio::time::Instant::now() + TIME_LIMIT;
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     while receivers
         .iter()
@@ -272,35 +279,37 @@ async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
     finished
 }
 
-/// Prints the closing table; an error where a file did not arrive intact.
-fn conclude(
-    stage: &Stage,
+/// Prints the closing table. Fails if a file did not arrive intact.
+fn print_table(
+    transfer: &Transfer,
     receivers: &[Running],
     finished: Vec<Option<Received>>,
     folder: &Path,
     display: &Display,
 ) -> Result<()> {
-    display.say(&format!(
+    display.print_line(&format!(
         "{:<28} {:>12} {:>12} {:>6} {:>7} {:>6} {:>8}  SHA-256",
         "receiver", "bottleneck", "goodput", "share", "loss", "waves", "time"
     ))?;
     let mut intact = 0;
     let mut slowest = Rate::from_bits_per_s(u64::MAX);
     for (number, (receiver, received)) in receivers.iter().zip(finished).enumerate() {
-        slowest = slowest.min(receiver.site.bottleneck(stage.packet_bytes()));
+        slowest = slowest.min(receiver.site.bottleneck(transfer.packet_bytes()));
         let file = folder.join(number.to_string()).join(FILE_NAME);
-        intact += usize::from(conclude_one(stage, receiver, received, &file, display)?);
+        intact += usize::from(print_receiver(
+            transfer, receiver, received, &file, display,
+        )?);
     }
-    let size = units::Bytes(stage.content.len() as u64);
+    let size = units::Bytes(transfer.content.len() as u64);
     let single = size.0 as f64 * 8.0 / slowest.bits_per_s() as f64;
-    display.say(&format!(
-        "\nThe bottleneck of a link with random loss is what a TCP would get there. Times include start-up.\n\
+    display.print_line(&format!(
+        "\nFor a link with random loss, the bottleneck is the rate that TCP would reach there. Times include start-up.\n\
          A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {slowest})."
     ))?;
-    display.tell(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}))?;
+    display.print_json(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}))?;
     if intact < receivers.len() {
         bail!(
-            "{} of {} receivers did not get the file intact",
+            "{} of {} receivers do not have an intact copy of the file; try again, or report it with the table above",
             receivers.len() - intact,
             receivers.len()
         );
@@ -308,18 +317,18 @@ fn conclude(
     Ok(())
 }
 
-/// Prints a receiver's line; returns whether its file is intact.
-fn conclude_one(
-    stage: &Stage,
+/// Prints the row of a receiver; returns whether its file is intact.
+fn print_receiver(
+    transfer: &Transfer,
     receiver: &Running,
     received: Option<Received>,
     file: &Path,
     display: &Display,
 ) -> Result<bool> {
-    let bottleneck = receiver.site.bottleneck(stage.packet_bytes());
+    let bottleneck = receiver.site.bottleneck(transfer.packet_bytes());
     let label = receiver.site.label;
     let Some(received) = received else {
-        display.say(&format!(
+        display.print_line(&format!(
             "{label:<28} {:>12} {:>12}",
             bottleneck.to_string(),
             "incomplete"
@@ -328,14 +337,14 @@ fn conclude_one(
     };
     let content = std::fs::read(file)?;
     let digest: [u8; 32] = Sha256::digest(&content).into();
-    let agrees = digest == stage.digest;
+    let agrees = digest == transfer.digest;
     let seconds = received.elapsed.as_secs_f64();
     let goodput = Rate::from_bits_per_s((content.len() as f64 * 8.0 / seconds) as u64);
     let share = goodput.bits_per_s() as f64 / bottleneck.bits_per_s() as f64;
     let link = receiver.last_mile.downstream();
     let loss = (link.dropped + link.lost) as f64 / link.pushed.max(1) as f64;
     let waves = received.progress.waves_max;
-    display.say(&format!(
+    display.print_line(&format!(
         "{label:<28} {:>12} {:>12} {:>4.0} % {:>5.1} % {waves:>6} {seconds:>6.1} s  {} {}",
         bottleneck.to_string(),
         goodput.to_string(),
@@ -344,7 +353,7 @@ fn conclude_one(
         hex(&digest[..4]),
         if agrees { "ok" } else { "WRONG" },
     ))?;
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "receiver",
         "link": label,
         "bottleneck_bits_per_s": bottleneck.bits_per_s(),

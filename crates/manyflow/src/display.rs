@@ -1,4 +1,4 @@
-//! Bars for people, JSON lines for machines; warnings go between the bars.
+//! Output: bars for people, JSON lines for programs, and warnings between the bars.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
@@ -13,12 +13,12 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where a command shows what it does.
+/// The output of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Display {
     json: bool,
-    /// Lines for people go to standard error.
-    aside: bool,
+    /// Whether lines for people go to standard error.
+    to_standard_error: bool,
     bars: MultiProgress,
 }
 
@@ -30,15 +30,15 @@ impl Display {
         }
         Display {
             json,
-            aside: false,
+            to_standard_error: false,
             bars,
         }
     }
 
-    /// The same, with all lines on standard error.
-    pub(crate) fn aside(&self) -> Display {
+    /// A copy of this display that writes all lines to standard error.
+    pub(crate) fn on_standard_error(&self) -> Display {
         Display {
-            aside: true,
+            to_standard_error: true,
             ..self.clone()
         }
     }
@@ -47,7 +47,7 @@ impl Display {
         self.json
     }
 
-    /// Shows warnings, or what `RUST_LOG` asks for, on standard error.
+    /// Shows warnings on standard error, or the levels that `RUST_LOG` requests.
     pub(crate) fn log_warnings(&self) {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
         let log = tracing_subscriber::fmt()
@@ -58,41 +58,42 @@ impl Display {
         log.with_writer(self.clone()).init();
     }
 
-    /// One line for people; nothing with `--json`.
-    pub(crate) fn say(&self, line: &str) -> Result<(), OutputError> {
-        if self.aside {
-            self.note(line);
+    /// Prints one line for people; nothing with `--json`.
+    pub(crate) fn print_line(&self, line: &str) -> Result<(), OutputError> {
+        if self.to_standard_error {
+            self.print_note(line);
         } else if !self.json {
             self.bars.suspend(|| print_line(line))?;
         }
         Ok(())
     }
 
-    /// One line for people on standard error, for when standard output has a use of its own; nothing with `--json`.
-    pub(crate) fn note(&self, line: &str) {
+    /// Prints one line for people on standard error, for commands that use standard output
+    /// otherwise; nothing with `--json`.
+    pub(crate) fn print_note(&self, line: &str) {
         if !self.json {
-            // Where standard error is gone there is nobody to tell.
+            // If standard error is closed, the line cannot be reported anywhere.
             let _ = self.bars.suspend(|| writeln!(io::stderr(), "{line}"));
         }
     }
 
-    /// Why the program fails, on standard error.
+    /// Prints the reason for which the program fails, on standard error.
     pub(crate) fn fail(&self, message: &str) {
-        // Where standard error is gone there is nobody to tell.
+        // If standard error is closed too, the message cannot be reported anywhere.
         let _ = self
             .bars
             .suspend(|| writeln!(io::stderr(), "error: {message}"));
     }
 
-    /// One object for machines; nothing without `--json`.
-    pub(crate) fn tell(&self, value: &Value) -> Result<(), OutputError> {
+    /// Prints one object for programs; nothing without `--json`.
+    pub(crate) fn print_json(&self, value: &Value) -> Result<(), OutputError> {
         if self.json {
             print_line(value)?;
         }
         Ok(())
     }
 
-    /// A bar with a running state, for work without a measure.
+    /// A bar that only shows that work is in progress.
     pub(crate) fn spinner(&self, message: String) -> ProgressBar {
         let bar = self
             .bars
@@ -101,7 +102,7 @@ impl Display {
         bar
     }
 
-    /// A bar for a transfer, under `label`.
+    /// A bar for a transfer, with `label` in front.
     pub(crate) fn transfer(&self, label: String) -> ProgressBar {
         let style = ProgressStyle::with_template(
             "{prefix} {bar:24.cyan/blue} {percent:>3}%  {received:>17}  {msg}  {left}",
@@ -140,7 +141,7 @@ impl Display {
 pub(crate) struct OutputError(io::Error);
 
 impl OutputError {
-    /// Whoever read standard output has closed it, as `head` does after its lines: there is nobody to tell.
+    /// Whether the reader of standard output has closed it, as `head` does after its last line.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
@@ -151,7 +152,8 @@ impl OutputError {
     }
 }
 
-/// Runs `watching`, which tells how something is doing; the other future completes if nobody can be told any more.
+/// Runs `watching`, which reports progress. The returned future completes when standard output can
+/// no longer be written to.
 pub(crate) fn watch(
     watching: impl Future<Output = Result<(), OutputError>> + Send + 'static,
 ) -> (
@@ -162,7 +164,7 @@ pub(crate) fn watch(
     let task = tokio::spawn(async move {
         let watched = watching.await;
         if watched.is_err() {
-            // Whoever does not listen has ended already.
+            // If the receiver is gone, the command has ended already.
             let _ = failed.send(());
         }
         watched
@@ -184,7 +186,7 @@ pub(crate) fn count_files(count: usize) -> String {
     format!("{count} {}", if count == 1 { "file" } else { "files" })
 }
 
-/// Moves a transfer's bar to where `progress` is.
+/// Sets a transfer's bar to `progress`.
 pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_length(progress.objects.needed_bytes);
     bar.set_position(
@@ -219,7 +221,7 @@ impl<'a> MakeWriter<'a> for Display {
     }
 }
 
-/// A line of the log, written when complete so that it does not cut through a bar.
+/// A line of the log. It is written when it is complete, so that it does not cut through a bar.
 #[derive(Debug)]
 pub(crate) struct LogLine {
     bars: MultiProgress,
@@ -238,7 +240,7 @@ impl Write for LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        // Where standard error is gone there is nobody to tell.
+        // An error of standard error itself cannot be reported anywhere.
         let _ = self.bars.suspend(|| io::stderr().write_all(&self.line));
     }
 }

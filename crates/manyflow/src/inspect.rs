@@ -1,4 +1,4 @@
-//! `--pcap` and `--trace`: where what one run of a scenario shows is written.
+//! `--pcap` and `--trace`: writes the packets and events of one run to files.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ use crate::cli::InspectArgs;
 use crate::display::Display;
 use crate::usage;
 
-/// Stands for standard output.
+/// The file name that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// The open files; empty where nothing is asked for.
+/// The open files; empty if neither option is given.
 #[derive(Default)]
 pub(crate) struct Outputs {
     capture: Option<(BTreeSet<LinkId>, Box<dyn Write>)>,
@@ -50,11 +50,11 @@ impl Write for StandardOutput {
 }
 
 impl Outputs {
-    /// Opens the files for a run; an unknown link leaves them as they were.
+    /// Opens the files for a run. An unknown link is refused before any file is truncated.
     pub(crate) fn open(args: &InspectArgs, scenario: &Scenario, job: Job) -> Result<Outputs> {
         let mut outputs = Outputs::default();
         if args.pcap.is_some() && args.pcap == args.trace {
-            return Err(usage("--pcap and --trace go to different files: name two"));
+            return Err(usage("--pcap and --trace need different files: name two"));
         }
         if let Some(path) = &args.pcap {
             let links = scenario.links_to_capture(job.cell, &args.pcap_link);
@@ -67,7 +67,7 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// Whether there is nothing to write.
+    /// Whether no file is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.capture.is_none() && self.trace.is_none()
     }
@@ -97,7 +97,7 @@ impl Outputs {
     }
 }
 
-/// A display that leaves standard output to a file that goes there.
+/// Returns a display that leaves standard output to a capture or trace that is written there.
 pub(crate) fn display_beside(args: &InspectArgs, display: &Display) -> Result<Display> {
     let taken = [&args.pcap, &args.trace]
         .into_iter()
@@ -107,7 +107,7 @@ pub(crate) fn display_beside(args: &InspectArgs, display: &Display) -> Result<Di
         (true, true) => Err(usage(
             "--json needs standard output: name a file instead of `-`",
         )),
-        (true, false) => Ok(display.aside()),
+        (true, false) => Ok(display.on_standard_error()),
         (false, _) => Ok(display.clone()),
     }
 }

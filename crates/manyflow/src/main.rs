@@ -1,4 +1,4 @@
-//! `manyflow`: the same bytes to many machines, each at the rate of its own path.
+//! `manyflow`: sends the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
-    // A thread that reads standard input would hold the runtime up.
+    // A thread that blocks on standard input would keep the runtime from shutting down.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,8 +55,9 @@ fn main() -> ExitCode {
         Err(error) => {
             let code = exit_code(&error);
             let message = format!("{error:#}");
-            // Where standard output is what failed, standard error has it.
-            let _ = display.tell(&json!({"event": "failed", "error": message, "exit_code": code}));
+            // If standard output is what failed, the message still goes to standard error.
+            let _ = display
+                .print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
             display.fail(&message);
             ExitCode::from(code)
         }
@@ -66,13 +67,13 @@ fn main() -> ExitCode {
 /// What a shell reports for a program that SIGPIPE has ended: 128 + 13.
 const CLOSED_OUTPUT: u8 = 141;
 
-/// Whether nobody reads standard output any more, so that nothing is left to do or to say.
+/// Whether the reader of standard output has closed it, so that the command has nothing left to do.
 fn is_closed_output(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<OutputError>();
     output.is_some_and(OutputError::is_closed)
 }
 
-/// What the user asked for makes no sense.
+/// The command line or the session description is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -82,7 +83,7 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// The exit codes that `--help` lists.
+/// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
     use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport};
     if error.is::<Usage>() {

@@ -1,17 +1,15 @@
-//! `--set NAME=VALUE`: the parameters of WEBRC by the names that RFC 3738 gives them.
+//! `--set NAME=VALUE`: sets WEBRC parameters by their names in RFC 3738.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::parse_duration;
-use manyflow_core::webrc::{
-    CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights,
-};
+use manyflow_webrc::{CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights};
 
-/// Sets what `send --set` names.
+/// Applies the assignments of `send --set`.
 ///
 /// # Errors
-/// Where a name is unknown or a value cannot be read; the message lists what is there.
+/// If a name is unknown or a value cannot be parsed. The message lists the names that exist.
 pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
@@ -28,16 +26,18 @@ pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) ->
                     _ => bail!("{}: `short` or `long`", wrong(name, value)),
                 });
             }
-            _ => bail!("--set {name}: a sender has TSD, QD, BCR, P, N, CCI and constant"),
+            _ => bail!(
+                "--set {name}: no such parameter; a sender has TSD, QD, BCR, P, N, CCI and constant"
+            ),
         }
     }
     Ok(())
 }
 
-/// Sets what `recv --set` names.
+/// Applies the assignments of `recv --set`.
 ///
 /// # Errors
-/// Where a name is unknown or a value cannot be read; the message lists what is there.
+/// If a name is unknown or a value cannot be parsed. The message lists the names that exist.
 pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
         match name {
@@ -74,7 +74,7 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "silence-timeout" => config.silence_timeout = Some(time(name, value)?),
             "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
-                "--set {name}: a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
+                "--set {name}: no such parameter; a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
                  shortfall-check, falling-rate-check, capacity-check, rtt, equation-factor, rtt-increase-factor, \
                  reorder, join-timeout, silence-timeout and slot-timeout"
             ),
@@ -111,7 +111,7 @@ fn yes(name: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Beta and Zeta, as `0.1,0.07`.
+/// Parses the weights Beta and Zeta, written as `0.1,0.07`.
 fn weights(name: &str, value: &str) -> Result<Weights> {
     let (beta, zeta) = value
         .split_once(',')
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_values_are_told() {
+    fn unknown_names_and_values_are_reported() {
         let mut session = SessionConfig::lan("10Mbit/s".parse().unwrap());
         for (text, part) in [
             ("TDS=1s", "TSD"),

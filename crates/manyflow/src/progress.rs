@@ -81,7 +81,7 @@ impl<'a> RunsProgress<'a> {
         if self.bar.is_hidden()
             && let Some(line) = self.status.line(self.started.elapsed())
         {
-            self.display.note(&line);
+            self.display.print_note(&line);
         }
     }
 }

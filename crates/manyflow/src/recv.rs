@@ -1,15 +1,15 @@
-//! `manyflow recv`.
+//! `manyflow recv`: receives the files of a session.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_core::webrc::ReceiverConfig;
 use manyflow_live::filecast::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, Progress, ReceiveConfig, Received, Route, Told,
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
+use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -18,8 +18,8 @@ use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::{parameters, usage};
 
-/// How often progress is told to machines.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often progress is reported with `--json`.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let mut webrc = ReceiverConfig {
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         patience: args.patience,
     };
-    let (told, progress, files) = Told::channels();
+    let (sinks, progress, files) = ProgressSinks::channels();
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
@@ -45,14 +45,14 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             () = unheard => {}
         }
     };
-    let result = session::receive(config, told, stop).await;
-    // The channel is closed now, so the watcher ends.
+    let result = session::receive(config, sinks, stop).await;
+    // The channel is closed now, so the task that watches it ends.
     watching.await??;
     report(display, &result?)?;
     Ok(())
 }
 
-/// Completes when the user presses Ctrl-C, or a service manager asks for an end.
+/// Completes when the user presses Ctrl-C or a service manager sends SIGTERM.
 pub(crate) async fn interrupted() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -63,7 +63,7 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// What the user says goes; then the description's relay; then multicast.
+/// Chooses the route: the one on the command line, else the description's relay, else multicast.
 fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if let Some(relay) = &args.relay {
         return Ok(Route::Relay(relay.clone()));
@@ -82,9 +82,9 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     if !anywhere {
         return Ok(Route::Relay(relay.authority()));
     }
-    // A relay on all addresses is where the description came from.
+    // A relay on the unspecified address is reachable where the description was loaded from.
     let host = load::host(&args.session).ok_or_else(|| {
-        usage("the description does not say which address its relay has: name it with --relay HOST:PORT")
+        usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
@@ -96,7 +96,7 @@ async fn watch_progress(
     display: Display,
 ) -> Result<(), OutputError> {
     let bar = display.transfer(String::new());
-    let mut tick = tokio::time::interval(TELL_INTERVAL);
+    let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             changed = progress.changed() => {
@@ -105,28 +105,28 @@ async fn watch_progress(
                     break;
                 }
             }
-            Some(file) = files.recv() => tell_file(&display, &file)?,
-            _ = tick.tick() => tell(&display, &progress.borrow())?,
+            Some(file) = files.recv() => print_file(&display, &file)?,
+            _ = tick.tick() => print_progress(&display, &progress.borrow())?,
         }
     }
     while let Ok(file) = files.try_recv() {
-        tell_file(&display, &file)?;
+        print_file(&display, &file)?;
     }
     bar.finish_and_clear();
     Ok(())
 }
 
-fn tell_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
-    display.say(&format!("{}  {}", file.name, Bytes(file.bytes)))?;
-    display.tell(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
+fn print_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
+    display.print_line(&format!("{}  {}", file.name, Bytes(file.bytes)))?;
+    display.print_json(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
 }
 
-fn tell(display: &Display, progress: &Progress) -> Result<(), OutputError> {
+fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputError> {
     if !display.is_json() {
         return Ok(());
     }
     let (objects, webrc) = (&progress.objects, progress.webrc);
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "progress",
         "bytes": objects.useful_bytes,
         "total_bytes": objects.needed_bytes,
@@ -147,7 +147,7 @@ fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
     let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
     let files = received.files.len();
     let loss = received.progress.packets.loss();
-    display.say(&format!(
+    display.print_line(&format!(
         "{}, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
         count_files(files),
         Bytes(bytes),
@@ -158,7 +158,7 @@ fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
         .iter()
         .map(|file| json!({"name": file.name, "bytes": file.bytes}))
         .collect();
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "done",
         "files": names,
         "bytes": bytes,

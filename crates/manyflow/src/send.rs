@@ -1,4 +1,4 @@
-//! `manyflow send`.
+//! `manyflow send`: sends files and folders.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::files::read_sources;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription};
@@ -16,6 +15,7 @@ use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::Rng as _;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -25,15 +25,16 @@ use crate::display::{Display, OutputError, count_files, watch};
 use crate::recv::interrupted;
 use crate::{parameters, usage};
 
-/// Groups for a session that only a relay carries: source-specific, as the tunnel's joins name the source.
+/// Groups for a session that only a relay carries. They are source-specific, because joins in the
+/// tunnel name the source.
 const TUNNEL_GROUP_V4: Ipv4Addr = Ipv4Addr::new(232, 1, 0, 0);
 const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0);
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     if args.multicast.is_none() && args.listen.is_none() {
         return Err(usage(
-            "how do receivers get it? Say --multicast 232.1.2.0/24 --interface NAME, or --listen 0.0.0.0:2268 \
-             where there is no multicast",
+            "no way to reach receivers: use --multicast 232.1.2.0/24 --interface NAME, or without multicast \
+             --listen 0.0.0.0:2268",
         ));
     }
     let session = make_session(&args)?;
@@ -44,20 +45,20 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
-    // The sockets come first: what is wrong with them shows before the long work of encoding.
+    // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, files, display).await?;
     let text = description
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
-    // Where the description itself goes to standard output, nothing else does.
+    // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none();
     let say = |line: &str| {
         if prints_description {
-            display.note(line);
+            display.print_note(line);
             Ok(())
         } else {
-            display.say(line)
+            display.print_line(line)
         }
     };
 
@@ -71,12 +72,13 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         let at = reachable(publisher.local_address(), description.source);
         let at = format!("http://{at}{DESCRIPTION_PATH}");
         say(&format!("receivers type: manyflow recv {at}"))?;
-        display.tell(&json!({"event": "published", "url": at}))?;
+        display.print_json(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
-        display.say(text.trim_end())?;
+        display.print_line(text.trim_end())?;
     }
-    display
-        .tell(&json!({"event": "started", "session": text, "files": count, "bytes": total.0}))?;
+    display.print_json(
+        &json!({"event": "started", "session": text, "files": count, "bytes": total.0}),
+    )?;
 
     let sender = SessionSender::new(
         session,
@@ -99,7 +101,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         sent.packets,
         Bytes(sent.bytes)
     ))?;
-    display.tell(&told("done", &sent))?;
+    display.print_json(&to_json("done", &sent))?;
     Ok(())
 }
 
@@ -121,12 +123,12 @@ fn make_session(args: &SendArgs) -> Result<Session> {
     config.packet_bytes = args.packet.into();
     parameters::set_session(&mut config, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
-    // Symbols are multiples of four bytes, so the packets may come out a little shorter than asked for.
+    // Symbols are multiples of four bytes, so packets may be slightly shorter than requested.
     let session = Session::new(config.clone()).map_err(|error| usage(error.to_string()))?;
     let cci_length = session.cci_format().wire_bytes();
     let symbol = symbol_length(args.packet.into(), cci_length).ok_or_else(|| {
         usage(format!(
-            "--packet {} leaves no room for data: take 200 or more",
+            "--packet {} leaves no room for data: use 200 or more",
             args.packet
         ))
     })?;
@@ -135,7 +137,7 @@ fn make_session(args: &SendArgs) -> Result<Session> {
     Session::new(config).map_err(|error| usage(error.to_string()))
 }
 
-/// Makes the encoders, which takes about a second for each 100 MB.
+/// Creates the encoders, which takes about a second for each 100 MB.
 async fn prepare(
     args: &SendArgs,
     session: &Session,
@@ -158,7 +160,7 @@ async fn prepare(
     spinner.finish_and_clear();
     objects.map_err(|error| match error {
         SendError::Memory { needed, limit } => usage(format!(
-            "encoding takes {} of memory where {} are allowed: send fewer files, raise --memory or take --fec none",
+            "encoding takes {} of memory, but {} are allowed: send fewer files, raise --memory or use --fec none",
             Bytes(needed),
             Bytes(limit)
         )),
@@ -220,7 +222,8 @@ fn describe_session(
     })
 }
 
-/// The source address that names the session inside tunnels: the relay's own, or that of the route to its receivers.
+/// The source address of the session inside tunnels: the relay's own address, or that of the route
+/// to its receivers.
 fn tunnel_source(args: &SendArgs) -> IpAddr {
     let listen = args
         .listen
@@ -229,7 +232,7 @@ fn tunnel_source(args: &SendArgs) -> IpAddr {
         return listen;
     }
     let group: SocketAddr = (TUNNEL_GROUP_V4, args.port).into();
-    // Connecting a datagram socket sends nothing; it makes the kernel choose an address.
+    // Connecting a datagram socket sends nothing; it makes the kernel choose a source address.
     let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect(group)?;
         socket.local_addr()
@@ -244,7 +247,7 @@ fn open_relay(
     let Some(listen) = args.listen else {
         return Ok(None);
     };
-    // Each gateway may have the whole session, and what the tunnel adds to it.
+    // Each gateway may receive the whole session; the tunnel adds up to 20 %.
     let whole = Rate::from_bits_per_s(args.rate.bits_per_s() / 10 * 12);
     let config = RelayConfig {
         gateway_rate_max: whole,
@@ -274,7 +277,8 @@ async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
     })?))
 }
 
-/// Nobody can connect to the unspecified address: the session's source is one that this host has.
+/// The session's source, which is an address of this host, instead of the unspecified address,
+/// which nobody can connect to.
 fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
     if listening.ip().is_unspecified() {
         listening.set_ip(source);
@@ -282,7 +286,7 @@ fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
     listening
 }
 
-/// Tells how the sender is doing, until it is aborted or nobody can be told.
+/// Reports the sender's progress, until it is aborted or standard output cannot be written to.
 async fn watch_progress(
     mut progress: Receiver<SendProgress>,
     display: Display,
@@ -300,11 +304,11 @@ async fn watch_progress(
             Bytes(now.bytes),
             now.gateways
         ));
-        display.tell(&told("progress", &now))?;
+        display.print_json(&to_json("progress", &now))?;
     }
 }
 
-fn told(event: &str, progress: &SendProgress) -> serde_json::Value {
+fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
     json!({
         "event": event,
         "packets": progress.packets,

@@ -1,4 +1,4 @@
-//! `manyflow sim` and `manyflow figure`: scenario files, run and held against their expectations.
+//! `manyflow sim` and `manyflow figure`: run scenario files and check their expectations.
 
 use std::path::{Path, PathBuf};
 
@@ -22,13 +22,18 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
             && args.seed.is_none_or(|seed| job.seed == seed)
     });
     if jobs.is_empty() {
-        return Err(usage("the scenario has no such cell and seed"));
+        return Err(usage(
+            "the scenario has no such cell or seed: check --cell and --seed",
+        ));
     }
     let display = &inspect::display_beside(&args.inspect, display)?;
     let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
     match run(&scenario, &jobs, outputs, &args.run, display)? {
         true => Ok(()),
-        false => bail!("{}: not all expectations are met", scenario.id()),
+        false => bail!(
+            "{}: not all expectations are met; see MISSED above",
+            scenario.id()
+        ),
     }
 }
 
@@ -38,8 +43,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
         for path in &all {
             let scenario = read(path, false, None)?;
             let title = scenario.cell(0)?.schema.title;
-            display.say(&format!("{:<12} {title}", scenario.id()))?;
-            display.tell(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
+            display.print_line(&format!("{:<12} {title}", scenario.id()))?;
+            display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
@@ -53,7 +58,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     };
     if wanted.is_empty() {
         return Err(usage(
-            "which figure? Name one, or say --all; --list has them",
+            "no figure given: name one, or use --all; --list lists them",
         ));
     }
     let mut missed = Vec::new();
@@ -71,7 +76,8 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     }
 }
 
-/// Makes the runs, writes the results, prints the verdicts; returns whether all expectations are met.
+/// Executes the runs, writes the results, prints the verdicts; returns whether all expectations are
+/// met.
 fn run(
     scenario: &Scenario,
     jobs: &[Job],
@@ -93,14 +99,14 @@ fn run(
         .write(&folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
 
-    display.say(&format!("{}: {}", scenario.id(), results.title()))?;
+    display.print_line(&format!("{}: {}", scenario.id(), results.title()))?;
     for checked in results.expectations() {
-        tell(display, scenario.id(), checked)?;
+        print_expectation(display, scenario.id(), checked)?;
     }
     let cost = Cost::of(&outcomes)?;
-    display.say(&format!("  {cost}"))?;
-    display.say(&format!("  -> {}\n", folder.join("index.html").display()))?;
-    display.tell(&json!({
+    display.print_line(&format!("  {cost}"))?;
+    display.print_line(&format!("  -> {}\n", folder.join("index.html").display()))?;
+    display.print_json(&json!({
         "event": "done",
         "id": scenario.id(),
         "receivers": cost.receivers,
@@ -114,7 +120,8 @@ fn run(
     Ok(results.passed())
 }
 
-/// Makes the runs, the first of them by itself where something is to be written of it; fails where that one does.
+/// Executes the runs. If one of them is recorded, the first run is executed alone, and its failure
+/// ends the command.
 fn simulate(
     scenario: &Scenario,
     jobs: &[Job],
@@ -143,7 +150,7 @@ fn simulate(
     Ok(outcomes)
 }
 
-fn tell(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputError> {
+fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputError> {
     let paper = checked
         .paper
         .as_ref()
@@ -165,8 +172,8 @@ fn tell(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputErro
         Verdict::NoValue => format!("MISSED {}: no value; {}", checked.what, checked.note),
         Verdict::NotJudged => format!("not judged {}: {}", checked.what, checked.note),
     };
-    display.say(&format!("  {line}"))?;
-    display.tell(&json!({
+    display.print_line(&format!("  {line}"))?;
+    display.print_json(&json!({
         "event": "expectation",
         "id": id,
         "what": checked.what,
@@ -176,7 +183,7 @@ fn tell(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputErro
     }))
 }
 
-/// Reads a scenario file; a cell that is to run alone is checked alone.
+/// Reads a scenario file. If a single cell is to run, only that cell is checked.
 fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
@@ -188,7 +195,7 @@ fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     scenario.map_err(|error| usage(error.to_string()))
 }
 
-/// The scenario files of a folder, in the order of their names' numbers.
+/// The scenario files of a folder, in the order of the numbers in their names.
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let wrong = || {
         format!(

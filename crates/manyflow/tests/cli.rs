@@ -1,5 +1,5 @@
-//! The command line as a stranger meets it: what goes wrong is told in a line that says what to do, with the exit code
-//! that `--help` lists. All on loopback.
+//! The command line as a new user meets it: an error is one line that says what to do, with the
+//! exit code that `--help` lists. Everything runs on loopback.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Asserts that `ended` failed with `code`, and with one line on standard error that holds all of `parts`.
+/// Asserts that `ended` failed with `code` and with one line on standard error that contains all of
+/// `parts`.
 fn assert_fails(ended: &Ended, code: i32, parts: &[&str]) {
     assert_eq!(ended.code(), code, "{ended:?}");
     let errors: Vec<_> = ended
@@ -34,7 +35,8 @@ fn assert_fails(ended: &Ended, code: i32, parts: &[&str]) {
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
 }
 
-/// Runs and asserts as [`assert_fails`]; nothing else may be on standard error than the line.
+/// Runs the command and asserts as [`assert_fails`] does; standard error must have nothing besides
+/// the line.
 #[track_caller]
 fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
     let ended = run(arguments);
@@ -54,7 +56,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A sender of `folder` on loopback, and its URL.
+/// Starts a sender of `folder` on loopback; returns it with its URL.
 fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
     let mut command = manyflow(&[
         "send",
@@ -71,7 +73,7 @@ fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
 }
 
 #[test]
-fn what_cannot_be_sent_is_told() {
+fn what_cannot_be_sent_is_reported() {
     let folder = folder_with_file(100_000);
     let file = folder.path().join("file");
     let file = text(&file);
@@ -124,7 +126,7 @@ fn a_sender_needs_a_way_to_its_receivers() {
 }
 
 #[test]
-fn a_taken_port_is_told() {
+fn a_port_in_use_is_reported() {
     let folder = folder_with_file(1);
     let file = folder.path().join("file");
     let (udp, tcp) = (
@@ -155,7 +157,7 @@ fn a_taken_port_is_told() {
 }
 
 #[test]
-fn a_description_that_is_none_is_told() {
+fn an_invalid_description_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let garbage = folder.path().join("garbage.sdp");
     for content in [
@@ -170,7 +172,7 @@ fn a_description_that_is_none_is_told() {
     fails(&["recv", "no/such.sdp"], 2, &["no/such.sdp"]);
     fails(&["recv", "https://127.0.0.1/session.sdp"], 2, &["http://"]);
     fails(&["recv"], 2, &["required"]);
-    // A port that was free a moment ago.
+    // A port that was free a moment ago, so nobody listens there.
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -183,7 +185,7 @@ fn a_description_that_is_none_is_told() {
 }
 
 #[test]
-fn a_session_that_cannot_be_received_is_told() {
+fn a_session_that_cannot_be_received_is_reported() {
     let folder = folder_with_file(100_000);
     let (_sender, url) = send(folder.path(), &[]);
     let below_a_file = folder.path().join("file/x");
@@ -221,11 +223,11 @@ fn a_session_that_cannot_be_received_is_told() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+fn a_full_disk_is_reported_and_leaves_no_partial_file() {
     let folder = folder_with_file(400_000);
     write_random(&folder.path().join("small"), 100, 2);
     let disk = tempfile::tempdir().unwrap();
-    // A mount of its own, which ends with the process.
+    // The shell runs in a mount namespace of its own, so the mount ends with the process.
     let script = r#"mount -t tmpfs -o size=128k tmpfs "$1" || exit 77; "$2" recv "$3" --output "$1/out"; code=$?; find "$1" -name '*.part'; exit $code"#;
     let (_sender, url) = send(folder.path(), &[]);
     let mut command = Command::new("unshare");
@@ -250,7 +252,7 @@ fn a_full_disk_is_told_and_leaves_nothing_half_written() {
 }
 
 #[test]
-fn a_sender_that_dies_is_given_up_after_patience() {
+fn a_receiver_gives_up_a_dead_sender_after_its_patience() {
     let folder = folder_with_file(3_000_000);
     let (sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
     let (receiver, _output) = receive_some(&url, &["--patience", "2s"]);
@@ -263,7 +265,7 @@ fn a_sender_that_dies_is_given_up_after_patience() {
 }
 
 #[test]
-fn a_sender_that_ends_tells_its_receivers() {
+fn a_sender_announces_its_end_to_its_receivers() {
     let folder = folder_with_file(3_000_000);
     let (sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
     let (receiver, output) = receive_some(&url, &[]);
@@ -292,7 +294,7 @@ fn an_interrupted_receiver_keeps_what_is_complete() {
     }
 }
 
-/// A receiver that has some of the session's bytes.
+/// Starts a receiver and waits until it has some of the session's bytes.
 fn receive_some(url: &str, arguments: &[&str]) -> (Manyflow, TempDir) {
     let output = tempfile::tempdir().unwrap();
     let mut command = manyflow(&["recv", url, "--json", "--output", text(output.path())]);
@@ -318,7 +320,7 @@ fn wait_for_file(path: &Path) {
 }
 
 #[test]
-fn json_lines_tell_everything_to_the_end() {
+fn json_lines_report_everything_to_the_end() {
     let folder = folder_with_file(50_000);
     let mut command = manyflow(&[
         "send",
@@ -365,7 +367,7 @@ fn json_lines_tell_everything_to_the_end() {
     assert!(done["packets"].as_u64() > Some(0), "{done}");
 }
 
-/// The last line of standard output; all must be JSON.
+/// Returns the last line of standard output; all lines must be JSON.
 fn last_event(ended: &Ended) -> Value {
     let parse = |line| serde_json::from_str(line).unwrap();
     let mut events: Vec<Value> = ended.stdout.lines().map(parse).collect();
@@ -414,7 +416,7 @@ fn help_shows_examples_that_the_command_line_accepts() {
             .collect();
         assert!(!examples.is_empty(), "{}", help.stdout);
         for example in examples {
-            // Asked for help as well, it checks nothing but whether there are such options.
+            // With `--help` added, the command line is only checked for unknown options.
             let words: Vec<_> = example.split(' ').skip(1).chain(["--help"]).collect();
             run(&words).succeeded(example);
         }

@@ -1,4 +1,5 @@
-//! All figures, in their short form: every expectation holds, but for the misses that docs/fidelity.md explains.
+//! Runs all figures in their short form. Every expectation must hold, except the known misses that
+//! docs/fidelity.md explains.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What is missed, as (figure, expectation). A miss that is mended must go from here.
+/// The known misses, as (figure, expectation). Remove a miss from here when it is mended.
 const KNOWN_MISSES: &[(&str, &str)] = &[
     ("webrc-9", "WEBRC's rate varies less than TCP's"),
     (
@@ -24,7 +25,7 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_figure_shows_what_it_must_but_for_the_known_misses() {
+fn every_figure_meets_its_expectations_except_the_known_misses() {
     let results = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_manyflow"))
         .args(["figure", "--all", "--fast", "--json", "--scenarios"])
@@ -105,7 +106,7 @@ fn the_same_scenario_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn one_cell_alone_is_not_held_to_what_is_expected_of_the_sweep() {
+fn one_cell_alone_is_not_checked_against_expectations_on_the_sweep() {
     let results = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_manyflow"))
         .arg("sim")

@@ -1,4 +1,5 @@
-//! `sim --pcap` and `--trace`: tshark reads captures as the results count them, and mistakes are told in a line.
+//! `sim --pcap` and `--trace`: tshark counts the same packets in captures as the results do, and
+//! errors are one line.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,21 +13,21 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Ended, run};
-use manyflow_core::webrc::Cci;
+use manyflow_webrc::Cci;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// WEBRC, TCP and CBR over a link that drops, marks, loses, and is cut for a while.
+/// WEBRC, TCP and CBR over a link that drops, marks and loses packets, and that is cut for a while.
 const EVENTFUL: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../manyflow-netsim/tests/eventful.toml"
 );
-/// Wireshark's expression for a frame that is not whole and right.
+/// Wireshark's filter for malformed frames and wrong checksums.
 const WRONG: &str = "_ws.malformed || !(ip.checksum.status == 1) || !(udp.checksum.status == 1 || tcp.checksum.status == 1)";
-/// Wireshark's expression for a gap in TCP's sequence numbers.
+/// Wireshark's filter for a gap in TCP's sequence numbers.
 const GAP: &str = "tcp.analysis.lost_segment";
 
-/// A run of the eventful scenario, with a folder for its files.
+/// A run of the scenario `EVENTFUL`, with a folder for its files.
 struct Simulated {
     folder: TempDir,
 }
@@ -46,7 +47,7 @@ impl Simulated {
         Simulated { folder }
     }
 
-    /// The number that a measure found.
+    /// The value of a measure in the results.
     fn measured(&self, name: &str) -> usize {
         let summary = self.folder.path().join("results/eventful/summary.json");
         let summary: Value = serde_json::from_slice(&std::fs::read(summary).unwrap()).unwrap();
@@ -55,7 +56,7 @@ impl Simulated {
             .unwrap() as usize
     }
 
-    /// Fields of the frames that match, a line each.
+    /// The given fields of the frames that match `filter`, one line for each frame.
     fn frames(&self, filter: &str, fields: &[&str]) -> Vec<String> {
         let mut command = Command::new("tshark");
         command.arg("-r").arg(self.folder.path().join("pcap"));
@@ -137,7 +138,7 @@ fn wireshark_misses_only_the_segments_that_were_lost() {
     assert!((1..=lost).contains(&gaps), "{gaps} gaps, {lost} lost");
 }
 
-/// Runs the eventful scenario with results in a folder of its own.
+/// Runs the scenario `EVENTFUL` with a result folder of its own.
 fn sim(arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let out = ["--out", folder.path().to_str().unwrap()];
@@ -153,7 +154,7 @@ fn fails(arguments: &[&str], code: i32, expected: &str) {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn errors_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     let file = file.to_str().unwrap();
@@ -175,7 +176,7 @@ fn mistakes_are_told() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     for output in ["--pcap", "--trace"] {
         fails(&[output, "/dev/full"], 1, "No space left on device");
     }

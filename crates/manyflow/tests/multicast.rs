@@ -1,4 +1,5 @@
-//! Two hosts: `manyflow send` on one, `manyflow recv` on the other. Network namespaces, which need root; skipped without.
+//! Two hosts: `manyflow send` on one, `manyflow recv` on the other. They are network namespaces,
+//! which need root; the tests are skipped without it.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +18,7 @@ use nix::sys::signal::Signal;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// What is sent: a file and a folder.
+/// The files to send: a file and a folder.
 struct Sources(TempDir);
 
 impl Sources {
@@ -34,7 +35,7 @@ impl Sources {
         self.0.path()
     }
 
-    /// `send image.bin docs` with these arguments, publishing on the sending host.
+    /// Runs `send image.bin docs` with these arguments, publishing on the sending host.
     fn send(&self, hosts: &TwoHosts, arguments: &[&str]) -> Manyflow {
         let mut command = manyflow(&["send", "image.bin", "docs"]);
         command.args(arguments).args(["--publish", "10.77.0.1:0"]);
@@ -43,7 +44,7 @@ impl Sources {
     }
 }
 
-/// `recv URL` with these arguments into a folder of its own.
+/// A running `recv URL` with an output folder of its own.
 struct Receiver {
     running: Manyflow,
     output: TempDir,
@@ -57,7 +58,7 @@ fn receive(hosts: &TwoHosts, url: &str, arguments: &[&str]) -> Receiver {
     Receiver { running, output }
 }
 
-/// Sends with `arguments`, and receives as often as `receivers` says; all must succeed.
+/// Sends with `arguments` and starts one receiver for each entry of `receivers`; all must succeed.
 fn transfer(arguments: &[&str], receivers: &[&[&str]]) {
     let Some(hosts) = TwoHosts::new() else { return };
     let sources = Sources::new();
@@ -125,7 +126,7 @@ fn a_relay_on_all_addresses_is_found_where_the_description_came_from() {
     );
 }
 
-/// One sender serves the groups and its relay at once, without a code as well.
+/// One sender serves multicast groups and its relay at the same time, also without FEC.
 #[test]
 fn multicast_and_tunnel_carry_one_session() {
     let both = [
@@ -142,7 +143,7 @@ fn multicast_and_tunnel_carry_one_session() {
 }
 
 #[test]
-fn a_description_in_a_file_does_as_well_as_a_url() {
+fn a_description_can_be_a_file_instead_of_a_url() {
     let Some(hosts) = TwoHosts::new() else { return };
     let sources = Sources::new();
     let folder = tempfile::tempdir().unwrap();

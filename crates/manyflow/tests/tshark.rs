@@ -1,5 +1,5 @@
-//! Wireshark reads a session off the wire as our own decoder does: an opinion of the format that is not ours. Needs root
-//! and `tshark`; skipped without.
+//! Checks the wire format with Wireshark as an independent decoder: it must read a captured session
+//! as our own decoder does. Needs root and `tshark`; skipped without them.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,14 +19,14 @@ use std::process::{Child, Command, Stdio};
 
 use common::{Manyflow, assert_same, manyflow, write_random};
 use hosts::TwoHosts;
-use manyflow_core::webrc::Cci;
 use manyflow_object::alc;
+use manyflow_webrc::Cci;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const TSI: &str = "4026531841";
 const PORT: &str = "5445";
-/// What is read of each packet, in this order.
+/// The fields that tshark prints for each packet, in this order.
 const FIELDS: [&str; 9] = [
     "udp.payload",
     "rmt-lct.tsi",
@@ -80,7 +80,7 @@ fn check_session(fec: &str, encoding_id: &str) {
     );
 }
 
-/// A whole session over the captured link.
+/// Transfers a whole session over the captured link.
 fn transfer(hosts: &TwoHosts, fec: &str) {
     let (sources, output) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_random(&sources.path().join("one"), 100_000, 1);
@@ -117,7 +117,8 @@ fn transfer(hosts: &TwoHosts, fec: &str) {
     sender.finish().succeeded("sender");
 }
 
-/// Holds Wireshark's reading of a packet against ours; returns the packet's object, 0 for one without.
+/// Compares Wireshark's reading of a packet with ours; returns the packet's object, or 0 if it has
+/// none.
 fn check_packet(line: &str, encoding_id: &str) -> u128 {
     let fields: Vec<_> = line.split('|').collect();
     let [
@@ -221,7 +222,7 @@ impl Capture {
             ])
             .arg(file);
         let mut child = hosts.on_receiver(|| command.stderr(Stdio::piped()).spawn().unwrap());
-        // It says so once it captures.
+        // `dumpcap` prints a line once it captures.
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
         while !told.contains("File:") {
@@ -238,7 +239,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // It has ended unless the test failed.
+        // The process has ended already, unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,6 +1,6 @@
 //! Estimates that more than one protocol needs.
 
 pub mod max_min;
-pub(crate) mod rtt;
+pub mod rtt;
 pub mod tcp_equation;
 pub mod token_bucket;

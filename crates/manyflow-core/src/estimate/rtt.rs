@@ -14,7 +14,7 @@ const MAXIMUM: Duration = Duration::from_secs(60);
 
 /// The average round-trip time, and the time-out that follows from it.
 #[derive(Debug)]
-pub(crate) struct RttEstimator {
+pub struct RttEstimator {
     minimum: Duration,
     /// SRTT and RTTVAR in seconds; `None` before the first sample.
     average: Option<(f64, f64)>,
@@ -24,7 +24,7 @@ pub(crate) struct RttEstimator {
 
 impl RttEstimator {
     /// Creates an estimator whose time-outs are never shorter than `minimum`.
-    pub(crate) fn new(minimum: Duration) -> RttEstimator {
+    pub fn new(minimum: Duration) -> RttEstimator {
         RttEstimator {
             minimum,
             average: None,
@@ -33,18 +33,18 @@ impl RttEstimator {
     }
 
     /// Returns SRTT in seconds; 0 before the first sample.
-    pub(crate) fn average_s(&self) -> f64 {
+    pub fn average_s(&self) -> f64 {
         self.average.map_or(0.0, |(average_s, _)| average_s)
     }
 
     /// Returns the present RTO, which may be backed off.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Adds a sample in seconds (sections 2.2 and 2.3), which ends the back-off (section 5, last
     /// paragraph).
-    pub(crate) fn sample(&mut self, sample_s: f64) {
+    pub fn sample(&mut self, sample_s: f64) {
         let (average_s, variation_s) = match self.average {
             None => (sample_s, sample_s / 2.0),
             Some((average_s, variation_s)) => (
@@ -60,7 +60,7 @@ impl RttEstimator {
     /// sent twice. Section 5 (last paragraph) would wait for a sample, which does not come while
     /// everything is retransmitted: 2 % of the connections that `make faults` runs then hang for
     /// minutes. Linux ends its back-off with each advance as well.
-    pub(crate) fn end_back_off(&mut self) {
+    pub fn end_back_off(&mut self) {
         let timeout = self.average.map_or(INITIAL, |(average_s, variation_s)| {
             seconds(average_s + GRANULARITY_S.max(4.0 * variation_s))
         });
@@ -68,7 +68,7 @@ impl RttEstimator {
     }
 
     /// Doubles the time-out after the timer has expired (section 5.5).
-    pub(crate) fn back_off(&mut self) {
+    pub fn back_off(&mut self) {
         self.timeout = (self.timeout * 2).min(MAXIMUM);
     }
 }

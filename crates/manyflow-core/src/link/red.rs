@@ -324,8 +324,10 @@ mod tests {
     #[test]
     fn the_papers_gaps_are_uniform_up_to_the_inverse_probability() {
         let gaps = gaps(RedVariant::Paper, 1000);
-        assert!(gaps.iter().all(|gap| (1..=21).contains(gap)));
-        assert!((mean(&gaps) - 10.5).abs() < 0.3, "{}", mean(&gaps));
+        // The pseudocode counts the arriving packet before it computes p_a = p / (1 - count p), so
+        // with p = 1/20 the first packet after a hit is hit with 1/19: gaps are uniform on 1 to 19.
+        assert!(gaps.iter().all(|gap| (1..=19).contains(gap)));
+        assert!((mean(&gaps) - 10.0).abs() < 0.3, "{}", mean(&gaps));
     }
 
     #[test]

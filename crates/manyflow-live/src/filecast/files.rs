@@ -33,7 +33,7 @@ pub enum FileError {
     Name {
         /// The file's path.
         path: PathBuf,
-        /// What is wrong with its name.
+        /// The flaw in its name.
         error: NameError,
     },
     /// A file's name is not UTF-8, which a URI needs.
@@ -276,8 +276,9 @@ fn temporary_file(folder: &Path, name: &str) -> io::Result<tempfile::NamedTempFi
     let prefix = format!(".{start}.");
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(".part").rand_bytes(4);
+    // The umask removes permissions from these.
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // The umask takes its part.
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder.tempfile_in(folder)
 }
 

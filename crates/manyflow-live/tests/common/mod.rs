@@ -1,4 +1,4 @@
-//! Two hosts on one link: network namespaces that a test makes for itself.
+//! Two hosts on one link: network namespaces that a test creates.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -19,13 +19,13 @@ pub(crate) struct TwoHosts {
 impl TwoHosts {
     pub(crate) const SENDER_V4: &str = "10.77.0.1";
     pub(crate) const SENDER_V6: &str = "fd77::1";
-    /// The sending host has a second address of each version, which is not the session's.
+    /// A second address of the sending host, which is not the session's.
     pub(crate) const FOREIGN_V4: &str = "10.77.0.3";
     pub(crate) const FOREIGN_V6: &str = "fd77::3";
-    /// What the interface is called in both namespaces.
+    /// The interface's name in both namespaces.
     pub(crate) const INTERFACE: &str = "wire";
 
-    /// `None`, and a message, where there is no root to make namespaces.
+    /// Creates the namespaces. Prints a message and returns `None` without the right to do so.
     pub(crate) fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if File::open("/proc/self/status")
@@ -47,7 +47,7 @@ impl TwoHosts {
         let (sender, receiver) = (&hosts.sender, &hosts.receiver);
         for namespace in [sender, receiver] {
             ip(&format!("netns add {namespace}"));
-            // Without duplicate address detection an address works at once.
+            // Without duplicate address detection, an address works immediately.
             hosts.enter(namespace, || {
                 std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap();
             });
@@ -87,7 +87,7 @@ impl TwoHosts {
         Some(hosts)
     }
 
-    /// Runs `work` on the sending host; sockets that it returns stay there.
+    /// Runs `work` on the sending host. The sockets that it returns remain there.
     pub(crate) fn on_sender<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.enter(&self.sender, work)
     }
@@ -97,7 +97,8 @@ impl TwoHosts {
         self.enter(&self.receiver, work)
     }
 
-    /// A namespace belongs to a thread, so the work gets one of its own.
+    /// Runs `work` in a namespace. A namespace belongs to a thread, so the work gets its own
+    /// thread.
     fn enter<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{namespace}")).unwrap();
         let in_namespace = || {
@@ -112,8 +113,8 @@ impl TwoHosts {
 impl Drop for TwoHosts {
     fn drop(&mut self) {
         for namespace in [&self.sender, &self.receiver] {
-            // Deleting the first removes the veth pair; a namespace that was never made is no
-            // failure.
+            // Deleting the first namespace removes the veth pair. A namespace that was never
+            // created is not a failure.
             let _ = Command::new("ip")
                 .args(["netns", "delete", namespace])
                 .output();
@@ -121,7 +122,7 @@ impl Drop for TwoHosts {
     }
 }
 
-/// The kernel adds this route some time after both ends of the link are up.
+/// Waits for the route that the kernel adds some time after both ends of the link are up.
 fn wait_for_ipv6_multicast(namespace: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let routes = || {
@@ -139,7 +140,7 @@ fn wait_for_ipv6_multicast(namespace: &str) {
     }
 }
 
-/// Runs iproute2's `ip` with these arguments and returns what it prints.
+/// Runs iproute2's `ip` with these arguments, and returns its output.
 fn ip(arguments: &str) -> String {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_core::webrc::{ReceiverConfig, Session, SessionConfig};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ReceiveConfig, ReceiveError, Received, Route, SessionSender, Told,
+    self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
+    SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use tempfile::TempDir;
@@ -23,14 +24,14 @@ use tokio::task::JoinHandle;
 /// The session's identifier.
 pub(crate) const TSI: u32 = 7;
 const CCI_LENGTH: usize = 4;
-/// How long a session may be silent: longer than any outage in these tests.
+/// Maximum silence of a session: longer than any outage in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running sender; it stops when dropped.
+/// A running sender, which stops when it is dropped.
 pub(crate) struct Stage {
-    /// What a receiver is told.
+    /// The session's description for receivers.
     pub(crate) description: SessionDescription,
-    /// Where the sender's relay listens.
+    /// The address of the sender's relay.
     pub(crate) relay: SocketAddr,
     files: Vec<SourceFile>,
     sending: JoinHandle<()>,
@@ -44,8 +45,8 @@ pub(crate) struct Receiving {
 }
 
 impl Stage {
-    /// Starts to send `files` at up to `rate` in symbols of `symbol` bytes, with the profile for
-    /// local networks.
+    /// Starts to send `files` at rates up to `rate`, in symbols of `symbol` bytes, with the
+    /// parameters for local networks.
     pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<SourceFile>) -> Stage {
         let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
         let session = Session::new(SessionConfig {
@@ -89,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// Starts a receiver whose way to the relay leads over `via`.
+    /// Starts a receiver that sends to `via` instead of the relay.
     pub(crate) fn receive(&self, via: SocketAddr) -> Receiving {
         let folder = tempfile::tempdir().unwrap();
         let config = ReceiveConfig {
@@ -100,8 +101,8 @@ impl Stage {
             memory_max: 1 << 30,
             patience: PATIENCE,
         };
-        let (told, progress, _files) = Told::channels();
-        let task = tokio::spawn(session::receive(config, told, std::future::pending()));
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
         Receiving {
             folder,
             progress,
@@ -109,7 +110,7 @@ impl Stage {
         }
     }
 
-    /// Asserts that `folder` holds what was sent, byte for byte, and nothing else.
+    /// Asserts that `folder` contains the files that were sent, byte for byte, and nothing else.
     pub(crate) fn assert_intact(&self, folder: &Path, label: &str) {
         for file in &self.files {
             let received = std::fs::read(folder.join(&file.name))
@@ -131,7 +132,7 @@ impl Drop for Stage {
 }
 
 impl Receiving {
-    /// Waits for the end, for at most `limit`.
+    /// Waits for the receiver's end, for at most `limit`.
     pub(crate) async fn finish(self, limit: Duration, label: &str) -> (TempDir, Received) {
         let progress = self.progress;
         let result = tokio::time::timeout(limit, self.task)
@@ -148,7 +149,7 @@ impl Receiving {
         (self.folder, received)
     }
 
-    /// Waits until `condition` holds of the progress.
+    /// Waits until the progress fulfils `condition`.
     pub(crate) async fn until(&mut self, condition: impl FnMut(&Progress) -> bool) {
         self.progress
             .wait_for(condition)

@@ -136,7 +136,7 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 mod tests {
     use super::*;
     use crate::scenario::protocols::AnyHeader;
-    use manyflow_core::overlay::{
+    use manyflow_overlay::{
         Ack, Body, ClientId, DaemonId, Data, Frame, GroupId, LinkSeq, Message, OriginSeq,
     };
 

@@ -1,16 +1,17 @@
 //! Frames are read back with `etherparse` and the decoders that ship.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
-use manyflow_core::anypoint::{self, Ack, Body, Gap, Reason};
-use manyflow_core::cbr::Datagram;
-use manyflow_core::layered::{Data, Experiment, Feedback, Message};
-use manyflow_core::overlay::{
-    self, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq, OriginSeq, Welcome,
-};
-use manyflow_core::tcp::Segment;
-use manyflow_core::webrc::{Cci, CciFormat};
+use manyflow_anypoint::{self as anypoint, Ack, Body, Gap, Reason};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId};
+use manyflow_layered::{Data, Experiment, Feedback, Message};
 use manyflow_object::alc;
+use manyflow_overlay::{
+    self as overlay, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq,
+    OriginSeq, Welcome,
+};
+use manyflow_tcp::Segment;
+use manyflow_tcp::cbr::Datagram;
+use manyflow_webrc::{Cci, CciFormat};
 use proptest::prelude::*;
 
 use super::addresses::{Addresses, End};

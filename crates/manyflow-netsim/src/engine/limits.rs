@@ -23,9 +23,10 @@ const STEPS_EACH: u64 = 1000;
 const WATCHED: u64 = 1 << 14;
 /// Endpoints and links that an error names at most.
 const NAMED: usize = 4;
-/// How deep endpoints at one node may answer each other before the first of them has been served.
-/// Each level takes about a kilobyte of a thread's stack.
-const NESTED_MAX: u32 = 400;
+/// How deep endpoints at one node may answer each other before the first of them has been served. A
+/// client that fills an overlay link's queue at one instant needs as many levels as the queue has
+/// messages, 1000 by default. Each level takes about a kilobyte of the thread's stack.
+const NESTED_MAX: u32 = 2500;
 /// The default limit of packets that all links carry together: up to 2 GB.
 const CARRIED_MAX: u64 = 16_000_000;
 

@@ -3,12 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
-use manyflow_core::layered::{self, Data, Message};
 use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use manyflow_core::time::seconds;
-use manyflow_core::webrc::{self, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
+use manyflow_layered::{self as layered, Data, Message};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_webrc::{self as webrc, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 
 use super::{Change, LinkId, NodeId, Observer};
 use crate::scenario::protocols::{AnyEvent, AnyHeader, Network};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::seeds;
 use crate::scenario::schema::{Across, ExpectTable, Label};
 use crate::scenario::{
     Cell, Dimension, Environment, Expression, Fault, Job, Quantity, Run, Samples, Scenario,
@@ -116,7 +117,7 @@ fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
     let mut environment = cell.parameters.clone();
     for (index, measure) in cell.schema.measure.iter().enumerate() {
         let samples = match &measure.value {
-            Some(formula) => formula.samples(&environment).unwrap_or_else(|_| {
+            Some(formula) => formula.known_samples(&environment).unwrap_or_else(|_| {
                 let dimension = formula.dimension(&environment).unwrap_or_default();
                 let values = vec![f64::NAN; runs.len().max(1)];
                 Samples { values, dimension }
@@ -163,9 +164,9 @@ pub(super) fn expectations(
 }
 
 /// The bounds that apply: those of the shortened form replace the others.
-struct Bounds<'a> {
-    at_least: Option<&'a Expression>,
-    at_most: Option<&'a Expression>,
+pub(super) struct Bounds<'a> {
+    pub(super) at_least: Option<&'a Expression>,
+    pub(super) at_most: Option<&'a Expression>,
 }
 
 impl<'a> Bounds<'a> {
@@ -192,18 +193,18 @@ fn judge(
     if cells.is_empty() {
         return Err(Fault::value("no cell of the sweep is chosen"));
     }
-    let mut values = Vec::new();
-    for cell in cells {
-        let value = expect.value.evaluate(&cell.environment).map_err(|fault| {
-            let place = cell.describe(scenario);
-            Fault::value(format!(
-                "{}{}{place}",
-                fault.problem,
-                if place.is_empty() { "" } else { ", at " }
-            ))
-        })?;
-        values.push(value);
+    if let Some(share) = expect.share_of_seeds {
+        let checked = |cell: &&CellResult| of_seeds(expect, bounds, share.0, cell, scenario);
+        let checked = cells.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
+        return worst(checked);
     }
+    let value = |cell: &&CellResult| {
+        expect.value.evaluate(&cell.environment).map_err(|fault| {
+            let why = cell.missing(&expect.value);
+            placed(&why.unwrap_or(fault.problem.to_string()), cell, scenario)
+        })
+    };
+    let values = cells.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     if expect.across != Across::Every {
         let numbers: Vec<f64> = values.iter().map(|value| value.value).collect();
         let value = across(expect, &numbers);
@@ -215,17 +216,60 @@ fn judge(
         };
         return compare(expect, bounds, value, cells[0], note);
     }
-    let mut worst: Option<(f64, Checked)> = None;
-    for (cell, value) in cells.iter().zip(values) {
-        let checked = compare(expect, bounds, value, cell, cell.describe(scenario))?;
-        let margin = checked.margin();
-        if worst.as_ref().is_none_or(|(least, _)| margin < *least) {
-            worst = Some((margin, checked));
-        }
+    let checked = cells.iter().zip(values).map(|(cell, value)| {
+        let note = cell.describe(scenario);
+        compare(expect, bounds, value, cell, note)
+    });
+    worst(checked.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The first of those that are the least inside their bounds.
+fn worst(checked: Vec<Checked>) -> Result<Checked, Fault> {
+    let lower = |worst: Checked, next: Checked| match next.margin() < worst.margin() {
+        true => next,
+        false => worst,
+    };
+    let worst = checked.into_iter().reduce(lower);
+    worst.ok_or_else(|| Fault::value("nothing to compare"))
+}
+
+/// A problem, and the cell that has it.
+fn placed(why: &str, cell: &CellResult, scenario: &Scenario) -> Fault {
+    match cell.describe(scenario) {
+        place if place.is_empty() => Fault::value(why),
+        place => Fault::value(format!("{why}, at {place}")),
     }
-    worst
-        .map(|(_, checked)| checked)
-        .ok_or_else(|| Fault::value("nothing to compare"))
+}
+
+/// Holds a share of a cell's seeds to the bounds, each seed by its own value.
+fn of_seeds(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    share: f64,
+    cell: &CellResult,
+    scenario: &Scenario,
+) -> Result<Checked, Fault> {
+    let count = cell.seeds.len();
+    if count == 0 {
+        return Err(placed("no run gave a value", cell, scenario));
+    }
+    let outside = cell.seeds_outside(&expect.value, bounds);
+    let kept = (count - outside.len()) as f64 / count as f64;
+    let mut notes = vec![cell.describe(scenario)];
+    if !outside.is_empty() {
+        notes.push(format!("not {}", seeds::described(&outside)));
+    }
+    notes.retain(|note| !note.is_empty());
+    Ok(Checked {
+        value: Some(Quantity::number(kept)),
+        at_least: Some(Quantity::number(share)),
+        verdict: match kept >= share {
+            true => Verdict::Met,
+            false => Verdict::Missed,
+        },
+        percent: true,
+        ..without_value(expect, notes.join("; "))
+    })
 }
 
 fn across(expect: &ExpectTable, values: &[f64]) -> f64 {

@@ -6,6 +6,7 @@ use quick_xml::escape::escape;
 
 use super::Results;
 use super::evaluate::{Checked, Verdict};
+use super::seeds::described;
 
 const STYLE: &str = "\
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
@@ -117,7 +118,13 @@ impl Results<'_> {
                 write!(page, "<td>{}", escape(label))?;
             }
             for measure in measures {
-                let text = cell.environment[&measure.name].shown();
+                let without = cell.seeds_without(&measure.name);
+                let text = match without.len() {
+                    some if some > 0 && some < cell.seeds.len() => {
+                        format!("none in {}", described(&without))
+                    }
+                    _ => cell.environment[&measure.name].shown(),
+                };
                 write!(page, "<td class=\"number\">{}", escape(&text))?;
             }
         }

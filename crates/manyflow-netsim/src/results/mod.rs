@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `evaluate.rs` | runs to cells, cells to expectations with verdicts |
+//! | `seeds.rs` | seeds without a value, and a share of the seeds that keeps its bounds |
 //! | `summary.rs` | `summary.json` |
 //! | `csv.rs` | `measures.csv` and the series of each plot |
 //! | `plot/`, `chart.rs`, `axis.rs` | the figures |
@@ -16,6 +17,7 @@ mod csv;
 mod evaluate;
 mod html;
 mod plot;
+mod seeds;
 mod summary;
 
 #[cfg(test)]

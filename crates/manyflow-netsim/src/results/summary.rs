@@ -58,6 +58,8 @@ struct Measure<'a> {
     mean: f64,
     spread: f64,
     samples: &'a [f64],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    seeds_without_value: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -110,8 +112,9 @@ impl Results<'_> {
         let labels = result.cell.labels.iter().map(String::as_str);
         let measures = result.cell.schema.measure.iter();
         let measures = measures.map(|measure| {
-            let samples = &result.environment[&measure.name];
-            (measure.name.as_str(), summarize(samples))
+            let name = measure.name.as_str();
+            let without = result.seeds_without(name);
+            (name, summarize(&result.environment[name], without))
         });
         CellSummary {
             values: keys.zip(labels).collect(),
@@ -121,12 +124,13 @@ impl Results<'_> {
     }
 }
 
-fn summarize(samples: &Samples) -> Measure<'_> {
+fn summarize(samples: &Samples, seeds_without_value: Vec<u64>) -> Measure<'_> {
     Measure {
         unit: samples.dimension.unit(),
         mean: mean(&samples.values),
         spread: spread(&samples.values),
         samples: &samples.values,
+        seeds_without_value,
     }
 }
 

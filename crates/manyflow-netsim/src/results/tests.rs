@@ -188,6 +188,84 @@ fn expectations_are_met_or_missed_or_have_no_value() {
     );
 }
 
+/// The results of the small scenario with this at its end, where these are the rates of the three seeds in Mbit/s.
+fn with_rates(more: &str, rates: [f64; 3], check: impl FnOnce(&Results<'_>)) {
+    let text = format!("{}\n{more}", SMALL.replace("\"20 s\"", "\"3 s\""));
+    let scenario = Scenario::parse("small.toml", &text, false).unwrap();
+    let jobs = scenario.jobs().unwrap();
+    let mut outcomes = scenario.run(&jobs, 2, &mut |_| {});
+    for (outcome, rate) in outcomes.iter_mut().zip(rates.into_iter().cycle()) {
+        outcome.as_mut().unwrap().measures[0] = rate * 1e6;
+    }
+    check(&Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap());
+}
+
+#[test]
+fn seeds_without_a_value_are_named() {
+    with_rates("", [1.0, f64::NAN, 2.0], |results| {
+        let checked = &results.expectations()[0];
+        assert_eq!(checked.verdict, Verdict::NoValue);
+        assert_eq!(
+            checked.note,
+            "`rate` has no value in seed 2: nothing was observed, at loss = 1 %"
+        );
+        let summary: serde_json::Value = serde_json::from_str(&results.summary()).unwrap();
+        let rate = &summary["cells"][1]["measures"]["rate"];
+        assert_eq!(rate["seeds_without_value"], serde_json::json!([2]));
+        assert!(results.html().contains("none in seed 2"));
+    });
+}
+
+#[test]
+fn a_share_of_the_seeds_has_to_keep_the_bounds() {
+    let expecting = |share: &str, more: &str| {
+        format!(
+            "[[expect]]\nwhat = \"mostly\"\nvalue = \"twice / 2\"\nat-least = \"1.5 Mbit/s\"\n\
+             at-most = \"5 Mbit/s\"\nshare-of-seeds = \"{share}\"\nsource = \"a test\"\n{more}"
+        )
+    };
+    for (share, rates, verdict, shown) in [
+        ("2 / 3", [1.0, 2.0, 3.0], Verdict::Met, "66.67 %"),
+        ("3 / 4", [1.0, 2.0, 3.0], Verdict::Missed, "66.67 %"),
+        ("30 %", [6.0, 2.0, f64::NAN], Verdict::Met, "33.33 %"),
+        ("100 %", [2.0, 2.0, 2.0], Verdict::Met, "100 %"),
+    ] {
+        with_rates(&expecting(share, ""), rates, |results| {
+            let checked = results.expectations().last().unwrap();
+            assert_eq!(
+                (checked.verdict, checked.shown().as_str()),
+                (verdict, shown)
+            );
+        });
+    }
+    with_rates(&expecting("3 / 4", ""), [1.0, 2.0, 9.0], |results| {
+        let checked = results.expectations().last().unwrap();
+        assert_eq!(checked.note, "loss = 1 %; not seeds 1, 3");
+        assert_eq!(checked.bounds(), "at least 75 %");
+    });
+    let mixed = format!("{SMALL}\n{}", expecting("1 / 2", "across = \"mean\"\n"));
+    let error = Scenario::parse("small.toml", &mixed, false).unwrap_err();
+    assert!(error.to_string().contains("leave out `across`"), "{error}");
+}
+
+#[test]
+fn axes_that_vary_together_are_one_row_of_points() {
+    let text = SMALL
+        .replace("[sweep]", "[sweep]\nlinks.lossy.delay = [\"20 ms\", \"30 ms\"]\ntogether = [[\"loss\", \"links.lossy.delay\"]]")
+        .replace("\"20 s\"", "\"3 s\"");
+    let scenario = Scenario::parse("small.toml", &text, false).unwrap();
+    assert_eq!(scenario.cells(), 2);
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, 2, &mut |_| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    assert_eq!(
+        results.cells()[1].describe(&scenario),
+        "links.lossy.delay = 30 ms, loss = 5 %"
+    );
+    let figure = results.figures().last().unwrap();
+    assert!(!figure.svg.contains("links.lossy.delay"), "{}", figure.svg);
+}
+
 #[test]
 fn the_ratio_across_cells_is_a_bare_number() {
     let expecting = |bound: &str| {

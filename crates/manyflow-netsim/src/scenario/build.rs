@@ -6,11 +6,11 @@ mod overlay;
 
 use std::sync::Arc;
 
-use manyflow_core::cbr::{Sink, Source};
-use manyflow_core::overlay::DaemonId;
-use manyflow_core::tcp;
-use manyflow_core::webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use manyflow_core::{Destination, EndpointId, Time};
+use manyflow_overlay::DaemonId;
+use manyflow_tcp as tcp;
+use manyflow_tcp::cbr::{Sink, Source};
+use manyflow_webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -5,9 +5,10 @@ use sha2::{Digest, Sha256};
 use super::check;
 use super::de::read;
 use super::error::{Fault, Problem, ScenarioError};
+use super::expand::expand;
 use super::expression::Environment;
-use super::quantity::Quantity;
 use super::schema::Schema;
+use super::sweep::{Axis, Sweep, label};
 use super::tree::{self, Node, Value};
 
 /// The most runs of a scenario: more is a mistake in `[sweep]`.
@@ -21,23 +22,7 @@ pub struct Scenario {
     text: String,
     fast: bool,
     tree: Node,
-    axes: Vec<Axis>,
-}
-
-/// Something that varies: a parameter, or any key.
-#[derive(Clone, Debug)]
-pub struct Axis {
-    /// The parameter's name or the key, dotted.
-    pub key: String,
-    path: Vec<String>,
-    values: Vec<Node>,
-}
-
-impl Axis {
-    /// Its values as they stand in the file.
-    pub fn labels(&self) -> impl Iterator<Item = String> {
-        self.values.iter().map(label)
-    }
+    sweep: Sweep,
 }
 
 /// One combination of the values of all axes.
@@ -81,7 +66,7 @@ impl Scenario {
     }
 
     fn check(&self, cell: usize) -> Result<(), ScenarioError> {
-        check::check(&self.cell(cell)?, &self.axes).map_err(|fault| self.place(fault))
+        check::check(&self.cell(cell)?, self.axes()).map_err(|fault| self.place(fault))
     }
 
     fn read(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
@@ -94,7 +79,7 @@ impl Scenario {
                 span: 0..0,
                 value: Value::Table(Vec::new()),
             },
-            axes: Vec::new(),
+            sweep: Sweep::default(),
         };
         let prepared = scenario.prepare(text);
         prepared.map_err(|fault| scenario.place(fault))?;
@@ -114,53 +99,15 @@ impl Scenario {
             }
         }
         if let Some(sweep) = self.tree.take("sweep") {
-            let axes = sweep.node.leaves().into_iter();
-            self.axes = axes
-                .map(|(path, values)| self.axis(path, values))
-                .collect::<Result<_, _>>()
-                .map_err(|fault: Fault| fault.within("sweep"))?;
+            let parameters = self.tree.get("parameters");
+            self.sweep =
+                Sweep::new(sweep.node, parameters).map_err(|fault| fault.within("sweep"))?;
         }
         self.check_size()
     }
 
-    fn axis(&self, path: Vec<String>, values: &Node) -> Result<Axis, Fault> {
-        let key = path.join(".");
-        let refuse = |message: &str| {
-            Err(Fault::at(&[&key], Problem::Value(message.to_owned())).spanned(&values.span))
-        };
-        let Value::List(list) = &values.value else {
-            return refuse("a sweep takes a list of values, such as [\"1 %\", \"2 %\"]");
-        };
-        if list.is_empty() {
-            return refuse("this list has no value");
-        }
-        let is_parameter = |name: &String| {
-            let parameters = self.tree.get("parameters");
-            parameters.is_some_and(|table| table.get(name).is_some())
-        };
-        let path = match path.as_slice() {
-            [name] if is_parameter(name) => vec!["parameters".to_owned(), name.clone()],
-            [name] => {
-                let names = self
-                    .tree
-                    .get("parameters")
-                    .map(Node::keys)
-                    .unwrap_or_default();
-                let problem = Problem::unknown("parameter", name, names);
-                return Err(Fault::at(&[name], problem).spanned(&values.span));
-            }
-            _ => path,
-        };
-        Ok(Axis {
-            key,
-            path,
-            values: list.clone(),
-        })
-    }
-
     fn check_size(&self) -> Result<(), Fault> {
-        let sizes = self.axes.iter().map(|axis| axis.values.len() as u64);
-        let cells = sizes.fold(1u64, u64::saturating_mul);
+        let cells = self.sweep.cells();
         let bounded = |runs: u64, key: &str| match runs <= RUNS_MAX {
             true => Ok(()),
             false => Err(Fault::at(
@@ -209,12 +156,17 @@ impl Scenario {
 
     /// What varies.
     pub fn axes(&self) -> &[Axis] {
-        &self.axes
+        &self.sweep.axes
+    }
+
+    /// Whether two axes vary together, as one; each does with itself.
+    pub(crate) fn vary_together(&self, first: &str, second: &str) -> bool {
+        self.sweep.vary_together(first, second)
     }
 
     /// How many cells there are.
     pub fn cells(&self) -> usize {
-        self.axes.iter().map(|axis| axis.values.len()).product()
+        self.sweep.cells() as usize
     }
 
     /// One cell.
@@ -227,19 +179,13 @@ impl Scenario {
 
     fn read_cell(&self, index: usize) -> Result<Cell, Fault> {
         let mut tree = self.tree.clone();
-        let mut rest = index;
         let mut labels = Vec::new();
-        for axis in self.axes.iter().rev() {
-            let value = &axis.values[rest % axis.values.len()];
-            rest /= axis.values.len();
+        for (axis, value) in self.sweep.values(index) {
             tree.set(&axis.path, value.clone())
                 .map_err(|fault| fault.spanned(&value.span))?;
-            labels.insert(0, label(value));
+            labels.push(label(value));
         }
-        let parameters = match tree.take("parameters") {
-            Some(table) => parameters(&table.node).map_err(|fault| fault.within("parameters"))?,
-            None => Environment::new(),
-        };
+        let parameters = expand(&mut tree)?;
         let schema = read(&tree, &parameters)?;
         Ok(Cell {
             index,
@@ -250,7 +196,12 @@ impl Scenario {
     }
 
     fn place(&self, fault: Fault) -> ScenarioError {
-        let span = fault.span.unwrap_or_else(|| self.tree.locate(&fault.path));
+        let span = fault.span.unwrap_or_else(|| {
+            let mut tree = self.tree.clone();
+            // Where it cannot be expanded, the file has the place.
+            let _ = expand(&mut tree);
+            tree.locate(&fault.path)
+        });
         ScenarioError {
             file: self.file.clone(),
             line: tree::line_of(&self.text, span.start),
@@ -264,33 +215,4 @@ fn id_of(file: &str) -> String {
     let path = std::path::Path::new(file);
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     stem.to_string_lossy().into_owned()
-}
-
-/// A value as it stands in the file.
-fn label(value: &Node) -> String {
-    match &value.value {
-        Value::Text(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        Value::Flag(flag) => flag.to_string(),
-        Value::List(items) => {
-            let items: Vec<String> = items.iter().map(label).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::Table(_) => "{...}".to_owned(),
-    }
-}
-
-/// The parameters, each a quantity or a formula over those before it.
-fn parameters(table: &Node) -> Result<Environment, Fault> {
-    let mut environment = Environment::new();
-    let Value::Table(entries) = &table.value else {
-        return Err(Fault::value("a table is expected").spanned(&table.span));
-    };
-    for entry in entries {
-        check::name(&entry.key).map_err(|fault| fault.spanned(&entry.key_span))?;
-        let value: Quantity = read(&entry.node, &environment)
-            .map_err(|fault| fault.within(&entry.key).spanned(&entry.node.span))?;
-        environment.insert(entry.key.clone(), value.into());
-    }
-    Ok(environment)
 }

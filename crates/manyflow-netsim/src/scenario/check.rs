@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cells::{Axis, Cell};
+use super::cells::Cell;
 use super::error::{Fault, Problem};
 use super::expression::{Environment, Expression, FUNCTIONS, Samples};
 use super::observables::{Observable, Statistic, Subject};
 use super::overlays::Overlays;
 use super::quantity::{Dimension, Quantity};
 use super::reports;
-use super::schema::{ExpectTable, Label, MeasureTable, PlotTable, Schema};
+use super::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use super::sessions::{Session, Sessions};
+use super::sweep::Axis;
 use super::topology::{Reach, Topology};
 
 /// A change that repeats may do so this often: more is a mistake in `every`.
@@ -327,6 +328,10 @@ fn expectation(
         .dimension(dimension(&expect.value, environment, "value")?);
     if let Some(condition) = &expect.condition {
         dimension(condition, environment, "where")?;
+    }
+    if expect.share_of_seeds.is_some() && expect.across != Across::Every {
+        let message = "`share-of-seeds` is of each cell: leave out `across`".to_owned();
+        return Err(Fault::at(&["across"], Problem::Value(message)));
     }
     let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
     if own.iter().all(|(_, bound)| bound.is_none()) {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use manyflow_core::overlay::DaemonId;
 use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::DaemonId;
 
 use super::build::World;
 use super::cells::{Cell, Scenario};

@@ -89,7 +89,7 @@ pub(super) fn mean(spans: &[Span]) -> f64 {
 /// The standard deviation, weighed by time; NaN of nothing.
 pub(super) fn spread(spans: &[Span]) -> f64 {
     let center = mean(spans);
-    let square = |span: &Span| (span.value - center).powi(2) * span.length_s;
+    let square = |span: &Span| (span.value - center) * (span.value - center) * span.length_s;
     let squares: f64 = spans.iter().map(square).sum();
     (squares / length_s(spans)).sqrt()
 }

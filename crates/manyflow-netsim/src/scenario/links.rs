@@ -5,7 +5,9 @@ use manyflow_core::link::{
 };
 use serde::Deserialize;
 
-use super::quantity::{Bits, BitsPerSecond, Dimension, Number, Probability, Quantity, Seconds};
+use super::quantity::{
+    Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
+};
 use manyflow_core::xcp::XcpConfig;
 
 /// Two tables share the properties of a link: serde cannot flatten one into the other and still refuse unknown keys.
@@ -38,6 +40,8 @@ link_tables! {
     LinkTable {
         /// A name for all links of this entry.
         pub name: Option<String>,
+        /// So many entries like this; read before the rest.
+        pub count: Option<Count>,
         /// Two nodes; a group stands for a link to each of its nodes.
         pub between: Option<[String; 2]>,
         /// Nodes, each joined to the next; a group stands for its nodes in their order.

@@ -9,7 +9,8 @@
 //! | `tree.rs`, `de.rs` | TOML with places, and its way through serde into the schema |
 //! | `schema.rs`, `links.rs`, `protocols.rs`, `observables.rs`, `entries.rs` | the tables and their keys |
 //! | `expression/`, `quantity.rs` | formulas over quantities with units |
-//! | `cells.rs` | parameters, `[sweep]` and `[fast]`: the cells of a scenario |
+//! | `cells.rs`, `sweep.rs` | `[sweep]` and `[fast]`: the cells of a scenario |
+//! | `expand.rs` | parameters, and tables that are written once and read many times |
 //! | `topology.rs`, `sessions.rs`, `ensemble.rs`, `overlays.rs` | generators: nodes, links, receivers, switches and daemons written out |
 //! | `build.rs`, `build/`, `devices.rs` | a cell made into a network |
 //! | `schedule.rs` | what changes in the course of a run |
@@ -30,6 +31,7 @@ mod devices;
 mod ensemble;
 mod entries;
 mod error;
+mod expand;
 mod expression;
 mod inspect;
 mod levels;
@@ -45,6 +47,7 @@ mod scalars;
 mod schedule;
 pub mod schema;
 mod sessions;
+mod sweep;
 mod topology;
 mod tree;
 
@@ -59,7 +62,7 @@ mod tests_manual;
 #[cfg(test)]
 mod tests_overlay;
 
-pub use cells::{Axis, Cell, Scenario};
+pub use cells::{Cell, Scenario};
 pub(crate) use error::Fault;
 pub use error::{Problem, ScenarioError};
 pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
@@ -70,4 +73,5 @@ pub use observe::Series;
 pub(crate) use protocols::Reported;
 pub use quantity::{Dimension, Quantity, short};
 pub use run::{FailedRun, Job, Outcome, Progress, Run};
+pub use sweep::Axis;
 pub use topology::{Direction, Topology};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use manyflow_core::overlay::topology::TopologyError;
-use manyflow_core::overlay::{self, DaemonId, GroupId};
+use manyflow_overlay::topology::TopologyError;
+use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use super::error::{Fault, Problem};
 use super::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};

@@ -14,6 +14,9 @@ use super::observe::{Recorder, Series};
 use super::scalars::scalar;
 use crate::Halt;
 
+/// The stack of a thread that runs simulations: endpoints at one node that answer each other at one instant nest on it.
+const STACK_BYTES: usize = 16 << 20;
+
 /// What a run gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -107,7 +110,8 @@ impl Scenario {
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, jobs.len().max(1)) {
                 let (told, next) = (told.clone(), &next);
-                scope.spawn(move || {
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let spawned = thread.spawn_scoped(scope, move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
                     let tell = |news| {
                         told.send(news)
@@ -121,6 +125,7 @@ impl Scenario {
                         tell(News::Ended(index, self.run_inspected(*job, inspection)));
                     }
                 });
+                spawned.expect("the system has room for a thread");
             }
             drop(told);
             let mut left = jobs.len();

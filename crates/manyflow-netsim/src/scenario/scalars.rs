@@ -104,7 +104,7 @@ impl Reduction {
             Statistic::Quantile => levels::quantile(spans, self.quantile),
             Statistic::Min => values().reduce(f64::min).unwrap_or(f64::NAN),
             Statistic::Max => values().reduce(f64::max).unwrap_or(f64::NAN),
-            Statistic::Last => values().last().unwrap_or(f64::NAN),
+            Statistic::Last => values().next_back().unwrap_or(f64::NAN),
             Statistic::Spread => levels::spread(spans),
             Statistic::Variation => levels::spread(spans) / levels::mean(spans),
             Statistic::TimeToRise => until(spans.iter().find(|span| span.value >= self.level)),

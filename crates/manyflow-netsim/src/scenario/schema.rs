@@ -305,6 +305,8 @@ pub struct TurnTable {
 pub struct MeasureTable {
     /// Its name in formulas.
     pub name: String,
+    /// So many measures like this; read before the rest.
+    pub count: Option<Count>,
     /// A formula over other measures and parameters, instead of the keys below.
     pub value: Option<Expression>,
     /// What is observed.
@@ -468,6 +470,8 @@ pub struct ExpectTable {
     pub at_least: Option<Expression>,
     /// The upper bound.
     pub at_most: Option<Expression>,
+    /// The share of the seeds whose own values have to keep the bounds, instead of the mean over the seeds.
+    pub share_of_seeds: Option<Probability>,
     /// What the paper has.
     pub paper: Option<String>,
     /// Where the bound comes from.

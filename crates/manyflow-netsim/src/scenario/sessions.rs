@@ -11,7 +11,7 @@ use super::overlays::{Affiliation, GroupNumbers, Overlays};
 use super::protocols::Protocol;
 use super::quantity::Seconds;
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId};
+use manyflow_overlay::{DaemonId, GroupId};
 
 use super::schema::{ReceiverEntry, ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;

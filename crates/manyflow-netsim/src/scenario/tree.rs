@@ -106,6 +106,39 @@ impl Node {
         }
     }
 
+    /// The entry of a table.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let found = entries.iter_mut().find(|entry| entry.key == key);
+        found.map(|entry| &mut entry.node)
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// Where it is none: says what is expected.
+    pub(crate) fn items(&self, expected: &str) -> Result<&[Node], Fault> {
+        match &self.value {
+            Value::List(items) => Ok(items),
+            _ => Err(Fault::value(expected)),
+        }
+    }
+
+    /// Changes every text in this value; keys are no texts.
+    pub(crate) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
+        match &mut self.value {
+            Value::Text(text) => change(text),
+            Value::List(items) => items.iter_mut().for_each(|item| item.each_text(change)),
+            Value::Table(entries) => {
+                let nodes = entries.iter_mut().map(|entry| &mut entry.node);
+                nodes.for_each(|node| node.each_text(change));
+            }
+            Value::Number(_) | Value::Flag(_) => {}
+        }
+    }
+
     /// The place of the value at `path`, or of the innermost table around it that exists.
     pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
         let mut here = self;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use manyflow_core::anypoint::Reason;
-use manyflow_core::anypoint::switch::MemberId;
+use manyflow_anypoint::Reason;
+use manyflow_anypoint::switch::MemberId;
 
 use crate::end::{KEYS, Log};
 use crate::plan::{Fault, Plan};
@@ -17,7 +17,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(120);
 /// # Errors
 /// The first thing that does not hold.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
-    let logs: Vec<_> = outcome.logs.iter().map(|log| log.lock().unwrap()).collect();
+    let logs: Vec<_> = outcome.logs.iter().map(|log| log.read().unwrap()).collect();
     let logs: Vec<&Log> = logs.iter().map(|log| &**log).collect();
     for (place, log) in logs.iter().enumerate() {
         ensure(!log.garbled, || {

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
-use manyflow_core::anypoint::switch::SwitchEndpoint;
-use manyflow_core::anypoint::{self, Body, Connection, Frame, Length, Reason, Segment};
+use manyflow_anypoint::switch::SwitchEndpoint;
+use manyflow_anypoint::{self as anypoint, Body, Connection, Frame, Length, Reason, Segment};
 use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
 
 use crate::plan::Plan;
@@ -85,7 +85,7 @@ pub(crate) struct End {
     frame_bytes_max: u32,
     /// When the application has done with the frame that it works on, if it works on one.
     idle_at: Option<Time>,
-    log: Arc<Mutex<Log>>,
+    log: Arc<RwLock<Log>>,
 }
 
 impl End {
@@ -93,10 +93,10 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Arc<Mutex<Log>>,
+        log: Arc<RwLock<Log>>,
     ) -> End {
         let connection = Connection::connect(plan.config.clone(), CONNECTION, Time::ZERO);
-        log.lock().unwrap().opened = true;
+        log.write().unwrap().opened = true;
         End::new(connection.unwrap(), plan, task, remote, log)
     }
 
@@ -104,7 +104,7 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Arc<Mutex<Log>>,
+        log: Arc<RwLock<Log>>,
     ) -> End {
         let connection = Connection::listen(plan.config.clone());
         End::new(connection.unwrap(), plan, task, remote, log)
@@ -115,7 +115,7 @@ impl End {
         plan: &Plan,
         task: Task,
         remote: EndpointId,
-        log: Arc<Mutex<Log>>,
+        log: Arc<RwLock<Log>>,
     ) -> End {
         End {
             connection,
@@ -136,12 +136,12 @@ impl End {
 
     fn work(&mut self, now: Time) {
         if self.task.crash.is_some_and(|crash| now >= crash) {
-            self.log.lock().unwrap().crashed = true;
+            self.log.write().unwrap().crashed = true;
             return;
         }
         self.read(now);
         let log = Arc::clone(&self.log);
-        let mut log = log.lock().unwrap();
+        let mut log = log.write().unwrap();
         if self.connection.is_established() {
             while log.sent < self.task.frames {
                 let (key, payload) = self.frame(log.sent);
@@ -164,7 +164,7 @@ impl End {
         while self.idle_at.is_none()
             && let Some(Frame { key, payload }) = self.connection.receive(now)
         {
-            let mut log = self.log.lock().unwrap();
+            let mut log = self.log.write().unwrap();
             log.read.push(key);
             log.garbled |= payload != length_of(key, self.frame_bytes_max);
             if !self.task.service.is_zero() {
@@ -174,7 +174,7 @@ impl End {
     }
 
     fn note_arrival(&self, segment: &Segment) {
-        let mut log = self.log.lock().unwrap();
+        let mut log = self.log.write().unwrap();
         match segment.body {
             Body::Open { .. } => log.opened = true,
             Body::Data(data) => {
@@ -186,7 +186,7 @@ impl End {
     }
 
     fn has_crashed(&self) -> bool {
-        self.log.lock().unwrap().crashed
+        self.log.read().unwrap().crashed
     }
 }
 
@@ -227,7 +227,7 @@ impl Endpoint for End {
         }
         let (segment, payload) = self.connection.poll_transmit(now)?;
         if let Body::Ack(ack) = segment.body {
-            let mut log = self.log.lock().unwrap();
+            let mut log = self.log.write().unwrap();
             log.promised = log.promised.max(ack.cumulative);
         }
         Some(Action::Send(Packet::new(
@@ -251,7 +251,7 @@ impl Endpoint for End {
 
     fn poll_event(&mut self) -> Option<anypoint::Event> {
         let event = self.connection.poll_event()?;
-        let mut log = self.log.lock().unwrap();
+        let mut log = self.log.write().unwrap();
         match event {
             anypoint::Event::Finished => log.finished = true,
             anypoint::Event::Failed(reason) => log.failed = Some(reason),

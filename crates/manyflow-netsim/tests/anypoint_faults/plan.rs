@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use manyflow_core::anypoint::switch::{
+use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
     Weighted,
 };
-use manyflow_core::anypoint::{AcpConfig, Control, FlowControl, Lie, SoftConfig};
+use manyflow_anypoint::{AcpConfig, Control, FlowControl, Lie, SoftConfig};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::xcp::XcpConfig;
 use manyflow_core::{Contents, Rate, Time};

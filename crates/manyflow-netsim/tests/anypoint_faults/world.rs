@@ -2,10 +2,11 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
-use manyflow_core::anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
-use manyflow_core::{EndpointId, Time, anypoint};
+use manyflow_anypoint as anypoint;
+use manyflow_anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
+use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
 
 use crate::end::{End, KEYS, Log, RestartingSwitch, Task};
@@ -20,7 +21,7 @@ const PEER: EndpointId = EndpointId(0);
 /// What came of a run.
 pub(crate) struct Outcome {
     /// The peer's log, then the members'.
-    pub(crate) logs: Vec<Arc<Mutex<Log>>>,
+    pub(crate) logs: Vec<Arc<RwLock<Log>>>,
     /// What the switch noticed, in order.
     pub(crate) failures: Vec<Failure>,
     ended_at: Time,
@@ -37,7 +38,7 @@ pub(crate) struct Failure {
 
 struct Watch {
     switch: EndpointId,
-    logs: Vec<Arc<Mutex<Log>>>,
+    logs: Vec<Arc<RwLock<Log>>>,
     failures: Vec<Failure>,
 }
 
@@ -48,11 +49,11 @@ impl Observer<AnyHeader, AnyEvent> for Watch {
         {
             self.failures.push(Failure {
                 member: *member,
-                sent: self.logs[0].lock().unwrap().sent,
+                sent: self.logs[0].read().unwrap().sent,
                 read: self
                     .logs
                     .iter()
-                    .map(|log| log.lock().unwrap().read.len())
+                    .map(|log| log.read().unwrap().read.len())
                     .collect(),
             });
         }
@@ -74,7 +75,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         network
             .run_until(network.now() + AFTER, &mut watch)
             .unwrap();
-        let through = logs.iter().all(|log| log.lock().unwrap().is_through());
+        let through = logs.iter().all(|log| log.read().unwrap().is_through());
         if through && network.now() > last_fault + AFTER {
             break;
         }
@@ -97,7 +98,7 @@ fn member_id(place: usize) -> EndpointId {
 }
 
 /// The peer behind a router, the switch, and the members around it.
-fn build(plan: &Plan) -> (Network, Vec<Arc<Mutex<Log>>>) {
+fn build(plan: &Plan) -> (Network, Vec<Arc<RwLock<Log>>>) {
     let mut network = Network::new(plan.seed);
     let [peer, router, hub] = ["peer", "router", "switch"].map(|name| network.add_node(name));
     network.add_duplex(peer, router, plan.transit.clone());
@@ -161,7 +162,7 @@ fn switch(plan: &Plan) -> SwitchEndpoint {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, log) in self.logs.iter().enumerate() {
-            let log = log.lock().unwrap();
+            let log = log.read().unwrap();
             let name = match place {
                 0 => "peer".to_owned(),
                 _ => format!("member {}", place - 1),

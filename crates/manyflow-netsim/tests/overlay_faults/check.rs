@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
-use manyflow_core::overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
+use manyflow_overlay::{DaemonId, GroupId, OriginSeq, SlowPolicy};
 
 use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
@@ -17,12 +17,12 @@ const SURELY_KNOWN: Duration = Duration::from_secs(150);
 /// The first thing that does not hold.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, log) in outcome.senders.iter().enumerate() {
-        ensure(log.lock().unwrap().over, || {
+        ensure(log.read().unwrap().over, || {
             format!("sender {number} is stuck")
         })?;
     }
     for (number, (member, log)) in plan.members.iter().zip(&outcome.members).enumerate() {
-        let log = log.lock().unwrap();
+        let log = log.read().unwrap();
         ensure(!log.garbled, || {
             format!("member {number} read a message of another length")
         })?;
@@ -66,7 +66,7 @@ fn check_messages(
     log: &Log,
 ) -> Result<(), String> {
     for (number, (sender, sent)) in plan.senders.iter().zip(&outcome.senders).enumerate() {
-        let sent = sent.lock().unwrap();
+        let sent = sent.read().unwrap();
         for group in &member.groups {
             let taken = sender.groups.iter().cycle().zip(&sent.taken);
             let taken = taken.enumerate().filter(|(_, (to, _))| *to == group);

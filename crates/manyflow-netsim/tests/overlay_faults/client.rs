@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
-use manyflow_core::overlay::{self, ClientFrame, DaemonId, Data, Frame, GroupId};
 use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_overlay::{self as overlay, ClientFrame, DaemonId, Data, Frame, GroupId};
 
 use crate::plan::{Ends, Member, Sender};
 
@@ -36,7 +36,7 @@ fn length_of(message: u32) -> u32 {
 pub(crate) struct Client {
     daemon: EndpointId,
     task: Task,
-    log: Arc<Mutex<Log>>,
+    log: Arc<RwLock<Log>>,
     out: VecDeque<(ClientFrame, u32)>,
     connected: bool,
     /// Messages that it has not read yet, and when it has done with the present one.
@@ -53,7 +53,7 @@ pub(crate) enum Task {
 }
 
 impl Client {
-    pub(crate) fn new(daemon: EndpointId, task: Task, log: Arc<Mutex<Log>>) -> Client {
+    pub(crate) fn new(daemon: EndpointId, task: Task, log: Arc<RwLock<Log>>) -> Client {
         Client {
             daemon,
             task,
@@ -103,7 +103,7 @@ impl Client {
     }
 
     fn work(&mut self, now: Time) {
-        if self.log.lock().unwrap().over {
+        if self.log.read().unwrap().over {
             return;
         }
         if !self.connected && now >= self.start() {
@@ -137,7 +137,7 @@ impl Client {
         let Task::Sends(sender_number, sender) = &self.task else {
             return;
         };
-        let number = self.log.lock().unwrap().taken.len();
+        let number = self.log.read().unwrap().taken.len();
         let group = sender.groups[number % sender.groups.len()];
         let sent_us = sender_number * SENDER + number as u32;
         let send = ClientFrame::Send { group, sent_us };
@@ -145,7 +145,7 @@ impl Client {
     }
 
     fn on_taken(&mut self, now: Time) {
-        let mut log = self.log.lock().unwrap();
+        let mut log = self.log.write().unwrap();
         log.taken.push(now);
         if let Task::Sends(_, sender) = &self.task {
             log.over = log.taken.len() as u32 == sender.messages;
@@ -154,7 +154,7 @@ impl Client {
     }
 
     fn finish(&mut self) {
-        self.log.lock().unwrap().over = true;
+        self.log.write().unwrap().over = true;
         if let Task::Reads(Member {
             ends: Some(Ends::Leaves(_)),
             groups,
@@ -178,7 +178,7 @@ impl Client {
         if self.busy_until.is_none()
             && let Some(message) = self.unread.pop_front()
         {
-            self.log.lock().unwrap().read.push(message);
+            self.log.write().unwrap().read.push(message);
             self.busy_until = Some(now + self.service().max(Duration::from_micros(1)));
         }
     }
@@ -198,11 +198,11 @@ impl Endpoint for Client {
                 self.on_taken(now);
             }
             ClientFrame::Deliver { origin, data } => {
-                self.log.lock().unwrap().garbled |=
+                self.log.write().unwrap().garbled |=
                     packet.payload_bytes() != length_of(data.sent_us);
                 self.unread.push_back((origin, data));
             }
-            ClientFrame::Evicted(group) => self.log.lock().unwrap().evicted.push(group),
+            ClientFrame::Evicted(group) => self.log.write().unwrap().evicted.push(group),
             _ => {}
         }
         self.work(now);
@@ -222,7 +222,7 @@ impl Endpoint for Client {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.log.lock().unwrap().over {
+        if self.log.read().unwrap().over {
             return None;
         }
         let start = (!self.connected).then(|| self.start());

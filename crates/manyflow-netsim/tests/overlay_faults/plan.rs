@@ -5,9 +5,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
-use manyflow_core::overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
-use manyflow_core::tcp::TcpConfig;
 use manyflow_core::{Rate, Time};
+use manyflow_overlay::{GroupId, LinkKind, OverlayConfig, SlowPolicy};
+use manyflow_tcp::TcpConfig;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -2,14 +2,14 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{Change, Network};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
 
 use crate::client::{Client, Log, Task};
 use crate::plan::{Control, Plan};
@@ -22,8 +22,8 @@ const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.
 pub(crate) struct Outcome {
-    pub(crate) senders: Vec<Arc<Mutex<Log>>>,
-    pub(crate) members: Vec<Arc<Mutex<Log>>>,
+    pub(crate) senders: Vec<Arc<RwLock<Log>>>,
+    pub(crate) members: Vec<Arc<RwLock<Log>>>,
     ended_at: Time,
 }
 
@@ -32,7 +32,7 @@ impl Outcome {
     fn progress(&self) -> usize {
         let logs = self.senders.iter().chain(&self.members);
         let done = logs.map(|log| {
-            let log = log.lock().unwrap();
+            let log = log.read().unwrap();
             log.taken.len() + log.read.len() + usize::from(log.over)
         });
         done.sum()
@@ -128,12 +128,12 @@ fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, log) in self.senders.iter().enumerate() {
-            let log = log.lock().unwrap();
+            let log = log.read().unwrap();
             let (taken, over) = (log.taken.len(), log.over);
             writeln!(f, "  sender {number}: {taken} taken, over {over}")?;
         }
         for (number, log) in self.members.iter().enumerate() {
-            let log = log.lock().unwrap();
+            let log = log.read().unwrap();
             let (read, over, evicted) = (log.read.len(), log.over, &log.evicted);
             writeln!(
                 f,

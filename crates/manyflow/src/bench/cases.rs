@@ -1,39 +1,40 @@
-//! What is measured.
+//! The cases of the comparison with ns-2.
 
 use std::time::Duration;
 
-use manyflow_core::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::tcp::{self, TcpConfig, Variant};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
 use manyflow_netsim::{Network, NodeId};
+use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
+use manyflow_tcp::{self as tcp, TcpConfig, Variant};
 
-/// One case, for both simulators.
+/// One case, which both simulators run.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) build: fn() -> Network,
-    /// Simulated time.
+    /// Simulated time in seconds.
     pub(super) seconds: f64,
     pub(super) ns2: Ns2,
-    /// What tuning ns-2 brings in this case.
+    /// The speed-up of ns-2 by tuning it, in this case.
     pub(super) tuning: f64,
-    /// How many times as fast as a tuned ns-2 we have to be.
+    /// The required ratio of our speed to that of a tuned ns-2.
     pub(super) factor: f64,
 }
 
 impl Case {
-    /// The ratio to an ns-2 that is not tuned.
+    /// The required ratio of our speed to that of an ns-2 without tuning.
     pub(super) fn bound(&self) -> f64 {
         self.tuning * self.factor
     }
 }
 
-/// The same for ns-2.
+/// The same case in ns-2.
 #[derive(Copy, Clone)]
 pub(super) struct Ns2 {
     pub(super) script: &'static str,
     pub(super) arguments: &'static [&'static str],
-    /// The same without simulated time, where setting up takes long and does not count.
+    /// Arguments for the same case without simulated time, if the set-up takes long; its time is
+    /// subtracted.
     pub(super) set_up: Option<&'static [&'static str]>,
 }
 

@@ -1,8 +1,10 @@
-//! `manyflow bench sim`: the simulator beside ns-2, doing the same work on this machine.
+//! `manyflow bench sim`: compares the simulator with ns-2, both doing the same work on this
+//! machine.
 //!
-//! Both are measured in link transmissions per CPU-second. Where the package `ns2` is installed its ratio is held to a
-//! bound; without it only our own figures are printed. The bounds are those of a tuned ns-2, which Debian's is not:
-//! the tuning was measured once, as the factor that each case names.
+//! The unit is link transmissions per CPU-second. If the package `ns2` is installed, the ratio of
+//! the two speeds must reach a bound; otherwise only our own speed is printed. The bounds are meant
+//! for a tuned ns-2, but Debian's package is not tuned. Each case names the speed-up by tuning,
+//! which was measured once.
 
 mod cases;
 pub(crate) mod scale;
@@ -19,12 +21,13 @@ use serde_json::json;
 
 use crate::display::{Display, OutputError};
 
-/// Runs of each case, of which the best counts: what others do on the machine only ever slows a run down.
+/// Runs of each case, of which the fastest counts: other processes on the machine only ever slow a
+/// run down.
 const RUNS: usize = 3;
 
 pub(crate) fn run(display: &Display) -> Result<()> {
     let has_ns2 = Command::new("ns").stdin(Stdio::null()).output().is_ok();
-    display.say(&format!(
+    display.print_line(&format!(
         "{:<44} {:>12} {:>12} {:>8} {:>8}  (million link transmissions per CPU-second)",
         "case", "manyflow", "ns-2", "ratio", "bound"
     ))?;
@@ -33,7 +36,7 @@ pub(crate) fn run(display: &Display) -> Result<()> {
         let ours = fastest(|| measure_ours(case))?;
         let theirs = if has_ns2 {
             let measure = || measure_ns2(case, ours.transmissions);
-            // A set-up of a minute is not repeated.
+            // A set-up that takes a minute is measured only once.
             Some(if case.ns2.set_up.is_some() {
                 measure()?
             } else {
@@ -45,14 +48,15 @@ pub(crate) fn run(display: &Display) -> Result<()> {
         let ratio = theirs
             .as_ref()
             .map(|theirs| ours.per_second() / theirs.per_second());
-        tell(display, case, &ours, theirs.as_ref(), ratio)?;
+        print_case(display, case, &ours, theirs.as_ref(), ratio)?;
         if ratio.is_some_and(|ratio| ratio < case.bound()) {
             missed.push(case.name);
         }
     }
     if !has_ns2 {
-        display
-            .say("ns-2 is not installed (Debian: apt-get install ns2), so nothing was compared.")?;
+        display.print_line(
+            "ns-2 is not installed (Debian: apt-get install ns2), so nothing was compared.",
+        )?;
     }
     if !missed.is_empty() {
         bail!("below the bound: {}", missed.join("; "));
@@ -60,7 +64,7 @@ pub(crate) fn run(display: &Display) -> Result<()> {
     Ok(())
 }
 
-/// How much work was done in how much CPU time.
+/// The work done and the CPU time it took.
 #[derive(Clone, Debug)]
 struct Measured {
     transmissions: u64,
@@ -99,8 +103,8 @@ fn measure_ours(case: &Case) -> Result<Measured> {
     })
 }
 
-/// ns-2 on the same work. Where its script does not print how many packets its links carried, that is as many as ours:
-/// constant rates leave no choice.
+/// Measures ns-2 on the same work. If its script does not print how many packets its links carried,
+/// the number is ours: the sources have constant rates, so both simulators carry the same packets.
 fn measure_ns2(case: &Case, ours: u64) -> Result<Measured> {
     let Ns2 {
         script,
@@ -139,7 +143,7 @@ fn cpu(who: UsageWho) -> Result<Duration> {
     Ok(Duration::from_micros(micros as u64))
 }
 
-fn tell(
+fn print_case(
     display: &Display,
     case: &Case,
     ours: &Measured,
@@ -148,7 +152,7 @@ fn tell(
 ) -> Result<(), OutputError> {
     let million = |measured: &Measured| format!("{:.1}", measured.per_second() / 1e6);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    display.say(&format!(
+    display.print_line(&format!(
         "{:<44} {:>12} {:>12} {:>8} {:>8}",
         case.name,
         million(ours),
@@ -156,7 +160,7 @@ fn tell(
         or_dash(ratio.map(|ratio| format!("{ratio:.1}"))),
         format!("{:.1}", case.bound()),
     ))?;
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "case",
         "case": case.name,
         "transmissions": ours.transmissions,

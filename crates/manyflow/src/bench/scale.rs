@@ -1,7 +1,8 @@
-//! `manyflow bench scale`: what a simulation of WEBRC takes, from one receiver to a million.
+//! `manyflow bench scale`: measures WEBRC simulations of one receiver to a million.
 //!
-//! Each cell of the scenario `x-scale` runs in a process of its own, whose largest memory the system tells: so everything
-//! counts. A receiver's share is what its cell takes more than the one with a single receiver.
+//! Each cell of the scenario `x-scale` runs in a process of its own, so that the kernel's maximum
+//! resident memory covers everything. The memory of a receiver is the difference between its cell
+//! and the cell with a single receiver, divided by the number of receivers.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,27 +13,28 @@ use serde_json::{Value, json};
 use crate::display::{Display, OutputError};
 
 const SCENARIO: &str = include_str!("../../../../scenarios/x-scale.toml");
-/// Cells of the scenario, in ascending order of receivers.
+/// The number of cells of the scenario, in ascending order of receivers.
 const CELLS: usize = 5;
-/// A receiver's share of memory in bytes, where there are enough for the share of the program not to matter.
+/// Limit for the memory of a receiver in bytes, checked in cells with at least `RECEIVERS_MIN`
+/// receivers, where the memory of the program itself does not matter.
 const BOUND: f64 = 2048.0;
 const RECEIVERS_MIN: f64 = 10_000.0;
 
 pub(crate) fn run(display: &Display) -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("x-scale.toml"), SCENARIO)?;
-    display.say(&format!(
+    display.print_line(&format!(
         "{:>10} {:>14} {:>8} {:>16} {:>10} {:>12}",
         "receivers", "transmissions", "CPU s", "million per s", "MB", "B/receiver"
     ))?;
     let alone = measure(folder.path(), 0)?;
-    tell(display, &alone, None)?;
+    print_cell(display, &alone, None)?;
     let mut largest = 0.0;
     for cell in 1..CELLS {
         let measured = measure(folder.path(), cell)?;
         let share =
             (measured.memory_bytes - alone.memory_bytes) / (measured.receivers - alone.receivers);
-        tell(display, &measured, Some(share))?;
+        print_cell(display, &measured, Some(share))?;
         if measured.receivers >= RECEIVERS_MIN {
             largest = f64::max(largest, share);
         }
@@ -57,7 +59,8 @@ fn measure(folder: &Path, cell: usize) -> Result<Measured> {
     command.args(["sim", "x-scale.toml", "--json", "--cell"]);
     let output = command.arg(cell.to_string()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // A cell alone does not meet the expectations on all of them; whether it ran is what matters here.
+    // A single cell does not meet expectations on all cells, so the exit code is ignored; the
+    // output shows whether it ran.
     let mut events = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
@@ -67,7 +70,11 @@ fn measure(folder: &Path, cell: usize) -> Result<Measured> {
         format!("cell {cell} of {} failed: {error}", folder.display())
     })?;
     ensure!(done["failed_runs"] == 0, "cell {cell} failed");
-    let number = |key: &str| done[key].as_f64().context("the program tells each number");
+    let number = |key: &str| {
+        done[key]
+            .as_f64()
+            .context("the program's summary lacks a number")
+    };
     Ok(Measured {
         receivers: number("receivers")?,
         transmissions: number("transmissions")?,
@@ -76,9 +83,13 @@ fn measure(folder: &Path, cell: usize) -> Result<Measured> {
     })
 }
 
-fn tell(display: &Display, measured: &Measured, share: Option<f64>) -> Result<(), OutputError> {
+fn print_cell(
+    display: &Display,
+    measured: &Measured,
+    share: Option<f64>,
+) -> Result<(), OutputError> {
     let per_second = measured.transmissions / measured.cpu_s;
-    display.say(&format!(
+    display.print_line(&format!(
         "{:>10} {:>14} {:>8.2} {:>16.2} {:>10.1} {:>12}",
         measured.receivers,
         measured.transmissions,
@@ -87,7 +98,7 @@ fn tell(display: &Display, measured: &Measured, share: Option<f64>) -> Result<()
         measured.memory_bytes / 1e6,
         share.map_or("-".to_owned(), |share| format!("{share:.0}")),
     ))?;
-    display.tell(&json!({
+    display.print_json(&json!({
         "event": "scale",
         "receivers": measured.receivers,
         "transmissions": measured.transmissions,

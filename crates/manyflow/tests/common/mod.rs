@@ -1,4 +1,4 @@
-//! Runs the real binary, as a user would.
+//! Runs the real binary as a user would.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What a test waits for at most; far more than anything takes.
+/// Time limit for everything that a test waits for; far longer than anything takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// A running `manyflow`, killed when dropped.
@@ -22,7 +22,7 @@ pub(crate) struct Manyflow {
     command: String,
 }
 
-/// How a process ended.
+/// The exit status and output of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -30,7 +30,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// `manyflow` with these arguments, without standard input.
+/// A command that runs `manyflow` with these arguments, without standard input.
 pub(crate) fn manyflow(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_manyflow"));
     command.args(arguments).stdin(Stdio::null());
@@ -63,7 +63,7 @@ impl Manyflow {
         }
     }
 
-    /// Waits for a line on standard output of which `find` makes something.
+    /// Waits for a line on standard output for which `find` returns a value.
     pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -78,7 +78,7 @@ impl Manyflow {
             }
             assert!(
                 Instant::now() < deadline,
-                "{} says nothing of it",
+                "{} has not printed the expected line",
                 self.command
             );
             assert!(
@@ -91,12 +91,12 @@ impl Manyflow {
         }
     }
 
-    /// Its standard input, which ends when dropped.
+    /// The process's standard input, which is closed when the value is dropped.
     pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().unwrap()
     }
 
-    /// The address that `send --publish` tells.
+    /// Waits for the URL that `send --publish` prints.
     pub(crate) fn url(&mut self) -> String {
         self.wait_for(|line| Some(line.split_once("manyflow recv ")?.1.to_owned()))
     }
@@ -105,7 +105,7 @@ impl Manyflow {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Waits for the end.
+    /// Waits for the process to end.
     pub(crate) fn finish(mut self) -> Ended {
         let deadline = Instant::now() + LIMIT;
         let status = loop {
@@ -128,7 +128,7 @@ impl Manyflow {
 
 impl Drop for Manyflow {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -141,7 +141,7 @@ impl Ended {
             .unwrap_or_else(|| panic!("killed: {self:?}"))
     }
 
-    /// Asserts that it did what it was asked to.
+    /// Asserts that the process succeeded.
     pub(crate) fn succeeded(self, label: &str) -> Ended {
         assert_eq!(self.code(), 0, "{label}: {self:?}");
         self
@@ -158,7 +158,7 @@ fn collect_lines(stream: impl Read, lines: &Mutex<Vec<String>>) -> String {
     text
 }
 
-/// A file whose bytes depend on `seed`, and do not repeat in a simple way.
+/// Writes a file whose bytes depend on `seed` and do not repeat in a simple way.
 pub(crate) fn write_random(path: &Path, bytes: usize, seed: u64) {
     use rand::{Rng as _, SeedableRng as _};
     let mut content = vec![0; bytes];
@@ -167,7 +167,7 @@ pub(crate) fn write_random(path: &Path, bytes: usize, seed: u64) {
     std::fs::write(path, content).unwrap();
 }
 
-/// All files below a folder, by their path in it.
+/// All files below a folder, as paths relative to it.
 pub(crate) fn listing(folder: &Path) -> Vec<String> {
     fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {

@@ -43,7 +43,7 @@ pub enum DecoderError {
 
 /// An event of the decoder.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum DecoderEvent {
     Done(FileDone),
     /// Nothing more needs to be received.
     End(Result<(), DecoderError>),
@@ -54,7 +54,7 @@ pub(super) enum News {
 pub(super) struct Decoder {
     /// The queue to the decoder; `None` once the session is over.
     input: Option<mpsc::Sender<Bytes>>,
-    pub(super) news: mpsc::UnboundedReceiver<News>,
+    pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
     pub(super) progress: watch::Receiver<Progress>,
     /// Datagrams dropped because the decoder was behind.
     pub(super) dropped: u64,
@@ -71,19 +71,19 @@ impl Decoder {
     ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output)?;
         let (input, datagrams) = mpsc::channel(QUEUE_BYTES / packet_bytes);
-        let (told, news) = mpsc::unbounded_channel();
-        let (progress_told, progress) = watch::channel(receiver.progress());
+        let (reported, events) = mpsc::unbounded_channel();
+        let (progress_reported, progress) = watch::channel(receiver.progress());
         let worker = Worker {
             receiver,
             store,
-            told,
-            progress: progress_told,
+            events: reported,
+            progress: progress_reported,
             refused: Vec::new(),
         };
         let thread = spawn_blocking(move || worker.run(datagrams));
         Ok(Decoder {
             input: Some(input),
-            news,
+            events,
             progress,
             dropped: 0,
             thread,
@@ -105,7 +105,7 @@ impl Decoder {
 
     /// Drops the queued datagrams, and waits until no file is half written.
     pub(super) async fn stop(mut self) {
-        self.news.close();
+        self.events.close();
         self.input = None;
         // A thread that panicked needs no waiting. Its events have stopped without an end.
         let _ = self.thread.await;
@@ -115,7 +115,7 @@ impl Decoder {
 struct Worker {
     receiver: ObjectReceiver,
     store: Store,
-    told: mpsc::UnboundedSender<News>,
+    events: mpsc::UnboundedSender<DecoderEvent>,
     progress: watch::Sender<Progress>,
     /// Kinds of refusal that were logged.
     refused: Vec<Discriminant<manyflow_object::error::ReceiveError>>,
@@ -127,7 +127,7 @@ impl Worker {
             let Some(datagram) = datagrams.blocking_recv() else {
                 break Err(DecoderError::Closed);
             };
-            if self.told.is_closed() {
+            if self.events.is_closed() {
                 return;
             }
             self.take(&datagram);
@@ -140,7 +140,7 @@ impl Worker {
         };
         self.progress.send_replace(self.receiver.progress());
         // The driver may no longer exist.
-        let _ = self.told.send(News::End(end));
+        let _ = self.events.send(DecoderEvent::End(end));
     }
 
     fn take(&mut self, datagram: &[u8]) {
@@ -167,7 +167,9 @@ impl Worker {
                         return Some(Err(error.into()));
                     }
                     let bytes = content.len() as u64;
-                    let _ = self.told.send(News::Done(FileDone { name, bytes }));
+                    let _ = self
+                        .events
+                        .send(DecoderEvent::Done(FileDone { name, bytes }));
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
                 ObjectEvent::AllComplete { refused: 0 } => return Some(Ok(())),

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
-use manyflow_core::webrc::{self, Session, SessionConfig, SessionError};
+use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
-pub use receive::{Progress, ReceiveConfig, ReceiveError, Received, Route, Told, receive};
+pub use receive::{Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};
 

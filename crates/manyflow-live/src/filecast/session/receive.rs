@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_core::webrc::{
-    self, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
-};
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver::{self as object, ObjectReceiver};
+use manyflow_webrc::{
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
+};
 use tokio::sync::{mpsc, watch};
 
-use super::decoder::{Decoder, DecoderError, FileDone, News};
+use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::session_of;
 pub use super::transport::Route;
 use super::transport::{Inlet, TransportError};
@@ -126,38 +126,38 @@ pub struct Received {
 
 /// The channels on which a receiver reports its progress.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ProgressSinks {
     /// The progress, several times per second.
     pub progress: watch::Sender<Progress>,
     /// Each file, as soon as it is on disk.
     pub files: mpsc::UnboundedSender<FileDone>,
 }
 
-impl Told {
+impl ProgressSinks {
     /// Returns the channels' sending ends, and their receiving ends.
     pub fn channels() -> (
-        Told,
+        ProgressSinks,
         watch::Receiver<Progress>,
         mpsc::UnboundedReceiver<FileDone>,
     ) {
         let (progress, watched) = watch::channel(Progress::default());
         let (files, done) = mpsc::unbounded_channel();
-        (Told { progress, files }, watched, done)
+        (ProgressSinks { progress, files }, watched, done)
     }
 }
 
-/// Receives a session until all its files are on disk, and reports progress to `told`.
+/// Receives a session until all its files are on disk, and reports progress to `sinks`.
 ///
 /// # Errors
 /// See [`ReceiveError`]. Complete files are kept.
 pub async fn receive(
     config: ReceiveConfig,
-    told: Told,
+    sinks: ProgressSinks,
     stop: impl Future<Output = ()>,
 ) -> Result<Received, ReceiveError> {
     tokio::pin!(stop);
     let mut driver = tokio::select! {
-        driver = Driver::start(config, told) => driver?,
+        driver = Driver::start(config, sinks) => driver?,
         () = &mut stop => return Err(ReceiveError::Stopped),
     };
     let result = driver.run(stop).await;
@@ -178,7 +178,7 @@ struct Driver {
     progress: Progress,
     /// Counts of the earlier joins of the session.
     before: PacketCounts,
-    told: Told,
+    sinks: ProgressSinks,
     next_report: Time,
     last_packet: Time,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
@@ -188,7 +188,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn start(config: ReceiveConfig, told: Told) -> Result<Driver, ReceiveError> {
+    async fn start(config: ReceiveConfig, sinks: ProgressSinks) -> Result<Driver, ReceiveError> {
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -214,7 +214,7 @@ impl Driver {
             files: Vec::new(),
             progress: Progress::default(),
             before: PacketCounts::default(),
-            told,
+            sinks,
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
             closed_at: None,
@@ -241,13 +241,13 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = &mut stop => return Err(ReceiveError::Stopped),
-                news = self.decoder.news.recv() => match news {
-                    Some(News::Done(file)) => {
+                event = self.decoder.events.recv() => match event {
+                    Some(DecoderEvent::Done(file)) => {
                         // The listener may no longer exist.
-                        let _ = self.told.files.send(file.clone());
+                        let _ = self.sinks.files.send(file.clone());
                         self.files.push(file);
                     }
-                    Some(News::End(end)) => {
+                    Some(DecoderEvent::End(end)) => {
                         self.report();
                         return Ok(end?);
                     }
@@ -383,7 +383,7 @@ impl Driver {
             self.progress.packets.lost = self.before.lost + status.packets_lost;
             self.progress.waves_max = self.progress.waves_max.max(status.waves);
         }
-        self.told.progress.send_replace(self.progress);
+        self.sinks.progress.send_replace(self.progress);
     }
 
     async fn leave(mut self) -> Received {

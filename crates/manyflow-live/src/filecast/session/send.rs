@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use manyflow_core::webrc::{Cci, Sender, Session};
 use manyflow_core::{Action, Endpoint, Time};
 use manyflow_object::sender::ObjectSender;
+use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 
 use super::transport::Outlets;
@@ -41,7 +41,7 @@ pub struct SessionSender {
     outlets: Outlets,
     datagram: Vec<u8>,
     progress: SendProgress,
-    told: watch::Sender<SendProgress>,
+    reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
 }
 
@@ -55,14 +55,14 @@ impl SessionSender {
             objects,
             outlets,
             progress: SendProgress::default(),
-            told: watch::Sender::new(SendProgress::default()),
+            reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
         }
     }
 
     /// Returns a channel that reports the progress several times per second.
     pub fn progress(&self) -> watch::Receiver<SendProgress> {
-        self.told.subscribe()
+        self.reports.subscribe()
     }
 
     /// Sends until `stop` is ready, then tells receivers that the session is over.
@@ -105,7 +105,7 @@ impl SessionSender {
         let session = self.endpoint.session();
         let base = u32::from(cci.channel) == session.wave_channels();
         // Every receiver gets the first packet of each slot, so it carries the table of files.
-        if base && cci.psn % session.base_packets_per_slot() == 0 {
+        if base && cci.psn.is_multiple_of(session.base_packets_per_slot()) {
             self.objects
                 .next_fdt_datagram(&field[..length], &mut self.datagram);
         } else {
@@ -127,9 +127,8 @@ impl SessionSender {
     fn report(&mut self) {
         self.progress.skipped = self.endpoint.skipped();
         self.progress.unsent = self.outlets.unsent();
-        self.progress.unsent = self.outlets.unsent();
         self.progress.gateways = self.outlets.gateways();
-        self.told.send_replace(self.progress);
+        self.reports.send_replace(self.progress);
     }
 
     /// Sends the close-session flag on the base channel, which every receiver has joined (RFC 5651

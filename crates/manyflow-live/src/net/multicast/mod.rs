@@ -51,7 +51,7 @@ pub enum MulticastError {
         action: String,
         /// The kernel's reason.
         cause: io::Error,
-        /// What the user can do about it.
+        /// Advice to the user.
         advice: &'static str,
     },
 }

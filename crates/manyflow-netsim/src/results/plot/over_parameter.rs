@@ -61,16 +61,17 @@ fn panels<'a>(results: &'a Results<'_>, plot: &PlotTable, x: &str) -> Vec<Panel<
         named.join(", ")
     };
     let in_each = |key: &str| plot.each.0.iter().any(|each| each == key);
+    // What varies together with the axis of the plot or with the panels makes no rows of its own.
+    let varies_with = |other: &str, key: &str| results.scenario.vary_together(other, key);
+    let is_told =
+        |key: &str| varies_with(x, key) || plot.each.0.iter().any(|each| varies_with(each, key));
     let mut panels: Vec<Panel<'_>> = Vec::new();
     for cell in results
         .cells
         .iter()
         .filter(|cell| chosen(results, plot, cell))
     {
-        let (panel, row) = (
-            named(cell, &in_each),
-            named(cell, &|key| key != x && !in_each(key)),
-        );
+        let (panel, row) = (named(cell, &in_each), named(cell, &|key| !is_told(key)));
         let number = panels
             .iter()
             .position(|known| known.name == panel)

@@ -1,11 +1,11 @@
 //! Sessions of ACP: a connection to each receiver, or one connection through switches to all of them.
 
-use manyflow_core::Contents;
-use manyflow_core::anypoint::switch::{
+use manyflow_anypoint::switch::{
     Change, HashOfKey, KeyRule, LeastOutstanding, MemberChange, MemberId, Policy, RoundRobin,
     SwitchEndpoint, Weighted,
 };
-use manyflow_core::anypoint::{Host, Span};
+use manyflow_anypoint::{Host, Span};
+use manyflow_core::Contents;
 use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use manyflow_core::layered::sim::Conduct;
-use manyflow_core::layered::{rlm, sim};
 use manyflow_core::{EndpointId, Time};
+use manyflow_layered::sim::Conduct;
+use manyflow_layered::{rlm, sim};
 
 use super::{Builder, Member};
 use crate::NodeId;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use manyflow_core::overlay::{
+use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{
     Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, OverlayConfig,
     SlowPolicy, Source,
 };
-use manyflow_core::{EndpointId, Time};
 
 use super::{Builder, Member};
 use crate::NodeId;

@@ -1,4 +1,4 @@
-//! Formula to number.
+//! Formula to number. NaN is no value, and what is computed from it has none either.
 
 use super::{Environment, Node, Operator, Samples};
 use crate::scenario::error::{Fault, Problem};
@@ -26,18 +26,11 @@ impl Node {
     }
 }
 
-/// A measure without a value (nothing was observed) is no number, and its name says so.
 fn lookup(name: &str, environment: &Environment) -> Result<Samples, Fault> {
-    let Some(samples) = environment.get(name) else {
+    environment.get(name).cloned().ok_or_else(|| {
         let known = environment.keys().map(String::as_str);
-        return Err(Fault::at(&[], Problem::unknown("name", name, known)));
-    };
-    match samples.values.iter().all(|value| value.is_finite()) {
-        true => Ok(samples.clone()),
-        false => Err(Fault::value(format!(
-            "`{name}` has no value: nothing was observed"
-        ))),
-    }
+        Fault::at(&[], Problem::unknown("name", name, known))
+    })
 }
 
 impl Operator {
@@ -74,6 +67,9 @@ impl Operator {
 
     fn number(self, a: f64, b: f64) -> f64 {
         let flag = |holds: bool| f64::from(u8::from(holds));
+        if a.is_nan() || b.is_nan() {
+            return f64::NAN;
+        }
         match self {
             Operator::Add => a + b,
             Operator::Subtract => a - b,

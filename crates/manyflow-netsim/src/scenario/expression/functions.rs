@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use manyflow_core::estimate::tcp_equation;
-use manyflow_core::overlay::cost_benefit::theory::worst_ratio;
+use manyflow_overlay::cost_benefit::theory::worst_ratio;
 
 use super::Samples;
 use super::evaluate::broadcast;
@@ -168,7 +168,11 @@ fn mapped(samples: &Samples, dimension: Dimension, operation: impl Fn(f64) -> f6
 }
 
 fn statistic(arguments: &[Samples], of: impl Fn(&[f64]) -> f64) -> Result<Samples, Fault> {
-    let values = vec![of(&arguments[0].values)];
+    let all = &arguments[0].values;
+    let values = vec![match all.iter().any(|value| value.is_nan()) {
+        true => f64::NAN,
+        false => of(all),
+    }];
     let dimension = arguments[0].dimension;
     Ok(Samples { values, dimension })
 }
@@ -184,7 +188,12 @@ fn quantile_of(arguments: &[Samples]) -> Result<Samples, Fault> {
     }
 }
 
-fn extreme(arguments: &[Samples], choose: fn(f64, f64) -> f64) -> Result<Samples, Fault> {
+fn extreme(arguments: &[Samples], of: fn(f64, f64) -> f64) -> Result<Samples, Fault> {
+    // The standard library's leave out NaN.
+    let choose = |a: f64, b: f64| match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false => of(a, b),
+    };
     if let [only] = arguments {
         let chosen = only.values.iter().copied().reduce(choose);
         return statistic(arguments, |_| chosen.unwrap_or(f64::NAN));
@@ -267,7 +276,10 @@ pub(crate) fn spread(values: &[f64]) -> f64 {
         return 0.0;
     }
     let center = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+    let squares: f64 = values
+        .iter()
+        .map(|value| (value - center) * (value - center))
+        .sum();
     (squares / (values.len() - 1) as f64).sqrt()
 }
 

@@ -116,11 +116,35 @@ impl Expression {
     /// # Errors
     /// Where a name is unknown or has no value, or units do not fit, or the result is not finite.
     pub(crate) fn samples(&self, environment: &Environment) -> Result<Samples, Fault> {
+        let has_none = |name: &&str| {
+            let samples = environment.get(*name);
+            samples.is_some_and(|samples| !samples.values.iter().all(|value| value.is_finite()))
+        };
+        if let Some(name) = self.names().into_iter().find(has_none) {
+            let message = format!("`{name}` has no value: nothing was observed");
+            return Err(Fault::value(message));
+        }
         let result = self.root.evaluate(environment)?;
         match result.values.iter().all(|value| value.is_finite()) {
             true => Ok(result),
             false => Err(Fault::value("the result is not a finite number")),
         }
+    }
+
+    /// Its samples, NaN where a name has no value.
+    ///
+    /// # Errors
+    /// Where a name is unknown or units do not fit.
+    pub(crate) fn known_samples(&self, environment: &Environment) -> Result<Samples, Fault> {
+        let mut samples = self.root.evaluate(environment)?;
+        for value in samples
+            .values
+            .iter_mut()
+            .filter(|value| value.is_infinite())
+        {
+            *value = f64::NAN;
+        }
+        Ok(samples)
     }
 
     /// The unit of its value, whatever the names' values are.
@@ -238,6 +262,39 @@ mod tests {
                 ),
             }
         }
+    }
+
+    #[test]
+    fn what_is_computed_from_no_value_has_none() {
+        let mut environment = environment();
+        let values = vec![1e6, f64::NAN];
+        let dimension = Dimension::RATE;
+        environment.insert("gap".into(), Samples { values, dimension });
+        let known = |text: &str| {
+            let samples = Expression::parse(text).unwrap().known_samples(&environment);
+            let values = samples.unwrap().values.into_iter();
+            values.map(|value| value.is_nan()).collect::<Vec<_>>()
+        };
+        for elementwise in [
+            "gap / 2",
+            "gap > 2 Mbit/s",
+            "max(gap, 1 bit/s)",
+            "gap == 1 bit/s or 1 == 1",
+            "abs(gap)",
+        ] {
+            assert_eq!(known(elementwise), [false, true], "{elementwise}");
+        }
+        for statistic in [
+            "mean(gap)",
+            "median(gap)",
+            "min(gap)",
+            "quantile(gap, 0)",
+            "spread(gap)",
+        ] {
+            assert_eq!(known(statistic), [true], "{statistic}");
+        }
+        let error = value("1 bit/s + gap", &environment).unwrap_err();
+        assert!(error.contains("`gap` has no value"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a series is of: receivers, links, clients and daemons, found by their names.
 
-use manyflow_core::overlay::{self, DaemonId, GroupId};
 use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::scenario::audience::Audience;
 use crate::scenario::build::World;

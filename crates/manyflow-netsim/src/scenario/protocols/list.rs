@@ -5,8 +5,14 @@
 
 use core::convert::Infallible;
 
+use manyflow_anypoint as anypoint;
 use manyflow_core::xcp::Congestion;
-use manyflow_core::{Endpoint, Header, anypoint, cbr, layered, overlay, tcp, webrc};
+use manyflow_core::{Endpoint, Header};
+use manyflow_layered as layered;
+use manyflow_overlay as overlay;
+use manyflow_tcp as tcp;
+use manyflow_tcp::cbr;
+use manyflow_webrc as webrc;
 
 use super::{Observed, Reported, Topic};
 use crate::capture::{Flow, Framed};

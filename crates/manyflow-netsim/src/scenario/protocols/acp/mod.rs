@@ -5,8 +5,8 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use manyflow_core::anypoint::switch::{Scaling, SwitchConfig};
-use manyflow_core::anypoint::{
+use manyflow_anypoint::switch::{Scaling, SwitchConfig};
+use manyflow_anypoint::{
     AcpConfig, Application, Control, FlowControl, Lie, Service, SoftConfig, Span,
 };
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! What is recorded and traced of ACP's connections and switches.
 
-use manyflow_core::anypoint::{Event, Reason};
+use manyflow_anypoint::{Event, Reason};
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

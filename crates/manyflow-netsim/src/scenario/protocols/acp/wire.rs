@@ -1,6 +1,6 @@
 //! ACP's segments in captures and traces.
 
-use manyflow_core::anypoint::{Body, Segment};
+use manyflow_anypoint::{Body, Segment};
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

@@ -3,8 +3,8 @@
 mod observe;
 mod wire;
 
-use manyflow_core::cbr::{Pattern, Periods, Source, SourceConfig};
 use manyflow_core::{Destination, EndpointId, Time};
+use manyflow_tcp::cbr::{Pattern, Periods, Source, SourceConfig};
 use serde::Deserialize;
 
 use crate::scenario::error::Fault;

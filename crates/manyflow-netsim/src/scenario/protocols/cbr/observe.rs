@@ -1,6 +1,6 @@
 //! What is recorded and traced of sinks.
 
-use manyflow_core::cbr::Event;
+use manyflow_tcp::cbr::Event;
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

@@ -1,6 +1,6 @@
 //! Datagrams without congestion control in captures and traces.
 
-use manyflow_core::cbr::Datagram;
+use manyflow_tcp::cbr::Datagram;
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

@@ -3,8 +3,8 @@
 mod observe;
 mod wire;
 
-use manyflow_core::layered::{rlm, sim};
 use manyflow_core::{EndpointId, Time};
+use manyflow_layered::{rlm, sim};
 use serde::Deserialize;
 
 use super::set;

@@ -1,6 +1,6 @@
 //! What is recorded and traced of SIM and RLM.
 
-use manyflow_core::layered::Event;
+use manyflow_layered::Event;
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

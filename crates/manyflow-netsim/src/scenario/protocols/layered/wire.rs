@@ -1,6 +1,6 @@
 //! The packets of SIM and RLM in captures and traces.
 
-use manyflow_core::layered::Message;
+use manyflow_layered::Message;
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

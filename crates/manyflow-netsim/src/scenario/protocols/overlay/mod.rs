@@ -4,10 +4,10 @@ mod observe;
 mod wire;
 
 use manyflow_core::ConfigError;
-use manyflow_core::overlay::controller::{Controller, Open};
-use manyflow_core::overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_core::overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_core::overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
 use super::{TcpTable, set};

@@ -1,7 +1,7 @@
 //! What is recorded and traced of an overlay's daemons and clients.
 
 use manyflow_core::Rate;
-use manyflow_core::overlay::{Event, Verdict};
+use manyflow_overlay::{Event, Verdict};
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

@@ -1,6 +1,6 @@
 //! An overlay's frames in captures and traces: streams are TCP, all else is UDP.
 
-use manyflow_core::overlay::{Body, Control, Frame, Message};
+use manyflow_overlay::{Body, Control, Frame, Message};
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

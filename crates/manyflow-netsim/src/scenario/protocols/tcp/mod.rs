@@ -4,7 +4,7 @@ mod observe;
 mod wire;
 
 use manyflow_core::EndpointId;
-use manyflow_core::tcp::{self, TcpConfig, Variant};
+use manyflow_tcp::{self as tcp, TcpConfig, Variant};
 use serde::Deserialize;
 
 use super::set;

@@ -1,6 +1,6 @@
 //! What is recorded and traced of TCP's senders.
 
-use manyflow_core::tcp::Event;
+use manyflow_tcp::Event;
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

@@ -1,6 +1,6 @@
 //! TCP's segments in captures and traces.
 
-use manyflow_core::tcp::Segment;
+use manyflow_tcp::Segment;
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

@@ -6,7 +6,7 @@ mod wire;
 use std::sync::Arc;
 
 use manyflow_core::Time;
-use manyflow_core::webrc::{
+use manyflow_webrc::{
     CciFormat, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule, Weights,
 };
 use serde::Deserialize;

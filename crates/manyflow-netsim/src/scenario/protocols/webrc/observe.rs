@@ -1,6 +1,6 @@
 //! What is recorded and traced of WEBRC's receivers.
 
-use manyflow_core::webrc::{EndReason, Event, SlowStartEnd};
+use manyflow_webrc::{EndReason, Event, SlowStartEnd};
 use serde::ser::SerializeMap;
 
 use crate::scenario::observables::Observable;

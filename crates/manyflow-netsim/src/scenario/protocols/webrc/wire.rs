@@ -1,8 +1,8 @@
 //! WEBRC's packets in captures and traces.
 
-use manyflow_core::webrc::Cci;
 use manyflow_object::alc::PAYLOAD_ID_BYTES;
 use manyflow_object::lct;
+use manyflow_webrc::Cci;
 use serde::ser::SerializeMap;
 
 use crate::capture::{Flow, Framed};

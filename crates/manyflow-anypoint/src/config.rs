@@ -1,0 +1,209 @@
+//! What a connection is like.
+
+use core::time::Duration;
+pub use manyflow_core::ConfigError;
+
+/// How the congestion window changes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// By the feedback of XCP's routers (section IV).
+    #[default]
+    Xcp,
+    /// By losses, as TCP Reno does: the paper's ACP-Reno (section V).
+    Reno,
+}
+
+/// How a receiver protects its buffer.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum FlowControl {
+    /// It grants credit: what its buffer has room for.
+    Credit,
+    /// It steers the sender's rate by XCP's feedback (section IV-A). Needs [`Control::Xcp`], but no XCP router.
+    Soft(SoftConfig),
+}
+
+/// The parameters of soft flow control (section IV-A).
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct SoftConfig {
+    /// incrthresh: the target grows while less than this share of the buffer is taken, 0 to 1.
+    pub increase_below: f64,
+    /// decrthresh: the target falls while more than this share of the buffer is taken, 0 to 1.
+    pub decrease_above: f64,
+    /// gamma: the share by which it falls, 0 to 1.
+    pub decrease: f64,
+    /// By how many of the largest frames the target grows in a round-trip time.
+    pub step_frames: u32,
+    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve, instead of probing for it as
+    /// the paper does; then `decrease` and `step_frames` have no meaning.
+    pub follow_drain: bool,
+}
+
+impl Default for SoftConfig {
+    /// The paper's: 1/3, 1/2, 0.1, two segments; but following the drain rate.
+    fn default() -> SoftConfig {
+        SoftConfig {
+            increase_below: 1.0 / 3.0,
+            decrease_above: 1.0 / 2.0,
+            decrease: 0.1,
+            step_frames: 2,
+            follow_drain: true,
+        }
+    }
+}
+
+/// What a sender says of itself, and how it takes the answer. All but the first are for scenarios that show what a liar can do.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub enum Lie {
+    /// The truth, and it follows all feedback.
+    #[default]
+    Honest,
+    /// A window that is so many times its own, above 0.
+    WindowTimes(f64),
+    /// A round-trip time that is so many times its own, above 0.
+    RttTimes(f64),
+    /// The truth, but it does not follow negative feedback.
+    NeverDecreases,
+    /// The truth, but it takes all that it asked for, whatever was granted.
+    TakesAll,
+}
+
+impl Lie {
+    /// What the window and the round-trip time are multiplied by in headers.
+    pub(super) fn factors(self) -> (f64, f64) {
+        match self {
+            Lie::WindowTimes(factor) => (factor, 1.0),
+            Lie::RttTimes(factor) => (1.0, factor),
+            Lie::Honest | Lie::NeverDecreases | Lie::TakesAll => (1.0, 1.0),
+        }
+    }
+}
+
+/// The parameters of one end of a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcpConfig {
+    /// How the congestion window changes.
+    pub control: Control,
+    /// How the receive buffer is protected.
+    pub flow: FlowControl,
+    /// The longest frame in bytes, 1 to 65,000.
+    pub frame_bytes_max: u32,
+    /// Bytes of frames from the first that is not acknowledged to the last that the application handed over, at least one
+    /// frame.
+    pub send_buffer: u32,
+    /// Bytes of frames that have arrived and were not read, at least one frame.
+    pub receive_buffer: u32,
+    /// The window to begin with, in frames of the longest kind, at least 1.
+    pub initial_window: u32,
+    /// The retransmission time-out is never below this, 1 ms to 60 s.
+    pub minimum_rto: Duration,
+    /// After this long without a packet from the other end it is probed; at least 1 ms.
+    pub keep_alive: Duration,
+    /// So many times in a row something is sent without an answer, then the connection has failed; at least 1.
+    pub attempts: u32,
+    /// Where it lies as a sender; only with [`Control::Xcp`].
+    pub lie: Lie,
+}
+
+impl Default for AcpConfig {
+    /// XCP and soft flow control, frames of 1 KB and buffers of 200 KB, as in section VI of the paper.
+    fn default() -> AcpConfig {
+        AcpConfig {
+            control: Control::Xcp,
+            flow: FlowControl::Soft(SoftConfig::default()),
+            frame_bytes_max: 1024,
+            send_buffer: 200 * 1024,
+            receive_buffer: 200 * 1024,
+            initial_window: 2,
+            minimum_rto: Duration::from_millis(200),
+            keep_alive: Duration::from_secs(10),
+            attempts: 8,
+            lie: Lie::Honest,
+        }
+    }
+}
+
+impl AcpConfig {
+    /// # Errors
+    /// Where a parameter is outside its range, or soft flow control is to go without XCP.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let soft = match self.flow {
+            FlowControl::Credit => None,
+            FlowControl::Soft(soft) => Some(soft),
+        };
+        let (window, rtt) = self.lie.factors();
+        let limits = Duration::from_millis(1)..=Duration::from_secs(60);
+        let checks = [
+            (
+                "the longest frame",
+                "1 to 65,000 bytes",
+                (1..=65_000).contains(&self.frame_bytes_max),
+            ),
+            (
+                "the send buffer",
+                "at least one frame, and below 2 GB",
+                (self.frame_bytes_max..1 << 31).contains(&self.send_buffer),
+            ),
+            (
+                "the receive buffer",
+                "at least one frame, and below 2 GB",
+                (self.frame_bytes_max..1 << 31).contains(&self.receive_buffer),
+            ),
+            (
+                "the initial window",
+                "1 to 1000 frames",
+                (1..=1000).contains(&self.initial_window),
+            ),
+            (
+                "the minimum retransmission time-out",
+                "1 ms to 60 s",
+                limits.contains(&self.minimum_rto),
+            ),
+            (
+                "the keep-alive time",
+                "at least 1 ms",
+                self.keep_alive >= *limits.start(),
+            ),
+            ("the attempts", "at least 1", self.attempts >= 1),
+            (
+                "flow control",
+                "by credit where the window follows Reno",
+                soft.is_none() || self.control == Control::Xcp,
+            ),
+            (
+                "a lie",
+                "told to XCP's routers, by a factor above 0",
+                self.lie == Lie::Honest
+                    || self.control == Control::Xcp && window > 0.0 && rtt > 0.0,
+            ),
+            (
+                "soft flow control's thresholds and decrease",
+                "0 to 1, increase-below not above decrease-above",
+                soft.is_none_or(|soft| {
+                    let shares = [soft.increase_below, soft.decrease_above, soft.decrease];
+                    shares.into_iter().all(share) && soft.increase_below <= soft.decrease_above
+                }),
+            ),
+        ];
+        ConfigError::first_of(checks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_outside_its_range_is_refused_by_name() {
+        let config = AcpConfig {
+            control: Control::Reno,
+            ..AcpConfig::default()
+        };
+        let error = config.check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("flow control must be by credit"),
+            "{error}"
+        );
+        assert_eq!(AcpConfig::default().check(), Ok(()));
+    }
+}

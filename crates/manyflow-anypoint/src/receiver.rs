@@ -1,0 +1,354 @@
+//! The receiving half of a connection: order, the receive buffer, acknowledgements.
+//!
+//! ```text
+//!   read by the application | ready | next: missing | beyond it: arrived, or missing as well
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::Payload;
+use super::config::{AcpConfig, FlowControl};
+use super::frame::{FLIGHT_FRAMES_MAX, Frame, Item};
+use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
+use super::soft::SoftFlow;
+use crate::Event;
+use manyflow_core::time::Time;
+use manyflow_core::xcp::WindowChange;
+
+/// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken it.
+pub(super) const REORDERING: u32 = 3;
+
+/// The receiving half.
+#[derive(Debug)]
+pub(super) struct Receiver<P> {
+    capacity: u32,
+    frame_bytes_max: u32,
+    /// Without it there is credit.
+    soft: Option<SoftFlow>,
+    /// In order, to be read.
+    ready: VecDeque<Frame<P>>,
+    /// The next number in order.
+    next: u32,
+    /// What has arrived from `next` on; the first is always missing.
+    beyond: VecDeque<Option<Item<P>>>,
+    /// The same as ranges of numbers, end excluded: ascending, and apart.
+    blocks: Vec<(u32, u32)>,
+    /// Frames in `beyond`, and their bytes.
+    beyond_frames: u32,
+    beyond_bytes: u32,
+    ready_bytes: u32,
+    /// Bytes that the application has read, and what of it the sender was told.
+    read: u64,
+    read_told: u64,
+    is_closed: bool,
+    /// What is to be acknowledged.
+    acks: VecDeque<Due>,
+    /// The last frame that was acknowledged.
+    last: Option<u32>,
+}
+
+/// An acknowledgement that is due.
+#[derive(Copy, Clone, Debug)]
+struct Due {
+    of: u32,
+    feedback: WindowChange,
+    /// What was next when the frame arrived. What came since has feedback of its own, which a sender takes from the
+    /// acknowledgement that is the first to tell it of the frame.
+    cumulative: u32,
+}
+
+/// What became of a frame.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Placed {
+    Taken,
+    NoRoom,
+    /// It is none that can be sent to us.
+    Refused,
+}
+
+impl<P: Payload> Receiver<P> {
+    pub(super) fn new(config: &AcpConfig) -> Receiver<P> {
+        let soft = match config.flow {
+            FlowControl::Credit => None,
+            FlowControl::Soft(soft) => Some(SoftFlow::new(
+                soft,
+                config.receive_buffer,
+                config.frame_bytes_max,
+            )),
+        };
+        Receiver {
+            capacity: config.receive_buffer,
+            frame_bytes_max: config.frame_bytes_max,
+            soft,
+            ready: VecDeque::new(),
+            next: 0,
+            beyond: VecDeque::new(),
+            blocks: Vec::new(),
+            beyond_frames: 0,
+            beyond_bytes: 0,
+            ready_bytes: 0,
+            read: 0,
+            read_told: 0,
+            is_closed: false,
+            acks: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// Bytes that may be sent from the next number on: beyond a gap nothing is counted, as its place was granted with it.
+    pub(super) fn credit(&self) -> u32 {
+        match self.soft {
+            Some(_) => UNLIMITED,
+            None => self.capacity - self.ready_bytes,
+        }
+    }
+
+    /// All frames and the closing have arrived.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Whether a frame can be read.
+    pub(super) fn is_readable(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn occupied(&self) -> u32 {
+        self.ready_bytes + self.beyond_bytes
+    }
+
+    /// Takes a frame, which came in a packet of `wire_bytes`.
+    pub(super) fn handle_data(
+        &mut self,
+        now: Time,
+        data: &Data,
+        payload: P,
+        wire_bytes: u32,
+        events: &mut VecDeque<Event>,
+    ) {
+        if !(1..=self.frame_bytes_max).contains(&payload.length()) {
+            return;
+        }
+        let (key, mut congestion) = (data.key, data.congestion);
+        let occupied = self.occupied();
+        if let Some(soft) = &mut self.soft {
+            soft.on_arrival(now, &mut congestion, wire_bytes, occupied);
+        }
+        match self.place(data.sequence, Item::Frame(Frame { key, payload })) {
+            Placed::Taken => self.acknowledge(data.sequence, congestion.feedback),
+            Placed::Refused => {}
+            Placed::NoRoom => {
+                events.push_back(Event::Overflow);
+                if let Some(soft) = &mut self.soft {
+                    soft.on_overflow(now);
+                }
+            }
+        }
+    }
+
+    /// No frame has this number or a later one.
+    pub(super) fn handle_close(&mut self, sequence: u32) {
+        if self.place(sequence, Item::Close) == Placed::Taken {
+            self.acknowledge(sequence, WindowChange(0));
+        }
+    }
+
+    /// The sender asks what has arrived and how much room there is.
+    pub(super) fn repeat_ack(&mut self) {
+        if let Some(last) = self.last {
+            self.acknowledge(last, WindowChange(0));
+        }
+    }
+
+    fn acknowledge(&mut self, of: u32, feedback: WindowChange) {
+        self.acks.push_back(Due {
+            of,
+            feedback,
+            cumulative: self.next,
+        });
+    }
+
+    fn place(&mut self, sequence: u32, item: Item<P>) -> Placed {
+        let Some(ahead) = sequence.checked_sub(self.next) else {
+            return Placed::Taken;
+        };
+        // The last number is never sent: one more would not be a number.
+        if self.is_closed || ahead >= FLIGHT_FRAMES_MAX || sequence == u32::MAX {
+            return Placed::Refused;
+        }
+        if matches!(self.beyond.get(ahead as usize), Some(Some(_))) {
+            return Placed::Taken;
+        }
+        if ahead == 0 {
+            self.make_room(item.bytes());
+        }
+        if !self.has_room(item.bytes(), ahead > 0) {
+            return Placed::NoRoom;
+        }
+        if ahead == 0 && self.beyond.is_empty() {
+            self.deliver(item);
+        } else {
+            self.hold(sequence, ahead as usize, item);
+            self.deliver_held();
+        }
+        Placed::Taken
+    }
+
+    /// Under soft flow control frames beyond a gap leave a place for the missing one: nobody reads before it comes.
+    fn has_room(&self, bytes: u32, is_beyond: bool) -> bool {
+        let is_reserved = is_beyond && self.soft.is_some();
+        let reserved = if is_reserved { self.frame_bytes_max } else { 0 };
+        let frames = self.ready.len() as u32 + self.beyond_frames + u32::from(is_beyond);
+        self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
+    }
+
+    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to be sent again: it was
+    /// acknowledged, but only the cumulative number is a promise (RFC 2018 section 8).
+    fn make_room(&mut self, bytes: u32) {
+        while self.occupied() + bytes > self.capacity
+            && let Some(furthest) = self.beyond.pop_back()
+        {
+            let Some(item) = furthest else { continue };
+            self.beyond_frames -= 1;
+            self.beyond_bytes -= item.bytes();
+            if let Some(block) = self.blocks.last_mut() {
+                block.1 -= 1;
+            }
+            self.blocks.pop_if(|block| block.0 == block.1);
+        }
+    }
+
+    /// The next item in order.
+    fn deliver(&mut self, item: Item<P>) {
+        self.next += 1;
+        match item {
+            Item::Frame(frame) => {
+                self.ready_bytes += frame.payload.length();
+                self.ready.push_back(frame);
+            }
+            Item::Close => self.is_closed = true,
+        }
+    }
+
+    fn hold(&mut self, sequence: u32, ahead: usize, item: Item<P>) {
+        if self.beyond.len() <= ahead {
+            self.beyond.resize_with(ahead + 1, || None);
+        }
+        self.beyond_frames += 1;
+        self.beyond_bytes += item.bytes();
+        self.beyond[ahead] = Some(item);
+        self.add_to_blocks(sequence);
+    }
+
+    /// Joins a number to the blocks that it touches.
+    fn add_to_blocks(&mut self, number: u32) {
+        let place = self.blocks.partition_point(|block| block.1 < number);
+        match self.blocks.get_mut(place) {
+            Some(block) if block.1 == number => block.1 += 1,
+            Some(block) if block.0 == number + 1 => block.0 = number,
+            _ => self.blocks.insert(place, (number, number + 1)),
+        }
+        if let Some(above) = self.blocks.get(place + 1).copied()
+            && above.0 == self.blocks[place].1
+        {
+            self.blocks[place].1 = above.1;
+            self.blocks.remove(place + 1);
+        }
+    }
+
+    fn deliver_held(&mut self) {
+        while let Some(Some(_)) = self.beyond.front() {
+            let Some(Some(item)) = self.beyond.pop_front() else {
+                return;
+            };
+            self.beyond_frames -= 1;
+            self.beyond_bytes -= item.bytes();
+            self.deliver(item);
+        }
+        if self.is_closed {
+            self.forget_beyond();
+        }
+        if self.blocks.first().is_some_and(|block| block.0 < self.next) {
+            self.blocks.remove(0);
+        }
+    }
+
+    /// Nothing can follow the closing.
+    fn forget_beyond(&mut self) {
+        self.beyond.clear();
+        self.blocks.clear();
+        (self.beyond_frames, self.beyond_bytes) = (0, 0);
+    }
+
+    /// The next frame in order.
+    pub(super) fn read(&mut self, now: Time) -> Option<Frame<P>> {
+        let frame = self.ready.pop_front()?;
+        let bytes = frame.payload.length();
+        self.ready_bytes -= bytes;
+        self.read += u64::from(bytes);
+        let occupied = self.occupied();
+        match &mut self.soft {
+            Some(soft) => soft.on_read(now, bytes, occupied),
+            None => self.update_credit(),
+        }
+        Some(frame)
+    }
+
+    /// Tells the sender of new room when it is worth a packet: two frames, or half the buffer (RFC 9293 section 3.8.6.2.2
+    /// asks for one frame, 4.4BSD for two).
+    fn update_credit(&mut self) {
+        let worth = (2 * self.frame_bytes_max).min(self.capacity / 2);
+        if self.acks.is_empty() && self.read - self.read_told >= u64::from(worth) {
+            self.repeat_ack();
+        }
+    }
+
+    /// The next acknowledgement.
+    pub(super) fn poll_transmit(&mut self) -> Option<Ack> {
+        let due = self.acks.pop_front()?;
+        self.last = Some(due.of);
+        self.read_told = self.read;
+        Some(Ack {
+            cumulative: due.cumulative,
+            of: due.of,
+            credit: self.credit(),
+            feedback: due.feedback,
+            missing: self.missing_below(due.of, due.cumulative),
+        })
+    }
+
+    /// The lowest gaps below `of` above which enough frames have arrived, counted from `cumulative`.
+    fn missing_below(&self, of: u32, cumulative: u32) -> [Gap; 3] {
+        let mut missing = NO_GAPS;
+        let Some(limit) = self.overtaken_below() else {
+            return missing;
+        };
+        let limit = limit.min(of);
+        let mut from = self.next;
+        for (gap, (begin, end)) in missing.iter_mut().zip(&self.blocks) {
+            let offset = u16::try_from(from - cumulative);
+            let frames = u16::try_from(begin - from);
+            let (Ok(offset), Ok(frames), true) = (offset, frames, *begin <= limit) else {
+                break;
+            };
+            *gap = Gap { offset, frames };
+            from = *end;
+        }
+        missing
+    }
+
+    /// What is missing below this number has been overtaken by enough frames.
+    fn overtaken_below(&self) -> Option<u32> {
+        let mut wanted = REORDERING;
+        for (begin, end) in self.blocks.iter().rev() {
+            if end - begin >= wanted {
+                return Some(end - wanted);
+            }
+            wanted -= end - begin;
+        }
+        None
+    }
+}

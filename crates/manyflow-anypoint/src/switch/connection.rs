@@ -1,0 +1,277 @@
+//! One connection through the switch: lends its parts to each other, and says what each packet means.
+
+mod membership;
+
+use super::acknowledgement::Acknowledgement;
+use super::context::Context;
+use super::ensemble::{Ensemble, State};
+use super::inbound::Inbound;
+use super::lifecycle::Lifecycle;
+use super::numbered::Numbered;
+use super::outbound::Outbound;
+use super::output::{Outbox, Output};
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::{Leg, MemberId, ONLY_MEMBER, Policy, SwitchConfig};
+use crate::Event;
+use crate::{Body, Payload, Reason, Segment};
+use manyflow_core::time::Time;
+use manyflow_core::xcp::WindowChange;
+
+/// A connection between the peer and the ensemble.
+#[derive(Debug)]
+pub(super) struct Connection<P> {
+    config: SwitchConfig,
+    lifecycle: Lifecycle,
+    members: Ensemble,
+    inbound: Inbound<P>,
+    outbound: Outbound<P>,
+    out: Outbox<P>,
+}
+
+impl<P: Payload + Default> Connection<P> {
+    /// Opens connection `number` to the members that are there, as the peer asks at `now`; it grants
+    /// `credit` bytes. `ensemble` says of each member, by its number, whether it is there.
+    pub(super) fn open(
+        config: SwitchConfig,
+        now: Time,
+        number: u32,
+        credit: u32,
+        ensemble: &[bool],
+    ) -> Connection<P> {
+        let mut connection = Connection {
+            lifecycle: Lifecycle::new(now, ensemble.len() == 1, &config),
+            members: Ensemble::new(),
+            inbound: Inbound::new(&config),
+            outbound: Outbound::new(&config, credit),
+            out: Outbox::new(number),
+            config,
+        };
+        for is_there in ensemble {
+            let state = if *is_there {
+                State::Opening
+            } else {
+                State::Left
+            };
+            connection.add_member(now, state);
+        }
+        let part = connection.outbound.credit().part(&connection.members);
+        for id in connection.members.all() {
+            connection.outbound.grant(id, part);
+            connection.repeat_open(id);
+        }
+        connection
+    }
+
+    /// The connection's number.
+    pub(super) fn number(&self) -> u32 {
+        self.out.connection()
+    }
+
+    /// Whether everything passes unchanged.
+    pub(super) fn is_pass_through(&self) -> bool {
+        self.lifecycle.is_pass_through()
+    }
+
+    /// Whether nothing is left to do for the connection, except to fetch its output.
+    pub(super) fn is_over(&self) -> bool {
+        self.lifecycle.is_over()
+    }
+
+    /// What still waits when the connection is over.
+    pub(super) fn into_output(self) -> Output<P> {
+        self.out.into_output()
+    }
+
+    /// The directions, and what they need to know of the rest.
+    fn parts(&mut self, now: Time) -> (&mut Inbound<P>, &mut Outbound<P>, Context<'_, P>) {
+        let context = Context {
+            now,
+            members: &self.members,
+            out: &mut self.out,
+        };
+        (&mut self.inbound, &mut self.outbound, context)
+    }
+
+    /// Takes a segment of this connection.
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Time,
+        policy: &mut dyn Policy<P>,
+        from: Leg,
+        segment: &Segment,
+        payload: P,
+    ) {
+        let passes = self.is_pass_through();
+        match from {
+            Leg::Peer if passes => self.pass_inbound(now, segment, payload),
+            Leg::Member(ONLY_MEMBER) if passes => self.pass_outbound(now, segment, payload),
+            Leg::Peer => self.handle_peer(now, policy, segment.body, payload),
+            Leg::Member(id) if self.members.hear(now, id) => {
+                self.handle_member(now, id, segment.body, payload);
+            }
+            // The member was given up, or never there: it must not go on alone.
+            Leg::Member(_) if matches!(segment.body, Body::Reset(_)) => {}
+            Leg::Member(_) => self.out.send(from, Body::Reset(Reason::Unknown)),
+        }
+    }
+
+    fn handle_peer(&mut self, now: Time, policy: &mut dyn Policy<P>, body: Body, payload: P) {
+        let is_accepted = self.lifecycle.is_accepted();
+        let (inbound, _, mut cx) = self.parts(now);
+        match body {
+            Body::Open { .. } => self.repeat_accept(),
+            Body::Reset(reason) => self.reset_members(reason),
+            Body::Alive => self.handle_peer_alive(now),
+            // The peer knows of an Accept that this switch did not send: it belongs to a connection
+            // that was lost with a restart, whose Open arrives late.
+            _ if !is_accepted => self.end(Reason::Unknown),
+            Body::Data(data) => {
+                let sequence = PeerSeq::from_wire(data.sequence);
+                let frame = Numbered::Frame(data, payload);
+                inbound.handle_numbered(&mut cx, policy, sequence, frame);
+            }
+            Body::Close { sequence } => {
+                let sequence = PeerSeq::from_wire(sequence);
+                inbound.handle_numbered(&mut cx, policy, sequence, Numbered::Close);
+            }
+            Body::Ack(ack) => self.handle_peer_ack(now, &Acknowledgement::from_wire(&ack)),
+            Body::Probe => self.handle_peer_probe(now),
+            // The peer opens connections, and accepts none.
+            Body::Accept { .. } => {}
+        }
+    }
+
+    fn handle_member(&mut self, now: Time, id: MemberId, body: Body, payload: P) {
+        let (inbound, _, mut cx) = self.parts(now);
+        match body {
+            Body::Accept { credit } => self.handle_accept(now, id, credit),
+            Body::Data(data) => {
+                let sequence = MemberSeq::from_wire(data.sequence);
+                let frame = Numbered::Frame(data, payload);
+                self.handle_member_numbered(now, id, sequence, frame);
+            }
+            Body::Close { sequence } => {
+                let sequence = MemberSeq::from_wire(sequence);
+                self.handle_member_numbered(now, id, sequence, Numbered::Close);
+            }
+            Body::Ack(ack) => inbound.handle_ack(&mut cx, id, &Acknowledgement::from_wire(&ack)),
+            Body::Probe => self.handle_member_probe(id),
+            Body::Reset(reason) if self.is_needed(id) => self.fail(now, id, reason),
+            Body::Open { .. } | Body::Alive | Body::Reset(_) => {}
+        }
+    }
+
+    fn handle_member_numbered(
+        &mut self,
+        now: Time,
+        id: MemberId,
+        sequence: MemberSeq,
+        item: Numbered<P>,
+    ) {
+        let state = self.members.state(id);
+        let is_opening = matches!(state, State::Waiting | State::Opening);
+        let may_pass = self.lifecycle.is_accepted() && !is_opening;
+        let (_, outbound, mut cx) = self.parts(now);
+        outbound.handle_numbered(&mut cx, id, sequence, item, may_pass);
+    }
+
+    fn handle_peer_ack(&mut self, now: Time, ack: &Acknowledgement<PeerSeq>) {
+        let (_, outbound, mut cx) = self.parts(now);
+        if outbound.handle_ack(&mut cx, ack) {
+            self.check_finished(now);
+        }
+    }
+
+    /// The peer asks for the ensemble, which is alive as long as a member is.
+    fn handle_peer_probe(&mut self, now: Time) {
+        self.out.send(Leg::Peer, Body::Alive);
+        let (inbound, _, mut cx) = self.parts(now);
+        inbound.acknowledge(&mut cx, None, WindowChange::default());
+    }
+
+    /// A member asks for the peer. Until the peer is told that the connection is open, all wait for
+    /// the switch alone.
+    fn handle_member_probe(&mut self, id: MemberId) {
+        if self.lifecycle.is_accepted() {
+            self.members.ask_for_peer(id);
+            self.out.send(Leg::Peer, Body::Probe);
+        } else {
+            self.out.send(Leg::Member(id), Body::Alive);
+        }
+    }
+
+    /// The peer is alive. Each member that has asked is told so, and what it may send.
+    fn handle_peer_alive(&mut self, now: Time) {
+        for id in self.members.all() {
+            if self.members.take_question(id) {
+                self.out.send(Leg::Member(id), Body::Alive);
+                let (_, outbound, mut cx) = self.parts(now);
+                outbound.repeat_acknowledgement(&mut cx, id);
+            }
+        }
+    }
+
+    /// Passes a packet of the peer to the only member.
+    fn pass_inbound(&mut self, now: Time, segment: &Segment, payload: P) {
+        let (inbound, outbound, _) = self.parts(now);
+        match segment.body {
+            Body::Data(data) => inbound.watch_frame(&data, payload.length()),
+            Body::Close { sequence } => inbound.watch_close(PeerSeq::from_wire(sequence)),
+            Body::Ack(ack) => outbound.watch_ack(&Acknowledgement::from_wire(&ack)),
+            Body::Open { credit } => outbound.watch_open(credit),
+            Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
+        }
+        let to = Leg::Member(ONLY_MEMBER);
+        self.out.send_with(to, segment.body, payload);
+    }
+
+    /// Passes a packet of the only member to the peer.
+    fn pass_outbound(&mut self, now: Time, segment: &Segment, payload: P) {
+        let (inbound, outbound, mut cx) = self.parts(now);
+        match segment.body {
+            Body::Data(data) => {
+                let sequence = MemberSeq::from_wire(data.sequence);
+                let frame = Numbered::Frame(data, payload.clone());
+                outbound.watch_numbered(now, sequence, frame);
+            }
+            Body::Close { sequence } => {
+                outbound.watch_numbered(now, MemberSeq::from_wire(sequence), Numbered::Close);
+            }
+            Body::Ack(ack) => inbound.watch_ack(&mut cx, &Acknowledgement::from_wire(&ack)),
+            Body::Accept { credit } => self.handle_accept(now, ONLY_MEMBER, credit),
+            Body::Open { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
+        }
+        self.out.send_with(Leg::Peer, segment.body, payload);
+    }
+
+    /// Does what is due at `now`; a spurious call does nothing.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        if !self.lifecycle.take_timeout(now) {
+            return;
+        }
+        for id in self.members.all() {
+            if self.members.is_active(id) && !self.is_over() {
+                self.watch(now, id);
+            }
+        }
+        let (_, outbound, mut cx) = self.parts(now);
+        outbound.send_orphans(&mut cx);
+        self.check_finished(now);
+        self.lifecycle.expire(now);
+    }
+
+    /// When [`handle_timeout`](Connection::handle_timeout) is wanted next, if at all.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.lifecycle.poll_timeout()
+    }
+
+    /// The next segment to send, its payload, and where it goes.
+    pub(super) fn poll_transmit(&mut self) -> Option<(Leg, Segment, P)> {
+        self.out.poll_transmit()
+    }
+
+    /// The next event.
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        self.out.poll_event()
+    }
+}

@@ -1,0 +1,227 @@
+//! How a connection opens, how members come, go and fail, and how it ends.
+
+use super::super::ensemble::{Due, State};
+use super::super::{Leg, MemberId, ONLY_MEMBER};
+use super::Connection;
+use crate::Event;
+use crate::{Body, Payload, Reason};
+use manyflow_core::time::Time;
+use manyflow_core::xcp::WindowChange;
+
+impl<P: Payload + Default> Connection<P> {
+    pub(super) fn add_member(&mut self, now: Time, state: State) -> MemberId {
+        self.inbound.add_member();
+        self.outbound.add_member();
+        self.members.add(now, state)
+    }
+
+    /// Tells the peer that the connection is open, if it is.
+    pub(super) fn repeat_accept(&mut self) {
+        if self.lifecycle.is_accepted() {
+            let credit = self.inbound.credit(&self.members);
+            self.out.send(Leg::Peer, Body::Accept { credit });
+        }
+    }
+
+    /// Sends a member its Open, if it has not accepted.
+    pub(super) fn repeat_open(&mut self, id: MemberId) {
+        if self.members.state(id) == State::Opening {
+            let credit = self.outbound.granted(id);
+            self.out.send(Leg::Member(id), Body::Open { credit });
+        }
+    }
+
+    /// Opens the connection to a member that has joined, if there is credit for it.
+    ///
+    /// The other members must have used enough of what they were granted when they were fewer. Those
+    /// that have nothing to send may keep their grants: the new one does not wait for that. But it
+    /// waits until half its part of the peer's buffer is free: nothing can tell it of more credit
+    /// before its first frame, for which the grant must suffice.
+    fn admit(&mut self, now: Time, id: MemberId) {
+        let credit = self.outbound.credit();
+        let (part, of_buffer) = (
+            credit.part(&self.members),
+            credit.part_of_buffer(&self.members),
+        );
+        let waited = self.members.silence(now, id);
+        let is_quiet = self.outbound.is_idle() && waited >= self.config.failure_timeout;
+        let grant = match is_quiet {
+            true => part,
+            false => self.outbound.credit_for(&self.members, id),
+        };
+        if grant < (part / 2).max(of_buffer / 2) {
+            return;
+        }
+        self.members.begin_opening(now, id);
+        self.outbound.grant(id, grant);
+        self.repeat_open(id);
+    }
+
+    pub(super) fn handle_accept(&mut self, now: Time, id: MemberId, credit: u32) {
+        if !self.members.accept(id) {
+            return;
+        }
+        self.inbound.accept(id, credit);
+        self.inbound.gather_candidates(&self.members);
+        self.accept_if_complete(now);
+        let passes = self.is_pass_through();
+        let (inbound, _, mut cx) = self.parts(now);
+        // While everything passes unchanged, the member's own acknowledgements do.
+        match passes {
+            true => {
+                inbound.advance(&mut cx);
+            }
+            false => inbound.settle(&mut cx),
+        }
+        if inbound.is_done() {
+            inbound.close_member(&mut cx, id);
+        }
+    }
+
+    /// Tells the peer that the connection is open, when a member has accepted and none is awaited.
+    fn accept_if_complete(&mut self, now: Time) {
+        let is_complete = self.inbound.has_candidates() && !self.members.awaits_accept();
+        let passes = self.is_pass_through();
+        if is_complete && self.lifecycle.accept() && !passes {
+            self.repeat_accept();
+        }
+        if self.lifecycle.is_accepted() && !passes {
+            let (_, outbound, mut cx) = self.parts(now);
+            outbound.forward_early(&mut cx);
+        }
+    }
+
+    /// A member joins the connection, unless the ensemble has closed its direction: then the member
+    /// could say nothing.
+    pub(in super::super) fn join(&mut self, now: Time) {
+        let is_late = self.outbound.is_closed();
+        let state = if is_late { State::Left } else { State::Waiting };
+        let id = self.add_member(now, state);
+        self.leave_pass_through(now);
+        if state == State::Waiting {
+            self.admit(now, id);
+        }
+    }
+
+    /// Renumbers frames from now on, beginning with the numbers that the only member and the peer have.
+    fn leave_pass_through(&mut self, now: Time) {
+        if self.lifecycle.leave_pass_through(now) {
+            self.members.restart_watch(now, ONLY_MEMBER);
+        }
+    }
+
+    /// A member gets no new frames from now on. What it has it may finish.
+    pub(in super::super) fn leave(&mut self, now: Time, id: MemberId) {
+        self.leave_pass_through(now);
+        match self.members.state(id) {
+            State::Open => {
+                self.members.begin_leaving(id);
+                self.inbound.gather_candidates(&self.members);
+                let (inbound, _, mut cx) = self.parts(now);
+                inbound.close_member(&mut cx, id);
+            }
+            // What the member has sent since it accepted is dropped.
+            State::Waiting | State::Opening => self.remove(now, id, Reason::Aborted),
+            State::Leaving | State::Left | State::Failed => {}
+        }
+    }
+
+    /// A member has failed: its frames are the peer's to send again, and what it has sent is the
+    /// switch's.
+    pub(super) fn fail(&mut self, now: Time, id: MemberId, reason: Reason) {
+        self.out.report(Event::MemberFailed(id));
+        self.remove(now, id, reason);
+    }
+
+    fn remove(&mut self, now: Time, id: MemberId, reason: Reason) {
+        debug_assert!(!self.is_pass_through());
+        self.out.send(Leg::Member(id), Body::Reset(reason));
+        self.members.give_up(id);
+        self.inbound.gather_candidates(&self.members);
+        let arrived = self.inbound.abandon(id);
+        if self.lifecycle.is_accepted() {
+            let (inbound, _, mut cx) = self.parts(now);
+            inbound.acknowledge(&mut cx, arrived, WindowChange::default());
+        }
+        if self.outbound.adopt(id) {
+            self.continue_without(now);
+        } else {
+            self.end(Reason::Aborted);
+        }
+    }
+
+    /// Does what had to wait for a member that has left or failed.
+    fn continue_without(&mut self, now: Time) {
+        let is_served = self.inbound.is_done() && self.outbound.is_closed();
+        if !is_served && self.members.active().next().is_none() {
+            self.end(match self.lifecycle.is_accepted() {
+                true => Reason::Aborted,
+                false => Reason::Refused,
+            });
+            return;
+        }
+        self.accept_if_complete(now);
+        let (inbound, outbound, mut cx) = self.parts(now);
+        outbound.close_to_peer(&mut cx);
+        inbound.settle(&mut cx);
+        self.check_finished(now);
+    }
+
+    /// Ends the connection for the peer and all members.
+    pub(super) fn end(&mut self, reason: Reason) {
+        self.out.send(Leg::Peer, Body::Reset(reason));
+        self.reset_members(reason);
+    }
+
+    /// Ends the connection for the members.
+    pub(super) fn reset_members(&mut self, reason: Reason) {
+        for id in self.members.active() {
+            self.out.send(Leg::Member(id), Body::Reset(reason));
+        }
+        self.out.report(Event::Failed(reason));
+        self.lifecycle.end();
+    }
+
+    /// The connection is finished when both directions are closed and all is acknowledged.
+    pub(super) fn check_finished(&mut self, now: Time) {
+        let is_outbound_done = self.outbound.is_closed() && self.outbound.is_idle();
+        if is_outbound_done && self.inbound.is_done() {
+            self.lifecycle.finish(now);
+        }
+    }
+
+    /// Whether the connection would miss the member.
+    pub(super) fn is_needed(&self, id: MemberId) -> bool {
+        self.members.is_active(id) && !self.is_done(id)
+    }
+
+    /// Whether both of a member's streams are closed and acknowledged, so that it may be gone.
+    fn is_done(&self, id: MemberId) -> bool {
+        self.inbound.is_close_acknowledged(id) && self.outbound.has_sent_all(id)
+    }
+
+    /// Does what is due for a member: repeats what it has not answered, or gives it up.
+    pub(super) fn watch(&mut self, now: Time, id: MemberId) {
+        let is_done = self.is_done(id);
+        let owes_answer = self.inbound.awaits_answer(id);
+        let due = self
+            .members
+            .watch(now, id, is_done, owes_answer, &self.config);
+        match due {
+            Due::Nothing => {}
+            Due::Admission => self.admit(now, id),
+            Due::Departure => self.continue_without(now),
+            Due::Failure => self.fail(now, id, Reason::TimedOut),
+            Due::Reminder { probe } => self.remind(now, id, probe),
+        }
+    }
+
+    fn remind(&mut self, now: Time, id: MemberId, probe: bool) {
+        self.repeat_open(id);
+        let (inbound, _, mut cx) = self.parts(now);
+        inbound.repeat_close(&mut cx, id);
+        if probe {
+            self.out.send(Leg::Member(id), Body::Probe);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The switch as an [`Endpoint`]: its packets by the endpoint that sent them, and members that come and go by plan.
+
+use std::collections::VecDeque;
+
+use super::{Leg, MemberId, Policy, Switch, SwitchConfig};
+use crate::ConfigError;
+use crate::{Event, Segment};
+use manyflow_core::Contents;
+use manyflow_core::time::Time;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Destination, EndpointId, Packet};
+
+/// What happens to the ensemble at a time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub change: MemberChange,
+}
+
+/// What happens to the ensemble.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// A member joins, and gets the next number.
+    Join(EndpointId),
+    /// A member gets no new frames, and is released when all that it has is acknowledged.
+    Leave(MemberId),
+}
+
+/// A switch with one connection.
+pub struct SwitchEndpoint {
+    switch: Switch<Contents>,
+    peer: EndpointId,
+    /// By number.
+    members: Vec<EndpointId>,
+    changes: VecDeque<Change>,
+}
+
+impl SwitchEndpoint {
+    /// Between `peer` and `members`, which have the numbers 0, 1 and so on; `changes` are in the order of their times.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(
+        config: SwitchConfig,
+        policy: Box<dyn Policy<Contents>>,
+        peer: EndpointId,
+        members: Vec<EndpointId>,
+        changes: Vec<Change>,
+    ) -> Result<SwitchEndpoint, ConfigError> {
+        Ok(SwitchEndpoint {
+            switch: Switch::new(config, policy, members.len())?,
+            peer,
+            members,
+            changes: changes.into(),
+        })
+    }
+
+    fn leg_of(&self, source: EndpointId) -> Option<Leg> {
+        if source == self.peer {
+            return Some(Leg::Peer);
+        }
+        // The latest: a host that has left may join again.
+        let index = self.members.iter().rposition(|member| *member == source)?;
+        Some(Leg::Member(MemberId(index as u16)))
+    }
+
+    fn endpoint_of(&self, leg: Leg) -> EndpointId {
+        match leg {
+            Leg::Peer => self.peer,
+            Leg::Member(MemberId(member)) => self.members[usize::from(member)],
+        }
+    }
+
+    fn apply(&mut self, now: Time, change: MemberChange) {
+        match change {
+            MemberChange::Join(endpoint) => {
+                self.members.push(endpoint);
+                self.switch.join(now);
+            }
+            MemberChange::Leave(member) => self.switch.leave(now, member),
+        }
+    }
+}
+
+impl Endpoint for SwitchEndpoint {
+    type Rx = Segment;
+    type Tx = Segment;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
+        if let Some(from) = self.leg_of(packet.source) {
+            let payload = packet.payload();
+            self.switch
+                .handle_segment(now, from, &packet.header, payload);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(&Change { at, change }) = self.changes.front()
+            && at <= now
+        {
+            self.changes.pop_front();
+            self.apply(now, change);
+        }
+        self.switch.handle_timeout(now);
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Segment>> {
+        let (to, segment, payload) = self.switch.poll_transmit()?;
+        Some(Action::Send(Packet::new(
+            Destination::Endpoint(self.endpoint_of(to)),
+            segment,
+            payload,
+        )))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let change = self.changes.front().map(|change| change.at);
+        [change, self.switch.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.switch.poll_event()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switch::RoundRobin;
+    use crate::{Body, Segment, UNLIMITED};
+
+    /// What the switch sends, and to whom, when this comes from an endpoint.
+    fn answers(switch: &mut SwitchEndpoint, now: Time, from: u32, body: Body) -> Vec<(u32, Body)> {
+        let connection = 1;
+        let packet = Packet::new(
+            Destination::Endpoint(EndpointId(0)),
+            Segment { connection, body },
+            0,
+        )
+        .with_source(EndpointId(from));
+        switch.handle_packet(now, &packet);
+        drain(switch, now)
+    }
+
+    fn drain(switch: &mut SwitchEndpoint, now: Time) -> Vec<(u32, Body)> {
+        let mut sent = Vec::new();
+        while let Some(Action::Send(packet)) = switch.poll_action(now) {
+            if let Destination::Endpoint(to) = packet.destination {
+                sent.push((to.0, packet.header.body));
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn legs_are_told_apart_by_source_and_members_change_by_plan() {
+        let second = Time::from_secs_f64(1.0);
+        let join = Change {
+            at: second,
+            change: MemberChange::Join(EndpointId(7)),
+        };
+        let config = SwitchConfig::default();
+        let policy = Box::<RoundRobin>::default();
+        let members = vec![EndpointId(5), EndpointId(6)];
+        let switch = SwitchEndpoint::new(config, policy, EndpointId(9), members, vec![join]);
+        let mut switch = switch.expect("a switch");
+        assert_eq!(switch.poll_timeout(), Some(second));
+
+        let credit = UNLIMITED;
+        let (open, accept) = (Body::Open { credit }, Body::Accept { credit });
+        let stranger = answers(&mut switch, Time::ZERO, 4, open);
+        assert_eq!(stranger, [], "it belongs to no leg");
+        let opened = answers(&mut switch, Time::ZERO, 9, open);
+        assert_eq!(opened, [(5, open), (6, open)]);
+        assert_eq!(answers(&mut switch, Time::ZERO, 5, accept), []);
+        assert_eq!(answers(&mut switch, Time::ZERO, 6, accept), [(9, accept)]);
+        switch.handle_timeout(second);
+        let joined = drain(&mut switch, second);
+        assert!(joined.contains(&(7, open)), "{joined:?}");
+    }
+}

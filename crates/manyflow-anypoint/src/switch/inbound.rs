@@ -1,0 +1,445 @@
+//! Inbound: the peer's frames to the members, and the members' acknowledgements to the peer.
+
+mod candidates;
+mod pass_through;
+mod stream;
+
+use super::acknowledgement::Acknowledgement;
+use super::context::Context;
+use super::ensemble::{Ensemble, State};
+use super::missing::{Gaps, Missing};
+use super::numbered::Numbered;
+use super::ratios::Ratios;
+use super::reorder::{Arrival, Reorder};
+use super::ring::Ring;
+use super::routes::{Owner, Route};
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::{Leg, MemberId, Policy, Scaling, SwitchConfig, transform};
+use crate::frame::FLIGHT_FRAMES_MAX;
+use crate::{Body, Data, Payload};
+use candidates::Candidates;
+use manyflow_core::xcp::{Congestion, WindowChange};
+use stream::Stream;
+
+/// The direction from the peer to the members.
+#[derive(Debug)]
+pub(super) struct Inbound<P> {
+    scaling: Scaling,
+    /// The peer's frames, in its order.
+    arrivals: Reorder<PeerSeq, P>,
+    /// Where each frame went, from the peer's first frame that no member has acknowledged.
+    routes: Ring<PeerSeq, Route>,
+    /// Frames that were lost on their way to a member, or with it.
+    missing: Missing<PeerSeq>,
+    /// The stream to each member.
+    streams: Vec<Stream>,
+    candidates: Candidates,
+    ratios: Ratios,
+    /// XCP's header of the peer's latest frame.
+    source: Congestion,
+    /// The number of the peer's Close.
+    close: Option<PeerSeq>,
+}
+
+impl<P: Payload + Default> Inbound<P> {
+    pub(super) fn new(config: &SwitchConfig) -> Inbound<P> {
+        Inbound {
+            scaling: config.scaling,
+            arrivals: Reorder::new(config.held_frames_max),
+            routes: Ring::new(),
+            missing: Missing::new(),
+            streams: Vec::new(),
+            candidates: Candidates::default(),
+            ratios: Ratios::new(config.histogram_frames),
+            source: Congestion::default(),
+            close: None,
+        }
+    }
+
+    /// Adds the stream to the member with the next number.
+    pub(super) fn add_member(&mut self) {
+        self.streams.push(Stream::new());
+        self.ratios.add_member();
+    }
+
+    /// Takes a frame or the Close from the peer.
+    pub(super) fn handle_numbered(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        sequence: PeerSeq,
+        item: Numbered<P>,
+    ) {
+        if let Numbered::Frame(data, _) = &item {
+            self.source = data.congestion;
+        }
+        if self.close.is_some_and(|close| close.is_before(sequence)) {
+            return;
+        }
+        match self.arrivals.classify(sequence) {
+            Arrival::Known => self.repeat(cx, policy, sequence, item),
+            _ if !self.routes.reaches(sequence) => {}
+            Arrival::Next if self.candidates.list().is_empty() => {}
+            Arrival::Next => self.route_all(cx, policy, item),
+            Arrival::Beyond => {
+                self.arrivals.hold(sequence, item);
+                self.acknowledge(cx, Some(sequence), WindowChange::default());
+            }
+            Arrival::TooFar => {}
+        }
+    }
+
+    /// Routes the next frame, and the frames that have waited for it.
+    fn route_all(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        first: Numbered<P>,
+    ) {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            let sequence = self.arrivals.next();
+            match item {
+                Numbered::Frame(data, payload) => self.route(cx, policy, sequence, data, payload),
+                Numbered::Close => {
+                    self.close = Some(sequence);
+                    self.routes.push(Route::new(Owner::All, MemberSeq::FIRST));
+                    self.settle(cx);
+                }
+            }
+            next = self.arrivals.advance();
+            if self.close.is_some() {
+                break;
+            }
+        }
+        debug_assert!(
+            self.routes.len() <= FLIGHT_FRAMES_MAX as usize + self.arrivals.limit() as usize,
+            "the peer sent more frames than it may have in flight"
+        );
+    }
+
+    /// Sends a frame to the member that the policy chooses, as the last of its stream.
+    fn route(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        sequence: PeerSeq,
+        data: Data,
+        payload: P,
+    ) {
+        let place = policy.route(&data, &payload, self.candidates.list());
+        let owner = self.candidates.charge(place);
+        let number = self.streams[owner.index()].send(sequence);
+        let route = Route::new(Owner::Member(owner), number);
+        match self.routes.get_mut(sequence) {
+            Some(known) => *known = route,
+            None => self.routes.push(route),
+        }
+        self.send_frame(cx, owner, number, data, payload);
+    }
+
+    /// Handles a frame that was routed before: the frame, or its acknowledgement, was lost.
+    fn repeat(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
+        sequence: PeerSeq,
+        item: Numbered<P>,
+    ) {
+        let route = self.routes.get_mut(sequence);
+        let Some(route) = route.filter(|route| !route.is_acknowledged()) else {
+            self.acknowledge(cx, Some(sequence), WindowChange::default());
+            return;
+        };
+        let Numbered::Frame(data, payload) = item else {
+            return;
+        };
+        match route.owner() {
+            Owner::Member(owner) => {
+                let number = route.number();
+                route.repeat(self.streams[owner.index()].next_frame());
+                self.missing.remove(sequence);
+                self.send_frame(cx, owner, number, data, payload);
+            }
+            Owner::Nobody if !self.candidates.list().is_empty() => {
+                self.missing.remove(sequence);
+                self.route(cx, policy, sequence, data, payload);
+            }
+            Owner::Nobody | Owner::All => {}
+        }
+    }
+
+    fn send_frame(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        owner: MemberId,
+        number: MemberSeq,
+        data: Data,
+        payload: P,
+    ) {
+        self.ratios.count(owner, payload.length());
+        let ratio = self.ratios.of(owner);
+        let data = Data {
+            sequence: number.to_wire(),
+            congestion: transform::split_data(data.congestion, ratio, self.scaling),
+            ..data
+        };
+        cx.out
+            .send_with(Leg::Member(owner), Body::Data(data), payload);
+    }
+
+    /// Takes a member's acknowledgement of frames, or of the Close that it was sent.
+    pub(super) fn handle_ack(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        ack: &Acknowledgement<MemberSeq>,
+    ) {
+        let stream = &self.streams[id.index()];
+        let of = stream.peer_number(ack.of);
+        let is_of_close = stream.close() == Some(ack.of);
+        if !self.note_ack(id, ack) {
+            return;
+        }
+        self.settle(cx);
+        if !is_of_close {
+            let feedback = self.feedback_for_peer(cx.members, id, ack.feedback);
+            self.acknowledge(cx, of, feedback);
+        }
+    }
+
+    /// Takes note of a member's acknowledgement. Returns false if it is of frames that were not sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8): the member may be a switch, which
+    /// acknowledges frames that it holds beyond a gap, and can lose them.
+    fn note_ack(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+        let stream = &mut self.streams[id.index()];
+        if !ack.is_possible(stream.next_number()) {
+            return false;
+        }
+        stream.note_credit(ack);
+        let is_repeated = !self.note_answer(id, ack);
+        while self.streams[id.index()]
+            .acknowledged()
+            .is_before(ack.cumulative)
+        {
+            self.acknowledge_next(id);
+        }
+        self.note_missing(id, ack);
+        if is_repeated {
+            self.report_awaited_first(id);
+        }
+        true
+    }
+
+    /// Takes note of which frame is answered. Returns false if it was answered before: feedback counts
+    /// once for each frame, and the answer to a Probe or to a duplicate has none of its own.
+    fn note_answer(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+        let stream = &mut self.streams[id.index()];
+        if let Some(sequence) = stream.peer_number(ack.of)
+            && let Some(route) = self.routes.get_mut(sequence)
+            && route.answer()
+        {
+            stream.note_feedback(ack.feedback);
+            self.missing.remove(sequence);
+            return true;
+        }
+        false
+    }
+
+    /// Lets the next report to the peer begin with the frame that the member waits for.
+    ///
+    /// The member was asked, as nothing new comes through to it. After a failure the frame that it
+    /// waits for need not have the lowest number, and with a full buffer it takes no other.
+    fn report_awaited_first(&mut self, id: MemberId) {
+        if let Some(sequence) = self.streams[id.index()].first_unacknowledged() {
+            self.missing.begin_with(sequence);
+        }
+    }
+
+    /// The member has the first of its frames that were not acknowledged, or the Close, for good.
+    fn acknowledge_next(&mut self, id: MemberId) {
+        let Some(sequence) = self.streams[id.index()].acknowledge_next() else {
+            return;
+        };
+        self.candidates.discharge(id);
+        if let Some(route) = self.routes.get_mut(sequence) {
+            debug_assert!(matches!(route.owner(), Owner::Member(owner) if owner == id));
+            route.acknowledge();
+            self.missing.remove(sequence);
+        }
+    }
+
+    /// A frame that the member misses is missing for the peer, unless it was sent again since.
+    fn note_missing(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) {
+        let stream = &self.streams[id.index()];
+        for number in ack.missing_before(stream.next_frame()) {
+            let Some(sequence) = stream.peer_number(number) else {
+                continue;
+            };
+            let route = self.routes.get(sequence);
+            if route.is_some_and(|route| route.is_lost(ack.of)) {
+                self.missing.insert(sequence);
+            }
+        }
+    }
+
+    /// Forgets the frames that are acknowledged without a gap, and tells the peer when its Close is.
+    pub(super) fn settle(&mut self, cx: &mut Context<'_, P>) {
+        if self.advance(cx) {
+            self.acknowledge(cx, self.close, WindowChange::default());
+        }
+    }
+
+    /// Forgets the frames that are acknowledged without a gap; after the last of them, members are
+    /// sent the peer's Close. Returns true when all members have acknowledged that, too.
+    pub(super) fn advance(&mut self, cx: &mut Context<'_, P>) -> bool {
+        while let Some(route) = self.routes.front() {
+            match route.owner() {
+                Owner::Member(owner) if route.is_acknowledged() => {
+                    let stream = &mut self.streams[owner.index()];
+                    debug_assert!(
+                        route.number().is_before(stream.acknowledged()),
+                        "the peer was promised a frame that {owner:?} does not have"
+                    );
+                    self.routes.pop();
+                    stream.forget_before(self.routes.base());
+                }
+                Owner::All if self.close_members(cx) => {
+                    self.routes.pop();
+                    debug_assert!(self.routes.is_empty(), "a frame follows the peer's Close");
+                    return true;
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Closes the streams to the members. Returns true when all have acknowledged it.
+    ///
+    /// Call it only when all frames are acknowledged: those of a member that fails must go to another
+    /// one, whose stream a Close would end.
+    fn close_members(&mut self, cx: &mut Context<'_, P>) -> bool {
+        let mut is_acknowledged = true;
+        for id in cx.members.active() {
+            if cx.members.state(id) == State::Open {
+                self.close_member(cx, id);
+            }
+            is_acknowledged &= self.streams[id.index()].is_close_acknowledged();
+        }
+        is_acknowledged
+    }
+
+    /// Closes the stream to a member, if it is not closed already.
+    pub(super) fn close_member(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if self.streams[id.index()].begin_close() {
+            self.repeat_close(cx, id);
+        }
+    }
+
+    /// Sends a member its Close again, if there is one that is not acknowledged.
+    pub(super) fn repeat_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if let Some(close) = self.streams[id.index()].unacknowledged_close() {
+            let sequence = close.to_wire();
+            cx.out.send(Leg::Member(id), Body::Close { sequence });
+        }
+    }
+
+    /// Acknowledges frame `of` to the peer. If that is not known, the last frame before the cumulative
+    /// number is acknowledged; if there is none, nothing is.
+    pub(super) fn acknowledge(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        of: Option<PeerSeq>,
+        feedback: WindowChange,
+    ) {
+        let cumulative = self.routes.base();
+        if of.is_none() && cumulative == PeerSeq::FIRST {
+            return;
+        }
+        let mut gaps = Gaps::new(cumulative);
+        self.missing.report(&mut gaps);
+        self.arrivals.report(&mut gaps);
+        let ack = Acknowledgement {
+            cumulative,
+            of: of.unwrap_or(cumulative.previous()),
+            credit: self.credit(cx.members),
+            feedback,
+            missing: gaps.list(),
+        };
+        cx.out.send(Leg::Peer, ack.to_body());
+    }
+
+    /// The feedback for the peer when this member has answered. Members to which no frame is on its way
+    /// have no say: their last feedback may be old.
+    fn feedback_for_peer(
+        &self,
+        members: &Ensemble,
+        answering: MemberId,
+        own: WindowChange,
+    ) -> WindowChange {
+        let numbered = members.all().zip(&self.streams);
+        let busy = numbered.filter(|(id, stream)| {
+            *id == answering || (members.is_open(*id) && stream.outstanding() > 0)
+        });
+        let latest = busy.filter_map(|(id, stream)| Some((stream.feedback()?, self.ratios.of(id))));
+        transform::merge_acks(self.source, own, latest, self.scaling)
+    }
+
+    /// The credit that the peer is granted by the strict policy: the smallest of a member (section V).
+    pub(super) fn credit(&self, members: &Ensemble) -> u32 {
+        let open = members.open().map(|id| self.streams[id.index()].credit());
+        open.min().unwrap_or(0)
+    }
+
+    /// A member has accepted the connection, with this credit.
+    pub(super) fn accept(&mut self, id: MemberId, credit: u32) {
+        self.streams[id.index()].grant(credit);
+    }
+
+    /// Lets the members that are open, and only those, take frames. To be called when that changes.
+    pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
+        let open = members
+            .open()
+            .filter(|id| members.state(*id) == State::Open);
+        let loads = open.map(|id| (id, self.streams[id.index()].outstanding()));
+        self.candidates.gather(loads);
+    }
+
+    /// Whether a member takes frames.
+    pub(super) fn has_candidates(&self) -> bool {
+        !self.candidates.list().is_empty()
+    }
+
+    /// A member has failed. The frames that it has not acknowledged are the peer's to send again.
+    /// Returns the number of the last frame that is acknowledged, if there is one.
+    pub(super) fn abandon(&mut self, failed: MemberId) -> Option<PeerSeq> {
+        self.ratios.forget(failed);
+        let mut arrived = None;
+        for (sequence, route) in self.routes.iter_mut() {
+            if route.is_acknowledged() {
+                arrived = Some(sequence);
+            } else if route.abandon(failed) {
+                self.missing.insert(sequence);
+            }
+        }
+        arrived
+    }
+
+    /// Whether all of the peer's frames, and its Close, are acknowledged.
+    pub(super) fn is_done(&self) -> bool {
+        self.close.is_some() && self.routes.is_empty()
+    }
+
+    /// Whether the member has not acknowledged everything that it was sent.
+    pub(super) fn awaits_answer(&self, id: MemberId) -> bool {
+        let stream = &self.streams[id.index()];
+        stream.outstanding() > 0 || stream.unacknowledged_close().is_some()
+    }
+
+    /// Whether the member has acknowledged its Close, and so everything.
+    pub(super) fn is_close_acknowledged(&self, id: MemberId) -> bool {
+        self.streams[id.index()].is_close_acknowledged()
+    }
+}

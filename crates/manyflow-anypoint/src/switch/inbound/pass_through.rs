@@ -1,0 +1,70 @@
+//! The inbound direction while everything passes unchanged.
+//!
+//! What passes is watched nevertheless: if a second member joins, renumbering starts from the numbers
+//! that the only member and the peer have by then. Until then both have the same numbers.
+
+use super::super::acknowledgement::Acknowledgement;
+use super::super::context::Context;
+use super::super::routes::{Owner, Route};
+use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::super::{MemberId, ONLY_MEMBER};
+use super::Inbound;
+use crate::{Data, Payload};
+
+impl<P: Payload + Default> Inbound<P> {
+    /// Watches a frame that passes unchanged.
+    pub(in super::super) fn watch_frame(&mut self, data: &Data, bytes: u32) {
+        self.source = data.congestion;
+        self.watch_numbered(PeerSeq::from_wire(data.sequence), Some(bytes));
+    }
+
+    /// Watches the peer's Close, which passes unchanged.
+    pub(in super::super) fn watch_close(&mut self, sequence: PeerSeq) {
+        self.watch_numbered(sequence, None);
+    }
+
+    /// Watches an acknowledgement of the only member, which passes unchanged.
+    pub(in super::super) fn watch_ack(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        ack: &Acknowledgement<MemberSeq>,
+    ) {
+        if self.note_ack(ONLY_MEMBER, ack) {
+            // The acknowledgement itself tells the peer that its Close has arrived.
+            self.advance(cx);
+        }
+    }
+
+    /// Watches a frame of `bytes`, or a Close. All numbers before it have passed as well, or were lost
+    /// before they reached the switch.
+    fn watch_numbered(&mut self, sequence: PeerSeq, bytes: Option<u32>) {
+        let is_new = !sequence.is_before(self.routes.next());
+        if !self.routes.reaches(sequence) || (is_new && self.close.is_some()) {
+            return;
+        }
+        if let Some(bytes) = bytes {
+            self.ratios.count(ONLY_MEMBER, bytes);
+        }
+        while self.routes.next().is_before(sequence)
+            || (self.routes.next() == sequence && bytes.is_some())
+        {
+            self.watch_next(ONLY_MEMBER);
+        }
+        if is_new && bytes.is_none() {
+            let passed = sequence.passed_to_member();
+            self.close = Some(sequence);
+            self.streams[ONLY_MEMBER.index()].note_close(passed);
+            self.routes.push(Route::new(Owner::All, passed));
+        }
+        self.arrivals.skip_to(self.routes.next());
+    }
+
+    /// The next number is that of a frame to the member.
+    fn watch_next(&mut self, member: MemberId) {
+        let sequence = self.routes.next();
+        let number = self.streams[member.index()].send(sequence);
+        debug_assert_eq!(number, sequence.passed_to_member());
+        self.routes.push(Route::new(Owner::Member(member), number));
+        self.candidates.note_sent(member);
+    }
+}

@@ -1,0 +1,428 @@
+//! Outbound: the members' frames to the peer, and the peer's acknowledgements to the members.
+
+mod credit;
+mod pass_through;
+mod stream;
+
+use super::acknowledgement::Acknowledgement;
+use super::context::Context;
+use super::ensemble::Ensemble;
+use super::numbered::Numbered;
+use super::reorder::Arrival;
+use super::ring::Ring;
+use super::sent::{Retransmitter, Sent};
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::transform::{self, Aggregate};
+use super::{Leg, MemberId, Scaling, SwitchConfig};
+use crate::frame::FLIGHT_FRAMES_MAX;
+use crate::{Body, Payload};
+use credit::PeerCredit;
+use manyflow_core::time::Time;
+use manyflow_core::xcp::{Congestion, WindowChange};
+use stream::Stream;
+
+/// Most frames of failed members that are sent again at a time, so that they do not form a burst.
+const ORPHANS_AT_ONCE: usize = 64;
+
+/// The direction from the members to the peer.
+#[derive(Debug)]
+pub(super) struct Outbound<P> {
+    scaling: Scaling,
+    held_frames_max: u32,
+    /// The stream from each member.
+    streams: Vec<Stream<P>>,
+    /// The frames towards the peer, from the first that it has not acknowledged.
+    sent: Ring<PeerSeq, Sent<P>>,
+    /// The latest headers of the members that are sending, together.
+    aggregate: Aggregate,
+    credit: PeerCredit,
+    /// The number of the switch's Close to the peer.
+    close: Option<PeerSeq>,
+}
+
+impl<P: Payload + Default> Outbound<P> {
+    /// No members yet; the peer grants `credit` bytes.
+    pub(super) fn new(config: &SwitchConfig, credit: u32) -> Outbound<P> {
+        Outbound {
+            scaling: config.scaling,
+            held_frames_max: config.held_frames_max,
+            streams: Vec::new(),
+            sent: Ring::new(),
+            aggregate: Aggregate::default(),
+            credit: PeerCredit::new(credit),
+            close: None,
+        }
+    }
+
+    /// Adds the stream from the member with the next number.
+    pub(super) fn add_member(&mut self) {
+        self.streams.push(Stream::new(self.held_frames_max));
+    }
+
+    /// Takes a frame or the Close from a member. Unless `may_pass`, it waits without an answer: the
+    /// connection is not open, or the member's Accept has not come yet.
+    pub(super) fn handle_numbered(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        sequence: MemberSeq,
+        item: Numbered<P>,
+        may_pass: bool,
+    ) {
+        let stream = &mut self.streams[id.index()];
+        if let Numbered::Frame(data, _) = &item {
+            stream.note_header(cx.now, data.congestion);
+        }
+        if stream.is_beyond_close(sequence) {
+            return;
+        }
+        let arrival = stream.classify(sequence);
+        if !may_pass {
+            if matches!(arrival, Arrival::Next | Arrival::Beyond) {
+                stream.hold(sequence, item);
+            }
+            return;
+        }
+        match arrival {
+            Arrival::Known => self.repeat(cx, id, sequence, item),
+            _ if self.sent.is_full() => {}
+            Arrival::Next => self.forward_all(cx, id, item),
+            Arrival::Beyond => {
+                stream.hold(sequence, item);
+                self.acknowledge(cx, id, sequence, WindowChange::default());
+            }
+            Arrival::TooFar => {}
+        }
+    }
+
+    /// Forwards the frames that members have sent before the connection was open.
+    pub(super) fn forward_early(&mut self, cx: &mut Context<'_, P>) {
+        for id in cx.members.open() {
+            if let Some(first) = self.streams[id.index()].take_next() {
+                self.forward_all(cx, id, first);
+            }
+        }
+    }
+
+    /// Forwards a member's next frame, and the frames that have waited for it.
+    fn forward_all(&mut self, cx: &mut Context<'_, P>, id: MemberId, first: Numbered<P>) {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            let stream = &mut self.streams[id.index()];
+            if matches!(item, Numbered::Close) {
+                stream.close_next();
+                self.acknowledge_close(cx, id);
+                self.close_to_peer(cx);
+                return;
+            }
+            next = stream.advance();
+            self.forward(cx, id, item);
+        }
+        debug_assert!(
+            self.sent.len() <= FLIGHT_FRAMES_MAX as usize + self.held_frames_max as usize,
+            "more frames are kept than may be in flight"
+        );
+    }
+
+    /// Gives a member's frame the next number towards the peer, and sends it.
+    fn forward(&mut self, cx: &mut Context<'_, P>, id: MemberId, item: Numbered<P>) {
+        debug_assert!(self.close.is_none(), "a frame follows the Close");
+        let number = self.sent.next();
+        let sequence = self.streams[id.index()].forward(number);
+        let retransmitter = Retransmitter::Member(id, sequence);
+        self.sent.push(Sent::new(retransmitter, number, None));
+        self.send_item(cx, number, item);
+    }
+
+    /// Handles a frame that was forwarded before: the frame, or its acknowledgement, was lost.
+    fn repeat(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        sequence: MemberSeq,
+        item: Numbered<P>,
+    ) {
+        let stream = &mut self.streams[id.index()];
+        if let Some(number) = stream.peer_number(sequence) {
+            stream.note_arrived(sequence);
+            self.send_item(cx, number, item);
+        } else if !stream.is_pending_close(sequence) {
+            self.acknowledge(cx, id, sequence, WindowChange::default());
+        }
+    }
+
+    /// Sends an element that has a number towards the peer, and keeps it.
+    fn send_item(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, mut item: Numbered<P>) {
+        let mut asked = WindowChange::default();
+        if let Numbered::Frame(data, _) = &mut item {
+            asked = data.congestion.feedback;
+            data.congestion = self.merge_headers(cx.now, cx.members, data.congestion);
+        }
+        let (body, payload) = item.to_packet(number);
+        let next = self.sent.next();
+        if let Some(sent) = self.sent.get_mut(number) {
+            sent.send(next, asked, item);
+        }
+        cx.out.send_with(Leg::Peer, body, payload);
+    }
+
+    /// The header for the peer, of everything that the ensemble sends.
+    fn merge_headers(&mut self, now: Time, members: &Ensemble, own: Congestion) -> Congestion {
+        let open = members.open().map(|id| &self.streams[id.index()]);
+        self.aggregate = Aggregate::of(open.filter_map(|stream| stream.sending_header(now)));
+        transform::merge_data(own, &self.aggregate, self.scaling)
+    }
+
+    /// Takes an acknowledgement of the peer, and passes it to the member whose frame it answers.
+    /// Returns true if it answers a frame of the switch itself.
+    pub(super) fn handle_ack(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        ack: &Acknowledgement<PeerSeq>,
+    ) -> bool {
+        let sent = self.sent.get(ack.of);
+        let answered = sent.map(|sent| (sent.retransmitter(), sent.bytes(), sent.asked()));
+        if !self.note_ack(ack) {
+            return false;
+        }
+        for number in ack.missing_before(self.sent.next()) {
+            self.handle_missing(cx, number, ack.of);
+        }
+        let mut informed = None;
+        if let Some((Retransmitter::Member(id, sequence), bytes, asked)) = answered {
+            let feedback = self.feedback_for_member(id, ack.feedback, bytes, asked);
+            self.acknowledge(cx, id, sequence, feedback);
+            informed = Some(id);
+        }
+        self.spread_news(cx, informed);
+        self.offer_credit(cx);
+        matches!(answered, Some((Retransmitter::Switch, ..)))
+    }
+
+    /// The feedback for a member's frame of `bytes`, which the peer answers with `feedback`.
+    fn feedback_for_member(
+        &self,
+        id: MemberId,
+        feedback: WindowChange,
+        bytes: u32,
+        asked: WindowChange,
+    ) -> WindowChange {
+        let own = Congestion {
+            feedback: asked,
+            ..self.streams[id.index()].header()
+        };
+        transform::split_ack(feedback, bytes, own, &self.aggregate, self.scaling)
+    }
+
+    /// Takes note of an acknowledgement of the peer. Returns false if it is of frames that were not
+    /// sent.
+    ///
+    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts from
+    /// there.
+    fn note_ack(&mut self, ack: &Acknowledgement<PeerSeq>) -> bool {
+        if !ack.is_possible(self.sent.next()) {
+            return false;
+        }
+        if !ack.cumulative.is_before(self.sent.base()) {
+            self.credit.grant(ack.credit);
+        }
+        if let Some(sent) = self.sent.get_mut(ack.of) {
+            sent.answer();
+            if let Retransmitter::Member(id, sequence) = sent.retransmitter() {
+                self.streams[id.index()].note_arrived(sequence);
+            }
+        }
+        while self.sent.base().is_before(ack.cumulative)
+            && let Some(sent) = self.sent.pop()
+        {
+            self.forget(&sent);
+        }
+        true
+    }
+
+    /// The peer's cumulative acknowledgement now covers this frame.
+    fn forget(&mut self, sent: &Sent<P>) {
+        match sent.retransmitter() {
+            Retransmitter::Member(id, sequence) => {
+                self.streams[id.index()].forget(sequence, sent.bytes());
+            }
+            Retransmitter::Switch => self.credit.release_orphan(sent.bytes()),
+        }
+    }
+
+    /// Acknowledges to each member the frames that have reached the peer for good since the member
+    /// last heard, except to the one that was `informed` already.
+    ///
+    /// Without this, members would send frames again that waited for another member's frame.
+    fn spread_news(&mut self, cx: &mut Context<'_, P>, informed: Option<MemberId>) {
+        for id in cx.members.all() {
+            let stream = &mut self.streams[id.index()];
+            if stream.take_news() {
+                if stream.is_closed() {
+                    self.acknowledge_close(cx, id);
+                } else if informed != Some(id) {
+                    self.repeat_acknowledgement(cx, id);
+                }
+            }
+        }
+    }
+
+    /// Acknowledges a member's Close, if all of its frames are acknowledged.
+    fn acknowledge_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        if let Some(close) = self.streams[id.index()].completed_close() {
+            self.acknowledge(cx, id, close, WindowChange::default());
+        }
+    }
+
+    /// The peer misses a frame, as it reports with the answer to frame `of`. A member hears of it with
+    /// its next acknowledgement; the switch sends its own frames again at once.
+    fn handle_missing(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, of: PeerSeq) {
+        let Some(sent) = self.sent.get(number).filter(|sent| sent.is_lost(of)) else {
+            return;
+        };
+        match sent.retransmitter() {
+            Retransmitter::Member(id, sequence) => {
+                self.streams[id.index()].note_missing(sequence);
+            }
+            Retransmitter::Switch => self.send_again(cx, number),
+        }
+    }
+
+    fn send_again(&mut self, cx: &mut Context<'_, P>, number: PeerSeq) {
+        let item = self.sent.get(number).and_then(Sent::item);
+        if let Some(item) = item.cloned() {
+            self.send_item(cx, number, item);
+        }
+    }
+
+    /// Acknowledges frame `of` to its member.
+    fn acknowledge(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        id: MemberId,
+        of: MemberSeq,
+        feedback: WindowChange,
+    ) {
+        let credit = self.credit_for(cx.members, id);
+        let stream = &mut self.streams[id.index()];
+        debug_assert!(
+            stream
+                .first_unacknowledged()
+                .is_none_or(|first| !first.is_before(self.sent.base())),
+            "{id:?} was not told of a frame that the peer has"
+        );
+        let ack = stream.acknowledge(of, credit, feedback);
+        cx.out.send(Leg::Member(id), ack.to_body());
+    }
+
+    /// Tells members that may send much more than they know, by an acknowledgement of their last frame.
+    ///
+    /// Half of a member's part is the least that is worth a packet. Otherwise one member would get the
+    /// room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    fn offer_credit(&mut self, cx: &mut Context<'_, P>) {
+        let Some(part) = self.credit.limited_part(cx.members) else {
+            return;
+        };
+        for id in cx.members.all() {
+            let granted = self.streams[id.index()].granted();
+            let worth = granted.saturating_add(part / 2).max(1);
+            if self.credit_for(cx.members, id) >= worth {
+                self.repeat_acknowledgement(cx, id);
+            }
+        }
+    }
+
+    /// Acknowledges the last frame of an open member that has reached the peer, if one has.
+    pub(super) fn repeat_acknowledgement(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
+        let cumulative = self.streams[id.index()].cumulative();
+        if cx.members.is_open(id) && cumulative != MemberSeq::FIRST {
+            let last = cumulative.previous();
+            self.acknowledge(cx, id, last, WindowChange::default());
+        }
+    }
+
+    /// Closes the stream to the peer, if all members have closed theirs.
+    pub(super) fn close_to_peer(&mut self, cx: &mut Context<'_, P>) {
+        let some_closed = self.streams.iter().any(Stream::is_closed);
+        let mut active = cx.members.active().map(|id| &self.streams[id.index()]);
+        if self.close.is_some() || !some_closed || !active.all(Stream::is_closed) {
+            return;
+        }
+        let number = self.sent.next();
+        self.close = Some(number);
+        let close = Sent::new(Retransmitter::Switch, number, Some(Numbered::Close));
+        self.sent.push(close);
+        let sequence = number.to_wire();
+        cx.out.send(Leg::Peer, Body::Close { sequence });
+    }
+
+    /// The switch takes over the frames of a failed member. Returns false if one of them never reached
+    /// the switch, so that nobody can send it again.
+    pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
+        let mut is_complete = true;
+        for (_, sent) in self.sent.iter_mut() {
+            if sent.adopt(failed) {
+                self.credit.charge_orphan(sent.bytes());
+                is_complete &= sent.item().is_some();
+            }
+        }
+        is_complete
+    }
+
+    /// Sends again what only the switch can send, the first frames first. Frames that the peer has
+    /// answered are sent too if nothing else holds its cumulative number back.
+    pub(super) fn send_orphans(&mut self, cx: &mut Context<'_, P>) {
+        let base = self.sent.base();
+        let orphans = self.sent.iter_mut().filter(|(number, sent)| {
+            sent.is_unanswered_orphan() || (*number == base && sent.is_orphan())
+        });
+        let numbers = orphans.map(|(number, _)| number);
+        let due: Vec<PeerSeq> = numbers.take(ORPHANS_AT_ONCE).collect();
+        for number in due {
+            self.send_again(cx, number);
+        }
+    }
+
+    /// What a member may be granted: its part of the peer's credit (section V), and no more than what
+    /// the other members were granted leaves.
+    ///
+    /// Without the second limit, what they were granted when the peer had more room would be granted
+    /// twice.
+    pub(super) fn credit_for(&self, members: &Ensemble, id: MemberId) -> u32 {
+        let others = members.active().filter(|other| *other != id);
+        let senders = others.map(|other| &self.streams[other.index()]);
+        let granted = senders.filter(|stream| !stream.has_sent_all());
+        self.credit
+            .part_within(members, granted.map(Stream::granted))
+    }
+
+    /// The peer's credit.
+    pub(super) fn credit(&self) -> &PeerCredit {
+        &self.credit
+    }
+
+    /// A member is told with its Open that it may send this many bytes.
+    pub(super) fn grant(&mut self, id: MemberId, credit: u32) {
+        self.streams[id.index()].grant(credit);
+    }
+
+    /// The bytes that a member was told it may send.
+    pub(super) fn granted(&self, id: MemberId) -> u32 {
+        self.streams[id.index()].granted()
+    }
+
+    /// Whether all that the member has to say has reached the peer.
+    pub(super) fn has_sent_all(&self, id: MemberId) -> bool {
+        self.streams[id.index()].has_sent_all()
+    }
+
+    /// Whether the stream to the peer was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.close.is_some()
+    }
+
+    /// Whether the peer has acknowledged everything that was sent so far.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_empty()
+    }
+}

@@ -1,0 +1,236 @@
+//! Routing policies: which member gets a frame.
+
+use core::ops::RangeInclusive;
+
+use super::MemberId;
+use crate::Data;
+
+/// A member that takes frames.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub member: MemberId,
+    /// Frames that it was sent and has not acknowledged.
+    pub outstanding: u32,
+}
+
+/// The service's own part of a switch (the paper's ALRM, section II): it sees each frame of the peer once, in order.
+pub trait Policy<P>: Send {
+    /// The place in `candidates` of the member that gets the frame. They are in the order of their numbers and never empty; a
+    /// place beyond their end means the last.
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
+}
+
+/// Each member in turn.
+#[derive(Clone, Debug, Default)]
+pub struct RoundRobin {
+    next: usize,
+}
+
+impl<P> Policy<P> for RoundRobin {
+    fn route(&mut self, _frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let place = self.next % candidates.len();
+        self.next = place + 1;
+        place
+    }
+}
+
+/// The member with the fewest frames outstanding; of equals the one that has waited longest for its turn.
+#[derive(Clone, Debug, Default)]
+pub struct LeastOutstanding {
+    turn: RoundRobin,
+}
+
+impl<P> Policy<P> for LeastOutstanding {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        let first = self.turn.route(frame, payload, candidates);
+        let members = candidates.len();
+        let from_first = (0..members).map(|step| (first + step) % members);
+        let least = from_first.min_by_key(|place| candidates[*place].outstanding);
+        let place = least.unwrap_or(first);
+        self.turn.next = place + 1;
+        place
+    }
+}
+
+/// The member that the key's hash falls on, by rendezvous hashing: a member that comes or goes moves its own share of the keys alone.
+#[derive(Clone, Debug, Default)]
+pub struct HashOfKey {}
+
+impl<P> Policy<P> for HashOfKey {
+    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let draw = |c: &Candidate| mix(u64::from(frame.key) << 16 | u64::from(c.member.0));
+        let drawn = candidates.iter().map(draw).enumerate();
+        drawn
+            .max_by_key(|(_, draw)| *draw)
+            .map_or(0, |(place, _)| place)
+    }
+}
+
+/// SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes half of the output's.
+fn mix(input: u64) -> u64 {
+    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Members get frames in proportion to their weights, evenly mixed; those without a weight get none, unless no other is there.
+#[derive(Clone, Debug, Default)]
+pub struct Weighted {
+    /// Of each member by its number, not negative.
+    pub weights: Vec<f64>,
+    /// What each is owed, in frames.
+    owed: Vec<f64>,
+}
+
+impl Weighted {
+    /// With the weight of each member by its number: not negative.
+    pub fn new(weights: Vec<f64>) -> Weighted {
+        let owed = vec![0.0; weights.len()];
+        Weighted { weights, owed }
+    }
+
+    fn weight(&self, candidate: &Candidate) -> f64 {
+        let place = usize::from(candidate.member.0);
+        self.weights
+            .get(place)
+            .map_or(0.0, |weight| weight.max(0.0))
+    }
+}
+
+impl<P> Policy<P> for Weighted {
+    /// Each frame is owed to all in proportion, and paid to the one that is owed most (smooth weighted round robin).
+    fn route(&mut self, _frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let total: f64 = candidates.iter().map(|c| self.weight(c)).sum();
+        let mut most: Option<(usize, f64)> = None;
+        for (place, candidate) in candidates.iter().enumerate() {
+            let weight = self.weight(candidate);
+            if weight == 0.0 {
+                continue;
+            }
+            let owed = &mut self.owed[usize::from(candidate.member.0)];
+            *owed += weight / total;
+            if most.is_none_or(|(_, other)| *owed > other) {
+                most = Some((place, *owed));
+            }
+        }
+        let place = most.map_or(0, |(place, _)| place);
+        let paid = self.owed.get_mut(usize::from(candidates[place].member.0));
+        if let Some(owed) = paid {
+            *owed -= 1.0;
+        }
+        place
+    }
+}
+
+/// A rule over the key: the first range that holds it, and whose member is there, names the member. So a range that comes again
+/// names who takes over, as does a member that joins anew under another number. Other frames go to each candidate in turn.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRule {
+    /// Ranges of keys and their members.
+    pub rules: Vec<(RangeInclusive<u32>, MemberId)>,
+    others: RoundRobin,
+}
+
+impl KeyRule {
+    /// With ranges of keys and their members.
+    pub fn new(rules: Vec<(RangeInclusive<u32>, MemberId)>) -> KeyRule {
+        let others = RoundRobin::default();
+        KeyRule { rules, others }
+    }
+}
+
+impl<P> Policy<P> for KeyRule {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        let mut fitting = self
+            .rules
+            .iter()
+            .filter(|(keys, _)| keys.contains(&frame.key));
+        let named = fitting.find_map(|(_, member)| {
+            let place = candidates.binary_search_by_key(member, |candidate| candidate.member);
+            place.ok()
+        });
+        named.unwrap_or_else(|| self.others.route(frame, payload, candidates))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Length;
+    use manyflow_core::xcp::Congestion;
+
+    fn candidates(members: &[u16]) -> Vec<Candidate> {
+        let candidate = |member: &u16| Candidate {
+            member: MemberId(*member),
+            outstanding: 0,
+        };
+        members.iter().map(candidate).collect()
+    }
+
+    /// Which members get the frames with these keys.
+    fn routed(
+        policy: &mut dyn Policy<Length>,
+        keys: impl IntoIterator<Item = u32>,
+        candidates: &[Candidate],
+    ) -> Vec<u16> {
+        let mut member = |key| {
+            let frame = Data {
+                sequence: 0,
+                key,
+                congestion: Congestion::default(),
+            };
+            candidates[policy.route(&frame, &Length(1), candidates)]
+                .member
+                .0
+        };
+        keys.into_iter().map(&mut member).collect()
+    }
+
+    #[test]
+    fn the_least_loaded_member_is_chosen_and_equals_take_turns() {
+        let mut policy = LeastOutstanding::default();
+        let mut three = candidates(&[0, 1, 2]);
+        assert_eq!(routed(&mut policy, 0..4, &three), [0, 1, 2, 0]);
+        three[0].outstanding = 5;
+        three[2].outstanding = 5;
+        assert_eq!(routed(&mut policy, 0..2, &three), [1, 1]);
+    }
+
+    #[test]
+    fn a_member_that_goes_moves_its_own_keys_alone() {
+        let mut policy = HashOfKey::default();
+        let before = routed(&mut policy, 0..3000, &candidates(&[0, 1, 2]));
+        let after = routed(&mut policy, 0..3000, &candidates(&[0, 2]));
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b);
+        let of_second = before.iter().filter(|member| **member == 1).count();
+        assert!((850..1150).contains(&of_second), "a third: {of_second}");
+        assert_eq!(moved.count(), of_second);
+    }
+
+    #[test]
+    fn weights_are_kept_in_each_round_and_without_weight_nothing_comes() {
+        let mut policy = Weighted::new(vec![2.0, 0.0, 1.0]);
+        let three = candidates(&[0, 1, 2]);
+        assert_eq!(routed(&mut policy, 0..6, &three), [0, 2, 0, 0, 2, 0]);
+        assert_eq!(routed(&mut policy, 0..2, &candidates(&[1])), [1, 1]);
+        assert_eq!(
+            routed(&mut policy, 0..2, &candidates(&[1, 7])),
+            [1, 1],
+            "7 has none"
+        );
+    }
+
+    #[test]
+    fn a_rule_names_members_and_others_take_turns() {
+        let mut policy = KeyRule::new(vec![(0..=9, MemberId(2)), (5..=19, MemberId(0))]);
+        let keys = [0, 5, 10, 20, 21, 22];
+        assert_eq!(
+            routed(&mut policy, keys, &candidates(&[0, 2])),
+            [2, 2, 0, 0, 2, 0]
+        );
+        let without = routed(&mut policy, [0, 0, 5], &candidates(&[0, 3]));
+        assert_eq!(without, [3, 0, 0], "member 2 is gone");
+    }
+}

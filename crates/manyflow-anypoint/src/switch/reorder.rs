@@ -1,0 +1,132 @@
+//! Frames in the order of their numbers: those that arrive beyond a gap wait until the gap is filled.
+
+use std::collections::VecDeque;
+
+use super::missing::Gaps;
+use super::numbered::Numbered;
+use super::sequence::Sequence;
+
+/// A frame counts as missing when this many later frames have arrived.
+const REORDERING: usize = 3;
+
+/// The place of an arriving number in its stream.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The number is the next one.
+    Next,
+    /// The number has passed before.
+    Known,
+    /// Lower numbers are missing; the element can be held.
+    Beyond,
+    /// The number is too far above the next one to be held.
+    TooFar,
+}
+
+/// The next number of a stream, and what has arrived beyond it.
+#[derive(Debug)]
+pub(super) struct Reorder<S, P> {
+    next: S,
+    /// The elements from `next` on. `next` itself is held only while nothing may be forwarded.
+    held: VecDeque<Option<Numbered<P>>>,
+    limit: u32,
+}
+
+impl<S: Sequence, P> Reorder<S, P> {
+    /// An empty stream that holds elements up to `limit` numbers beyond the next.
+    pub(super) fn new(limit: u32) -> Reorder<S, P> {
+        Reorder {
+            next: S::FIRST,
+            held: VecDeque::new(),
+            limit,
+        }
+    }
+
+    /// The next number in order.
+    pub(super) fn next(&self) -> S {
+        self.next
+    }
+
+    /// How far beyond the next number elements are held.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Where `number` stands in the stream.
+    pub(super) fn classify(&self, number: S) -> Arrival {
+        match number.since(self.next) as i32 {
+            0 => Arrival::Next,
+            ..0 => Arrival::Known,
+            beyond if (beyond as u32) <= self.limit => Arrival::Beyond,
+            _ => Arrival::TooFar,
+        }
+    }
+
+    /// Holds an element whose number is [`Arrival::Beyond`] or [`Arrival::Next`].
+    pub(super) fn hold(&mut self, number: S, item: Numbered<P>) {
+        let place = number.since(self.next) as usize;
+        debug_assert!(place <= self.limit as usize, "{number:?} is too far");
+        if self.held.len() <= place {
+            self.held.resize_with(place + 1, || None);
+        }
+        self.held[place] = Some(item);
+    }
+
+    /// Completes the next number, and returns the element that was held under the one after it.
+    pub(super) fn advance(&mut self) -> Option<Numbered<P>> {
+        self.next = self.next.next();
+        self.held.pop_front();
+        self.take_next()
+    }
+
+    /// Takes the element that is held under the next number.
+    pub(super) fn take_next(&mut self) -> Option<Numbered<P>> {
+        self.held.front_mut().and_then(Option::take)
+    }
+
+    /// Completes all numbers before `next`, and drops what is held.
+    pub(super) fn skip_to(&mut self, next: S) {
+        self.next = next;
+        self.held.clear();
+    }
+
+    /// Adds the numbers that are missing: those with three or more elements held above them.
+    pub(super) fn report(&self, gaps: &mut Gaps<S>) {
+        let mut above = self.held.iter().flatten().count();
+        for (place, held) in self.held.iter().enumerate() {
+            if above < REORDERING {
+                break;
+            }
+            match held {
+                Some(_) => above -= 1,
+                None if !gaps.add(self.next.plus(place as u32)) => break,
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sequence::MemberSeq;
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_a_gap_waits_and_the_gap_is_reported() {
+        let number = MemberSeq::from_wire;
+        let mut reorder: Reorder<MemberSeq, ()> = Reorder::new(6);
+        for beyond in [1, 3, 4].map(number) {
+            assert_eq!(reorder.classify(beyond), Arrival::Beyond);
+            reorder.hold(beyond, Numbered::Close);
+        }
+        let mut gaps = Gaps::new(number(0));
+        reorder.report(&mut gaps);
+        let reported = gaps.list().map(|gap| (gap.offset, gap.frames));
+        assert_eq!(reported, [(0, 1), (0, 0), (0, 0)], "2 has two above it");
+        assert_eq!(reorder.classify(number(6)), Arrival::Beyond);
+        assert_eq!(reorder.classify(number(7)), Arrival::TooFar);
+        assert!(reorder.advance().is_some(), "1 follows 0");
+        assert!(reorder.advance().is_none(), "2 is missing");
+        assert_eq!(reorder.next(), number(2));
+        assert_eq!(reorder.classify(number(1)), Arrival::Known);
+    }
+}

@@ -1,0 +1,115 @@
+//! The frames on their way to the peer.
+
+use super::MemberId;
+use super::numbered::Numbered;
+use super::sequence::{MemberSeq, PeerSeq, Sequence};
+use crate::Payload;
+use manyflow_core::xcp::WindowChange;
+
+/// Who sends a frame to the peer again when it is lost.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Retransmitter {
+    /// The member, which knows the frame by this number.
+    Member(MemberId, MemberSeq),
+    /// The switch: the member has failed, or it is the switch's own Close.
+    Switch,
+}
+
+/// A frame, or the Close, on its way to the peer.
+#[derive(Debug)]
+pub(super) struct Sent<P> {
+    retransmitter: Retransmitter,
+    /// The next number towards the peer when the frame was last sent: frames from there on were sent
+    /// later.
+    sent_before: PeerSeq,
+    /// The peer has the frame, or holds it beyond a gap, according to its last answer.
+    is_answered: bool,
+    /// fdbk_src: the feedback that the member asked for with the frame.
+    asked: WindowChange,
+    /// The frame, kept until the peer acknowledges it, as its member may fail. `None` if the frame was
+    /// lost before it reached the switch.
+    item: Option<Numbered<P>>,
+}
+
+impl<P> Sent<P> {
+    /// A frame that gets this number towards the peer.
+    pub(super) fn new(
+        retransmitter: Retransmitter,
+        number: PeerSeq,
+        item: Option<Numbered<P>>,
+    ) -> Sent<P> {
+        Sent {
+            retransmitter,
+            sent_before: number.next(),
+            is_answered: false,
+            asked: WindowChange::default(),
+            item,
+        }
+    }
+
+    pub(super) fn retransmitter(&self) -> Retransmitter {
+        self.retransmitter
+    }
+
+    /// The feedback that the member asked for with the frame.
+    pub(super) fn asked(&self) -> WindowChange {
+        self.asked
+    }
+
+    /// The frame, if it has reached the switch.
+    pub(super) fn item(&self) -> Option<&Numbered<P>> {
+        self.item.as_ref()
+    }
+
+    /// The frame is sent, when `next` is the next number towards the peer.
+    pub(super) fn send(&mut self, next: PeerSeq, asked: WindowChange, item: Numbered<P>) {
+        debug_assert!(!next.is_before(self.sent_before));
+        self.sent_before = next;
+        self.is_answered = false;
+        self.asked = asked;
+        self.item = Some(item);
+    }
+
+    /// Keeps a frame that has passed the switch unchanged.
+    pub(super) fn keep(&mut self, item: Numbered<P>) {
+        self.item = Some(item);
+    }
+
+    /// The peer answers the frame.
+    pub(super) fn answer(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// Whether a report that the frame is missing is news, if it came with the answer to frame `of`:
+    /// the frame was not sent again after that one.
+    pub(super) fn is_lost(&self, of: PeerSeq) -> bool {
+        !of.is_before(self.sent_before)
+    }
+
+    /// Whether the switch has to send the frame again, and the peer has not answered it.
+    pub(super) fn is_unanswered_orphan(&self) -> bool {
+        self.is_orphan() && !self.is_answered
+    }
+
+    /// Whether the switch has to send the frame again.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.retransmitter == Retransmitter::Switch
+    }
+
+    /// The member has failed. Returns whether the frame was its own, so that the switch takes it over.
+    pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
+        let is_its_own =
+            matches!(self.retransmitter, Retransmitter::Member(owner, _) if owner == failed);
+        if is_its_own {
+            self.retransmitter = Retransmitter::Switch;
+        }
+        is_its_own
+    }
+}
+
+impl<P: Payload> Sent<P> {
+    /// What the frame takes of the peer's credit, in bytes.
+    pub(super) fn bytes(&self) -> u32 {
+        self.item.as_ref().map_or(0, Numbered::bytes)
+    }
+}

@@ -1,0 +1,333 @@
+//! Members that open, fail, ask and are granted credit; and what headers say to them.
+
+use super::*;
+use crate::Event;
+use crate::{Gap, Reason};
+
+/// The frames among these.
+fn frames(bodies: &[Body]) -> Vec<Data> {
+    let of = |body: &Body| match body {
+        Body::Data(data) => Some(*data),
+        _ => None,
+    };
+    bodies.iter().filter_map(of).collect()
+}
+
+fn missing(body: Body, gaps: &[(u16, u16)]) -> Body {
+    let Body::Ack(mut ack) = body else {
+        panic!("no acknowledgement: {body:?}");
+    };
+    for (gap, (offset, frames)) in ack.missing.iter_mut().zip(gaps) {
+        (gap.offset, gap.frames) = (*offset, *frames);
+    }
+    Body::Ack(ack)
+}
+
+fn granted(credit: u32, cumulative: u32, of: u32) -> Body {
+    let Body::Ack(ack) = ack(cumulative, of) else {
+        unreachable!()
+    };
+    Body::Ack(Ack { credit, ..ack })
+}
+
+#[test]
+fn a_members_gap_is_reported_in_the_peers_numbers_until_it_is_sent_again() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    (0..10).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
+    sent(&mut switch);
+    // Member 1 has the odd ones: it misses its 1 (our 3) and has 0, 2, 3, 4.
+    hear(&mut switch, 0.1, member(1), missing(ack(1, 4), &[(0, 1)]));
+    let told = acks(&sent_to(&mut switch, PEER))[0];
+    assert_eq!((told.cumulative, told.of), (0, 9));
+    assert_eq!(
+        told.missing[0],
+        Gap {
+            offset: 3,
+            frames: 1
+        }
+    );
+    // The peer repeats it to the same member, under the same number; what was said before that is old.
+    hear(&mut switch, 0.1, PEER, data(3));
+    assert_eq!(frames(&sent_to(&mut switch, member(1)))[0].sequence, 1);
+    hear(&mut switch, 0.1, member(1), missing(ack(1, 3), &[(0, 1)]));
+    assert_eq!(acks(&sent_to(&mut switch, PEER))[0].missing, NO_GAPS);
+}
+
+#[test]
+fn a_gap_at_the_peer_is_told_to_the_member_that_can_fill_it() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    // The peer's 0, 2, 4 are member 0's, 1, 3, 5 are member 1's.
+    for sequence in 0..3 {
+        hear(&mut switch, 0.0, member(0), data(sequence));
+        hear(&mut switch, 0.0, member(1), data(sequence));
+    }
+    sent(&mut switch);
+    hear(&mut switch, 0.1, PEER, missing(ack(1, 4), &[(0, 1)]));
+    let to_first = acks(&sent_to(&mut switch, member(0)));
+    assert_eq!((to_first[0].cumulative, to_first[0].of), (1, 2));
+    assert_eq!(to_first[0].missing, NO_GAPS, "frame 1 is not its own");
+    hear(&mut switch, 0.1, PEER, ack(1, 5));
+    let to_second = acks(&sent_to(&mut switch, member(1)));
+    assert_eq!((to_second[0].cumulative, to_second[0].of), (0, 2));
+    assert_eq!(
+        to_second[0].missing[0],
+        Gap {
+            offset: 0,
+            frames: 1
+        }
+    );
+}
+
+#[test]
+fn what_has_waited_for_another_members_frame_is_acknowledged_when_that_arrives() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    hear(&mut switch, 0.0, member(0), data(0));
+    hear(&mut switch, 0.0, member(1), data(0));
+    sent(&mut switch);
+    hear(&mut switch, 0.1, PEER, ack(0, 1));
+    let cumulative = |bodies: Vec<Body>| acks(&bodies)[0].cumulative;
+    assert_eq!(
+        cumulative(sent_to(&mut switch, member(1))),
+        0,
+        "that alone is no promise"
+    );
+    hear(&mut switch, 0.1, PEER, ack(2, 0));
+    let told = sent(&mut switch);
+    for number in [0, 1] {
+        let to = told.iter().filter(|(to, _)| *to == member(number));
+        assert_eq!(cumulative(to.map(|(_, body)| *body).collect()), 1);
+    }
+}
+
+#[test]
+fn strict_credit_is_the_smallest_for_the_peer_and_a_part_for_each_member() {
+    let mut switch = switch(SwitchConfig::default(), 2);
+    hear(&mut switch, 0.0, PEER, Body::Open { credit: 10_000 });
+    let part = Body::Open { credit: 5_000 };
+    assert_eq!(sent(&mut switch), [(member(0), part), (member(1), part)]);
+    hear(&mut switch, 0.0, member(0), Body::Accept { credit: 8_000 });
+    assert_eq!(sent(&mut switch), [], "the other is awaited");
+    hear(&mut switch, 0.0, member(1), Body::Accept { credit: 6_000 });
+    assert_eq!(sent(&mut switch), [(PEER, Body::Accept { credit: 6_000 })]);
+
+    hear(&mut switch, 0.0, PEER, data(0));
+    hear(&mut switch, 0.0, member(0), granted(3_000, 1, 0));
+    assert_eq!(acks(&sent_to(&mut switch, PEER))[0].credit, 3_000);
+
+    // The peer reads nothing of 1000 bytes. What member 1 was granted it may still send: so member 0 gets less than its part.
+    hear(&mut switch, 0.0, member(0), data(0));
+    sent(&mut switch);
+    hear(&mut switch, 0.0, PEER, granted(9_000, 1, 0));
+    assert_eq!(acks(&sent_to(&mut switch, member(0)))[0].credit, 4_000);
+    // It reads all.
+    hear(&mut switch, 0.0, PEER, granted(10_000, 1, 0));
+    hear(&mut switch, 0.0, member(0), data(1));
+    sent(&mut switch);
+    hear(&mut switch, 0.0, PEER, granted(10_000, 2, 1));
+    assert_eq!(acks(&sent_to(&mut switch, member(0)))[0].credit, 5_000);
+}
+
+#[test]
+fn headers_follow_a_change_of_policy_within_the_histogram() {
+    let config = SwitchConfig {
+        histogram_frames: 8,
+        ..SwitchConfig::default()
+    };
+    // Keys below 100 go in turn, the others to member 1.
+    let policy = crate::switch::KeyRule::new(vec![(100..=u32::MAX, MemberId(1))]);
+    let mut switch: Switch<Length> = Switch::new(config, Box::new(policy), 2).expect("a switch");
+    hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
+    for number in [0, 1] {
+        hear(
+            &mut switch,
+            0.0,
+            member(number),
+            Body::Accept { credit: UNLIMITED },
+        );
+    }
+    let mut windows = Vec::new();
+    for sequence in 0..24 {
+        let Body::Data(mut frame) = data(sequence) else {
+            unreachable!()
+        };
+        frame.key = if sequence < 12 { 0 } else { 100 };
+        hear(&mut switch, 0.0, PEER, Body::Data(frame));
+        let sent = sent(&mut switch);
+        let bodies: Vec<Body> = sent.into_iter().map(|(_, body)| body).collect();
+        windows.extend(frames(&bodies).iter().map(|frame| frame.congestion.cwnd));
+    }
+    assert_eq!(windows[11], 5_120, "half of 10,240 each");
+    assert_eq!(
+        windows[15], 7_680,
+        "four of the last eight in turn, four to the one"
+    );
+    assert_eq!(windows[19..], [10_240; 5], "no more than a window later");
+}
+
+#[test]
+fn a_silent_member_is_probed_and_then_given_up() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    hear(&mut switch, 0.0, PEER, data(0));
+    hear(&mut switch, 0.0, PEER, data(1));
+    sent(&mut switch);
+    hear(&mut switch, 0.1, member(1), ack(1, 0));
+    sent(&mut switch);
+    wait(&mut switch, 0.1, 1.4);
+    assert!(sent_to(&mut switch, member(0)).contains(&Body::Probe));
+    assert_eq!(switch.poll_event(), None);
+    hear(&mut switch, 1.5, member(1), Body::Alive);
+    wait(&mut switch, 1.4, 3.0);
+    let told = acks(&sent_to(&mut switch, PEER))[0];
+    assert_eq!(switch.poll_event(), Some(Event::MemberFailed(MemberId(0))));
+    assert_eq!((told.cumulative, told.of), (0, 1));
+    assert_eq!(
+        told.missing[0],
+        Gap {
+            offset: 0,
+            frames: 1
+        }
+    );
+    // Its frame goes to the other one, after what that has; it itself is told, should it come back.
+    hear(&mut switch, 3.1, PEER, data(0));
+    assert_eq!(frames(&sent_to(&mut switch, member(1)))[0].sequence, 1);
+    hear(&mut switch, 3.2, member(0), ack(1, 0));
+    assert_eq!(
+        sent(&mut switch),
+        [(member(0), Body::Reset(Reason::Unknown))]
+    );
+}
+
+#[test]
+fn the_switch_sends_again_what_a_failed_member_has_sent() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    hear(&mut switch, 0.0, member(0), data(0));
+    hear(&mut switch, 0.0, member(0), data(2));
+    sent(&mut switch);
+    hear(&mut switch, 0.1, member(0), Body::Reset(Reason::Aborted));
+    assert_eq!(switch.poll_event(), Some(Event::MemberFailed(MemberId(0))));
+    sent(&mut switch);
+    let again = |switch: &mut Switch<Length>| frames(&sent_to(switch, PEER)).len();
+    hear(&mut switch, 0.2, member(1), data(0));
+    hear(&mut switch, 0.2, member(1), data(1));
+    assert_eq!(again(&mut switch), 2);
+    hear(&mut switch, 0.2, PEER, missing(ack(0, 1), &[(0, 1)]));
+    assert_eq!(again(&mut switch), 1, "at once when the peer misses it");
+    wait(&mut switch, 0.2, 1.1);
+    assert_eq!(
+        again(&mut switch),
+        2,
+        "and by the timer, twice in a second; the frame beyond the gap is gone"
+    );
+    hear(&mut switch, 1.1, PEER, ack(3, 0));
+    sent(&mut switch);
+    wait(&mut switch, 1.1, 1.9);
+    assert_eq!(again(&mut switch), 0);
+}
+
+#[test]
+fn what_a_member_sends_before_the_connection_is_open_waits() {
+    let mut switch = switch(SwitchConfig::default(), 2);
+    let credit = UNLIMITED;
+    hear(&mut switch, 0.0, PEER, Body::Open { credit });
+    hear(&mut switch, 0.0, member(0), data(0));
+    hear(&mut switch, 0.0, member(0), Body::Accept { credit });
+    hear(&mut switch, 0.0, member(0), data(1));
+    assert_eq!(sent_to(&mut switch, PEER), []);
+    hear(&mut switch, 0.0, member(1), Body::Accept { credit });
+    let bodies = sent_to(&mut switch, PEER);
+    assert_eq!(bodies[0], Body::Accept { credit });
+    let sequences: Vec<u32> = frames(&bodies).iter().map(|frame| frame.sequence).collect();
+    assert_eq!(sequences, [0, 1]);
+}
+
+#[test]
+fn without_a_member_a_connection_is_refused() {
+    let refused = [(PEER, Body::Reset(Reason::Refused))];
+    let open = Body::Open { credit: UNLIMITED };
+    let mut empty = switch(SwitchConfig::default(), 0);
+    hear(&mut empty, 0.0, PEER, open);
+    assert_eq!(sent(&mut empty), refused);
+
+    let mut unwilling = switch(SwitchConfig::default(), 2);
+    hear(&mut unwilling, 0.0, PEER, open);
+    for number in [0, 1] {
+        hear(
+            &mut unwilling,
+            0.0,
+            member(number),
+            Body::Reset(Reason::Refused),
+        );
+    }
+    assert_eq!(
+        sent_to(&mut unwilling, PEER),
+        [Body::Reset(Reason::Refused)]
+    );
+}
+
+#[test]
+fn the_switch_answers_for_the_ensemble_and_asks_the_peer_for_a_member() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    hear(&mut switch, 0.0, PEER, Body::Probe);
+    assert_eq!(sent(&mut switch), [(PEER, Body::Alive)]);
+    hear(&mut switch, 0.0, member(1), Body::Probe);
+    assert_eq!(sent(&mut switch), [(PEER, Body::Probe)]);
+    hear(&mut switch, 0.0, PEER, Body::Alive);
+    assert_eq!(sent(&mut switch), [(member(1), Body::Alive)]);
+}
+
+#[test]
+fn a_member_that_joins_when_the_peer_has_closed_is_closed_to_as_well() {
+    let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
+    hear(&mut switch, 0.0, PEER, data(0));
+    hear(&mut switch, 0.0, PEER, Body::Close { sequence: 1 });
+    hear(&mut switch, 0.0, member(0), ack(2, 1));
+    assert_eq!(switch.join(at(0.1)), MemberId(1));
+    sent(&mut switch);
+    let credit = UNLIMITED;
+    hear(&mut switch, 0.1, member(1), Body::Accept { credit });
+    let to_new = sent_to(&mut switch, member(1));
+    assert_eq!(to_new, [Body::Close { sequence: 0 }]);
+}
+
+#[test]
+fn what_a_member_says_that_left_before_it_accepted_is_not_heard() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    let late = switch.join(at(0.1));
+    switch.leave(at(0.1), late);
+    let aborted = Body::Reset(Reason::Aborted);
+    assert_eq!(sent_to(&mut switch, Leg::Member(late)).pop(), Some(aborted));
+    let credit = UNLIMITED;
+    hear(&mut switch, 0.2, Leg::Member(late), Body::Accept { credit });
+    hear(&mut switch, 0.2, Leg::Member(late), data(0));
+    let unknown = (Leg::Member(late), Body::Reset(Reason::Unknown));
+    assert_eq!(sent(&mut switch), [unknown; 2]);
+}
+
+#[test]
+fn a_peer_that_speaks_before_it_is_accepted_has_a_connection_with_a_switch_that_is_gone() {
+    let mut switch = switch(SwitchConfig::default(), 2);
+    hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
+    sent(&mut switch);
+    hear(&mut switch, 0.0, PEER, data(57));
+    let unknown = Body::Reset(Reason::Unknown);
+    let all = [PEER, member(0), member(1)].map(|leg| (leg, unknown));
+    assert_eq!(sent(&mut switch), all);
+}
+
+#[test]
+fn a_member_that_is_asked_tells_first_what_it_waits_for() {
+    let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
+    switch.join(at(0.0));
+    (0..12).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
+    hear(&mut switch, 0.1, member(0), ack(1, 0));
+    // Losses apart from each other are more than an acknowledgement names.
+    let report = missing(ack(1, 11), &[(0, 1), (2, 1), (4, 1)]);
+    hear(&mut switch, 0.1, member(0), report);
+    hear(&mut switch, 0.1, member(0), missing(ack(1, 10), &[(6, 1)]));
+    sent(&mut switch);
+    hear(&mut switch, 0.1, member(0), ack(1, 9));
+    let offsets = |body: &Ack| body.missing.map(|gap| gap.offset);
+    assert_eq!(offsets(&acks(&sent_to(&mut switch, PEER))[0]), [0, 2, 4]);
+    hear(&mut switch, 0.1, member(0), ack(1, 9));
+    assert_eq!(offsets(&acks(&sent_to(&mut switch, PEER))[0])[0], 0);
+}

@@ -1,0 +1,297 @@
+//! The four transforms of XCP's headers (sections III and IV, figures 2 and 3).
+//!
+//! Windows add up and are split by receive ratios, so that rate = cwnd / rtt is on each leg what that leg carries. Where a
+//! round-trip time is unknown (0) the formulas cannot be formed, and feedback passes as it is.
+
+use super::Scaling;
+use manyflow_core::xcp::{Congestion, WindowChange};
+
+/// The share of the ensemble's traffic that is moved between members in a round trip: gamma of XCP's routers.
+const SHUFFLE: f64 = 0.1;
+
+/// What the ensemble sends as a whole.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(super) struct Aggregate {
+    /// sum cwnd_i, in bytes.
+    pub(super) cwnd: f64,
+    /// sum fdbk_i, in bytes.
+    pub(super) feedback: f64,
+    /// bw = sum cwnd_i / rtt_i, in bytes per microsecond.
+    pub(super) bandwidth: f64,
+    /// N: the members that are sending.
+    pub(super) members: u32,
+}
+
+impl Aggregate {
+    /// Of the latest header of each member that is sending and knows its round-trip time.
+    pub(super) fn of(headers: impl Iterator<Item = Congestion>) -> Aggregate {
+        let mut sum = Aggregate::default();
+        for header in headers.filter(|header| header.rtt_us > 0) {
+            sum.cwnd += f64::from(header.cwnd);
+            sum.feedback += header.feedback.bytes();
+            sum.bandwidth += rate(header);
+            sum.members += 1;
+        }
+        sum
+    }
+
+    /// rtt = cwnd / bw, in microseconds (section IV).
+    fn rtt_us(&self) -> f64 {
+        self.cwnd / self.bandwidth
+    }
+
+    /// Whether there is a rate to speak of.
+    fn is_known(&self) -> bool {
+        self.bandwidth > 0.0
+    }
+}
+
+/// rate_i = cwnd_i / rtt_i, in bytes per microsecond.
+fn rate(header: Congestion) -> f64 {
+    f64::from(header.cwnd) / f64::from(header.rtt_us)
+}
+
+/// Outbound data (section IV): cwnd = sum cwnd_i, fdbk = sum fdbk_i, rtt = cwnd / bw. For each packet of its own number:
+/// fdbk = fdbk_i * rtt / rtt_i.
+pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> Congestion {
+    if own.rtt_us == 0 || !all.is_known() {
+        return own;
+    }
+    let rtt = all.rtt_us();
+    let feedback = match scaling {
+        Scaling::Paper => all.feedback,
+        Scaling::PerPacket => own.feedback.bytes() * rtt / f64::from(own.rtt_us),
+    };
+    Congestion {
+        cwnd: libm::round(all.cwnd) as u32,
+        rtt_us: libm::round(rtt) as u32,
+        feedback: WindowChange::from_bytes(feedback),
+    }
+}
+
+/// Inbound data (section IV): cwnd_k = cwnd * b_k, fdbk_k = fdbk * b_k, rtt_k = rtt. For each packet: fdbk_k = fdbk.
+pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Congestion {
+    if peer.rtt_us == 0 {
+        return peer;
+    }
+    let feedback = match scaling {
+        Scaling::Paper => WindowChange::from_bytes(peer.feedback.bytes() * ratio),
+        Scaling::PerPacket => peer.feedback,
+    };
+    Congestion {
+        cwnd: libm::round(f64::from(peer.cwnd) * ratio) as u32,
+        rtt_us: peer.rtt_us,
+        feedback,
+    }
+}
+
+/// Inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src, min_i fdbk_i / b_i), over the members that get
+/// something. For each packet: min_i fdbk_i, each of which was limited by the fdbk_src of its own packet.
+///
+/// `source` is the last header from the peer, `members` the feedback of each and its receive ratio.
+pub(super) fn merge_acks(
+    source: Congestion,
+    own: WindowChange,
+    members: impl Iterator<Item = (WindowChange, f64)>,
+    scaling: Scaling,
+) -> WindowChange {
+    if source.rtt_us == 0 {
+        return own;
+    }
+    let used = members.filter(|(_, ratio)| *ratio > 0.0);
+    match scaling {
+        Scaling::Paper => used
+            .map(|(feedback, ratio)| WindowChange::from_bytes(feedback.bytes() / ratio))
+            .fold(source.feedback, WindowChange::min),
+        Scaling::PerPacket => used.map(|(feedback, _)| feedback).min().unwrap_or(own),
+    }
+}
+
+/// Outbound acknowledgements (sections III-C and IV, figure 3): an increase is spread evenly, fdbk / N * rtt_i / rtt, and a decrease
+/// by contribution, fdbk * rate_i / rate * rtt_i / rtt; never above fdbk_src_i. For each packet, of which member i has
+/// rate_i / rate: both times rate / rate_i.
+///
+/// Where the peer's feedback is near 0, this would leave the members with what they have, however unequal: a member that comes
+/// later would get nothing. So a part of the traffic is taken by contribution and spread evenly, as XCP's fairness controller
+/// does among flows (see [`manyflow_core::link`]): those routers see the ensemble as one.
+///
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had
+/// another part of a router's budget, would be the lower one too often. `bytes` is that frame's length.
+pub(super) fn split_ack(
+    feedback: WindowChange,
+    bytes: u32,
+    own: Congestion,
+    all: &Aggregate,
+    scaling: Scaling,
+) -> WindowChange {
+    if own.rtt_us == 0 || own.cwnd == 0 || !all.is_known() {
+        return feedback;
+    }
+    let share = rate(own) / all.bandwidth;
+    let even = 1.0 / f64::from(all.members);
+    let (spread, contributed) = match scaling {
+        Scaling::Paper => (even, share),
+        Scaling::PerPacket => (even / share, 1.0),
+    };
+    let feedback = feedback.bytes();
+    let part = if feedback >= 0.0 { spread } else { contributed };
+    let moved = (SHUFFLE * f64::from(bytes) - feedback.abs()).max(0.0);
+    let change = feedback * part + moved * (spread - contributed);
+    let scaled = change * f64::from(own.rtt_us) / all.rtt_us();
+    WindowChange::from_bytes(scaled).min(own.feedback)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Scaling::{Paper, PerPacket};
+    use super::*;
+
+    fn header(cwnd: u32, rtt_us: u32, feedback: f64) -> Congestion {
+        Congestion {
+            cwnd,
+            rtt_us,
+            feedback: WindowChange::from_bytes(feedback),
+        }
+    }
+
+    /// Rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4 bytes per microsecond, in 10 ms.
+    fn two_members() -> ([Congestion; 2], Aggregate) {
+        let headers = [header(10_000, 10_000, 8.0), header(30_000, 10_000, 4.0)];
+        (headers, Aggregate::of(headers.into_iter()))
+    }
+
+    #[test]
+    fn outbound_headers_add_up() {
+        // 10,000 / 5 ms + 30,000 / 20 ms = 3.5 bytes per microsecond; 40,000 / 3.5 = 11,429 us.
+        let headers = [header(10_000, 5_000, 8.0), header(30_000, 20_000, 4.0)];
+        let all = Aggregate::of(headers.into_iter());
+        assert_eq!(
+            merge_data(headers[0], &all, Paper),
+            header(40_000, 11_429, 12.0)
+        );
+        let merged = merge_data(headers[0], &all, PerPacket);
+        assert_eq!((merged.cwnd, merged.rtt_us), (40_000, 11_429));
+        // 8 * 11,428.57 / 5,000
+        assert!((merged.feedback.bytes() - 18.2857).abs() < 0.01);
+    }
+
+    #[test]
+    fn inbound_headers_are_split_by_receive_ratios() {
+        let peer = header(40_000, 10_000, 8.0);
+        assert_eq!(split_data(peer, 0.25, Paper), header(10_000, 10_000, 2.0));
+        assert_eq!(
+            split_data(peer, 0.25, PerPacket),
+            header(10_000, 10_000, 8.0)
+        );
+    }
+
+    #[test]
+    fn the_most_constrained_used_path_decides() {
+        let source = header(40_000, 10_000, 100.0);
+        let bytes = WindowChange::from_bytes;
+        // 9 / 0.25 = 36 and 30 / 0.75 = 40; what gets nothing has no say.
+        let members = [(bytes(9.0), 0.25), (bytes(30.0), 0.75), (bytes(-5.0), 0.0)];
+        let merged = |source, scaling| merge_acks(source, bytes(9.0), members.into_iter(), scaling);
+        assert_eq!(merged(source, Paper), bytes(36.0));
+        assert_eq!(merged(source, PerPacket), bytes(9.0));
+        let modest = header(40_000, 10_000, 2.0);
+        assert_eq!(merged(modest, Paper), bytes(2.0), "no more than was asked");
+        assert_eq!(
+            merge_acks(source, bytes(9.0), core::iter::empty(), PerPacket),
+            bytes(9.0)
+        );
+    }
+
+    #[test]
+    fn increases_are_spread_evenly_and_decreases_by_contribution() {
+        let (headers, all) = two_members();
+        let split = |feedback, member: usize, scaling| {
+            split_ack(
+                WindowChange::from_bytes(feedback),
+                0,
+                headers[member],
+                &all,
+                scaling,
+            )
+            .bytes()
+        };
+        assert_eq!(split(4.0, 0, Paper), 2.0);
+        assert_eq!(split(4.0, 1, Paper), 2.0);
+        assert_eq!(split(20.0, 1, Paper), 4.0, "no more than it asked for");
+        assert_eq!(split(-4.0, 0, Paper), -1.0);
+        assert_eq!(split(-4.0, 1, Paper), -3.0);
+        // Member 0 has a quarter of the packets.
+        assert_eq!(split(3.0, 0, PerPacket), 6.0);
+        assert_eq!(split(3.0, 1, PerPacket), 2.0);
+        assert_eq!(split(-4.0, 0, PerPacket), -4.0);
+    }
+
+    #[test]
+    fn what_the_peer_leaves_as_it_is_is_moved_between_members() {
+        let (headers, all) = two_members();
+        for scaling in [Paper, PerPacket] {
+            let moved = |member: usize, feedback| {
+                let feedback = WindowChange::from_bytes(feedback);
+                let split = |bytes| split_ack(feedback, bytes, headers[member], &all, scaling);
+                split(1000).bytes() - split(0).bytes()
+            };
+            // Of a round trip member 0 has one packet, member 1 three.
+            let (small, large): (f64, f64) = match scaling {
+                Paper => (25.0, -25.0),
+                PerPacket => (100.0, -100.0 / 3.0),
+            };
+            assert!((moved(1, 0.0) - large).abs() < 0.01, "{}", moved(1, 0.0));
+            assert_eq!(moved(1, -100.0), 0.0, "a large change is enough");
+            assert_eq!(moved(0, 0.0), small.min(8.0), "no more than it asked for");
+        }
+    }
+
+    #[test]
+    fn a_longer_round_trip_needs_a_larger_window_for_the_same_rate() {
+        // 1 byte per microsecond each: 30,000 bytes in 15 ms.
+        let headers = [header(10_000, 10_000, 50.0), header(20_000, 20_000, 50.0)];
+        let all = Aggregate::of(headers.into_iter());
+        let split = |member: usize| {
+            split_ack(
+                WindowChange::from_bytes(6.0),
+                0,
+                headers[member],
+                &all,
+                Paper,
+            )
+        };
+        assert_eq!((split(0).bytes(), split(1).bytes()), (2.0, 4.0));
+    }
+
+    #[test]
+    fn without_a_round_trip_time_feedback_passes() {
+        let unknown = header(10_000, 0, 8.0);
+        let (_, all) = two_members();
+        let feedback = WindowChange::from_bytes(-3.0);
+        for scaling in [Paper, PerPacket] {
+            assert_eq!(merge_data(unknown, &all, scaling), unknown);
+            assert_eq!(split_data(unknown, 0.5, scaling), unknown);
+            assert_eq!(split_ack(feedback, 1024, unknown, &all, scaling), feedback);
+            let none = core::iter::empty();
+            assert_eq!(merge_acks(unknown, feedback, none, scaling), feedback);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_member_leaves_all_as_it_is(cwnd in 1u32..1 << 30, rtt_us in 0u32..60_000_000, asked: i32, cut in 0u32..1 << 30) {
+            let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked) };
+            // Routers only lower it.
+            let answer = WindowChange(asked.saturating_sub_unsigned(cut));
+            let all = Aggregate::of([own].into_iter());
+            for scaling in [Paper, PerPacket] {
+                prop_assert_eq!(merge_data(own, &all, scaling), own);
+                prop_assert_eq!(split_data(own, 1.0, scaling), own);
+                prop_assert_eq!(merge_acks(own, answer, [(answer, 1.0)].into_iter(), scaling), answer);
+                prop_assert_eq!(split_ack(answer, 1024, own, &all, scaling), answer);
+            }
+        }
+    }
+}

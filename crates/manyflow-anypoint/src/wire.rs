@@ -1,0 +1,542 @@
+//! The bytes of ACP's segments, behind UDP. Integers are in network order, each column below is a word of 32 bits.
+//!
+//! ```text
+//!     byte 0         4            8          12         16           20       24     28     32
+//!   Open   | first | connection | credit   |
+//!   Accept | first | connection | credit   |
+//!   Data   | first | connection | sequence | feedback | cwnd       | rtt_us | key  | the frame ...
+//!   Ack    | first | connection | of       | feedback | cumulative | credit | gap  | gap  | gap  |
+//!   Close  | first | connection | sequence |
+//!   Probe  | first | connection |
+//!   Alive  | first | connection |
+//!   Reset  | first | connection |
+//!
+//!   first  | version: 1 | type: 1 to 8 in the order above | reason: 1 to 4 in a Reset, else 0 | 0 |
+//!   gap    | offset         | frames          |
+//! ```
+//!
+//! All that a switch rewrites stands at a fixed place, the same in a frame and in its acknowledgement where both have it, so
+//! that it can be done in the packet's own bytes; hence an Ack has always three gaps, and those not used are zeros.
+//!
+//! Decoding is strict: a segment has one encoding, and all other bytes are refused.
+
+use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
+use manyflow_core::xcp::{Congestion, WindowChange};
+
+/// This version of ACP.
+const VERSION: u8 = 1;
+
+const OPEN: u8 = 1;
+const ACCEPT: u8 = 2;
+const DATA: u8 = 3;
+const ACK: u8 = 4;
+const CLOSE: u8 = 5;
+const PROBE: u8 = 6;
+const ALIVE: u8 = 7;
+const RESET: u8 = 8;
+
+/// The bytes of the longest encoded header, an acknowledgement's.
+pub const HEADER_BYTES_MAX: usize = 36;
+
+/// Why bytes are no segment of ACP.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// There are fewer bytes than the header takes.
+    #[error("{have} bytes, where the header takes {want}")]
+    Short {
+        /// Bytes there are.
+        have: usize,
+        /// Bytes that the header takes.
+        want: usize,
+    },
+    /// The first byte is another version's.
+    #[error("version {0} is not known: this is version {VERSION}")]
+    Version(u8),
+    /// The second byte is none of the known types.
+    #[error("type {0} is not known: types are 1 to {RESET}")]
+    Type(u8),
+    /// A reset gives none of the known reasons.
+    #[error("reason {0} for a reset is not known: reasons are 1 to 4")]
+    Reason(u8),
+    /// Bytes of the first word that mean nothing in this type are not zero.
+    #[error("reserved bytes are not zero")]
+    Reserved,
+    /// An acknowledgement's gaps are not its only way to name the missing frames.
+    #[error("{0}")]
+    Gaps(&'static str),
+    /// Something follows a segment that carries no frame.
+    #[error("{0} bytes follow a segment that carries no frame")]
+    Trailing(usize),
+}
+
+/// An encoded header.
+#[derive(Copy, Clone, Debug)]
+pub struct Encoded {
+    bytes: [u8; HEADER_BYTES_MAX],
+    length: usize,
+}
+
+impl Encoded {
+    fn of<const WORDS: usize>(kind: u8, reason: u8, words: [u32; WORDS]) -> Encoded {
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes[..4].copy_from_slice(&[VERSION, kind, reason, 0]);
+        for (place, word) in words.into_iter().enumerate() {
+            bytes[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_be_bytes());
+        }
+        let length = 4 + 4 * WORDS;
+        Encoded { bytes, length }
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Segment {
+    /// The bytes of the header alone.
+    pub(super) fn header_bytes(&self) -> u32 {
+        match self.body {
+            Body::Data(_) => 28,
+            Body::Ack(_) => 36,
+            Body::Open { .. } | Body::Accept { .. } | Body::Close { .. } => 12,
+            Body::Probe | Body::Alive | Body::Reset(_) => 8,
+        }
+    }
+
+    /// Encodes the header. Gaps that an [`Ack`] must not have are encoded as they are, and refused by who decodes them.
+    pub fn encode(&self) -> Encoded {
+        let connection = self.connection;
+        match self.body {
+            Body::Open { credit } => Encoded::of(OPEN, 0, [connection, credit]),
+            Body::Accept { credit } => Encoded::of(ACCEPT, 0, [connection, credit]),
+            Body::Data(data) => {
+                let Congestion {
+                    cwnd,
+                    rtt_us,
+                    feedback,
+                } = data.congestion;
+                let words = [
+                    connection,
+                    data.sequence,
+                    feedback.0 as u32,
+                    cwnd,
+                    rtt_us,
+                    data.key,
+                ];
+                Encoded::of(DATA, 0, words)
+            }
+            Body::Ack(ack) => {
+                let [first, second, third] = ack
+                    .missing
+                    .map(|gap| u32::from(gap.offset) << 16 | u32::from(gap.frames));
+                let words = [
+                    connection,
+                    ack.of,
+                    ack.feedback.0 as u32,
+                    ack.cumulative,
+                    ack.credit,
+                    first,
+                    second,
+                    third,
+                ];
+                Encoded::of(ACK, 0, words)
+            }
+            Body::Close { sequence } => Encoded::of(CLOSE, 0, [connection, sequence]),
+            Body::Probe => Encoded::of(PROBE, 0, [connection]),
+            Body::Alive => Encoded::of(ALIVE, 0, [connection]),
+            Body::Reset(reason) => Encoded::of(RESET, reason_code(reason), [connection]),
+        }
+    }
+
+    /// Decodes a datagram: its segment, and the length of the header. What follows it is the frame, if it is [`Body::Data`];
+    /// after any other nothing follows.
+    ///
+    /// # Errors
+    /// Where the bytes are not those that [`encode`](Segment::encode) makes of a segment in order, and after it at most a frame.
+    pub fn decode(bytes: &[u8]) -> Result<(Segment, usize), WireError> {
+        let ([version, kind, reason, reserved], [connection]) = words(bytes)?;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        if reserved != 0 || (reason != 0 && kind != RESET) {
+            return Err(WireError::Reserved);
+        }
+        let body = match kind {
+            OPEN => words(bytes).map(|(_, [_, credit])| Body::Open { credit })?,
+            ACCEPT => words(bytes).map(|(_, [_, credit])| Body::Accept { credit })?,
+            DATA => Body::Data(data(bytes)?),
+            ACK => Body::Ack(ack(bytes)?),
+            CLOSE => words(bytes).map(|(_, [_, sequence])| Body::Close { sequence })?,
+            PROBE => Body::Probe,
+            ALIVE => Body::Alive,
+            RESET => Body::Reset(reason_of(reason)?),
+            other => return Err(WireError::Type(other)),
+        };
+        let segment = Segment { connection, body };
+        let length = segment.header_bytes() as usize;
+        match body {
+            Body::Data(_) => Ok((segment, length)),
+            _ if bytes.len() == length => Ok((segment, length)),
+            _ => Err(WireError::Trailing(bytes.len() - length)),
+        }
+    }
+}
+
+fn data(bytes: &[u8]) -> Result<Data, WireError> {
+    let (_, [_, sequence, feedback, cwnd, rtt_us, key]) = words(bytes)?;
+    let feedback = WindowChange(feedback as i32);
+    Ok(Data {
+        sequence,
+        key,
+        congestion: Congestion {
+            cwnd,
+            rtt_us,
+            feedback,
+        },
+    })
+}
+
+fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
+    let (_, [_, of, feedback, cumulative, credit, first, second, third]) = words(bytes)?;
+    let missing = [first, second, third].map(|word| Gap {
+        offset: (word >> 16) as u16,
+        frames: word as u16,
+    });
+    check_gaps(&missing)?;
+    Ok(Ack {
+        cumulative,
+        of,
+        credit,
+        feedback: WindowChange(feedback as i32),
+        missing,
+    })
+}
+
+/// Gaps that are in use come first, in order, and have frames between them that have arrived: otherwise they were one.
+fn check_gaps(missing: &[Gap; 3]) -> Result<(), WireError> {
+    // Where the next gap may begin; `None` behind one that is not in use.
+    let mut free = Some(0);
+    for gap in missing {
+        let (offset, frames) = (u32::from(gap.offset), u32::from(gap.frames));
+        free = match free {
+            _ if frames == 0 && offset != 0 => {
+                return Err(WireError::Gaps("a gap without frames is not zeros"));
+            }
+            _ if frames == 0 => None,
+            None => return Err(WireError::Gaps("a gap follows one that is not in use")),
+            Some(free) if offset < free => {
+                return Err(WireError::Gaps(
+                    "a gap begins before or right behind the end of the one before it",
+                ));
+            }
+            _ if offset + frames > 1 << 16 => {
+                return Err(WireError::Gaps(
+                    "a gap ends beyond 65,536 frames after the cumulative number",
+                ));
+            }
+            Some(_) => Some(offset + frames + 1),
+        };
+    }
+    Ok(())
+}
+
+fn reason_code(reason: Reason) -> u8 {
+    match reason {
+        Reason::Unknown => 1,
+        Reason::Refused => 2,
+        Reason::TimedOut => 3,
+        Reason::Aborted => 4,
+    }
+}
+
+fn reason_of(code: u8) -> Result<Reason, WireError> {
+    match code {
+        1 => Ok(Reason::Unknown),
+        2 => Ok(Reason::Refused),
+        3 => Ok(Reason::TimedOut),
+        4 => Ok(Reason::Aborted),
+        other => Err(WireError::Reason(other)),
+    }
+}
+
+/// The bytes of the first word, and the words behind it.
+fn words<const WORDS: usize>(bytes: &[u8]) -> Result<([u8; 4], [u32; WORDS]), WireError> {
+    let want = 4 + 4 * WORDS;
+    let short = WireError::Short {
+        have: bytes.len(),
+        want,
+    };
+    let header = bytes.get(..want).ok_or(short)?;
+    let quad = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
+    let word = |place: usize| u32::from_be_bytes(quad(4 + 4 * place));
+    Ok((quad(0), core::array::from_fn(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LOWER_BYTES, NO_GAPS, UNLIMITED};
+    use proptest::prelude::*;
+
+    const CONNECTION: u32 = 0x0102_0304;
+
+    const fn gap(offset: u16, frames: u16) -> Gap {
+        Gap { offset, frames }
+    }
+
+    fn segment(body: Body) -> Segment {
+        let connection = CONNECTION;
+        Segment { connection, body }
+    }
+
+    const DATA_HEADER: Data = Data {
+        sequence: 0x1112_1314,
+        key: 0x2122_2324,
+        congestion: Congestion {
+            cwnd: 0x3132_3334,
+            rtt_us: 0x4142_4344,
+            feedback: WindowChange(-2),
+        },
+    };
+
+    #[rustfmt::skip]
+    const DATA_BYTES: [u8; 28] = [
+        1, 3, 0, 0,
+        0x01, 0x02, 0x03, 0x04,
+        0x11, 0x12, 0x13, 0x14,
+        0xff, 0xff, 0xff, 0xfe,
+        0x31, 0x32, 0x33, 0x34,
+        0x41, 0x42, 0x43, 0x44,
+        0x21, 0x22, 0x23, 0x24,
+    ];
+
+    const ACK_HEADER: Ack = Ack {
+        cumulative: 0x1112_1314,
+        of: 0x1112_1319,
+        credit: 0x2122_2324,
+        feedback: WindowChange(0x3132_3334),
+        missing: [gap(0, 1), gap(0x0203, 0x0405), gap(0, 0)],
+    };
+
+    #[rustfmt::skip]
+    const ACK_BYTES: [u8; 36] = [
+        1, 4, 0, 0,
+        0x01, 0x02, 0x03, 0x04,
+        0x11, 0x12, 0x13, 0x19,
+        0x31, 0x32, 0x33, 0x34,
+        0x11, 0x12, 0x13, 0x14,
+        0x21, 0x22, 0x23, 0x24,
+        0, 0, 0, 1,
+        0x02, 0x03, 0x04, 0x05,
+        0, 0, 0, 0,
+    ];
+
+    #[test]
+    fn the_bytes_of_each_type_are_those_of_the_table() {
+        let sequence = 0x1112_1314;
+        let cases: [(Body, &[u8]); 9] = [
+            (
+                Body::Open {
+                    credit: 0x0001_e848,
+                },
+                &[1, 1, 0, 0, 1, 2, 3, 4, 0, 1, 0xe8, 0x48],
+            ),
+            (
+                Body::Accept { credit: UNLIMITED },
+                &[1, 2, 0, 0, 1, 2, 3, 4, 255, 255, 255, 255],
+            ),
+            (Body::Data(DATA_HEADER), &DATA_BYTES),
+            (Body::Ack(ACK_HEADER), &ACK_BYTES),
+            (
+                Body::Close { sequence },
+                &[1, 5, 0, 0, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14],
+            ),
+            (Body::Probe, &[1, 6, 0, 0, 1, 2, 3, 4]),
+            (Body::Alive, &[1, 7, 0, 0, 1, 2, 3, 4]),
+            (Body::Reset(Reason::Unknown), &[1, 8, 1, 0, 1, 2, 3, 4]),
+            (Body::Reset(Reason::Aborted), &[1, 8, 4, 0, 1, 2, 3, 4]),
+        ];
+        for (body, bytes) in cases {
+            assert_eq!(segment(body).encode().as_bytes(), bytes);
+            assert_eq!(Segment::decode(bytes), Ok((segment(body), bytes.len())));
+        }
+    }
+
+    #[test]
+    fn fewer_bytes_than_a_header_are_refused() {
+        let lengths = [12, 12, 28, 36, 12, 8, 8, 8];
+        for (kind, whole) in (1..).zip(lengths) {
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            (bytes[0], bytes[1], bytes[2]) = (VERSION, kind, u8::from(kind == RESET));
+            for have in 0..whole {
+                let want = if have < 8 { 8 } else { whole };
+                let short = WireError::Short { have, want };
+                assert_eq!(Segment::decode(&bytes[..have]), Err(short));
+            }
+            assert_eq!(Segment::decode(&bytes[..whole]).unwrap().1, whole);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_or_reserved_is_refused() {
+        let with = |place: usize, byte| {
+            let mut bytes = DATA_BYTES;
+            bytes[place] = byte;
+            Segment::decode(&bytes).unwrap_err()
+        };
+        assert_eq!(with(0, 2), WireError::Version(2));
+        assert_eq!(with(1, 0), WireError::Type(0));
+        assert_eq!(with(1, 9), WireError::Type(9));
+        assert_eq!(with(2, 1), WireError::Reserved);
+        assert_eq!(with(3, 1), WireError::Reserved);
+        for reason in [0, 5] {
+            let reset = [1, RESET, reason, 0, 1, 2, 3, 4];
+            assert_eq!(Segment::decode(&reset), Err(WireError::Reason(reason)));
+        }
+        let message = WireError::Version(2).to_string();
+        assert_eq!(message, "version 2 is not known: this is version 1");
+    }
+
+    #[test]
+    fn a_frame_follows_data_and_nothing_else() {
+        let frame = [&DATA_BYTES[..], b"frame"].concat();
+        assert_eq!(Segment::decode(&frame).unwrap().1, DATA_BYTES.len());
+        let ack = [&ACK_BYTES[..], b"frame"].concat();
+        assert_eq!(Segment::decode(&ack), Err(WireError::Trailing(5)));
+    }
+
+    #[test]
+    fn gaps_that_could_be_written_otherwise_are_refused() {
+        let decoded = |missing| {
+            let ack = Ack {
+                missing,
+                ..ACK_HEADER
+            };
+            Segment::decode(segment(Body::Ack(ack)).encode().as_bytes())
+        };
+        let none = Gap::default();
+        let sound = [
+            NO_GAPS,
+            [gap(0, 1), gap(2, 1), gap(4, 1)],
+            [gap(0, u16::MAX), none, none],
+            [gap(1, u16::MAX), none, none],
+            [gap(0, 1), gap(u16::MAX, 1), none],
+        ];
+        for missing in sound {
+            assert!(decoded(missing).is_ok(), "{missing:?}");
+        }
+        let refused = [
+            ([gap(1, 0), none, none], "without frames"),
+            ([none, gap(1, 1), none], "not in use"),
+            ([gap(0, 1), none, gap(2, 1)], "not in use"),
+            ([gap(5, 1), gap(0, 1), none], "before"),
+            ([gap(0, 5), gap(4, 1), none], "before"),
+            ([gap(0, 5), gap(5, 1), none], "right behind"),
+            ([gap(2, u16::MAX), none, none], "beyond"),
+            ([gap(0, 1), gap(u16::MAX, 2), none], "beyond"),
+        ];
+        for (missing, why) in refused {
+            let error = decoded(missing).unwrap_err().to_string();
+            assert!(error.contains(why), "{missing:?}: {error}");
+        }
+    }
+
+    fn any_data() -> impl Strategy<Value = Body> {
+        (any::<[u32; 4]>(), any::<i32>()).prop_map(|([sequence, key, cwnd, rtt_us], feedback)| {
+            let feedback = WindowChange(feedback);
+            let congestion = Congestion {
+                cwnd,
+                rtt_us,
+                feedback,
+            };
+            Body::Data(Data {
+                sequence,
+                key,
+                congestion,
+            })
+        })
+    }
+
+    /// Up to three gaps, from the numbers of frames that have arrived and are missing in turn.
+    fn any_gaps() -> impl Strategy<Value = [Gap; 3]> {
+        let pair = (0..20_000u16, 1..1_800u16);
+        prop::collection::vec(pair, 0..=3).prop_map(|pairs| {
+            let mut missing = NO_GAPS;
+            let mut free = 0;
+            for (gap, (arrived, frames)) in missing.iter_mut().zip(pairs) {
+                let offset = free + arrived;
+                *gap = Gap { offset, frames };
+                free = offset + frames + 1;
+            }
+            missing
+        })
+    }
+
+    fn any_ack() -> impl Strategy<Value = Body> {
+        (any::<[u32; 3]>(), any::<i32>(), any_gaps()).prop_map(
+            |([cumulative, of, credit], feedback, missing)| {
+                Body::Ack(Ack {
+                    cumulative,
+                    of,
+                    credit,
+                    feedback: WindowChange(feedback),
+                    missing,
+                })
+            },
+        )
+    }
+
+    fn any_segment() -> impl Strategy<Value = Segment> {
+        let number = any::<u32>();
+        let reason = (1..=4u8).prop_map(|code| Body::Reset(reason_of(code).unwrap()));
+        let body = prop_oneof![
+            number.prop_map(|credit| Body::Open { credit }),
+            number.prop_map(|credit| Body::Accept { credit }),
+            any_data(),
+            any_ack(),
+            number.prop_map(|sequence| Body::Close { sequence }),
+            Just(Body::Probe),
+            Just(Body::Alive),
+            reason,
+        ];
+        (any::<u32>(), body).prop_map(|(connection, body)| Segment { connection, body })
+    }
+
+    fn mostly(byte: u8) -> impl Strategy<Value = u8> {
+        prop_oneof![8 => Just(byte), 1 => 0..=5u8]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
+            segment in any_segment(), frame in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let mut bytes = segment.encode().as_bytes().to_vec();
+            let length = bytes.len();
+            prop_assert_eq!(length as u32 + LOWER_BYTES, segment.wire_bytes());
+            prop_assert_eq!(Segment::decode(&bytes), Ok((segment, length)));
+            if let Body::Data(_) = segment.body {
+                bytes.extend(frame);
+                prop_assert_eq!(Segment::decode(&bytes), Ok((segment, length)));
+            }
+        }
+
+        /// The first word and the gaps are drawn so that most bytes are nearly a segment.
+        #[test]
+        fn any_bytes_are_refused_or_are_those_of_their_segment(
+            first in (mostly(VERSION), 0..=9u8, mostly(0), mostly(0)),
+            middle in any::<[u8; 20]>(),
+            gaps in any::<[bool; 12]>(),
+        ) {
+            let first = [first.0, first.1, first.2, first.3];
+            let bytes = [&first[..], &middle, &gaps.map(u8::from)].concat();
+            for length in 0..=bytes.len() {
+                if let Ok((segment, header)) = Segment::decode(&bytes[..length]) {
+                    let encoded = segment.encode();
+                    prop_assert_eq!(encoded.as_bytes(), &bytes[..header]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! ACP connections through a switch, over links that lose, repeat and delay.
+
+mod switch_world;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use manyflow_anypoint::Event;
+use manyflow_anypoint::switch::{MemberId, Scaling, SwitchConfig};
+use manyflow_anypoint::{AcpConfig, Control, FlowControl, Reason};
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::xcp::XcpConfig;
+use switch_world::World;
+
+fn delay(ms: u64) -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_millis(ms),
+        ..LinkConfig::default()
+    }
+}
+
+fn lossy() -> LinkConfig {
+    LinkConfig {
+        loss: LossModel::Bernoulli(0.03),
+        duplication: 0.03,
+        jitter: Duration::from_millis(4),
+        ..delay(5)
+    }
+}
+
+fn credit() -> AcpConfig {
+    AcpConfig {
+        flow: FlowControl::Credit,
+        ..AcpConfig::default()
+    }
+}
+
+fn reno() -> AcpConfig {
+    AcpConfig {
+        control: Control::Reno,
+        ..credit()
+    }
+}
+
+const PEER: usize = 0;
+const SWITCH: usize = 1;
+
+/// A peer (0), a switch (1) and its members (from 2), with as many frames in each direction: keys of member m are 10,000 m and
+/// more, m from 2.
+fn ensemble(
+    config: &AcpConfig,
+    link: &LinkConfig,
+    seed: u64,
+    members: usize,
+    frames: u32,
+) -> World {
+    let mut world = World::new(1000 * seed);
+    world.initiator(config.clone());
+    world.switch(SwitchConfig::default(), members);
+    world.connect(PEER, SWITCH, link);
+    for _ in 0..members {
+        let member = world.acceptor(config.clone());
+        world.connect(SWITCH, member, link);
+    }
+    for node in std::iter::once(0).chain(2..2 + members) {
+        give(&mut world, node, frames);
+    }
+    world
+}
+
+fn keys(node: usize, frames: u32) -> impl DoubleEndedIterator<Item = u32> {
+    (0..frames).map(move |frame| 10_000 * node as u32 + frame)
+}
+
+/// Something to say, and then to close.
+fn give(world: &mut World, node: usize, frames: u32) {
+    world.end(node).to_send = keys(node, frames).rev().collect();
+    world.end(node).closes = true;
+}
+
+fn is_rising(keys: &[u32]) -> bool {
+    keys.is_sorted_by(|a, b| a < b)
+}
+
+/// What the peer read of a member.
+fn read_of(world: &mut World, node: usize) -> Vec<u32> {
+    let read = world.end(PEER).read.iter().copied();
+    read.filter(|key| *key / 10_000 == node as u32).collect()
+}
+
+/// Strict credit is never more than a buffer has room for.
+fn assert_no_overflow(world: &World, seed: u64) {
+    for node in 0..world.nodes.len() {
+        assert_eq!(world.count(node, Event::Overflow), 0, "seed {seed}: {node}");
+    }
+}
+
+#[test]
+fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
+    for config in [credit(), reno(), AcpConfig::default()] {
+        for seed in 0..20 {
+            let mut world = ensemble(&config, &lossy(), seed, 3, 300);
+            world.run_until(Duration::from_secs(1000));
+            if config.flow == FlowControl::Credit {
+                assert_no_overflow(&world, seed);
+            }
+            let mut all = Vec::new();
+            for member in 2..5 {
+                let read = world.end(member).read.clone();
+                assert!(
+                    is_rising(&read),
+                    "seed {seed}: member {member} got {read:?}"
+                );
+                assert!(!read.is_empty(), "seed {seed}, {config:?}");
+                all.extend(read);
+                assert!(
+                    read_of(&mut world, member)
+                        .into_iter()
+                        .eq(keys(member, 300)),
+                    "seed {seed} {config:?}"
+                );
+                assert_eq!(
+                    world.count(member, Event::Finished),
+                    1,
+                    "seed {seed} {config:?}"
+                );
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq(keys(0, 300)), "seed {seed} {config:?}");
+            assert_eq!(
+                world.count(PEER, Event::Finished),
+                1,
+                "seed {seed} {config:?}"
+            );
+            assert!(
+                world.end(PEER).connection.is_over(),
+                "seed {seed} {config:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_losses_nothing_is_sent_twice() {
+    let mut world = ensemble(&AcpConfig::default(), &delay(5), 1, 3, 2000);
+    world.run_until(Duration::from_secs(60));
+    for node in [0, 2, 3, 4] {
+        assert_eq!(world.count(node, Event::Finished), 1, "node {node}");
+        assert_eq!(world.count(node, Event::LossEvent), 0, "node {node}");
+        assert_eq!(
+            world.count(node, Event::RetransmissionTimeout),
+            0,
+            "node {node}"
+        );
+    }
+}
+
+/// What the members have read, together.
+fn read_by(world: &mut World, members: impl Iterator<Item = usize>) -> BTreeSet<u32> {
+    members
+        .flat_map(|member| world.end(member).read.clone())
+        .collect()
+}
+
+#[test]
+fn a_member_that_fails_loses_no_frame_in_either_direction() {
+    let mut adopted = 0;
+    for seed in 0..20 {
+        let mut world = ensemble(&credit(), &lossy(), seed, 3, 1000);
+        world.run_until_read(3, 50);
+        world.nodes[3].is_dead = true;
+        world.run_until(Duration::from_secs(1000));
+        assert_no_overflow(&world, seed);
+        let failed = Event::MemberFailed(MemberId(1));
+        assert_eq!(world.count(SWITCH, failed), 1, "seed {seed}");
+        assert_eq!(
+            world.nodes[SWITCH].events.len(),
+            1,
+            "seed {seed}: nobody else fails"
+        );
+
+        // What the failed member had read and not acknowledged is read by another one, too.
+        let all = read_by(&mut world, 2..5);
+        assert!(all.into_iter().eq(keys(0, 1000)), "seed {seed}");
+        for survivor in [2, 4] {
+            let read: BTreeSet<u32> = world.end(survivor).read.iter().copied().collect();
+            assert_eq!(
+                read.len(),
+                world.end(survivor).read.len(),
+                "seed {seed}: none is read twice"
+            );
+            assert!(
+                read_of(&mut world, survivor)
+                    .into_iter()
+                    .eq(keys(survivor, 1000)),
+                "seed {seed}"
+            );
+        }
+        // Of the failed member's frames the first ones arrive, without a gap.
+        let last = read_of(&mut world, 3);
+        assert!(
+            last.iter().copied().eq(keys(3, last.len() as u32)),
+            "seed {seed}: {last:?}"
+        );
+        adopted += last.len();
+        assert_eq!(world.count(PEER, Event::Finished), 1, "seed {seed}");
+        assert!(world.end(PEER).connection.is_over(), "seed {seed}");
+    }
+    assert!(adopted > 0, "in some run the switch had taken frames");
+}
+
+#[test]
+fn when_the_last_member_fails_the_peer_is_told() {
+    let mut world = ensemble(&credit(), &delay(5), 1, 2, 100_000);
+    world.run_until(Duration::from_millis(100));
+    world.nodes[2].is_dead = true;
+    world.nodes[3].is_dead = true;
+    world.run_until(Duration::from_secs(5));
+    assert_eq!(world.count(PEER, Event::Failed(Reason::Aborted)), 1);
+}
+
+#[test]
+fn an_ensemble_of_which_a_part_is_silent_opens_without_it() {
+    let mut world = ensemble(&credit(), &delay(5), 1, 3, 100);
+    world.nodes[4].is_dead = true;
+    world.run_until(Duration::from_secs(60));
+    assert_eq!(world.count(SWITCH, Event::MemberFailed(MemberId(2))), 1);
+    let all = read_by(&mut world, 2..4);
+    assert!(all.into_iter().eq(keys(0, 100)));
+    assert!(world.end(PEER).connection.is_over());
+}
+
+#[test]
+fn members_join_and_leave_in_the_middle() {
+    for (seed, members) in (0..20).zip([1, 2].into_iter().cycle()) {
+        let mut world = ensemble(&credit(), &lossy(), seed, members, 3000);
+        // Enough to last until strict credit lets the new member in, which may be when the others have sent all.
+        give(&mut world, PEER, 20_000);
+        // An ensemble that has closed its direction takes no member any more.
+        world.end(2).closes = false;
+        world.run_until_read(2, 100);
+        let joined = world.acceptor(credit());
+        give(&mut world, joined, 500);
+        world.join(SWITCH, joined, &lossy());
+        world.run_until_read(joined, 50);
+        world.end(2).closes = true;
+        let before = world.end(2).read.len();
+        world.leave(SWITCH, 0);
+        world.run_until(Duration::from_secs(2000));
+
+        assert_no_overflow(&world, seed);
+        let ends = 2..3 + members;
+        let all = read_by(&mut world, ends.clone());
+        assert!(all.into_iter().eq(keys(0, 20_000)), "seed {seed}");
+        let total: usize = ends.clone().map(|end| world.end(end).read.len()).sum();
+        assert_eq!(total, 20_000, "seed {seed}: none is read twice");
+        assert!(!world.end(joined).read.is_empty(), "seed {seed}");
+        // What was on its way when it left is less than a window.
+        assert!(world.end(2).read.len() <= before + 200, "seed {seed}");
+        assert!(
+            read_of(&mut world, joined)
+                .into_iter()
+                .eq(keys(joined, 500)),
+            "seed {seed}"
+        );
+        assert!(
+            read_of(&mut world, 2).into_iter().eq(keys(2, 3000)),
+            "seed {seed}: it goes on sending"
+        );
+        for end in ends {
+            assert!(is_rising(&world.end(end).read), "seed {seed}");
+            assert_eq!(
+                world.count(end, Event::Finished),
+                1,
+                "seed {seed}: end {end}"
+            );
+        }
+        assert_eq!(world.nodes[SWITCH].events, [], "seed {seed}: nobody fails");
+        assert!(world.end(PEER).connection.is_over(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_switch_that_restarts_without_its_state_ends_the_connection_on_both_sides() {
+    let mut world = ensemble(&credit(), &delay(5), 1, 2, 100_000);
+    world.run_until(Duration::from_millis(200));
+    world.restart(SWITCH, 2);
+    let read: Vec<usize> = [0, 2, 3].map(|end| world.end(end).read.len()).into();
+    world.run_until(Duration::from_secs(1));
+    for (end, read) in [0, 2, 3].into_iter().zip(read) {
+        assert_eq!(
+            world.count(end, Event::Failed(Reason::Unknown)),
+            1,
+            "end {end}"
+        );
+        // What was on its way from the switch may still arrive: less than a window.
+        assert!(world.end(end).read.len() <= read + 200, "end {end}");
+    }
+}
+
+#[test]
+fn a_member_of_a_switch_may_be_a_switch() {
+    for seed in 0..20 {
+        // 0 - 1 +- 2
+        //       +- 3 +- 4
+        //            +- 5
+        let mut world = World::new(1000 * seed);
+        world.initiator(credit());
+        world.switch(SwitchConfig::default(), 2);
+        world.connect(0, 1, &lossy());
+        world.acceptor(credit());
+        world.connect(1, 2, &lossy());
+        world.switch(SwitchConfig::default(), 2);
+        world.connect(1, 3, &lossy());
+        for leaf in [4, 5] {
+            world.acceptor(credit());
+            world.connect(3, leaf, &lossy());
+        }
+        for end in [0, 2, 4, 5] {
+            give(&mut world, end, 400);
+        }
+        world.run_until(Duration::from_secs(2000));
+        assert_no_overflow(&world, seed);
+        let leaves = [2, 4, 5];
+        let mut all: Vec<u32> = Vec::new();
+        for leaf in leaves {
+            let read = world.end(leaf).read.clone();
+            assert!(is_rising(&read) && !read.is_empty(), "seed {seed}: {leaf}");
+            all.extend(read);
+            assert!(
+                read_of(&mut world, leaf).into_iter().eq(keys(leaf, 400)),
+                "seed {seed}: {leaf}"
+            );
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(keys(0, 400)), "seed {seed}");
+        assert!(world.end(0).connection.is_over(), "seed {seed}");
+        assert_eq!(world.nodes[1].events, [], "seed {seed}: nobody fails");
+    }
+}
+
+/// A link with an XCP router before it, 1 ms long.
+fn router(rate: &str) -> LinkConfig {
+    LinkConfig {
+        rate: Some(rate.parse().expect("a rate")),
+        xcp: Some(XcpConfig::default()),
+        queue: QueueLimit::Packets(1000),
+        ..delay(1)
+    }
+}
+
+/// A connection whose buffers do not limit it, through XCP routers: what arrives in 10 s,
+/// inbound and outbound, as shares of 20 Mbit/s. No loss in any.
+fn shares_of_transit(scaling: Scaling, members: usize) -> [f64; 2] {
+    let frames = 60_000;
+    let config = AcpConfig::default();
+    [true, false].map(|inbound| {
+        let mut world = World::new(1);
+        world.initiator(config.clone());
+        let switch = SwitchConfig {
+            scaling,
+            ..SwitchConfig::default()
+        };
+        world.switch(switch, members);
+        world.connect(PEER, SWITCH, &router("20 Mbit/s"));
+        for _ in 0..members {
+            let member = world.acceptor(config.clone());
+            world.connect(SWITCH, member, &router("100 Mbit/s"));
+        }
+        for node in std::iter::once(0).chain(2..2 + members) {
+            if (node == 0) == inbound {
+                world.end(node).to_send = (0..frames).rev().collect();
+            }
+        }
+        world.run_until(Duration::from_secs(10));
+        let ends = std::iter::once(0).chain(2..2 + members);
+        let read: usize = ends.map(|end| world.end(end).read.len()).sum();
+        let losses = world.nodes.iter().flat_map(|node| &node.events);
+        let losses = losses.filter(|(_, event)| *event == Event::LossEvent);
+        assert_eq!(losses.count(), 0, "{scaling:?}, {members} members");
+        read as f64 * (1024.0 + 56.0) * 8.0 / 10.0 / 20e6
+    })
+}
+
+#[test]
+fn a_connection_fills_a_link_of_xcp_routers_with_any_number_of_members() {
+    for members in [1, 2, 4] {
+        for scaling in [Scaling::Paper, Scaling::PerPacket] {
+            let shares = shares_of_transit(scaling, members);
+            let full = |share: &f64| (0.97..1.001).contains(share);
+            assert!(
+                shares.iter().all(full),
+                "{members}, {scaling:?}: {shares:?}"
+            );
+        }
+    }
+}

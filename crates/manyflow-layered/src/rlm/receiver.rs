@@ -1,0 +1,351 @@
+//! RLM's receiver: the state machine of the module's page.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::layer::{Detection, Layer};
+use super::{ConfigError, ReceiverConfig};
+use crate::Event;
+use crate::{Experiment, Message};
+use manyflow_core::time::Time;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Channel, Destination, EndpointId, Packet};
+
+/// T_J's exponential share is cut off at this many of its means.
+const JOIN_TIMER_CUT: f64 = 4.0;
+
+/// The receiving end of a session.
+#[derive(Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    session: u32,
+    sender: EndpointId,
+    stop: Option<Time>,
+    state: State,
+    /// Groups joined: those of rank 0 to `level - 1`.
+    level: usize,
+    /// All groups of the session.
+    layers: Vec<Layer>,
+    detection: Detection,
+    /// T_J: the next group is added; at [`Time::MAX`] where there is none.
+    join_timer: Time,
+    /// T_D: the state ends, or the top group's join-timer is relaxed.
+    detection_timer: Time,
+    random: Pcg64Mcg,
+    actions: VecDeque<Action<Message>>,
+    events: VecDeque<Event>,
+}
+
+/// Where a receiver stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// It joins group 0 at this time.
+    Waiting(Time),
+    /// S: there is no loss.
+    Steady,
+    /// H: loss may pass by itself.
+    Hysteresis,
+    /// M: loss is measured.
+    Measurement(Count),
+    /// D: a group was dropped, and what is lost now was lost before that had effect.
+    Drop,
+    /// The receiver has left.
+    Ended,
+}
+
+/// Packets since a measurement began.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Count {
+    received: u32,
+    lost: u32,
+}
+
+impl Receiver {
+    /// A receiver of the `groups` groups of `session`, which joins at `start` and leaves at `stop`. It announces what it tries to
+    /// `sender`, and draws its random times from `seed`.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(
+        config: ReceiverConfig,
+        groups: u8,
+        session: u32,
+        sender: EndpointId,
+        seed: u64,
+        start: Time,
+        stop: Option<Time>,
+    ) -> Result<Receiver, ConfigError> {
+        config.check(groups)?;
+        Ok(Receiver {
+            session,
+            sender,
+            stop,
+            state: State::Waiting(start),
+            level: 0,
+            layers: vec![Layer::new(&config); groups.into()],
+            detection: Detection::new(&config),
+            join_timer: Time::MAX,
+            detection_timer: Time::MAX,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            actions: VecDeque::new(),
+            events: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// How many groups are joined.
+    pub fn level(&self) -> u8 {
+        self.level as u8
+    }
+
+    fn channel(&self, rank: usize) -> Channel {
+        Channel {
+            session: self.session,
+            number: rank as u16,
+        }
+    }
+
+    fn detection_time(&self) -> Duration {
+        self.detection.time(&self.config)
+    }
+
+    /// Whether what began then can still be the cause of what is seen now.
+    fn recent(&self, began: Option<Time>, now: Time) -> bool {
+        began.is_some_and(|began| now < began + self.detection_time())
+    }
+
+    fn enter(&mut self, now: Time, state: State) {
+        self.state = state;
+        self.detection_timer = now + self.detection_time();
+    }
+
+    /// Draws T_J for the group above the top one, if there is one.
+    fn set_join_timer(&mut self, now: Time) {
+        let Some(next) = self.layers.get(self.level) else {
+            self.join_timer = Time::MAX;
+            return;
+        };
+        let interval = next.join_interval;
+        let below_one: f64 = self.random.random();
+        let exponential = -libm::log1p(below_one * libm::expm1(-JOIN_TIMER_CUT));
+        self.join_timer = now + interval.mul_f64(0.5 + exponential);
+    }
+
+    /// Joins the group above the top one.
+    fn add(&mut self, now: Time) {
+        let channel = self.channel(self.level);
+        self.layers[self.level].on_join();
+        self.level += 1;
+        self.actions.push_back(Action::Join(channel));
+        self.events.push_back(Event::Joined(channel));
+        self.set_join_timer(now);
+    }
+
+    /// Leaves the top group.
+    fn leave_top(&mut self) {
+        self.level -= 1;
+        let channel = self.channel(self.level);
+        self.actions.push_back(Action::Leave(channel));
+        self.events.push_back(Event::Left(channel));
+    }
+
+    /// Leaves the top group, which is tried again after T_J at the earliest, and waits until that has effect.
+    fn drop_top(&mut self, now: Time) {
+        self.leave_top();
+        self.set_join_timer(now);
+        self.enter(now, State::Drop);
+    }
+
+    /// The group of `rank` is more than the path carries, so those above it are, too: none is tried sooner than it.
+    fn back_off(&mut self, rank: usize) {
+        self.layers[rank].back_off(&self.config);
+        let least = self.layers[rank].join_interval;
+        for layer in &mut self.layers[rank + 1..] {
+            layer.join_interval = layer.join_interval.max(least);
+        }
+    }
+
+    /// The group of the latest experiment that can explain loss here: our own, or another's above our level.
+    fn latest_experiment(&self, now: Time) -> Option<usize> {
+        let explains = |&rank: &usize| {
+            let layer = &self.layers[rank];
+            let concerns_us = rank >= self.level || self.recent(layer.added, now);
+            concerns_us && self.recent(layer.announced, now)
+        };
+        (0..self.layers.len())
+            .filter(explains)
+            .max_by_key(|&rank| self.layers[rank].announced)
+    }
+
+    fn on_loss(&mut self, now: Time) {
+        match self.state {
+            State::Steady => self.on_loss_in_steady_state(now),
+            State::Measurement(count) if self.is_too_much(count) => {
+                self.back_off(self.level - 1);
+                self.drop_top(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_too_much(&self, Count { received, lost }: Count) -> bool {
+        let share = f64::from(lost) / (f64::from(lost) + f64::from(received));
+        received >= self.config.measured_packets && share > self.config.loss_threshold
+    }
+
+    fn on_loss_in_steady_state(&mut self, now: Time) {
+        self.events.push_back(Event::LossEvent);
+        let top = self.level - 1;
+        let experiment = self.latest_experiment(now);
+        if let Some(rank) = experiment {
+            self.back_off(rank);
+        }
+        if let Some(added) = self.layers[top].added
+            && experiment == Some(top)
+        {
+            self.detection.on_failure(now - added, &self.config);
+            self.drop_top(now);
+            return;
+        }
+        if experiment == Some(self.level) {
+            // Another has tried for us.
+            self.set_join_timer(now);
+        }
+        if self.recent(self.layers[top].added, now) {
+            self.enter(now, State::Measurement(Count::default()));
+        } else {
+            self.enter(now, State::Hysteresis);
+        }
+    }
+
+    fn on_detection_timer(&mut self, now: Time) {
+        let next = match self.state {
+            State::Hysteresis => State::Measurement(Count::default()),
+            _ => State::Steady,
+        };
+        if let (State::Steady, Some(top)) = (self.state, self.level.checked_sub(1)) {
+            self.layers[top].relax(&self.config);
+        }
+        self.enter(now, next);
+    }
+
+    fn on_join_timer(&mut self, now: Time) {
+        let lower = &self.layers[..self.level];
+        let lower_is_tried = lower.iter().any(|layer| self.recent(layer.announced, now));
+        let top_arrives = lower.last().is_none_or(Layer::arrives);
+        if self.state == State::Steady && top_arrives && !lower_is_tried {
+            self.start_experiment(now);
+        } else {
+            self.set_join_timer(now);
+        }
+    }
+
+    fn start_experiment(&mut self, now: Time) {
+        let layer = &mut self.layers[self.level];
+        (layer.added, layer.announced) = (Some(now), Some(now));
+        let experiment = Experiment {
+            session: self.session,
+            group: self.level as u8,
+        };
+        self.actions.push_back(Action::Send(Packet::new(
+            Destination::Endpoint(self.sender),
+            Message::Experiment(experiment),
+            0,
+        )));
+        self.add(now);
+        // What T_D is about to say of the level so far says nothing of the new one.
+        self.enter(now, State::Steady);
+    }
+
+    /// An announcement; that of an experiment of our own comes back to us, too, and says nothing new.
+    fn on_announcement(&mut self, now: Time, rank: usize) {
+        if rank < self.layers.len() && !self.recent(self.layers[rank].added, now) {
+            self.layers[rank].announced = Some(now);
+        }
+    }
+
+    fn on_data(&mut self, now: Time, rank: usize, sequence: u32) {
+        let Some(layer) = self.layers[..self.level].get_mut(rank) else {
+            // It was sent before the leave had effect.
+            return;
+        };
+        let Some(missing) = layer.on_packet(sequence) else {
+            return;
+        };
+        if let State::Measurement(count) = &mut self.state {
+            count.received = count.received.saturating_add(1);
+            count.lost = count.lost.saturating_add(missing);
+        }
+        if missing > 0 {
+            self.on_loss(now);
+        }
+    }
+
+    fn end(&mut self) {
+        while self.level > 0 {
+            self.leave_top();
+        }
+        self.state = State::Ended;
+    }
+}
+
+impl Endpoint for Receiver {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.session);
+        if !of_session || matches!(self.state, State::Waiting(_) | State::Ended) {
+            return;
+        }
+        match packet.header {
+            Message::Data(data) => {
+                self.on_data(now, data.group.into(), data.sequence);
+            }
+            Message::Experiment(experiment) => {
+                self.on_announcement(now, experiment.group.into());
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        match self.state {
+            State::Ended => return,
+            _ if self.stop.is_some_and(|stop| stop <= now) => return self.end(),
+            State::Waiting(start) if start <= now => {
+                self.enter(now, State::Steady);
+                self.add(now);
+            }
+            State::Waiting(_) => return,
+            _ => {}
+        }
+        if self.detection_timer <= now {
+            self.on_detection_timer(now);
+        }
+        if self.join_timer <= now {
+            self.on_join_timer(now);
+        }
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let next = match self.state {
+            State::Waiting(start) => start,
+            State::Ended => return None,
+            _ => self.join_timer.min(self.detection_timer),
+        };
+        Some(self.stop.map_or(next, |stop| stop.min(next)))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,189 @@
+//! A router's part: it collects the feedback of its subtree and passes one summary a group on (section III-A4).
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::round::Round;
+use crate::Event;
+use crate::{Feedback, Message};
+use manyflow_core::time::Time;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Channel, Destination, EndpointId, Packet};
+
+/// The shortest time for which an aggregator waits: its queues and clocks are no better.
+const WAIT_MIN: Duration = Duration::from_millis(2);
+
+/// An aggregator of one session. What it sends has its own number as source, and nothing of a single receiver but the lowest and
+/// highest received rates.
+#[derive(Debug)]
+pub struct Aggregator {
+    session: u32,
+    id: u32,
+    parent: EndpointId,
+    round: Round,
+    /// Until when the round's answers are waited for; `None` where they have been passed on.
+    deadline: Option<Time>,
+    /// It listens to the requests only while somebody below it answers them.
+    is_joined: bool,
+    /// It does nothing between these two times, and forgets what it knew.
+    outage: Option<(Time, Time)>,
+    actions: VecDeque<Action<Message>>,
+}
+
+impl Aggregator {
+    /// An aggregator of `session`, which reports to `parent` under the number `id`.
+    pub fn new(session: u32, id: u32, parent: EndpointId) -> Aggregator {
+        Aggregator {
+            session,
+            id,
+            parent,
+            round: Round::new(),
+            deadline: None,
+            is_joined: false,
+            outage: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The same, which crashes at the first time and starts anew at the second.
+    #[must_use]
+    pub fn with_outage(self, from: Time, until: Time) -> Aggregator {
+        let outage = Some((from, until));
+        Aggregator { outage, ..self }
+    }
+
+    fn base(&self) -> Channel {
+        Channel {
+            session: self.session,
+            number: 0,
+        }
+    }
+
+    /// A request passes: what is left of the round before goes up, and a new one begins.
+    fn on_request(&mut self, now: Time, request: u16, session_rtt: Duration) {
+        if !self.round.is_newer(request) {
+            return;
+        }
+        if self.deadline.is_some() {
+            self.pass_on(now);
+        }
+        self.round.begin(request, Some(now));
+        // Two of the longest round-trip times to its receivers; until one is known, those of the session.
+        let rtt = match self.round.longest_rtt() {
+            Duration::ZERO => session_rtt,
+            known => known,
+        };
+        self.deadline = Some(now + WAIT_MIN.max(2 * rtt));
+    }
+
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
+        self.set_joined(true);
+        if self.round.is_newer(feedback.request) {
+            // The request itself has not been seen here: a round opened by an answer has no time to measure from.
+            if self.deadline.is_some() {
+                self.pass_on(now);
+            }
+            self.round.begin(feedback.request, None);
+            self.deadline = Some(now + WAIT_MIN.max(2 * self.round.longest_rtt()));
+        }
+        self.round.add(now, feedback);
+        if self.deadline.is_some() && self.round.is_complete() {
+            self.pass_on(now);
+        }
+    }
+
+    /// Sends a summary for each group that was reported on; where nobody is left who reports, it need not hear requests.
+    fn pass_on(&mut self, now: Time) {
+        self.deadline = None;
+        if self.round.is_childless() {
+            self.set_joined(false);
+        }
+        let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
+        let hold_us = self.round.opened().map_or(0, |opened| micros(now - opened));
+        let rtt_us = micros(self.round.longest_rtt());
+        let last = self.round.summaries().count();
+        for (place, (group, summary)) in self.round.summaries().enumerate() {
+            let feedback = Feedback {
+                source: self.id,
+                session: self.session,
+                group,
+                more: place + 1 < last,
+                request: self.round.request(),
+                reports: summary.reports,
+                congested: summary.congested,
+                minimum: summary.minimum,
+                maximum: summary.maximum,
+                population: summary.population,
+                hold_us,
+                rtt_us,
+            };
+            self.actions.push_back(Action::Send(Packet::new(
+                Destination::Endpoint(self.parent),
+                Message::Feedback(feedback),
+                0,
+            )));
+        }
+    }
+
+    fn set_joined(&mut self, joined: bool) {
+        if joined != self.is_joined {
+            self.is_joined = joined;
+            self.actions.push_back(match joined {
+                true => Action::Join(self.base()),
+                false => Action::Leave(self.base()),
+            });
+        }
+    }
+
+    /// Whether it is out of order at `now`; a router that crashes forgets its state.
+    fn is_out(&mut self, now: Time) -> bool {
+        let is_out = self
+            .outage
+            .is_some_and(|(from, until)| (from..until).contains(&now));
+        if is_out && self.round.request() != 0 {
+            self.round.reset();
+            self.deadline = None;
+        }
+        is_out
+    }
+}
+
+impl Endpoint for Aggregator {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        if self.is_out(now) {
+            return;
+        }
+        match &packet.header {
+            Message::Data(data) => {
+                let session_rtt = Duration::from_micros(data.rtt_us.into());
+                self.on_request(now, data.request, session_rtt);
+            }
+            Message::Feedback(feedback) if feedback.session == self.session => {
+                self.on_feedback(now, feedback);
+            }
+            Message::Feedback(_) | Message::Experiment(_) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if !self.is_out(now) && self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.pass_on(now);
+        }
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}

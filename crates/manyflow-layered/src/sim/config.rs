@@ -1,0 +1,155 @@
+//! Parameters of SIM, with the paper's values where it has them.
+
+use core::time::Duration;
+
+use crate::GROUPS_MAX;
+pub use manyflow_core::ConfigError;
+use manyflow_core::units::Rate;
+
+/// How a sender behaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SenderConfig {
+    /// n_g: groups of the session, 1 to [`GROUPS_MAX`].
+    pub groups: u8,
+    /// The bytes of a packet as links charge it, headers included.
+    pub packet_bytes: u32,
+    /// What each group adds at the beginning.
+    pub initial_rate: Rate,
+    /// What each group adds at least.
+    pub minimum_rate: Rate,
+    /// What all groups together send at most.
+    pub maximum_rate: Rate,
+    /// The additive increase, in packets per round-trip time for each round-trip time.
+    pub increase: f64,
+    /// What a group's rate is multiplied by each round until it is congested for the first time, at least 1; with 1 it only ever
+    /// increases by addition, as in the paper.
+    pub start_factor: f64,
+    /// The multiplicative decrease: what is left of a rate, between 0 and 1.
+    pub decrease: f64,
+    /// The session's longest round-trip time until feedback has told it.
+    pub initial_rtt: Duration,
+    /// The menu adaptation interval, in longest round-trip times (section III-D).
+    pub menu_rtts: u32,
+}
+
+impl Default for SenderConfig {
+    fn default() -> SenderConfig {
+        SenderConfig {
+            groups: 5,
+            packet_bytes: 1000,
+            initial_rate: Rate::from_bits_per_s(100_000),
+            minimum_rate: Rate::from_bits_per_s(32_000),
+            maximum_rate: Rate::from_bits_per_s(10_000_000_000),
+            increase: 1.0,
+            start_factor: 1.25,
+            decrease: 0.9375,
+            initial_rtt: Duration::from_millis(100),
+            menu_rtts: 50,
+        }
+    }
+}
+
+/// How a receiver behaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceiverConfig {
+    /// The selection interval, in longest round-trip times of the session (section III-C).
+    pub selection_rtts: u32,
+    /// The weight of a round's received rate in its average, 0 to 1.
+    pub rate_weight: f64,
+    /// Whether its reports are true.
+    pub conduct: Conduct,
+}
+
+/// What a receiver reports. All but the first are for scenarios that show what a liar can do.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub enum Conduct {
+    /// What it sees.
+    #[default]
+    Honest,
+    /// Congestion, in each round.
+    AlwaysCongested,
+    /// No congestion, whatever is marked; it does not drop a group for it either.
+    NeverCongested,
+    /// Its received rate, times this.
+    RateTimes(f64),
+}
+
+impl Default for ReceiverConfig {
+    fn default() -> ReceiverConfig {
+        ReceiverConfig {
+            selection_rtts: 20,
+            rate_weight: 0.25,
+            conduct: Conduct::Honest,
+        }
+    }
+}
+
+impl SenderConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let fraction = |x: f64| x > 0.0 && x < 1.0;
+        ConfigError::first_of([
+            (
+                "the groups",
+                "1 to 32",
+                (1..=GROUPS_MAX).contains(&self.groups),
+            ),
+            (
+                "the packet size",
+                "64 to 65,535 bytes",
+                (64..=65_535).contains(&self.packet_bytes),
+            ),
+            (
+                "the minimum rate",
+                "at least 1 kbit/s",
+                self.minimum_rate.bits_per_s() >= 1000,
+            ),
+            (
+                "the initial rate",
+                "at least the minimum rate",
+                self.initial_rate >= self.minimum_rate,
+            ),
+            (
+                "the maximum rate",
+                "at least the initial rate of all groups, at most 34 Gbit/s",
+                self.maximum_rate.bits_per_s()
+                    >= self.initial_rate.bits_per_s() * u64::from(self.groups)
+                    && self.maximum_rate.bits_per_s() <= 34_000_000_000,
+            ),
+            ("the increase", "above 0", self.increase > 0.0),
+            (
+                "the start factor",
+                "1 to 2",
+                (1.0..=2.0).contains(&self.start_factor),
+            ),
+            ("the decrease", "between 0 and 1", fraction(self.decrease)),
+            (
+                "the initial RTT",
+                "1 ms to 10 s",
+                is_round_trip(self.initial_rtt),
+            ),
+            ("the menu interval", "at least 2 RTTs", self.menu_rtts >= 2),
+        ])
+    }
+}
+
+impl ReceiverConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::first_of([
+            (
+                "the selection interval",
+                "at least 4 RTTs",
+                self.selection_rtts >= 4,
+            ),
+            (
+                "the rate weight",
+                "above 0, at most 1",
+                self.rate_weight > 0.0 && self.rate_weight <= 1.0,
+            ),
+        ])
+    }
+}
+
+/// What a longest round-trip time may be: shorter ones are taken for 1 ms, longer ones for 10 s.
+pub(super) fn is_round_trip(rtt: Duration) -> bool {
+    (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&rtt)
+}

@@ -1,0 +1,236 @@
+//! Intra-group transmission adjustment: the cumulative rate of each group follows the feedback of those whose top group it is
+//! (section III-B).
+
+use super::SenderConfig;
+use super::menu::Menu;
+
+/// What a round's reports say of one group.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reports {
+    pub(super) all: u32,
+    pub(super) congested: u32,
+}
+
+/// C_0 to C_(n_g - 1), in bytes per second, each at least the minimum above the one before.
+#[derive(Clone, Debug)]
+pub(super) struct Rates {
+    cumulative: Vec<f64>,
+    /// Groups that were decreased in the last round: what is reported now was seen before that took effect.
+    held: Vec<bool>,
+    /// Groups that have not been congested yet: they grow by a factor.
+    starting: Vec<bool>,
+    start_factor: f64,
+    minimum: f64,
+    maximum: f64,
+    decrease: f64,
+    pub(super) menu: Menu,
+}
+
+impl Rates {
+    pub(super) fn new(config: &SenderConfig) -> Rates {
+        let bytes_per_s = |rate: manyflow_core::units::Rate| rate.bits_per_s() as f64 / 8.0;
+        let initial = bytes_per_s(config.initial_rate);
+        Rates {
+            cumulative: (1..=config.groups)
+                .map(|groups| f64::from(groups) * initial)
+                .collect(),
+            held: vec![false; config.groups.into()],
+            starting: vec![true; config.groups.into()],
+            start_factor: config.start_factor,
+            minimum: bytes_per_s(config.minimum_rate),
+            maximum: bytes_per_s(config.maximum_rate),
+            decrease: config.decrease,
+            menu: Menu::new(config.groups),
+        }
+    }
+
+    /// C of a group, in bytes per second.
+    pub(super) fn cumulative(&self, group: usize) -> f64 {
+        self.cumulative[group]
+    }
+
+    /// What the group itself sends, in bytes per second.
+    pub(super) fn own(&self, group: usize) -> f64 {
+        let below = group
+            .checked_sub(1)
+            .map_or(0.0, |below| self.cumulative[below]);
+        self.cumulative[group] - below
+    }
+
+    /// A round is over: `reports` has what came of each group; an increase is by `step` bytes per second.
+    pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
+        for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
+            let rate = self.cumulative[group];
+            if core::mem::take(&mut self.held[group]) || reports.all == 0 {
+                continue;
+            }
+            self.held[group] = self.is_congested(group, *reports);
+            self.starting[group] &= !self.held[group];
+            let factor = if self.starting[group] {
+                self.start_factor
+            } else {
+                1.0
+            };
+            self.cumulative[group] = match self.held[group] {
+                true => rate * self.decrease,
+                false => self.within_menu(group, (rate + step).max(rate * factor), step),
+            };
+        }
+        let top = self.cumulative.len() - 1;
+        if top > 0 && reports[top].all > 0 && self.is_congested(top, reports[top]) {
+            self.menu.activate();
+        }
+        self.keep_order();
+    }
+
+    /// Nobody has reported for long: all rates fall.
+    pub(super) fn on_silence(&mut self) {
+        self.cumulative
+            .iter_mut()
+            .for_each(|rate| *rate *= self.decrease);
+        self.keep_order();
+    }
+
+    /// The bottom group goes by any of its receivers, the top group by all, the others by any until the menu is active and
+    /// by the majority then.
+    fn is_congested(&self, group: usize, reports: Reports) -> bool {
+        let Reports { all, congested } = reports;
+        if group == 0 {
+            congested > 0
+        } else if group + 1 == self.cumulative.len() {
+            congested == all
+        } else if self.menu.is_active() {
+            2 * u64::from(congested) > u64::from(all)
+        } else {
+            congested > 0
+        }
+    }
+
+    /// A rate above its bound falls back by a step below it: its receivers see it decrease, and know that there is more above.
+    fn within_menu(&self, group: usize, rate: f64, step: f64) -> f64 {
+        match self.menu.bound(group) {
+            Some(bound) if rate > bound => bound - step,
+            _ => rate,
+        }
+    }
+
+    fn keep_order(&mut self) {
+        let groups = self.cumulative.len();
+        let mut below = 0.0;
+        for (group, rate) in self.cumulative.iter_mut().enumerate() {
+            let above = (groups - 1 - group) as f64;
+            *rate = rate
+                .min(self.maximum - above * self.minimum)
+                .max(below + self.minimum);
+            below = *rate;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(groups: u8) -> Rates {
+        Rates::new(&SenderConfig {
+            groups,
+            start_factor: 1.0,
+            ..SenderConfig::default()
+        })
+    }
+
+    fn reports(all: u32, congested: u32) -> Reports {
+        Reports { all, congested }
+    }
+
+    /// Whether a round with these reports of one group lowers its rate.
+    fn falls(rates: &Rates, group: usize, all: u32, congested: u32) -> bool {
+        let mut rates = rates.clone();
+        let mut round = vec![Reports::default(); rates.cumulative.len()];
+        round[group] = reports(all, congested);
+        let before = rates.cumulative(group);
+        rates.on_round(&round, 10.0);
+        rates.cumulative(group) < before
+    }
+
+    #[test]
+    fn groups_go_by_any_by_the_majority_or_by_all() {
+        let mut rates = rates(3);
+        assert!(falls(&rates, 0, 9, 1) && falls(&rates, 1, 9, 1));
+        assert!(!falls(&rates, 2, 9, 8) && falls(&rates, 2, 9, 9));
+        rates.menu.on_reports(1e3, 1e6);
+        rates.menu.activate();
+        assert!(falls(&rates, 0, 9, 1));
+        assert!(!falls(&rates, 1, 8, 4) && falls(&rates, 1, 8, 5));
+    }
+
+    #[test]
+    fn a_congested_top_group_activates_the_menu() {
+        let mut rates = rates(3);
+        rates.menu.on_reports(1e3, 1e6);
+        rates.on_round(&[reports(1, 1), reports(1, 1), reports(2, 1)], 10.0);
+        assert!(!rates.menu.is_active());
+        rates.on_round(&[reports(1, 0), reports(1, 0), reports(2, 2)], 10.0);
+        assert!(rates.menu.is_active());
+    }
+
+    #[test]
+    fn a_group_at_its_bound_falls_back_and_rises_again() {
+        let mut rates = rates(3);
+        rates.menu.on_reports(1e3, 30e3);
+        rates.menu.activate();
+        let round = [reports(1, 0), reports(1, 0), reports(1, 0)];
+        let mut fell = 0;
+        for _ in 0..100 {
+            let before = rates.cumulative(1);
+            rates.on_round(&round, 1e3);
+            fell += u32::from(rates.cumulative(1) < before);
+            // The bottom group pushes it up in the end.
+            if rates.cumulative(0) + rates.minimum >= 29e3 {
+                break;
+            }
+            assert!(rates.cumulative(1) <= 30e3 + 1.0);
+        }
+        assert!(fell > 0);
+    }
+
+    #[test]
+    fn a_group_grows_by_a_factor_until_it_is_congested() {
+        let mut rates = Rates::new(&SenderConfig::default());
+        let round = |all, congested| {
+            let mut round = [Reports::default(); 5];
+            round[4] = reports(all, congested);
+            round
+        };
+        let mut grown = |round: [Reports; 5]| {
+            let before = rates.cumulative(4);
+            rates.on_round(&round, 1.0);
+            rates.cumulative(4) / before
+        };
+        assert!((grown(round(1, 0)) - 1.25).abs() < 1e-9);
+        assert!((grown(round(1, 1)) - 0.9375).abs() < 1e-9);
+        assert!(
+            (grown(round(1, 1)) - 1.0).abs() < 1e-9,
+            "it holds for a round"
+        );
+        assert!(grown(round(1, 0)) < 1.001);
+    }
+
+    #[test]
+    fn the_order_of_groups_is_kept() {
+        let mut rates = rates(3);
+        for _ in 0..1000 {
+            rates.on_round(&[reports(1, 0), reports(0, 0), reports(1, 1)], 1e4);
+            assert!((0..3).all(|group| rates.own(group) >= rates.minimum - 1e-6));
+            assert!(rates.cumulative(2) <= rates.maximum + 1e-6);
+        }
+    }
+
+    #[test]
+    fn silence_lowers_everything_to_the_minimum() {
+        let mut rates = rates(2);
+        (0..200).for_each(|_| rates.on_silence());
+        assert!((rates.cumulative(0) - rates.minimum).abs() < 1.0);
+        assert!((rates.own(1) - rates.minimum).abs() < 1.0);
+    }
+}

@@ -1,0 +1,263 @@
+//! The sender: paces the groups, asks for feedback each round, and sets rates by what it hears.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::config::{ConfigError, SenderConfig};
+use super::rates::{Rates, Reports};
+use super::round::Round;
+use crate::Event;
+use crate::{Data, Message};
+use manyflow_core::time::{Time, seconds};
+use manyflow_core::units::Rate;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Channel, Destination, Ecn, Packet};
+
+/// Rounds without any report after which rates fall.
+const SILENT_ROUNDS: u32 = 5;
+
+/// The sender of a session.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    session: u32,
+    stop: Option<Time>,
+    rates: Rates,
+    groups: Vec<Group>,
+    round: Round,
+    /// When the round began, and whether its feedback has been acted on.
+    round_since: Time,
+    is_adjusted: bool,
+    silent_rounds: u32,
+    /// The longest round-trip time of the session.
+    rtt: Duration,
+    menu_due: Time,
+    started: bool,
+    actions: VecDeque<Action<Message>>,
+    events: VecDeque<Event>,
+}
+
+/// The pacing of one group.
+#[derive(Debug)]
+struct Group {
+    due: Time,
+    sequence: u32,
+}
+
+impl Sender {
+    /// The sender of `session`, which the world numbers so, from `start` until `stop`.
+    ///
+    /// # Errors
+    /// Where a parameter is outside its range.
+    pub fn new(
+        config: SenderConfig,
+        session: u32,
+        start: Time,
+        stop: Option<Time>,
+    ) -> Result<Sender, ConfigError> {
+        config.check()?;
+        let group = |_| Group {
+            due: start,
+            sequence: 0,
+        };
+        Ok(Sender {
+            session,
+            stop,
+            rates: Rates::new(&config),
+            groups: (0..config.groups).map(group).collect(),
+            round: Round::new(),
+            round_since: start,
+            is_adjusted: false,
+            silent_rounds: 0,
+            rtt: config.initial_rtt,
+            menu_due: start + config.menu_rtts * config.initial_rtt,
+            started: false,
+            actions: VecDeque::new(),
+            events: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// The cumulative rate of a group, the bottom one being 0.
+    pub fn rate(&self, group: u8) -> Rate {
+        Rate::from_bits_per_s((self.rates.cumulative(group.into()) * 8.0) as u64)
+    }
+
+    /// The longest round-trip time of the session, as far as feedback has told.
+    pub fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    fn begin_round(&mut self, now: Time) {
+        let request = self.round.request().wrapping_add(1).max(1);
+        self.round.begin(request, None);
+        (self.round_since, self.is_adjusted) = (now, false);
+    }
+
+    /// A round lasts two round-trip times, and up to two more where answers are still missing.
+    fn round_due(&self) -> Time {
+        let patience = if self.is_adjusted || self.round.is_childless() {
+            2
+        } else {
+            4
+        };
+        self.round_since + patience * self.rtt
+    }
+
+    fn on_round_end(&mut self, now: Time) {
+        if !self.is_adjusted {
+            self.adjust();
+        }
+        if self.menu_due <= now {
+            self.rates.menu.on_interval();
+            self.menu_due = now + self.config.menu_rtts * self.rtt;
+        }
+        self.begin_round(now);
+    }
+
+    /// Sets the rates by what the round has brought.
+    fn adjust(&mut self) {
+        self.is_adjusted = true;
+        let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
+        let (mut low, mut high) = (u32::MAX, 0);
+        for (group, summary) in self.round.summaries() {
+            reports[usize::from(group)] = Reports {
+                all: summary.reports,
+                congested: summary.congested,
+            };
+            (low, high) = (low.min(summary.minimum), high.max(summary.maximum));
+        }
+        if low > high {
+            self.on_silent_round();
+        } else {
+            self.silent_rounds = 0;
+            self.rates.menu.on_reports(low.into(), high.into());
+            self.learn_rtt();
+            let step = self.step();
+            self.rates.on_round(&reports[..self.groups.len()], step);
+        }
+        for group in 0..self.config.groups {
+            let rate = self.rate(group);
+            self.events.push_back(Event::GroupRate { group, rate });
+        }
+    }
+
+    fn on_silent_round(&mut self) {
+        self.silent_rounds += 1;
+        if self.silent_rounds >= SILENT_ROUNDS {
+            self.rates.on_silence();
+        }
+    }
+
+    /// Follows a longer round-trip time at once, a shorter one slowly: the longest of all receivers is wanted.
+    fn learn_rtt(&mut self) {
+        let longest = self.round.longest_rtt();
+        if longest.is_zero() {
+            return;
+        }
+        let smoothed = if longest > self.rtt {
+            longest
+        } else {
+            self.rtt - (self.rtt - longest) / 8
+        };
+        self.rtt = smoothed.clamp(Duration::from_millis(1), Duration::from_secs(10));
+    }
+
+    /// The additive increase of a round, which is two round-trip times, in bytes per second.
+    fn step(&self) -> f64 {
+        2.0 * self.config.increase * f64::from(self.config.packet_bytes) / self.rtt.as_secs_f64()
+    }
+
+    fn send_due(&mut self, now: Time) {
+        for group in 0..self.config.groups {
+            if self.groups[usize::from(group)].due > now {
+                continue;
+            }
+            let packet = self.packet(group);
+            let interval =
+                seconds(f64::from(self.config.packet_bytes) / self.rates.own(group.into()));
+            let own = &mut self.groups[usize::from(group)];
+            own.sequence = own.sequence.wrapping_add(1);
+            own.due = now.max(own.due + interval);
+            self.actions.push_back(Action::Send(packet));
+            if group == 0 {
+                self.round.open(now);
+            }
+        }
+    }
+
+    fn packet(&self, group: u8) -> Packet<Message> {
+        let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
+        let header = Message::Data(Data {
+            group,
+            sequence: self.groups[usize::from(group)].sequence,
+            request: self.round.request(),
+            rate: self.rates.cumulative(group.into()) as u32,
+            rtt_us,
+        });
+        Packet::new(
+            Destination::Channel(Channel {
+                session: self.session,
+                number: group.into(),
+            }),
+            header,
+            self.config.packet_bytes - header.wire_bytes(),
+        )
+        .with_ecn(Ecn::Capable)
+    }
+
+    fn is_over(&self, now: Time) -> bool {
+        self.stop.is_some_and(|stop| stop <= now)
+    }
+}
+
+impl Endpoint for Sender {
+    type Rx = Message;
+    type Tx = Message;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
+        let Message::Feedback(feedback) = &packet.header else {
+            return;
+        };
+        if feedback.session != self.session || self.is_over(now) {
+            return;
+        }
+        self.round.add(now, feedback);
+        if !self.is_adjusted && self.round.is_complete() && self.round.has_reports() {
+            self.adjust();
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.is_over(now) || now < self.round_since {
+            return;
+        }
+        if !self.started {
+            self.started = true;
+            self.begin_round(now);
+        }
+        if self.round_due() <= now {
+            self.on_round_end(now);
+        }
+        self.send_due(now);
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Message>> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let first = self.groups.iter().map(|group| group.due).min()?;
+        let due = if self.started {
+            first.min(self.round_due())
+        } else {
+            self.round_since
+        };
+        self.stop.is_none_or(|stop| due < stop).then_some(due)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

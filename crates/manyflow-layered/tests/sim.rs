@@ -1,0 +1,286 @@
+//! SIM's receiver and aggregator, packet by packet. The whole of it, over routers, is in the simulator's scenarios.
+
+use std::time::Duration;
+
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
+use manyflow_layered::sim::{Aggregator, Receiver, ReceiverConfig};
+use manyflow_layered::{Data, Feedback, Message};
+use proptest::prelude::*;
+
+const SESSION: u32 = 7;
+const PARENT: EndpointId = EndpointId(99);
+const RTT: Duration = Duration::from_millis(40);
+
+fn at(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet<Message> {
+    Packet::new(
+        Destination::Channel(Channel {
+            session: SESSION,
+            number: group.into(),
+        }),
+        Message::Data(Data {
+            group,
+            sequence: 0,
+            request,
+            rate,
+            rtt_us: RTT.as_micros() as u32,
+        }),
+        952,
+    )
+    .with_ecn(ecn)
+}
+
+fn report(source: u32, group: u8, request: u16, congested: bool, rate: u32) -> Feedback {
+    Feedback {
+        source,
+        session: SESSION,
+        group,
+        more: false,
+        request,
+        reports: 1,
+        congested: congested.into(),
+        minimum: rate,
+        maximum: rate,
+        population: 1,
+        hold_us: 0,
+        rtt_us: 0,
+    }
+}
+
+fn packet(feedback: Feedback) -> Packet<Message> {
+    Packet::new(
+        Destination::Endpoint(EndpointId(1)),
+        Message::Feedback(feedback),
+        0,
+    )
+}
+
+/// What an endpoint sends as feedback, joins and leaves left out.
+fn feedback(endpoint: &mut impl Endpoint<Tx = Message>, now: Time) -> Vec<Feedback> {
+    let actions = std::iter::from_fn(|| endpoint.poll_action(now));
+    let sent = actions.filter_map(|action| match action {
+        Action::Send(Packet {
+            header: Message::Feedback(feedback),
+            destination,
+            ..
+        }) => {
+            assert_eq!(destination, Destination::Endpoint(PARENT));
+            Some(feedback)
+        }
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// An aggregator that knows these children by their answers to request 1.
+fn aggregator(children: &[u32]) -> Aggregator {
+    let mut aggregator = Aggregator::new(SESSION, 1000, PARENT);
+    for source in children {
+        aggregator.handle_packet(at(0), &packet(report(*source, 0, 1, false, 1)));
+    }
+    feedback(&mut aggregator, at(0));
+    aggregator
+}
+
+#[test]
+fn an_aggregator_answers_when_all_its_children_have() {
+    let mut aggregator = aggregator(&[1, 2]);
+    aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
+    aggregator.handle_packet(at(120), &packet(report(1, 0, 2, true, 100)));
+    assert_eq!(feedback(&mut aggregator, at(120)), []);
+    aggregator.handle_packet(at(130), &packet(report(2, 0, 2, false, 300)));
+    let expected = Feedback {
+        reports: 2,
+        congested: 1,
+        minimum: 100,
+        maximum: 300,
+        population: 2,
+        hold_us: 30_000,
+        rtt_us: 30_000,
+        ..report(1000, 0, 2, false, 0)
+    };
+    assert_eq!(feedback(&mut aggregator, at(130)), [expected]);
+}
+
+#[test]
+fn an_aggregator_answers_for_each_group_and_says_when_it_is_done() {
+    let mut aggregator = aggregator(&[1, 2]);
+    aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
+    aggregator.handle_packet(at(110), &packet(report(1, 3, 2, true, 100)));
+    aggregator.handle_packet(at(110), &packet(report(2, 1, 2, false, 300)));
+    let answers = feedback(&mut aggregator, at(110));
+    let groups: Vec<_> = answers.iter().map(|f| (f.group, f.more)).collect();
+    assert_eq!(groups, [(1, true), (3, false)]);
+}
+
+#[test]
+fn an_aggregator_waits_two_round_trips_for_a_child_that_is_silent() {
+    let mut aggregator = aggregator(&[1, 2]);
+    // This round teaches it that its farthest child is 30 ms away.
+    aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
+    aggregator.handle_packet(at(110), &packet(report(1, 0, 2, false, 1)));
+    aggregator.handle_packet(at(130), &packet(report(2, 0, 2, false, 1)));
+    feedback(&mut aggregator, at(130));
+    aggregator.handle_packet(at(200), &data(0, 3, 1, Ecn::Capable));
+    aggregator.handle_packet(at(210), &packet(report(1, 0, 3, false, 1)));
+    assert_eq!(aggregator.poll_timeout(), Some(at(260)));
+    aggregator.handle_timeout(at(260));
+    let answers = feedback(&mut aggregator, at(260));
+    assert_eq!((answers.len(), answers[0].population), (1, 1));
+}
+
+#[test]
+fn a_child_that_missed_four_rounds_is_not_waited_for() {
+    let mut aggregator = aggregator(&[1, 2]);
+    for request in 2..8 {
+        let now = 100 * u64::from(request);
+        aggregator.handle_packet(at(now), &data(0, request, 1, Ecn::Capable));
+        aggregator.handle_packet(at(now + 10), &packet(report(1, 0, request, false, 1)));
+        let is_answered = !feedback(&mut aggregator, at(now + 10)).is_empty();
+        assert_eq!(is_answered, request > 5, "request {request}");
+        aggregator.handle_timeout(at(now + 99));
+        feedback(&mut aggregator, at(now + 99));
+    }
+}
+
+#[test]
+fn an_aggregator_that_crashed_learns_its_children_again() {
+    let mut aggregator = aggregator(&[1]).with_outage(at(150), at(250));
+    for (now, answers) in [(100, 1), (200, 0), (300, 1)] {
+        let request = (now / 100) as u16 + 1;
+        aggregator.handle_packet(at(now), &data(0, request, 1, Ecn::Capable));
+        aggregator.handle_packet(at(now + 10), &packet(report(1, 0, request, false, 1)));
+        let sent = feedback(&mut aggregator, at(now + 10)).len();
+        assert_eq!(sent, answers, "at {now} ms");
+    }
+}
+
+proptest! {
+    /// No receiver's identity, and no order, reaches the sender: whoever reports what within a subtree, the answer is the same.
+    #[test]
+    fn what_goes_up_is_the_same_under_any_permutation_of_receivers(
+        reports in prop::collection::vec((0u8..5, any::<bool>(), 1u32..1_000_000), 1..40),
+        order in prop::collection::vec(any::<u32>(), 40),
+        names in prop::collection::vec(any::<u32>(), 40),
+    ) {
+        let answers = |sources: &[u32], places: &[usize]| {
+            let mut aggregator = aggregator(sources);
+            aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
+            for (turn, place) in places.iter().enumerate() {
+                let (group, congested, rate) = reports[*place];
+                let one = report(sources[turn], group, 2, congested, rate);
+                aggregator.handle_packet(at(120), &packet(one));
+            }
+            feedback(&mut aggregator, at(120))
+        };
+        let count = reports.len();
+        let plain: Vec<usize> = (0..count).collect();
+        let mut shuffled = plain.clone();
+        shuffled.sort_by_key(|place| order[*place]);
+        let sources: Vec<u32> = (0..count as u32).collect();
+        // Other names for the same receivers, all different.
+        let renamed: Vec<u32> = (0..count).map(|i| names[i].wrapping_mul(64).wrapping_add(i as u32)).collect();
+        prop_assert_eq!(answers(&sources, &plain), answers(&renamed, &shuffled));
+    }
+}
+
+/// A receiver of five groups that gets a packet of each of its groups in each round.
+struct Watched {
+    receiver: Receiver,
+    round: u16,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        let config = ReceiverConfig::default();
+        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None)
+            .expect("the defaults are valid");
+        receiver.handle_timeout(at(0));
+        Watched { receiver, round: 0 }
+    }
+
+    /// As many rounds as settling and one selection interval have; the rate of the top group goes through `rates`.
+    fn rounds(&mut self, rates: [u32; 2], ecn: Ecn) -> u8 {
+        for _ in 0..16 {
+            self.round += 1;
+            let now = at(80 * u64::from(self.round));
+            let rate = rates[usize::from(self.round % 2)];
+            for group in 0..self.receiver.subscribed() {
+                self.receiver
+                    .handle_packet(now, &data(group, self.round, rate, ecn));
+            }
+            feedback(&mut self.receiver, now);
+        }
+        self.receiver.subscribed()
+    }
+}
+
+#[test]
+fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
+    let config = ReceiverConfig::default();
+    let mut receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).expect("the defaults are valid");
+    receiver.handle_timeout(at(0));
+    let base = Channel {
+        session: SESSION,
+        number: 0,
+    };
+    assert_eq!(receiver.poll_action(at(0)), Some(Action::Join(base)));
+    let mut sent = Vec::new();
+    // A packet each 20 ms; the one at 300 ms is marked.
+    for now in (0..480).step_by(20) {
+        let ecn = if now == 300 {
+            Ecn::Marked
+        } else {
+            Ecn::Capable
+        };
+        let request = 1 + (now / 80) as u16;
+        receiver.handle_packet(at(now), &data(0, request, 1, ecn));
+        sent.extend(feedback(&mut receiver, at(now)));
+    }
+    let seen: Vec<_> = sent.iter().map(|f| (f.request, f.congested)).collect();
+    assert_eq!(seen, [(4, 0), (5, 1), (6, 0)]);
+    // 1000 bytes each 20 ms.
+    assert!(
+        sent.iter()
+            .all(|f| f.minimum == 50_000 && f.maximum == 50_000)
+    );
+}
+
+#[test]
+fn a_receiver_adds_a_group_where_it_is_not_congested_and_the_rate_falls() {
+    let mut watched = Watched::new();
+    assert_eq!(watched.rounds([100, 100], Ecn::Capable), 1, "nothing fell");
+    assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
+    assert_eq!(watched.rounds([100, 90], Ecn::Marked), 1, "congested");
+}
+
+#[test]
+fn a_receiver_drops_its_top_group_where_it_stays_congested_and_the_rate_rises() {
+    let mut watched = Watched::new();
+    assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
+    assert_eq!(watched.rounds([100, 100], Ecn::Capable), 2);
+    assert_eq!(watched.rounds([100, 100], Ecn::Marked), 2, "nothing rose");
+    assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1);
+    assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1, "one is left");
+}
+
+#[test]
+fn a_receiver_leaves_all_groups_when_it_stops() {
+    let config = ReceiverConfig::default();
+    let stop = Some(at(5000));
+    let receiver =
+        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).expect("the defaults are valid");
+    let mut watched = Watched { receiver, round: 0 };
+    watched.receiver.handle_timeout(at(0));
+    watched.rounds([100, 90], Ecn::Capable);
+    assert_eq!(watched.receiver.poll_timeout(), stop);
+    watched.receiver.handle_timeout(at(5000));
+    let actions = std::iter::from_fn(|| watched.receiver.poll_action(at(5000)));
+    let left = actions.filter(|action| matches!(action, Action::Leave(_)));
+    assert_eq!(left.count(), 2);
+    assert_eq!(watched.receiver.poll_timeout(), None);
+}

@@ -1,0 +1,314 @@
+//! Prices, budgets and updates, one at a time; `tests/overlay_cost_benefit.rs` shows what they do together.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::message::{CostUpdate, Frame, LinkState, Message};
+use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
+use crate::{Body, Topology, groups::Groups};
+
+/// A chain of four daemons, of which the second is here; group 1 has a member at the last, group 2 one at the first.
+fn chain() -> Site {
+    let links: Vec<_> = (0..3)
+        .map(|daemon| (DaemonId(daemon), DaemonId(daemon + 1), 1))
+        .collect();
+    let mut groups = Groups::default();
+    groups.join(GroupId(1), DaemonId(3), ChangeSeq(1));
+    groups.join(GroupId(2), DaemonId(0), ChangeSeq(1));
+    Site {
+        here: DaemonId(1),
+        topology: Arc::new(Topology::new(4, &links).unwrap()),
+        groups,
+    }
+}
+
+fn controller(config: CostBenefitConfig) -> CostBenefit {
+    CostBenefit::new(config, DaemonId(1), 7).unwrap()
+}
+
+fn millis(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+fn update(link: LinkId, messages: u16) -> Control {
+    let queue = 16 * messages;
+    let links = [Some(LinkState { link, queue }), None, None];
+    Control::Cost(CostUpdate { links })
+}
+
+fn request(client: u32, group: u32) -> Request {
+    Request {
+        client: ClientId(client),
+        group: GroupId(group),
+        bytes: 1000,
+    }
+}
+
+#[test]
+fn the_price_is_zero_on_an_empty_link_and_prohibitive_at_the_soft_limit() {
+    let config = CostBenefitConfig::default();
+    assert_eq!(price(0.0, &config), 0.0);
+    assert!((price(100.0, &config) - 20.0).abs() < 1e-9);
+    // 20 (e^0.5 - 1) / (e - 1)
+    assert!((price(50.0, &config) - 7.5508).abs() < 1e-4);
+}
+
+#[test]
+fn a_message_costs_what_the_links_on_its_way_cost_and_the_fee() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    let [ahead, behind] = [(2, 3), (1, 0)]
+        .map(|(from, to)| site.topology.link(DaemonId(from), DaemonId(to)).unwrap());
+    controller.on_control(Time::ZERO, DaemonId(2), &update(ahead, 100), &site);
+    controller.on_queue(Time::ZERO, behind, 50);
+    let later = millis(1000);
+    let [far, near, nowhere] = [1, 2, 3].map(|group| controller.cost(later, GroupId(group), &site));
+    assert!((far - 21.0).abs() < 1e-9);
+    assert!((near - 8.5508).abs() < 1e-4);
+    assert_eq!(nowhere, 1.0);
+}
+
+#[test]
+fn a_daemon_tells_of_its_own_links_only() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
+    let unknown = LinkId(60_000);
+    for (from, link) in [(3, link), (0, link), (2, unknown)] {
+        controller.on_control(Time::ZERO, DaemonId(from), &update(link, 100), &site);
+    }
+    assert_eq!(controller.cost(Time::ZERO, GroupId(1), &site), 1.0);
+}
+
+#[test]
+fn a_daemon_without_clients_keeps_state_for_links_with_prices_only() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    let [ahead, own] = [(2, 3), (1, 2)]
+        .map(|(from, to)| site.topology.link(DaemonId(from), DaemonId(to)).unwrap());
+    let kept = |controller: &CostBenefit| {
+        let links = controller.heard.waiting().count() + controller.updates.len();
+        (links, controller.clients.len(), controller.asks.len())
+    };
+    controller.on_control(millis(1), DaemonId(2), &update(ahead, 10), &site);
+    // Messages of ever more senders to ever more groups pass.
+    for flow in 0..10_000 {
+        let data = Data {
+            group: GroupId(flow),
+            sequence: OriginSeq(1),
+            sender: ClientId(flow),
+            sent_us: 0,
+        };
+        controller.on_queue(millis(1), own, 1 + flow as usize % 10);
+        controller.on_arrival(millis(1), DaemonId(0), &data, false, 1000);
+    }
+    assert_eq!(kept(&controller), (2, 0, 0));
+    controller.on_control(millis(2), DaemonId(2), &update(ahead, 0), &site);
+    controller.on_queue(millis(2), own, 0);
+    while let Some(at) = controller.poll_timeout()
+        && at < millis(3000)
+    {
+        controller.handle_timeout(at, &site);
+    }
+    assert_eq!(kept(&controller), (0, 0, 0));
+}
+
+/// When updates were sent until a time, and what of which queue each told first.
+fn told(controller: &mut CostBenefit, until: Time, site: &Site) -> Vec<(u64, Option<u16>)> {
+    let mut told = Vec::new();
+    while let Some(at) = controller.poll_timeout()
+        && at <= until
+    {
+        controller.handle_timeout(at, site);
+        while let Some((audience, Control::Cost(update))) = controller.poll_control() {
+            assert_eq!(audience, Audience::Everyone);
+            let queue = update.links[0].map(|state| state.queue);
+            told.push((at.as_nanos() / 1_000_000, queue));
+        }
+    }
+    told
+}
+
+#[test]
+fn updates_come_every_tmin_while_a_link_is_congested_and_every_tmax_after() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    assert_eq!(controller.poll_timeout(), None, "nothing to tell yet");
+    let link = site.topology.link(DaemonId(1), DaemonId(2)).unwrap();
+    controller.on_queue(millis(1000), link, 40);
+    let busy = told(&mut controller, millis(1999), &site);
+    assert_eq!(busy.len(), 20);
+    assert!(busy.windows(2).all(|pair| pair[1].0 - pair[0].0 == 50));
+    assert_eq!(busy[19].1, Some(640));
+    controller.on_queue(millis(1999), link, 0);
+    let idle = told(&mut controller, millis(10_000), &site);
+    // The average falls below half a message after 88 ms.
+    let queues: Vec<_> = idle.iter().map(|update| update.1).collect();
+    assert_eq!(queues.len(), 6, "{idle:?}");
+    assert_eq!(queues[2..], [Some(0), None, None, None]);
+    assert!(
+        idle[2..]
+            .windows(2)
+            .all(|pair| pair[1].0 - pair[0].0 == 2500)
+    );
+}
+
+#[test]
+fn control_takes_at_most_half_a_percent_of_two_megabits_for_a_congested_link() {
+    let share = |states: usize, every: Duration| {
+        let mut links = [None; CostUpdate::LINKS];
+        let state = LinkState {
+            link: LinkId(0),
+            queue: 1,
+        };
+        links[..states].fill(Some(state));
+        let message = Message {
+            origin: DaemonId(0),
+            repaired: false,
+            body: Body::Control(Control::Cost(CostUpdate { links })),
+        };
+        let frame = Frame::Segment {
+            sequence: LinkSeq(0),
+            message,
+        };
+        f64::from(frame.wire_bytes()) * 8.0 / every.as_secs_f64() / 2e6
+    };
+    let config = CostBenefitConfig::default();
+    assert!(share(1, config.update_min) <= 0.005);
+    assert!(share(0, config.update_max) <= 0.0001);
+}
+
+#[test]
+fn no_money_is_lost_or_invented_and_no_client_starves() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
+    let mut random = Pcg64Mcg::seed_from_u64(3);
+    let mut bought = BTreeMap::new();
+    let mut next = 0;
+    for step in 0..100_000u64 {
+        let now = millis(20 * step);
+        if bought.len() < 5 || bought.len() < 50 && random.random_bool(0.5) {
+            controller.add_client(now, ClientId(next), random.random_range(0.1..10.0));
+            bought.insert(next, (now, 0u32));
+            next += 1;
+        } else {
+            let place = random.random_range(0..bought.len());
+            let client = *bought.keys().nth(place).unwrap();
+            controller.remove_client(now, ClientId(client));
+            let (since, messages) = bought.remove(&client).unwrap();
+            // Even who is paid a tenth of what others are, gets a message for $8 within some seconds.
+            let stayed = (now - since).as_secs_f64();
+            assert!(stayed < 40.0 || messages > 0, "{client} stayed {stayed} s");
+        }
+        controller.on_control(
+            now,
+            DaemonId(2),
+            &update(link, random.random_range(0..70)),
+            &site,
+        );
+        controller.handle_timeout(now, &site);
+        let asks: Vec<u32> = bought.keys().copied().collect();
+        for client in asks {
+            if controller.try_admit(now, &request(client, 1), &site) {
+                bought.get_mut(&client).unwrap().1 += 1;
+            }
+        }
+        while controller.poll_ready().is_some() {}
+        let Ledger {
+            given,
+            spent,
+            capped,
+            taken,
+        } = controller.ledger();
+        assert_eq!(given, spent + capped + taken + controller.savings());
+    }
+    assert!(controller.ledger().spent > 0 && controller.ledger().capped > 0);
+    assert_eq!(controller.asks.len().max(bought.len()), bought.len());
+}
+
+#[test]
+fn the_salary_period_follows_equations_3_and_4() {
+    let site = chain();
+    let config = CostBenefitConfig {
+        randomise: false,
+        // So short that it is reached within the first 10 s.
+        salary_period: (Duration::from_millis(5), Duration::from_millis(300)),
+        ..CostBenefitConfig::default()
+    };
+    let mut controller = controller(config.clone());
+    let client = ClientId(1);
+    controller.add_client(Time::ZERO, client, 1.0);
+    let run = |controller: &mut CostBenefit, from: u64, until: u64| {
+        for at in from..until {
+            while controller.try_admit(millis(at), &request(1, 1), &site) {}
+        }
+        controller.clients[&client].period().as_secs_f64()
+    };
+    // An idle network: it is blocked for want of fees. After n steps T is 1 / (5 + 20 n) s, at most one step in 100 ms.
+    let fast = run(&mut controller, 0, 10_000);
+    assert_eq!(fast, config.salary_period.0.as_secs_f64());
+    // A link at 14 dollars: it can buy, and each time is blocked above H.
+    let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
+    controller.on_control(millis(10_000), DaemonId(2), &update(link, 79), &site);
+    let slower = run(&mut controller, 10_000, 10_150);
+    assert!((slower / fast - 2.0).abs() < 1e-9 || (slower / fast - 4.0).abs() < 1e-9);
+    let slow = run(&mut controller, 10_150, 20_000);
+    assert_eq!(slow, config.salary_period.1.as_secs_f64());
+}
+
+#[test]
+fn a_client_that_is_not_blocked_keeps_its_period() {
+    let site = chain();
+    let mut controller = controller(CostBenefitConfig::default());
+    controller.add_client(Time::ZERO, ClientId(1), 1.0);
+    let period = controller.clients[&ClientId(1)].period();
+    for second in 3..100 {
+        assert!(controller.try_admit(millis(1000 * second), &request(1, 1), &site));
+    }
+    assert_eq!(controller.clients[&ClientId(1)].period(), period);
+}
+
+/// Messages of two clients over a link with 80 waiting, in 1000 s.
+fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) -> [u32; 2] {
+    let mut site = chain();
+    for change in 0..3 {
+        site.groups.join(GroupId(4), DaemonId(3), ChangeSeq(change));
+    }
+    let mut controller = controller(CostBenefitConfig::default()).with_benefit(benefit);
+    let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
+    controller.on_control(Time::ZERO, DaemonId(2), &update(link, 80), &site);
+    let mut bought = [0; 2];
+    for (client, priority) in priorities.into_iter().enumerate() {
+        controller.add_client(Time::ZERO, ClientId(client as u32), priority);
+    }
+    for at in 0..1_000_000 {
+        for client in 0..2 {
+            let asked = request(client as u32, groups[client]);
+            while controller.try_admit(millis(at), &asked, &site) {
+                bought[client] += 1;
+            }
+        }
+    }
+    bought
+}
+
+#[test]
+fn salaries_follow_priorities_and_benefits() {
+    let ratio = |[first, second]: [u32; 2]| f64::from(second) / f64::from(first);
+    let even = ratio(contest([1.0, 1.0], [1, 1], Box::new(PerMessage)));
+    let prior = ratio(contest([1.0, 3.0], [1, 1], Box::new(PerMessage)));
+    let larger = ratio(contest([1.0, 1.0], [1, 4], Box::new(PerReceiver)));
+    let half_messages_per_s = 0.5;
+    let benefit = Diminishing {
+        half_messages_per_s,
+    };
+    let less = ratio(contest([1.0, 3.0], [1, 1], Box::new(benefit)));
+    println!(
+        "even {even:.2}, priority 3 {prior:.2}, three receivers {larger:.2}, priority 3 with diminishing benefit {less:.2}"
+    );
+    assert!((even - 1.0).abs() < 0.1);
+    assert!((prior - 3.0).abs() < 0.3);
+    assert!((larger - 3.0).abs() < 0.3);
+    assert!(less < 2.2 && less > 1.3);
+}

@@ -1,0 +1,54 @@
+//! The messages for one client that it has not read.
+
+use std::collections::VecDeque;
+
+use crate::CLIENT_WINDOW;
+use crate::daemon::outbox::Outbox;
+use crate::message::{ClientFrame, ClientId, DaemonId, Data};
+
+/// One client's messages: first those that it was handed, as a count, then those that wait here.
+#[derive(Debug)]
+pub(super) struct Inbox<P> {
+    waiting: VecDeque<(DaemonId, Data, P)>,
+    /// Messages that were handed to the client and that it has not read.
+    unread: u32,
+}
+
+impl<P> Default for Inbox<P> {
+    fn default() -> Inbox<P> {
+        Inbox {
+            waiting: VecDeque::new(),
+            unread: 0,
+        }
+    }
+}
+
+impl<P> Inbox<P> {
+    /// How many messages the client's window has no room for.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn push(&mut self, origin: DaemonId, data: Data, payload: P) {
+        self.waiting.push_back((origin, data, payload));
+    }
+
+    /// The client has read messages. It cannot have read more than it was handed.
+    pub(super) fn handle_took(&mut self, messages: u32) {
+        self.unread = self.unread.saturating_sub(messages);
+    }
+
+    /// Hands the client the messages that its window has room for.
+    pub(super) fn hand_over(&mut self, client: ClientId, outbox: &mut Outbox<P>) {
+        while self.unread < CLIENT_WINDOW
+            && let Some((origin, data, payload)) = self.waiting.pop_front()
+        {
+            self.unread += 1;
+            outbox.push_client_frame(client, ClientFrame::Deliver { origin, data }, payload);
+        }
+        debug_assert!(
+            self.waiting.is_empty() || self.unread == CLIENT_WINDOW,
+            "messages wait although {client:?} has room"
+        );
+    }
+}

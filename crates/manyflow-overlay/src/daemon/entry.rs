@@ -1,0 +1,174 @@
+//! The entry into the overlay: each client's waiting message, and the order in which they are
+//! offered to the controller.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::controller::{Controller, Request, Site};
+use crate::message::{ClientId, DATA_BYTES, GroupId};
+use manyflow_core::Payload;
+use manyflow_core::time::Time;
+
+/// A client's message that waits until it may enter. The client sends no other one meanwhile.
+#[derive(Clone, Debug)]
+struct Waiting<P> {
+    group: GroupId,
+    sent_us: u32,
+    payload: P,
+}
+
+/// A message that the controller has admitted.
+#[derive(Debug)]
+pub(super) struct Admitted<P> {
+    pub(super) sender: ClientId,
+    pub(super) group: GroupId,
+    pub(super) sent_us: u32,
+    pub(super) payload: P,
+    /// The bytes that the message takes on a link.
+    pub(super) bytes: u32,
+}
+
+/// The connected clients and their waiting messages.
+#[derive(Debug)]
+pub(super) struct Entry<P> {
+    clients: BTreeMap<ClientId, Option<Waiting<P>>>,
+    next_client: ClientId,
+    /// The client whose message entered last: the next turn is that of the client after it.
+    last_sender: ClientId,
+    /// Clients whose messages are offered to the controller next.
+    turns: VecDeque<ClientId>,
+}
+
+impl<P> Default for Entry<P> {
+    fn default() -> Entry<P> {
+        Entry {
+            clients: BTreeMap::new(),
+            next_client: ClientId(0),
+            last_sender: ClientId(0),
+            turns: VecDeque::new(),
+        }
+    }
+}
+
+impl<P: Payload> Entry<P> {
+    /// Adds a client; returns its number, which no other client of this daemon has had.
+    pub(super) fn connect(&mut self) -> ClientId {
+        let client = self.next_client;
+        self.next_client.0 += 1;
+        let known = self.clients.insert(client, None);
+        debug_assert!(known.is_none(), "{client:?} is connected twice");
+        client
+    }
+
+    /// Removes a client and its waiting message.
+    pub(super) fn disconnect(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+    }
+
+    pub(super) fn is_connected(&self, client: ClientId) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    /// How many clients are connected.
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Takes a client's message, unless another one of it waits: then the client has not kept to the
+    /// protocol. Returns whether the message was taken.
+    pub(super) fn offer(
+        &mut self,
+        client: ClientId,
+        group: GroupId,
+        sent_us: u32,
+        payload: P,
+    ) -> bool {
+        let Some(slot @ None) = self.clients.get_mut(&client) else {
+            return false;
+        };
+        *slot = Some(Waiting {
+            group,
+            sent_us,
+            payload,
+        });
+        true
+    }
+
+    /// The group of a client's waiting message, if there is one.
+    pub(super) fn waiting_group(&self, client: ClientId) -> Option<GroupId> {
+        let waiting = self.clients.get(&client)?.as_ref()?;
+        Some(waiting.group)
+    }
+
+    /// Offers a client's waiting message to the controller; returns the message if it may enter.
+    pub(super) fn try_admit(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        overhead_bytes: u32,
+        controller: &mut dyn Controller,
+        site: &Site,
+    ) -> Option<Admitted<P>> {
+        let slot = self.clients.get_mut(&client)?;
+        let waiting = slot.as_ref()?;
+        let request = Request {
+            client,
+            group: waiting.group,
+            bytes: waiting.payload.length() + DATA_BYTES + overhead_bytes,
+        };
+        if !controller.try_admit(now, &request, site) {
+            return None;
+        }
+        self.last_sender = client;
+        let waiting = slot.take()?;
+        Some(Admitted {
+            sender: client,
+            group: waiting.group,
+            sent_us: waiting.sent_us,
+            payload: waiting.payload,
+            bytes: request.bytes,
+        })
+    }
+
+    /// Gives a turn to each client with a waiting message for such a group, beginning after the last
+    /// sender: there may be room for one message only. [`pop_turn`](Entry::pop_turn) returns them.
+    pub(super) fn queue_turns(&mut self, concerned: impl Fn(GroupId) -> bool) {
+        debug_assert!(self.turns.is_empty(), "the last turns were not drained");
+        let last = self.last_sender;
+        let after = (Bound::Excluded(last), Bound::Unbounded);
+        let in_turn = self.clients.range(after).chain(self.clients.range(..=last));
+        let waiting = in_turn.filter(|(_, slot)| {
+            let waiting = slot.as_ref();
+            waiting.is_some_and(|waiting| concerned(waiting.group))
+        });
+        self.turns.extend(waiting.map(|(client, _)| *client));
+    }
+
+    pub(super) fn pop_turn(&mut self) -> Option<ClientId> {
+        self.turns.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manyflow_core::Length;
+
+    const G: GroupId = GroupId(1);
+
+    #[test]
+    fn turns_begin_after_the_last_sender_and_skip_clients_without_a_message() {
+        let mut entry = Entry::default();
+        let clients: Vec<_> = (0..4).map(|_| entry.connect()).collect();
+        for client in [clients[0], clients[1], clients[3]] {
+            assert!(entry.offer(client, G, 0, Length(1)));
+            assert!(!entry.offer(client, G, 0, Length(2)), "one waits already");
+        }
+        entry.last_sender = clients[1];
+        entry.queue_turns(|group| group == G);
+        let turns: Vec<_> = core::iter::from_fn(|| entry.pop_turn()).collect();
+        assert_eq!(turns, [clients[3], clients[0], clients[1]]);
+        entry.disconnect(clients[3]);
+        assert_eq!(entry.waiting_group(clients[3]), None);
+    }
+}

@@ -1,0 +1,88 @@
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::daemon::tests::world::{G, Pipe, Room};
+use crate::message::{Body, ClientId, Data};
+use crate::sequence::{LinkSeq, OriginSeq};
+use manyflow_core::Length;
+
+const FIRST: NeighbourIndex = NeighbourIndex(0);
+const SECOND: NeighbourIndex = NeighbourIndex(1);
+
+/// The links of the daemon in the middle of a chain of three, whose full queues have 4 messages.
+fn links() -> (Links<Length>, [Room; 2]) {
+    let ends = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
+    let topology = Topology::new(3, &ends).unwrap();
+    let (pipes, rooms): (Vec<_>, Vec<_>) = (0..2).map(|_| Pipe::new(0)).unzip();
+    let hops = pipes
+        .into_iter()
+        .map(|pipe| -> Box<dyn Hop<_>> { Box::new(pipe) });
+    let links = Links::new(&topology, DaemonId(1), hops.collect(), 4).unwrap();
+    (links, rooms.try_into().unwrap())
+}
+
+fn message(number: u32) -> Message {
+    Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body: Body::Data(Data {
+            group: G,
+            sequence: OriginSeq(number),
+            sender: ClientId(0),
+            sent_us: 0,
+        }),
+    }
+}
+
+fn enqueue(links: &mut Links<Length>, index: NeighbourIndex, count: u32) {
+    for number in 1..=count {
+        let queue = links.enqueue(index, message(number), Length(1));
+        assert!(queue.is_some());
+    }
+}
+
+/// A message arrives from each neighbour.
+fn arrive(links: &mut Links<Length>) {
+    for neighbour in [0, 2].map(DaemonId) {
+        let frame = Frame::Datagram {
+            number: LinkSeq(0),
+            message: message(9),
+        };
+        links.handle_frame(Time::ZERO, neighbour, &frame, Ecn::NotCapable, Length(1));
+    }
+    while links.pop_dirty().is_some() {}
+}
+
+#[test]
+fn while_a_queue_is_full_only_the_link_that_it_leads_back_to_is_read() {
+    let (mut links, rooms) = links();
+    arrive(&mut links);
+    enqueue(&mut links, FIRST, 4);
+    assert!(links.poll_arrival(Time::ZERO, SECOND).is_none());
+    assert!(links.poll_arrival(Time::ZERO, FIRST).is_some());
+    while links.pop_dirty().is_some() {}
+    rooms[0].store(1, Ordering::Relaxed);
+    assert!(links.fill_hop(Time::ZERO, FIRST).any);
+    let dirty = core::iter::from_fn(|| links.pop_dirty());
+    assert_eq!(dirty.count(), 2, "all links are read again");
+    assert!(links.poll_arrival(Time::ZERO, SECOND).is_some());
+}
+
+#[test]
+fn relief_is_reported_when_the_last_queue_is_less_than_half_full() {
+    let (mut links, rooms) = links();
+    enqueue(&mut links, FIRST, 1);
+    assert!(!links.are_half_full());
+    enqueue(&mut links, FIRST, 2);
+    enqueue(&mut links, SECOND, 2);
+    assert!(links.are_half_full());
+    rooms
+        .iter()
+        .for_each(|room| room.store(9, Ordering::Relaxed));
+    let filled = links.fill_hop(Time::ZERO, FIRST);
+    let queue = filled.queue.map(|queue| queue.messages);
+    assert_eq!((queue, filled.is_relieved), (Some(0), false));
+    assert!(links.fill_hop(Time::ZERO, SECOND).is_relieved);
+    assert!(!links.are_half_full());
+    assert!(!links.fill_hop(Time::ZERO, SECOND).any);
+}

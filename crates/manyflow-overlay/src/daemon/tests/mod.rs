@@ -1,0 +1,379 @@
+use core::time::Duration;
+
+use rand::RngExt;
+
+use super::*;
+use crate::config::{SlowPolicy, Verdict};
+use crate::message::{Control, LinkId, Report};
+use crate::sequence::{LinkSeq, OriginSeq};
+use manyflow_core::Length;
+use world::{G, World};
+
+pub(super) mod world;
+
+/// 0-1-2-3, and 1-4.
+const TREE: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
+
+#[test]
+fn every_member_gets_every_message_once_and_in_order() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let members: Vec<_> = [0, 3, 3, 4].map(|at| (at, world.member(at))).into();
+    let senders: Vec<_> = [0, 2, 2].map(|at| (at, world.connect(at))).into();
+    world.run();
+    for _ in 0..50 {
+        for &(at, client) in &senders {
+            world.send(at, client, G);
+        }
+        (0..5).for_each(|_| {
+            world.step();
+        });
+    }
+    world.run();
+    for (at, member) in members {
+        assert_eq!(world.from(at, member, 0), Vec::from_iter(1..=50));
+        assert_eq!(world.from(at, member, 2), Vec::from_iter(1..=100));
+    }
+}
+
+#[test]
+fn messages_go_only_where_members_are() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(4);
+    let sender = world.connect(0);
+    world.run();
+    world.send(0, sender, G);
+    world.run();
+    let queued = |event: &(usize, Event)| match event {
+        (at, Event::Queue { link, .. }) => Some((*at, *link)),
+        _ => None,
+    };
+    let queued: Vec<_> = world.events.iter().filter_map(queued).collect();
+    assert_eq!(queued, [(0, LinkId(0)), (1, LinkId(6))]);
+}
+
+#[test]
+fn a_router_keeps_no_state_of_flows() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(3);
+    let senders: Vec<_> = (0..20).map(|_| world.connect(0)).collect();
+    world.run();
+    for client in senders {
+        world.send(0, client, G);
+    }
+    world.run();
+    let flows =
+        |daemon: &Daemon<_>| daemon.delivery.flow_count() + daemon.membership.numbered_groups();
+    let states: Vec<_> = world.daemons.iter().map(flows).collect();
+    assert_eq!(states, [1, 0, 0, 1, 0]);
+}
+
+#[test]
+fn a_client_is_not_read_from_while_its_link_is_full() {
+    let config = OverlayConfig {
+        queue_messages: 10,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    world.member(3);
+    let sender = world.connect(0);
+    world.run();
+    world.set_room(0, 1, 0);
+    for _ in 0..100 {
+        world.send(0, sender, G);
+    }
+    assert_eq!(world.ready.get(&(0, sender)), Some(&5));
+    world.set_room(0, 1, 4);
+    world.run();
+    assert_eq!(world.ready.get(&(0, sender)), Some(&6));
+}
+
+fn slow_world(slow: SlowPolicy) -> (World, ClientId, ClientId, ClientId) {
+    let config = OverlayConfig {
+        client_messages: 10,
+        slow,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    let (slow, quick) = (world.member(3), world.member(4));
+    world.asleep.push((3, slow));
+    let sender = world.connect(0);
+    world.run();
+    for _ in 0..200 {
+        world.send(0, sender, G);
+        world.run();
+    }
+    (world, slow, quick, sender)
+}
+
+fn verdicts(world: &World) -> Vec<Verdict> {
+    let verdict = |(_, event): &(usize, Event)| match event {
+        Event::SlowMember { verdict, .. } => Some(*verdict),
+        _ => None,
+    };
+    world.events.iter().filter_map(verdict).collect()
+}
+
+#[test]
+fn senders_wait_for_a_slow_member_and_go_on_when_it_has_read() {
+    let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
+    // The window, the buffer, and the message that found it full.
+    let sent = CLIENT + 10 + 1;
+    assert_eq!(world.ready[&(0, sender)], sent);
+    assert_eq!(world.from(4, quick, 0).len() as u32, sent);
+    assert_eq!(verdicts(&world), [Verdict::Blocked]);
+    world.asleep.clear();
+    world.say(3, slow, ClientFrame::Took { messages: CLIENT });
+    world.run();
+    assert_eq!(verdicts(&world), [Verdict::Blocked, Verdict::Resumed]);
+    for _ in 0..100 {
+        world.send(0, sender, G);
+        world.run();
+    }
+    assert_eq!(world.from(3, slow, 0), world.from(4, quick, 0));
+}
+
+const CLIENT: u32 = crate::CLIENT_WINDOW;
+
+#[test]
+fn a_slow_member_misses_messages_where_the_group_says_so() {
+    let (world, slow, quick, _) = slow_world(SlowPolicy::Drop);
+    assert_eq!(world.from(4, quick, 0), Vec::from_iter(1..=200));
+    assert_eq!(world.from(3, slow, 0), Vec::from_iter(1..=CLIENT));
+    assert_eq!(verdicts(&world).len() as u32, 200 - CLIENT - 10);
+}
+
+#[test]
+fn a_slow_member_is_evicted_after_its_time() {
+    let patience = Duration::from_secs(5);
+    let (mut world, _, quick, sender) = slow_world(SlowPolicy::Evict(patience));
+    let waiting = world.ready[&(0, sender)];
+    world.now = world.daemons[3].poll_timeout().unwrap();
+    assert_eq!(world.now, Time::ZERO + patience);
+    world.daemons[3].handle_timeout(world.now);
+    world.drain(3);
+    world.run();
+    assert_eq!(verdicts(&world)[..2], [Verdict::Blocked, Verdict::Evicted]);
+    assert_eq!(world.ready[&(0, sender)], waiting + 1);
+    assert_eq!(world.from(4, quick, 0).len() as u32, waiting + 1);
+}
+
+/// It reads now and then, so that senders go on now and then: but at its pace.
+#[test]
+fn a_member_that_is_always_slow_is_evicted_and_one_that_catches_up_is_not() {
+    for (read, verdict) in [(8, Verdict::Evicted), (CLIENT + 20, Verdict::Resumed)] {
+        let patience = Duration::from_secs(5);
+        let (mut world, slow, _, sender) = slow_world(SlowPolicy::Evict(patience));
+        for _ in 0..60 {
+            world.now += Duration::from_millis(100);
+            if world.daemons[3]
+                .poll_timeout()
+                .is_some_and(|due| due <= world.now)
+            {
+                world.daemons[3].handle_timeout(world.now);
+                world.drain(3);
+            }
+            world.say(3, slow, ClientFrame::Took { messages: read });
+            world.run();
+            for _ in 0..20 {
+                world.send(0, sender, G);
+                world.run();
+            }
+        }
+        let is_evicted = verdicts(&world).contains(&Verdict::Evicted);
+        assert_eq!(is_evicted, verdict == Verdict::Evicted, "{read} at a time");
+    }
+}
+
+/// Members come and go while others send: from its first message on, nobody misses anything.
+#[test]
+fn whoever_joins_gets_everything_from_some_message_on() {
+    for seed in 0..200 {
+        let ring = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)];
+        let mut world = World::new(5, &ring, &OverlayConfig::default(), seed);
+        let senders: Vec<_> = [0, 2, 4].map(|at| (at, world.connect(at))).into();
+        let mut present: Vec<(usize, ClientId)> = Vec::new();
+        for _ in 0..300 {
+            match world.random.random_range(0..12) {
+                0 => {
+                    let at = world.random.random_range(0..5);
+                    let client = world.member(at);
+                    present.push((at, client));
+                }
+                1 if !present.is_empty() => {
+                    let place = world.random.random_range(0..present.len());
+                    let (at, client) = present.swap_remove(place);
+                    world.say(at, client, ClientFrame::Leave(G));
+                }
+                2..6 => {
+                    let (at, client) = senders[world.random.random_range(0..3)];
+                    world.send(at, client, G);
+                }
+                _ => {
+                    world.step();
+                }
+            }
+        }
+        world.run();
+        for (&(at, client), read) in &world.read {
+            for origin in [0, 2, 4] {
+                let numbers = world.from(at, client, origin);
+                let gap = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1);
+                assert!(
+                    gap.is_none(),
+                    "seed {seed}: {client:?} at {at} of {origin}: {gap:?} in {read:?}"
+                );
+                let last = world.daemons[origin].membership.last_sent(G).0;
+                if present.contains(&(at, client)) && !numbers.is_empty() {
+                    assert_eq!(
+                        numbers.last(),
+                        Some(&last),
+                        "seed {seed}: {client:?} at {at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_other_daemons_say_can_be_nonsense() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    world.member(0);
+    let data = Data {
+        group: G,
+        sequence: OriginSeq(u32::MAX),
+        sender: ClientId(9),
+        sent_us: 0,
+    };
+    for origin in [0, 1, 9, u16::MAX] {
+        let message = Message {
+            origin: DaemonId(origin),
+            repaired: false,
+            body: Body::Data(data),
+        };
+        for frame in [
+            Frame::Direct(message),
+            Frame::Datagram {
+                number: LinkSeq(1),
+                message,
+            },
+        ] {
+            for from in [1, 3, 9] {
+                world.daemons[0].handle_frame(
+                    world.now,
+                    DaemonId(from),
+                    &frame,
+                    Ecn::Marked,
+                    Length(1),
+                );
+                world.drain(0);
+            }
+        }
+    }
+    assert!(world.read.is_empty());
+}
+
+/// A report is between two daemons: another daemon would take it for one on its own messages.
+#[test]
+fn a_direct_message_is_not_forwarded() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let report = Report {
+        group: G,
+        rate_bytes_per_s: 1,
+        loss_event_rate: 0,
+        repaired: 0,
+        acknowledged: Report::NONE,
+        held_us: 0,
+    };
+    let message = Message {
+        origin: DaemonId(0),
+        repaired: false,
+        body: Body::Control(Control::Report(report)),
+    };
+    let (now, direct) = (world.now, Frame::Direct(message));
+    world.daemons[1].handle_frame(now, DaemonId(0), &direct, Ecn::NotCapable, Length(0));
+    assert_eq!(world.daemons[1].poll_transmit(), None);
+}
+
+/// As when a socket's buffer is full, and drained later without a frame from the other end.
+#[test]
+fn a_writable_socket_lets_waiting_messages_go() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let member = world.member(3);
+    let sender = world.connect(0);
+    world.run();
+    world.set_room(0, 1, 0);
+    (0..5).for_each(|_| world.send(0, sender, G));
+    world.run();
+    assert_eq!(world.from(3, member, 0), []);
+    world.set_room(0, 1, 4);
+    world.daemons[0].handle_writable(world.now, DaemonId(4));
+    world.run();
+    assert_eq!(world.from(3, member, 0), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn clients_take_turns_where_there_is_room_for_one_at_a_time() {
+    let config = OverlayConfig {
+        queue_messages: 2,
+        ..OverlayConfig::default()
+    };
+    let mut world = World::new(5, &TREE, &config, 1);
+    world.member(3);
+    let senders: Vec<_> = (0..5).map(|_| world.connect(0)).collect();
+    world.run();
+    world.set_room(0, 1, 0);
+    for &client in &senders {
+        world.send(0, client, G);
+    }
+    for _ in 0..50 {
+        world.set_room(0, 1, 1);
+        world.set_room(0, 1, 0);
+        for &client in &senders {
+            world.send(0, client, G);
+        }
+    }
+    let taken: Vec<_> = senders.iter().map(|c| world.ready.get(&(0, *c))).collect();
+    assert!(taken.iter().all(|n| n >= &Some(&8)), "{taken:?}");
+}
+
+#[test]
+fn a_message_of_a_client_that_goes_does_not_enter() {
+    let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
+    let sent = world.ready[&(0, sender)];
+    // It is a slow member and a sender itself: as it goes, senders need not wait any more.
+    world.send(3, slow, G);
+    world.say(3, slow, ClientFrame::Disconnect);
+    world.run();
+    assert_eq!(world.ready.get(&(3, slow)), None);
+    assert_eq!(world.from(4, quick, 3), []);
+    assert_eq!(world.ready[&(0, sender)], sent + 1);
+}
+
+#[test]
+fn numbers_grow_though_a_group_without_members_is_forgotten() {
+    let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
+    let sender = world.connect(0);
+    let mut last = 0;
+    for _ in 0..3 {
+        let member = world.member(3);
+        world.run();
+        (0..10).for_each(|_| world.send(0, sender, G));
+        world.run();
+        let numbers = world.from(3, member, 0);
+        assert_eq!(numbers, Vec::from_iter(last + 1..=last + 10));
+        last += 10;
+        world.say(3, member, ClientFrame::Disconnect);
+        world.run();
+        world.send(0, sender, G);
+        let sizes: Vec<_> = world.daemons.iter().map(Daemon::state_size).collect();
+        assert_eq!(sizes, [1, 0, 0, 0, 0], "the sender alone is left");
+    }
+}
+
+#[test]
+fn a_daemon_can_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Daemon<Length>>();
+    is_send::<Daemon<Vec<u8>>>();
+}

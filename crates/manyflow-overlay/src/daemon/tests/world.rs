@@ -1,0 +1,212 @@
+//! Daemons joined by pipes that lose nothing. A random scheduler moves their frames one at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::super::*;
+use crate::controller::Open;
+use crate::sequence::LinkSeq;
+use manyflow_core::Length;
+
+pub(crate) const G: GroupId = GroupId(7);
+
+/// How many messages a pipe's end takes before its frames are sent. A test may change it.
+pub(crate) type Room = Arc<AtomicUsize>;
+
+/// One end of a pipe.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    room: Room,
+    out: VecDeque<(Message, Length)>,
+    arrived: VecDeque<(Message, Length)>,
+}
+
+impl Pipe {
+    pub(crate) fn new(room: usize) -> (Pipe, Room) {
+        let pipe = Pipe::default();
+        pipe.room.store(room, Ordering::Relaxed);
+        let room = Arc::clone(&pipe.room);
+        (pipe, room)
+    }
+}
+
+impl Hop<Length> for Pipe {
+    fn overhead_bytes(&self) -> u32 {
+        42
+    }
+    fn has_room(&self) -> bool {
+        self.out.len() < self.room.load(Ordering::Relaxed)
+    }
+    fn push(&mut self, _now: Time, message: Message, payload: Length) {
+        self.out.push_back((message, payload));
+    }
+    fn handle_frame(&mut self, _now: Time, frame: &Frame, _ecn: Ecn, payload: Length) {
+        if let Frame::Datagram { message, .. } = frame {
+            self.arrived.push_back((*message, payload));
+        }
+    }
+    fn handle_timeout(&mut self, _now: Time) {}
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+    fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, Length)> {
+        let (message, payload) = self.out.pop_front()?;
+        Some((
+            Frame::Datagram {
+                number: LinkSeq(0),
+                message,
+            },
+            payload,
+        ))
+    }
+    fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<Length>> {
+        let (message, payload) = self.arrived.pop_front()?;
+        Some(Arrival { message, payload })
+    }
+}
+
+pub(super) struct World {
+    pub(super) daemons: Vec<Daemon<Length>>,
+    /// The room of each pipe's end, by its daemon and the other end's.
+    rooms: BTreeMap<(DaemonId, DaemonId), Room>,
+    /// Frames under way, by both ends.
+    wires: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
+    /// The origins and numbers of the messages that each client was handed, by daemon and client.
+    pub(super) read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u32)>>,
+    /// How many messages of each client have entered.
+    pub(super) ready: BTreeMap<(usize, ClientId), u32>,
+    /// Clients that read nothing.
+    pub(super) asleep: Vec<(usize, ClientId)>,
+    pub(super) events: Vec<(usize, Event)>,
+    pub(super) random: Pcg64Mcg,
+    pub(super) now: Time,
+}
+
+impl World {
+    pub(super) fn new(
+        daemons: usize,
+        links: &[(u16, u16)],
+        config: &OverlayConfig,
+        seed: u64,
+    ) -> World {
+        let links: Vec<_> = links
+            .iter()
+            .map(|(a, b)| (DaemonId(*a), DaemonId(*b), 1))
+            .collect();
+        let topology = Arc::new(Topology::new(daemons, &links).unwrap());
+        let mut rooms = BTreeMap::new();
+        let daemon = |here: usize| {
+            let here = DaemonId(here as u16);
+            let mut ends = topology.neighbours(here).to_vec();
+            ends.sort_unstable();
+            let hops = ends.iter().map(|(end, _)| -> Box<dyn Hop<Length>> {
+                let (pipe, room) = Pipe::new(4);
+                rooms.insert((here, *end), room);
+                Box::new(pipe)
+            });
+            let (config, topology) = (config.clone(), topology.clone());
+            Daemon::new(config, Box::new(Open), here, topology, hops.collect()).unwrap()
+        };
+        World {
+            daemons: (0..daemons).map(daemon).collect(),
+            rooms,
+            wires: BTreeMap::new(),
+            read: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            asleep: Vec::new(),
+            events: Vec::new(),
+            random: Pcg64Mcg::seed_from_u64(seed),
+            now: Time::ZERO,
+        }
+    }
+
+    /// Changes the room of a daemon's end of a pipe, and tells the daemon.
+    pub(super) fn set_room(&mut self, at: usize, neighbour: u16, room: usize) {
+        let neighbour = DaemonId(neighbour);
+        let ends = (DaemonId(at as u16), neighbour);
+        self.rooms[&ends].store(room, Ordering::Relaxed);
+        self.daemons[at].handle_writable(self.now, neighbour);
+        self.drain(at);
+    }
+
+    pub(super) fn connect(&mut self, at: usize) -> ClientId {
+        self.daemons[at].connect(self.now, 100)
+    }
+
+    pub(super) fn say(&mut self, at: usize, client: ClientId, frame: ClientFrame) {
+        self.daemons[at].handle_client(self.now, client, &frame, Length(100));
+        self.drain(at);
+    }
+
+    pub(super) fn send(&mut self, at: usize, client: ClientId, group: GroupId) {
+        self.say(at, client, ClientFrame::Send { group, sent_us: 0 });
+    }
+
+    pub(super) fn member(&mut self, at: usize) -> ClientId {
+        let client = self.connect(at);
+        self.say(at, client, ClientFrame::Join(G));
+        client
+    }
+
+    pub(super) fn drain(&mut self, at: usize) {
+        let from = DaemonId(at as u16);
+        while let Some(transmit) = self.daemons[at].poll_transmit() {
+            match transmit {
+                Transmit::Daemon(to, frame, payload) => {
+                    let wire = self.wires.entry((from, to)).or_default();
+                    wire.push_back((frame, payload));
+                }
+                Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
+                    let read = self.read.entry((at, client)).or_default();
+                    read.push((origin, data.sequence.0));
+                    if !self.asleep.contains(&(at, client)) {
+                        let took = ClientFrame::Took { messages: 1 };
+                        self.daemons[at].handle_client(self.now, client, &took, Length(0));
+                    }
+                }
+                Transmit::Client(client, ClientFrame::Ready, _) => {
+                    *self.ready.entry((at, client)).or_default() += 1;
+                }
+                Transmit::Client(..) => {}
+            }
+        }
+        while let Some(event) = self.daemons[at].poll_event() {
+            self.events.push((at, event));
+        }
+    }
+
+    /// Moves one frame on a wire that is drawn; false where nothing is on its way.
+    pub(super) fn step(&mut self) -> bool {
+        let busy: Vec<_> = self
+            .wires
+            .iter()
+            .filter(|(_, wire)| !wire.is_empty())
+            .collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let (from, to) = *busy[self.random.random_range(0..busy.len())].0;
+        let wire = self.wires.get_mut(&(from, to)).unwrap();
+        let (frame, payload) = wire.pop_front().unwrap();
+        let at = usize::from(to.0);
+        self.daemons[at].handle_frame(self.now, from, &frame, Ecn::NotCapable, payload);
+        self.drain(at);
+        true
+    }
+
+    pub(super) fn run(&mut self) {
+        while self.step() {}
+    }
+
+    pub(super) fn from(&self, at: usize, client: ClientId, origin: usize) -> Vec<u32> {
+        let read = self.read.get(&(at, client)).into_iter().flatten();
+        let origin = DaemonId(origin as u16);
+        read.filter(|(from, _)| *from == origin)
+            .map(|(_, n)| *n)
+            .collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! A link of datagrams: each is sent at once, and the neighbour retransmits those that are missing.
+//!
+//! ```text
+//!   push -> [ outbound: kept until acknowledged ] == Datagram ==> [ inbound: gaps ] -> poll_arrival, as they come, each once
+//!                ^  retransmitted, flagged as repaired                   |
+//!                +------------- Feedback: expected, missing -------------+
+//! ```
+//!
+//! It has no congestion control of its own: a [controller](crate::controller) paces what
+//! enters the overlay. A window of numbers bounds the memory of both ends. Only datagrams that the
+//! daemon has taken are acknowledged, so a daemon that takes none stops the other end. Numbers may
+//! wrap: they are compared by their distance from the window's beginning.
+
+mod inbound;
+mod outbound;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::time::Duration;
+
+use inbound::Inbound;
+use outbound::Outbound;
+
+use super::{Arrival, Hop};
+use crate::message::{DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
+use manyflow_core::Ecn;
+use manyflow_core::Payload;
+use manyflow_core::estimate::rtt::RttEstimator;
+use manyflow_core::time::Time;
+
+/// A hop has no more room when this many datagrams are unacknowledged.
+const ROOM: u32 = 4096;
+/// How many numbers may be in use from the first unacknowledged one on. Those beyond [`ROOM`] are for
+/// control messages, which are pushed without asking for room.
+const WINDOW: u32 = 2 * ROOM;
+/// Taken datagrams are acknowledged when there are this many of them.
+const ACKNOWLEDGE_EVERY: u32 = 16;
+/// Taken datagrams are acknowledged at the latest this long after the last feedback.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(50);
+/// The NACK for a gap goes when this many later datagrams have arrived.
+const REORDERING: u32 = 3;
+/// The NACK for a gap goes at the latest this long after the gap was seen.
+const REORDERING_TIME: Duration = Duration::from_millis(10);
+/// The shortest time between two NACKs for a gap, or two retransmissions of a datagram.
+const REPEAT_MINIMUM: Duration = Duration::from_millis(20);
+/// How often the time between two NACKs for a gap doubles at most: NACKs are small, and repeated ones
+/// end the silence of a link that was cut.
+const REPEAT_GROWTH: u32 = 3;
+/// The longest time between two probes or NACKs.
+const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);
+
+/// One end of a link of datagrams.
+#[derive(Debug)]
+pub struct DatagramHop<P> {
+    outbound: Outbound<P>,
+    inbound: Inbound<P>,
+    /// Both halves measure the same link: one times acknowledgements, the other repairs.
+    rtt: RttEstimator,
+}
+
+impl<P> DatagramHop<P> {
+    /// Returns an end that has sent nothing yet.
+    pub fn new() -> DatagramHop<P> {
+        DatagramHop {
+            outbound: Outbound::new(),
+            inbound: Inbound::new(),
+            rtt: RttEstimator::new(REPEAT_MINIMUM),
+        }
+    }
+}
+
+impl<P> Default for DatagramHop<P> {
+    fn default() -> DatagramHop<P> {
+        DatagramHop::new()
+    }
+}
+
+/// `span`, doubled for each unsuccessful repetition.
+fn backed_off(span: Duration, repeats: u32) -> Duration {
+    span.saturating_mul(1 << repeats.min(16))
+        .min(REPEAT_MAXIMUM)
+}
+
+impl<P: Payload + Default + fmt::Debug + Send> Hop<P> for DatagramHop<P> {
+    fn overhead_bytes(&self) -> u32 {
+        DATAGRAM_BYTES + NUMBER_BYTES
+    }
+
+    fn has_room(&self) -> bool {
+        self.outbound.len() < ROOM
+    }
+
+    fn push(&mut self, _now: Time, message: Message, payload: P) {
+        self.outbound.push(message, payload);
+    }
+
+    fn handle_frame(&mut self, now: Time, frame: &Frame, _ecn: Ecn, payload: P) {
+        match frame {
+            Frame::Datagram { number, message } => {
+                let arrival = Arrival {
+                    message: *message,
+                    payload,
+                };
+                self.inbound
+                    .handle_datagram(now, *number, arrival, &mut self.rtt);
+            }
+            Frame::Feedback(feedback) => {
+                self.outbound.handle_feedback(now, feedback, &mut self.rtt);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.outbound.handle_timeout(now, &self.rtt);
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let timers = [self.outbound.poll_timeout(), self.inbound.poll_timeout()];
+        timers.into_iter().flatten().min()
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
+        if let Some(feedback) = self.inbound.poll_feedback(now, self.rtt.timeout()) {
+            return Some((Frame::Feedback(feedback), P::default()));
+        }
+        self.outbound.poll_transmit(now, &self.rtt)
+    }
+
+    fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>> {
+        self.inbound.pop_arrival(now)
+    }
+}

@@ -1,0 +1,71 @@
+//! One daemon's end of an overlay link, of either kind.
+//!
+//! | file | kind | order | losses |
+//! |---|---|---|---|
+//! | `stream.rs` | TCP | in order | none; messages behind a loss wait for its retransmission |
+//! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message comes late, and is flagged as repaired |
+
+mod datagram;
+mod stream;
+
+use core::fmt;
+
+pub use datagram::DatagramHop;
+pub use stream::StreamHop;
+
+use super::message::{Frame, Message};
+use manyflow_core::Ecn;
+use manyflow_core::time::Time;
+
+/// A message that has arrived over a hop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival<P> {
+    /// The message's header.
+    pub message: Message,
+    /// The message's payload, which is empty if it has none.
+    pub payload: P,
+}
+
+/// One end of an overlay link. It delivers every message once and drops none: the daemon must wait
+/// for room before it pushes a message, and messages that the daemon does not take stop the other
+/// end.
+///
+/// A hop over a socket of its own, such as one of the kernel's TCP, has no room while the socket's
+/// buffer is full; [`handle_writable`](Hop::handle_writable) ends that.
+///
+/// After each call of a `handle_*` method or [`push`](Hop::push), drain
+/// [`poll_arrival`](Hop::poll_arrival) and [`poll_transmit`](Hop::poll_transmit), then read
+/// [`poll_timeout`](Hop::poll_timeout).
+pub trait Hop<P>: fmt::Debug + Send {
+    /// Bytes that a message takes on the link besides its own header and its payload, lower layers
+    /// included.
+    fn overhead_bytes(&self) -> u32;
+
+    /// Whether the hop takes another message now. Messages that it could not send soon should wait in
+    /// the daemon's queue, where controllers see them.
+    fn has_room(&self) -> bool;
+
+    /// Takes a message for the other end. The caller has checked [`has_room`](Hop::has_room); one more
+    /// message does no harm, so that control messages need not wait behind a queue.
+    fn push(&mut self, now: Time, message: Message, payload: P);
+
+    /// Handles a frame from the other end; `ecn` is the mark of its packet. Ignores frames of other
+    /// kinds of links.
+    fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P);
+
+    /// The socket below the hop takes bytes again, after its buffer was full. Hops that are not over a
+    /// socket of their own ignore it.
+    fn handle_writable(&mut self, _now: Time) {}
+
+    /// Does what is due at `now`. Spurious calls do nothing.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// When [`handle_timeout`](Hop::handle_timeout) is wanted next.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// The next frame for the other end, with its payload.
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)>;
+
+    /// The next message that has arrived. A daemon whose queues are full leaves it here.
+    fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>>;
+}

@@ -1,0 +1,108 @@
+//! The overlay: group messages among many clients, over daemons and the links between them.
+//!
+//! Sources: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay Networks: A
+//! Cost-Benefit Approach" (section III is its overlay, section IV the first controller here), and
+//! Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End Congestion Control"
+//! (section 2 is its overlay, section 4 the second controller). `docs/overlay.md` describes the whole,
+//! `docs/controllers.md` compares the two controllers.
+//!
+//! ```text
+//!   client --- daemon ======= daemon ======= daemon --- client
+//!                 |   queue per link, tree per origin     \--- client
+//!                 |
+//!             Controller: may this message enter now?
+//! ```
+//!
+//! | what | where | what it promises |
+//! |---|---|---|
+//! | hops | [`hop`]: streams, datagrams | each message once to the neighbour, in order or not |
+//! | daemons | `daemon/`, with [`topology`], [`groups`], `resequencer.rs` | each message to all members, each origin's in order, none dropped |
+//! | flow control | [`controller`]: [`cost_benefit`], [`tfrc`] | when a client's message may enter |
+//! | clients | `client.rs`, [`ClientFrame`] | one message at a time, a window of unread ones |
+//!
+//! A [`Daemon`] knows hops and controllers by their traits only, and is itself made of parts that do
+//! not know each other (`daemon/mod.rs`). `message.rs` has the messages and frames, `sequence.rs` their
+//! numbers, `wire/` their bytes. `endpoint.rs` and `client.rs` put daemons and clients into the
+//! simulator.
+//!
+//! # The way of a message
+//!
+//! From a client at one daemon, over a second daemon, to a member at a third:
+//!
+//! ```text
+//!   the sender's daemon
+//!     daemon/mod.rs       handle_client
+//!     daemon/entry.rs       offer, try_admit        waits, until the Controller admits it
+//!     daemon/mod.rs       enter
+//!     daemon/membership.rs  number_message          its number among the origin's to this group
+//!     daemon/mod.rs       forward
+//!     daemon/links/         route, enqueue          a queue for each neighbour on the way to members
+//!     daemon/mod.rs       serve_neighbour
+//!     daemon/links/         fill_hop                while the hop has room
+//!     hop/                    push, poll_transmit   a segment or a datagram
+//!     daemon/outbox.rs      push_frame              until the world takes it: poll_transmit
+//!
+//!   a daemon between
+//!     daemon/mod.rs       handle_frame
+//!     daemon/links/         handle_frame
+//!     hop/                    handle_frame
+//!     daemon/mod.rs       serve_neighbour
+//!     daemon/links/         poll_arrival            unless another link's queue is full
+//!     hop/                    poll_arrival          in order or not, each once
+//!     daemon/mod.rs       handle_message, forward   then as above, from route on
+//!
+//!   the member's daemon                             as the daemon between, and from handle_message on:
+//!     daemon/mod.rs       handle_data               the Controller measures arrivals
+//!     daemon/delivery/      insert, pop_in_order    resequencer.rs: each origin's messages in order
+//!     daemon/mod.rs       deliver
+//!     daemon/delivery/      deliver                 an inbox for each member, 64 unread messages at most
+//!     daemon/outbox.rs      push_client_frame
+//! ```
+//!
+//! An agreed order, and views that survive failures, would stand between `pop_in_order` and `deliver`:
+//! messages carry their origin's number for it, and the wire has four bits of flags.
+//!
+//! # Choices
+//!
+//! The papers leave these points of the overlay open; the controllers' pages list their own.
+//!
+//! - **The first message for a new member.** Paths are the same both ways, and each sender's daemon
+//!   announces it to the new member's daemon with a [`Welcome`] (`daemon/membership.rs`).
+//! - **Slow members** make the senders of their groups wait, by a message to all daemons. Closed links
+//!   would delay all groups (`daemon/delivery/`).
+//! - **Repairs.** Xpand's overlay repairs end to end; here the neighbour repairs each link of
+//!   datagrams, and flags repaired copies. Receivers still see losses end to end, since messages
+//!   behind a loss are forwarded at once (`hop/datagram.rs`).
+//! - **Daemons and links are fixed** while an overlay runs. Trees depend on nothing else, and are made
+//!   when they are first needed.
+#![forbid(unsafe_code)]
+
+mod client;
+mod config;
+pub mod controller;
+pub mod cost_benefit;
+mod daemon;
+mod endpoint;
+mod event;
+pub mod groups;
+pub mod hop;
+mod message;
+mod resequencer;
+mod sequence;
+pub mod tfrc;
+pub mod topology;
+mod wire;
+
+pub use client::{Application, ClientEndpoint, Source};
+pub use config::{OverlayConfig, SlowPolicy, Verdict};
+pub use daemon::{Daemon, Transmit};
+pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
+pub use event::Event;
+pub use message::{
+    Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
+    Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
+    PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
+};
+pub use sequence::{ChangeSeq, LinkSeq, OriginSeq};
+pub use topology::Topology;
+pub use wire::{Encoded, WireError};

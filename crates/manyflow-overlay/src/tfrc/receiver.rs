@@ -1,0 +1,266 @@
+//! What a receiving daemon measures of one flow, all messages of one daemon to one group, and reports (sections 3.1 and 4.2).
+
+use core::time::Duration;
+
+use super::config::TfrcConfig;
+use super::loss::LossHistory;
+use super::rate;
+use crate::Event;
+use crate::message::{GroupId, Report};
+use crate::sequence::OriginSeq;
+use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
+
+/// The weight of the past in the average message size and the share of repaired copies.
+const HISTORY: f64 = 0.9;
+
+/// One flow, as its receiving daemon sees it.
+#[derive(Debug)]
+pub(super) struct ReceivedFlow {
+    group: GroupId,
+    /// As the sending daemon has told; until then what is taken for it.
+    rtt: Duration,
+    rtt_is_known: bool,
+    losses: LossHistory,
+    meter: Meter,
+    /// s, in bytes.
+    message_bytes: f64,
+    /// The share of repaired copies, averaged.
+    repaired: f64,
+    /// What arrived since the last report.
+    since: Arrived,
+    reported_at: Option<Time>,
+    due: Option<Time>,
+}
+
+/// Messages since a report.
+#[derive(Copy, Clone, Debug, Default)]
+struct Arrived {
+    messages: u32,
+    repaired: u32,
+    /// The newest one that was not repaired, and when it came: what is acknowledged.
+    newest: Option<(OriginSeq, Time)>,
+}
+
+/// The rate of what arrives, in messages per second, over round-trip times.
+#[derive(Debug)]
+struct Meter {
+    began: Time,
+    messages: u32,
+    last_per_s: f64,
+    /// The highest so far: X_recv's maximum (RFC 5348 section 6.3.1).
+    highest_per_s: f64,
+}
+
+impl Meter {
+    fn on_message(&mut self, now: Time, rtt: Duration) {
+        self.messages += 1;
+        let span = now - self.began;
+        if span >= rtt {
+            self.last_per_s = f64::from(self.messages) / span.as_secs_f64();
+            self.highest_per_s = self.highest_per_s.max(self.last_per_s);
+            (self.began, self.messages) = (now, 0);
+        }
+    }
+}
+
+/// What a report says, and what of it goes into traces.
+pub(super) struct Reported {
+    pub(super) report: Report,
+    pub(super) rates: Option<Event>,
+}
+
+impl ReceivedFlow {
+    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> ReceivedFlow {
+        ReceivedFlow {
+            group,
+            rtt: config.initial_rtt,
+            rtt_is_known: false,
+            losses: LossHistory::new(config),
+            meter: Meter {
+                began: now,
+                messages: 0,
+                last_per_s: 0.0,
+                highest_per_s: 0.0,
+            },
+            message_bytes: 0.0,
+            repaired: 0.0,
+            since: Arrived::default(),
+            reported_at: None,
+            due: None,
+        }
+    }
+
+    /// The sending daemon has measured the round-trip time.
+    pub(super) fn on_round_trip(&mut self, rtt: Duration) {
+        if !rtt.is_zero() {
+            (self.rtt, self.rtt_is_known) = (rtt, true);
+        }
+    }
+
+    /// A message arrived; returns whether a loss event began, which is reported at once.
+    pub(super) fn on_arrival(
+        &mut self,
+        now: Time,
+        sequence: OriginSeq,
+        repaired: bool,
+        bytes: u32,
+    ) -> bool {
+        let bytes = f64::from(bytes);
+        if self.message_bytes == 0.0 {
+            self.message_bytes = bytes;
+        }
+        self.message_bytes += (1.0 - HISTORY) * (bytes - self.message_bytes);
+        self.since.messages += 1;
+        if repaired {
+            self.since.repaired += 1;
+        } else {
+            self.since.newest = Some((sequence, now));
+        }
+        self.meter.on_message(now, self.rtt);
+        let began = self.losses.on_packet(now, sequence, repaired, self.rtt);
+        if self.losses.wants_seed() {
+            let interval = rate::first_interval(self.rtt, self.meter.highest_per_s);
+            self.losses.seed(interval);
+        }
+        self.schedule(now, began);
+        began
+    }
+
+    /// Without a round-trip time each message is reported, so that the sending daemon soon has one (RFC 5348 section 6.3).
+    fn schedule(&mut self, now: Time, at_once: bool) {
+        let next = match self.reported_at {
+            Some(reported_at) if self.rtt_is_known && !at_once => (reported_at + self.rtt).max(now),
+            _ => now,
+        };
+        self.due = Some(self.due.map_or(next, |due| due.min(next)));
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The report that is due now, if there is one.
+    pub(super) fn report(&mut self, now: Time) -> Option<Reported> {
+        if self.due.is_none_or(|due| now < due) {
+            return None;
+        }
+        let since = core::mem::take(&mut self.since);
+        let share = f64::from(since.repaired) / f64::from(since.messages.max(1));
+        self.repaired += (1.0 - HISTORY) * (share - self.repaired);
+        (self.reported_at, self.due) = (Some(now), None);
+        let p = self.losses.loss_event_rate();
+        let acceptable = p.map(|p| rate::acceptable_bytes_per_s(self.message_bytes, self.rtt, p));
+        let (acknowledged, held) = since
+            .newest
+            .map_or((Report::NONE, Duration::ZERO), |(number, at)| {
+                (number, now - at)
+            });
+        let report = Report {
+            group: self.group,
+            rate_bytes_per_s: acceptable.map_or(Report::UNLIMITED, |rate| {
+                // Saturates below `UNLIMITED`: a finite rate must never read as "no limit".
+                (rate as u32).min(Report::UNLIMITED - 1)
+            }),
+            loss_event_rate: in_65536ths(p.unwrap_or(0.0)),
+            repaired: in_65536ths(self.repaired),
+            acknowledged,
+            held_us: u32::try_from(held.as_micros()).unwrap_or(u32::MAX),
+        };
+        let rates = p.zip(acceptable).map(|(p, acceptable)| Event::Rates {
+            target: Rate::from_bits_per_s((acceptable * 8.0) as u64),
+            received: Rate::from_packets_per_s(self.meter.last_per_s, self.message_bytes as u32),
+            loss_probability: p,
+        });
+        Some(Reported { report, rates })
+    }
+}
+
+/// A share in units of 2^-16; all of it is one unit less.
+fn in_65536ths(share: f64) -> u16 {
+    (share * 65536.0 + 0.5).min(65535.0) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn flow() -> ReceivedFlow {
+        ReceivedFlow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
+    }
+
+    fn at(seconds: f64) -> Time {
+        Time::from_secs_f64(seconds)
+    }
+
+    /// Messages a hundredth of a second apart; returns when there were reports, and what they said.
+    fn run(
+        flow: &mut ReceivedFlow,
+        numbers: core::ops::Range<u32>,
+        lost: &[u32],
+    ) -> Vec<(Time, Report)> {
+        let mut reports = Vec::new();
+        for number in numbers {
+            let now = at(f64::from(number) / 100.0);
+            if !lost.contains(&number) {
+                flow.on_arrival(now, OriginSeq(number), false, 1000);
+            }
+            reports.extend(flow.report(now).map(|reported| (now, reported.report)));
+        }
+        reports
+    }
+
+    #[test]
+    fn each_message_is_reported_until_the_round_trip_time_is_known_and_then_one_in_each() {
+        let mut flow = flow();
+        assert_eq!(run(&mut flow, 1..10, &[]).len(), 9);
+        flow.on_round_trip(RTT);
+        let reports = run(&mut flow, 10..110, &[]);
+        assert_eq!(reports.len(), 10);
+        assert!(
+            reports
+                .iter()
+                .all(|(_, report)| report.rate_bytes_per_s == Report::UNLIMITED)
+        );
+    }
+
+    #[test]
+    fn a_new_loss_event_is_reported_at_once_and_asks_for_the_rate_that_was_received() {
+        let mut flow = flow();
+        flow.on_round_trip(RTT);
+        run(&mut flow, 1..101, &[]);
+        let reports = run(&mut flow, 101..105, &[102]);
+        let (when, report) = reports.last().unwrap();
+        assert_eq!((*when, report.acknowledged), (at(1.03), OriginSeq(103)));
+        let asked = f64::from(report.rate_bytes_per_s) / 100_000.0;
+        assert!((0.9..1.1).contains(&asked), "{asked} of what was received");
+    }
+
+    #[test]
+    fn an_acknowledgement_says_for_how_long_it_was_held_and_never_names_a_repaired_copy() {
+        let mut flow = flow();
+        flow.on_round_trip(RTT);
+        flow.on_arrival(at(0.0), OriginSeq(1), false, 1000);
+        assert!(flow.report(at(0.0)).is_some());
+        flow.on_arrival(at(0.03), OriginSeq(2), false, 1000);
+        flow.on_arrival(at(0.05), OriginSeq(1), true, 1000);
+        assert!(flow.report(at(0.05)).is_none());
+        assert_eq!(flow.poll_timeout(), Some(at(0.1)));
+        let report = flow.report(at(0.1)).unwrap().report;
+        assert_eq!(
+            (report.acknowledged, report.held_us),
+            (OriginSeq(2), 70_000)
+        );
+        assert!(report.repaired > 0);
+        flow.on_arrival(at(0.3), OriginSeq(1), true, 1000);
+        let report = flow.report(at(0.3)).unwrap().report;
+        assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
+        assert_eq!(
+            flow.poll_timeout(),
+            None,
+            "nothing arrives, nothing is said"
+        );
+    }
+}

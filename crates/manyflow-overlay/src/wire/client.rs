@@ -1,0 +1,86 @@
+//! What clients and their daemons say to each other, as bytes.
+
+use super::{
+    CONNECT, DELIVER, DISCONNECT, EVICTED, Encoded, First, JOIN, LEAVE, READY, SEND, TOOK, VIEW,
+    WireError, at_least_one, check_rest, words, zero,
+};
+use crate::message::{ClientFrame, DaemonId, Data, GroupId};
+
+impl ClientFrame {
+    /// Encodes the header; a payload follows it.
+    pub fn encode(&self) -> Encoded {
+        match *self {
+            ClientFrame::Connect { priority } => Encoded::first(CONNECT, 0, priority),
+            ClientFrame::Join(group) => Encoded::of(JOIN, 0, 0, [group.0]),
+            ClientFrame::Leave(group) => Encoded::of(LEAVE, 0, 0, [group.0]),
+            ClientFrame::Send { group, sent_us } => Encoded::of(SEND, 0, 0, [group.0, sent_us]),
+            ClientFrame::Took { messages } => Encoded::of(TOOK, 0, 0, [messages]),
+            ClientFrame::Disconnect => Encoded::first(DISCONNECT, 0, 0),
+            ClientFrame::Ready => Encoded::first(READY, 0, 0),
+            ClientFrame::Deliver { origin, data } => {
+                Encoded::of(DELIVER, 0, origin.0, data.words())
+            }
+            ClientFrame::View { group, members } => Encoded::of(VIEW, 0, 0, [group.0, members]),
+            ClientFrame::Evicted(group) => Encoded::of(EVICTED, 0, 0, [group.0]),
+        }
+    }
+
+    /// Decodes the bytes of one frame: its header and the header's length. The rest is the payload of [`ClientFrame::Send`] and
+    /// [`ClientFrame::Deliver`]; after any other nothing follows.
+    ///
+    /// # Errors
+    /// Where the bytes are not those that [`encode`](ClientFrame::encode) makes of a frame in order, and after it at most a payload.
+    pub fn decode(bytes: &[u8]) -> Result<(ClientFrame, usize), WireError> {
+        let first = First::decode(bytes)?;
+        let frame = match first.kind {
+            CONNECT => {
+                at_least_one("a client's priority in percent", first.half.into())?;
+                let priority = first.half;
+                ClientFrame::Connect { priority }
+            }
+            DISCONNECT => ClientFrame::Disconnect,
+            READY => ClientFrame::Ready,
+            DELIVER => ClientFrame::Deliver {
+                origin: DaemonId(first.half),
+                data: Data::of_words(words(bytes)?)?,
+            },
+            kind => with_words(kind, bytes)?,
+        };
+        first.flags_among(0)?;
+        if !matches!(first.kind, CONNECT | DELIVER) {
+            zero(first.half.into())?;
+        }
+        let header = check_rest(bytes, frame.wire_bytes(), frame.has_payload())?;
+        Ok((frame, header))
+    }
+}
+
+/// The kinds whose first word says no more than the kind.
+fn with_words(kind: u8, bytes: &[u8]) -> Result<ClientFrame, WireError> {
+    Ok(match kind {
+        JOIN => ClientFrame::Join(group(bytes)?),
+        LEAVE => ClientFrame::Leave(group(bytes)?),
+        EVICTED => ClientFrame::Evicted(group(bytes)?),
+        SEND => {
+            let [group, sent_us] = words(bytes)?;
+            let group = GroupId(group);
+            ClientFrame::Send { group, sent_us }
+        }
+        TOOK => {
+            let [messages] = words(bytes)?;
+            let messages = at_least_one("the number of messages that were taken", messages)?;
+            ClientFrame::Took { messages }
+        }
+        VIEW => {
+            let [group, members] = words(bytes)?;
+            let group = GroupId(group);
+            ClientFrame::View { group, members }
+        }
+        other => return Err(WireError::Kind(other)),
+    })
+}
+
+fn group(bytes: &[u8]) -> Result<GroupId, WireError> {
+    let [group] = words(bytes)?;
+    Ok(GroupId(group))
+}

@@ -1,0 +1,568 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::{
+    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
+    Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message, Pause, Report,
+    RoundTrip, Welcome,
+};
+use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
+use manyflow_tcp as tcp;
+
+const GROUP: GroupId = GroupId(0x1112_1314);
+const DATA_HEADER: Data = Data {
+    group: GROUP,
+    sequence: OriginSeq(0x2122_2324),
+    sender: ClientId(0x3132_3334),
+    sent_us: 0x4142_4344,
+};
+#[rustfmt::skip]
+const DATA_WORDS: [u8; 16] = [
+    0x11, 0x12, 0x13, 0x14,
+    0x21, 0x22, 0x23, 0x24,
+    0x31, 0x32, 0x33, 0x34,
+    0x41, 0x42, 0x43, 0x44,
+];
+
+fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
+    (LinkSeq(begin), LinkSeq(end))
+}
+
+fn message(body: Body) -> Message {
+    Message {
+        origin: DaemonId(0x0102),
+        repaired: false,
+        body,
+    }
+}
+
+fn full_update() -> CostUpdate {
+    let link = |number| {
+        Some(LinkState {
+            link: LinkId(number),
+            queue: 0x0203,
+        })
+    };
+    CostUpdate {
+        links: [link(4), link(6), link(9)],
+    }
+}
+
+#[test]
+fn the_bytes_of_frames_are_those_of_the_table() {
+    let repaired = Message {
+        repaired: true,
+        ..message(Body::Data(DATA_HEADER))
+    };
+    let joined = Membership {
+        group: GROUP,
+        client: ClientId(1),
+        joined: true,
+        change: ChangeSeq(2),
+    };
+    let welcome = Welcome {
+        to: DaemonId(0x0506),
+        group: GROUP,
+        change: ChangeSeq(2),
+        start: OriginSeq(3),
+    };
+    let feedback = Feedback {
+        expected: LinkSeq(7),
+        missing: [(7, 8), (9, 12), (0, 0)].map(range),
+    };
+    let (number, priority) = (LinkSeq(7), 0x0190);
+    let paused = Pause {
+        group: GROUP,
+        paused: true,
+        change: ChangeSeq(2),
+    };
+    let deliver = ClientFrame::Deliver {
+        origin: DaemonId(0x0102),
+        data: DATA_HEADER,
+    };
+    let group = [0x11, 0x12, 0x13, 0x14];
+    let cases: [(Frame, Vec<u8>); 9] = [
+        (
+            Frame::Direct(repaired),
+            [&[0x21, 0x80, 1, 2][..], &DATA_WORDS].concat(),
+        ),
+        (
+            Frame::Datagram {
+                number,
+                message: repaired,
+            },
+            [
+                &[0x28, 0, 0, 0, 0, 0, 0, 7, 0x21, 0x80, 1, 2],
+                &DATA_WORDS[..],
+            ]
+            .concat(),
+        ),
+        (
+            Frame::Direct(message(Body::Membership(joined))),
+            [&[0x22, 0x40, 1, 2], &group[..], &[0, 0, 0, 1, 0, 0, 0, 2]].concat(),
+        ),
+        (
+            Frame::Direct(message(Body::Welcome(welcome))),
+            [
+                &[0x23, 0, 1, 2],
+                &group[..],
+                &[0, 0, 0, 2, 0, 0, 0, 3, 5, 6, 0, 0],
+            ]
+            .concat(),
+        ),
+        (
+            Frame::Direct(message(Body::Pause(paused))),
+            [&[0x24, 0x40, 1, 2], &group[..], &[0, 0, 0, 2]].concat(),
+        ),
+        (
+            Frame::Direct(message(Body::Control(Control::Cost(full_update())))),
+            vec![0x25, 0x30, 1, 2, 0, 4, 2, 3, 0, 6, 2, 3, 0, 9, 2, 3],
+        ),
+        (
+            Frame::Feedback(feedback),
+            [
+                &[0x29, 0x20, 0, 0, 0, 0, 0, 7][..],
+                &[0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 12],
+            ]
+            .concat(),
+        ),
+        (
+            Frame::Client(ClientFrame::Connect { priority }),
+            vec![0x30, 0, 1, 0x90],
+        ),
+        (
+            Frame::Client(deliver),
+            [&[0x37, 0, 1, 2][..], &DATA_WORDS].concat(),
+        ),
+    ];
+    for (frame, bytes) in cases {
+        assert_eq!(frame.encode(0).unwrap().as_bytes(), bytes);
+        assert_eq!(Frame::decode(&bytes), Ok((frame, bytes.len())));
+    }
+}
+
+#[test]
+fn the_headers_are_as_short_as_the_papers_need() {
+    assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 20);
+    let update = message(Body::Control(Control::Cost(full_update())));
+    let message = update;
+    let sequence = LinkSeq(0);
+    assert_eq!(Frame::Segment { sequence, message }.wire_bytes(), 58);
+}
+
+#[test]
+fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
+    let message = message(Body::Data(DATA_HEADER));
+    let data = DATA_HEADER;
+    let origin = DaemonId(0);
+    let frames = [
+        Frame::Segment {
+            sequence: LinkSeq(0),
+            message,
+        },
+        Frame::Datagram {
+            number: LinkSeq(0),
+            message,
+        },
+        Frame::Client(ClientFrame::Deliver { origin, data }),
+    ];
+    for frame in frames {
+        assert!(frame.wire_bytes() + PAYLOAD_BYTES_MAX <= 65_535);
+        assert!(frame.encode(PAYLOAD_BYTES_MAX).is_ok());
+        let too_long = PAYLOAD_BYTES_MAX + 1;
+        let error = frame.encode(too_long).unwrap_err();
+        assert_eq!(error, WireError::Payload(too_long as usize));
+    }
+    let datagram = frames[1].encode(0).unwrap();
+    let mut bytes = datagram.as_bytes().to_vec();
+    bytes.resize(bytes.len() + PAYLOAD_BYTES_MAX as usize, 0);
+    assert!(Frame::decode(&bytes).is_ok());
+    bytes.push(0);
+    let error = Frame::decode(&bytes).unwrap_err();
+    assert_eq!(error, WireError::Payload(PAYLOAD_BYTES_MAX as usize + 1));
+}
+
+#[test]
+fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
+    let data = |at: usize, byte: u8| {
+        let mut bytes = [&[0x21, 0, 1, 2][..], &DATA_WORDS].concat();
+        bytes[at] = byte;
+        Frame::decode(&bytes).unwrap_err()
+    };
+    assert_eq!(data(0, 0x41), WireError::Version(2));
+    assert_eq!(data(0, 0x20), WireError::Kind(0));
+    assert_eq!(data(0, 0x2a), WireError::Kind(10));
+    assert_eq!(data(0, 0x3f), WireError::Kind(31));
+    // Only memberships and pauses are on or off, and the last four bits are for times to come.
+    assert_eq!(data(1, 0x40), WireError::Reserved);
+    assert_eq!(data(1, 0x01), WireError::Reserved);
+    let refused: [(&[u8], &str); 7] = [
+        (&[0x30, 0, 0, 0], "a client's priority in percent is 0"),
+        (&[0x34, 0, 0, 0, 0, 0, 0, 0], "taken is 0"),
+        (
+            &[
+                0x21, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0,
+            ],
+            "a sequence number is 0",
+        ),
+        (
+            &[
+                0x23, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0,
+            ],
+            "first sequence number is 0",
+        ),
+        (&[0x35, 0, 0, 1], "reserved"),
+        (&[0x36, 0, 0, 0, 9], "1 bytes follow"),
+        (&[0x31, 0, 0, 0, 9], "5 bytes, where the header takes 8"),
+    ];
+    for (bytes, why) in refused {
+        let error = Frame::decode(bytes).unwrap_err().to_string();
+        assert!(error.contains(why), "{bytes:?}: {error}");
+    }
+}
+
+#[test]
+fn missing_ranges_are_in_order_also_where_numbers_wrap() {
+    let decoded = |expected, missing: [(u32, u32); 3]| {
+        let frame = Frame::Feedback(Feedback {
+            expected: LinkSeq(expected),
+            missing: missing.map(range),
+        });
+        Frame::decode(frame.encode(0).unwrap().as_bytes()).map(|(decoded, _)| decoded == frame)
+    };
+    let none = (0, 0);
+    assert_eq!(decoded(5, [none, none, none]), Ok(true));
+    assert_eq!(decoded(5, [(5, 6), (8, 9), (9, 20)]), Ok(true));
+    assert_eq!(decoded(u32::MAX, [(u32::MAX, 2), (4, 5), none]), Ok(true));
+    let refused = [
+        [(4, 6), none, none],
+        [(6, 5), none, none],
+        [(5, 8), (7, 9), none],
+        [(8, 9), (5, 6), none],
+        [(5, 0x8000_0005), none, none],
+    ];
+    for missing in refused {
+        let error = decoded(5, missing).unwrap_err();
+        assert!(matches!(error, WireError::Missing(_)), "{missing:?}");
+    }
+}
+
+#[test]
+fn garbage_on_a_stream_is_refused_at_its_header() {
+    // A length of 18,516, and then `TP/1.`: the rest need not come.
+    let error = Message::decode_framed(b"HTTP/1.").unwrap_err();
+    assert_eq!(error, WireError::Version(2));
+    // A length that leaves no room for a header.
+    let error = Message::decode_framed(&[0, 3, 0x21, 0, 0]).unwrap_err();
+    assert_eq!(error, WireError::Short { have: 3, want: 4 });
+    assert_eq!(Message::decode_framed(&[0, 4, 0x21, 0, 0]), Ok(None));
+    // Clients' frames do not go between daemons.
+    let ready = ClientFrame::Ready.encode_framed(0).unwrap();
+    let error = Message::decode_framed(ready.as_bytes()).unwrap_err();
+    assert_eq!(error, WireError::Kind(READY));
+}
+
+#[test]
+fn tcp_that_the_simulator_does_not_send_is_refused() {
+    let ack = Frame::Ack(Ack {
+        acknowledgement: LinkSeq(3),
+        window: 40,
+        sack: [(5, 7), (0, 0), (0, 0)].map(range),
+    });
+    let bytes = ack.encode_tcp(80, 81).unwrap().as_bytes().to_vec();
+    assert_eq!(Frame::decode_tcp(&bytes), Ok((ack, 32)));
+    // The checksum may be anything; urgent pointer, flags and the number of an acknowledgement may not.
+    for (at, known) in [(16, true), (19, false), (13, false), (7, false)] {
+        let mut other = bytes.clone();
+        other[at] ^= 4;
+        assert_eq!(Frame::decode_tcp(&other).is_ok(), known, "{at}");
+    }
+    let mut below = bytes;
+    below[27] = 3;
+    let error = Frame::decode_tcp(&below).unwrap_err().to_string();
+    assert!(error.contains("SACK"), "{error}");
+}
+
+fn any_link() -> impl Strategy<Value = LinkState> {
+    any::<(u16, u16)>().prop_map(|(link, queue)| LinkState {
+        link: LinkId(link),
+        queue,
+    })
+}
+
+fn any_data() -> impl Strategy<Value = Data> {
+    (any::<[u32; 3]>(), 1..=u32::MAX).prop_map(|([group, sender, sent_us], sequence)| Data {
+        group: GroupId(group),
+        sequence: OriginSeq(sequence),
+        sender: ClientId(sender),
+        sent_us,
+    })
+}
+
+fn any_control() -> impl Strategy<Value = Control> {
+    let cost = prop::collection::vec(any_link(), 0..=CostUpdate::LINKS).prop_map(|states| {
+        let links = core::array::from_fn(|place| states.get(place).copied());
+        Control::Cost(CostUpdate { links })
+    });
+    let report = (any::<[u32; 4]>(), any::<[u16; 2]>()).prop_map(
+        |([group, rate_bytes_per_s, acknowledged, held_us], [loss_event_rate, repaired])| {
+            Control::Report(Report {
+                group: GroupId(group),
+                rate_bytes_per_s,
+                loss_event_rate,
+                repaired,
+                acknowledged: OriginSeq(acknowledged),
+                held_us,
+            })
+        },
+    );
+    let round_trip = any::<(u32, u32)>().prop_map(|(group, rtt_us)| {
+        let group = GroupId(group);
+        Control::RoundTrip(RoundTrip { group, rtt_us })
+    });
+    prop_oneof![cost, report, round_trip]
+}
+
+fn any_message() -> impl Strategy<Value = Message> {
+    let group = || any::<u32>().prop_map(GroupId);
+    let membership =
+        (group(), any::<(u32, bool, u32)>()).prop_map(|(group, (client, joined, change))| {
+            Body::Membership(Membership {
+                group,
+                client: ClientId(client),
+                joined,
+                change: ChangeSeq(change),
+            })
+        });
+    let welcome =
+        (group(), any::<(u16, u32)>(), 1..=u32::MAX).prop_map(|(group, (to, change), start)| {
+            Body::Welcome(Welcome {
+                to: DaemonId(to),
+                group,
+                change: ChangeSeq(change),
+                start: OriginSeq(start),
+            })
+        });
+    let pause = (group(), any::<(bool, u32)>()).prop_map(|(group, (paused, change))| {
+        Body::Pause(Pause {
+            group,
+            paused,
+            change: ChangeSeq(change),
+        })
+    });
+    let body = prop_oneof![
+        any_data().prop_map(Body::Data),
+        membership,
+        welcome,
+        pause,
+        any_control().prop_map(Body::Control),
+    ];
+    (any::<u16>(), any::<bool>(), body).prop_map(|(origin, repaired, body)| Message {
+        origin: DaemonId(origin),
+        repaired,
+        body,
+    })
+}
+
+fn any_client_frame() -> impl Strategy<Value = ClientFrame> {
+    let group = || any::<u32>().prop_map(GroupId);
+    prop_oneof![
+        (1..=u16::MAX).prop_map(|priority| ClientFrame::Connect { priority }),
+        group().prop_map(ClientFrame::Join),
+        group().prop_map(ClientFrame::Leave),
+        (group(), any::<u32>()).prop_map(|(group, sent_us)| ClientFrame::Send { group, sent_us }),
+        (1..=u32::MAX).prop_map(|messages| ClientFrame::Took { messages }),
+        Just(ClientFrame::Disconnect),
+        Just(ClientFrame::Ready),
+        (any::<u16>(), any_data()).prop_map(|(origin, data)| {
+            let origin = DaemonId(origin);
+            ClientFrame::Deliver { origin, data }
+        }),
+        (group(), any::<u32>()).prop_map(|(group, members)| ClientFrame::View { group, members }),
+        group().prop_map(ClientFrame::Evicted),
+    ]
+}
+
+/// Up to three ranges, from the numbers that are there and missing in turn.
+fn any_feedback() -> impl Strategy<Value = Feedback> {
+    let pair = (0..1_000_000u32, 1..1_000_000u32);
+    (any::<u32>(), prop::collection::vec(pair, 0..=3)).prop_map(|(expected, pairs)| {
+        let mut missing = [(0, 0); 3];
+        let mut free = expected;
+        for (range, (there, absent)) in missing.iter_mut().zip(pairs) {
+            let begin = free.wrapping_add(there);
+            free = begin.wrapping_add(absent);
+            *range = (begin, free);
+        }
+        Feedback {
+            expected: LinkSeq(expected),
+            missing: missing.map(range),
+        }
+    })
+}
+
+/// Frames that go in datagrams.
+fn any_datagram() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        (any::<u32>().prop_map(LinkSeq), any_message())
+            .prop_map(|(number, message)| Frame::Datagram { number, message }),
+        any_feedback().prop_map(Frame::Feedback),
+        any_message().prop_map(Frame::Direct),
+        any_client_frame().prop_map(Frame::Client),
+    ]
+}
+
+/// Frames that go in segments of TCP.
+fn any_segment() -> impl Strategy<Value = Frame> {
+    let block = (0..1000u32, 1..1000u32);
+    let ack = (
+        0..1_000_000u32,
+        any::<u16>(),
+        prop::collection::vec(block, 0..=3),
+    )
+        .prop_map(|(acknowledgement, window, blocks)| {
+            let mut sack = [(0, 0); 3];
+            for (place, (above, length)) in sack.iter_mut().zip(blocks) {
+                let from = acknowledgement + 1 + above;
+                *place = (from, from + length);
+            }
+            Frame::Ack(Ack {
+                acknowledgement: LinkSeq(acknowledgement),
+                window,
+                sack: sack.map(range),
+            })
+        });
+    let segment = (any::<u32>().prop_map(LinkSeq), any_message())
+        .prop_map(|(sequence, message)| Frame::Segment { sequence, message });
+    prop_oneof![ack, segment]
+}
+
+fn has_payload(frame: &Frame) -> bool {
+    match frame {
+        Frame::Segment { message, .. }
+        | Frame::Datagram { message, .. }
+        | Frame::Direct(message) => message.is_data(),
+        Frame::Client(frame) => frame.has_payload(),
+        Frame::Ack(_) | Frame::Feedback(_) => false,
+    }
+}
+
+/// The payload, where the frame has one.
+fn payload_of(frame: &Frame, payload: Vec<u8>) -> Vec<u8> {
+    if has_payload(frame) { payload } else { vec![] }
+}
+
+/// Bytes that are nearly a frame: of a known kind mostly, with small numbers.
+fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
+    let first = prop_oneof![8 => 0x21..=0x39u8, 1 => any::<u8>()];
+    let flags =
+        prop_oneof![4 => Just(0), 4 => (0..16u8).prop_map(|high| high << 4), 1 => any::<u8>()];
+    let byte = prop_oneof![3 => Just(0), 2 => 1..=3u8, 1 => any::<u8>()];
+    (first, flags, prop::collection::vec(byte, 0..48)).prop_map(|(first, flags, rest)| {
+        let mut bytes = vec![first, flags];
+        bytes.extend(rest);
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn datagrams_decode_to_themselves_and_have_the_length_that_links_charge(
+        frame in any_datagram(), payload: Vec<u8>,
+    ) {
+        let payload = payload_of(&frame, payload);
+        let encoded = frame.encode(payload.len() as u32).unwrap();
+        let header = encoded.as_bytes().len();
+        prop_assert_eq!(header as u32 + DATAGRAM_BYTES, frame.wire_bytes());
+        let bytes = [encoded.as_bytes(), &payload].concat();
+        prop_assert_eq!(Frame::decode(&bytes), Ok((frame, header)));
+        prop_assert!(frame.encode_tcp(1, 2).is_none());
+    }
+
+    #[test]
+    fn segments_decode_to_themselves_and_have_the_length_that_links_charge(
+        frame in any_segment(), payload: Vec<u8>, ports: (u16, u16),
+    ) {
+        let payload = payload_of(&frame, payload);
+        let tcp = frame.encode_tcp(ports.0, ports.1).unwrap();
+        let encoded = frame.encode(payload.len() as u32).unwrap();
+        let header = tcp.as_bytes().len() + encoded.as_bytes().len();
+        // IPv4 takes 20 bytes.
+        prop_assert_eq!(header as u32 + tcp::HEADER_BYTES - 20, frame.wire_bytes());
+        let bytes = [tcp.as_bytes(), encoded.as_bytes(), &payload].concat();
+        prop_assert_eq!(Frame::decode_tcp(&bytes), Ok((frame, header)));
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_are_those_of_their_frame(bytes in nearly_a_frame()) {
+        for length in 0..=bytes.len() {
+            if let Ok((frame, header)) = Frame::decode(&bytes[..length]) {
+                let encoded = frame.encode((length - header) as u32).unwrap();
+                prop_assert_eq!(encoded.as_bytes(), &bytes[..header]);
+                prop_assert!(header == length || has_payload(&frame));
+            }
+        }
+    }
+
+    #[test]
+    fn any_segment_is_refused_or_is_that_of_its_frame(
+        frame in any_segment(), change in (0..40usize, any::<u8>()), cut in 0..100usize,
+    ) {
+        let tcp = frame.encode_tcp(1, 2).unwrap();
+        let mut bytes = [tcp.as_bytes(), frame.encode(0).unwrap().as_bytes()].concat();
+        if let Some(byte) = bytes.get_mut(change.0) {
+            *byte = change.1;
+        }
+        bytes.truncate(cut);
+        if let Ok((frame, header)) = Frame::decode_tcp(&bytes) {
+            let ports = [bytes[0], bytes[1], bytes[2], bytes[3]];
+            let [source, destination] = [[ports[0], ports[1]], [ports[2], ports[3]]].map(u16::from_be_bytes);
+            let tcp = frame.encode_tcp(source, destination).unwrap();
+            let encoded = frame.encode((bytes.len() - header) as u32).unwrap();
+            // The checksum, which may be anything, is encoded as zeros.
+            bytes[16..18].fill(0);
+            prop_assert_eq!([tcp.as_bytes(), encoded.as_bytes()].concat(), &bytes[..header]);
+        }
+    }
+
+    #[test]
+    fn a_stream_gives_the_same_messages_wherever_it_is_split(
+        messages in prop::collection::vec((any_message(), any::<Vec<u8>>()), 0..8),
+        pieces in prop::collection::vec(1..40usize, 1..50),
+    ) {
+        let mut stream = Vec::new();
+        let mut expected = Vec::new();
+        for (message, payload) in messages {
+            let payload = if message.is_data() { payload } else { vec![] };
+            let before = stream.len();
+            stream.extend_from_slice(message.encode_framed(payload.len() as u32).unwrap().as_bytes());
+            stream.extend_from_slice(&payload);
+            prop_assert_eq!(stream.len() - before, (LENGTH_BYTES + message.wire_bytes()) as usize + payload.len());
+            expected.push((message, payload));
+        }
+        let (mut buffer, mut decoded) = (Vec::new(), Vec::new());
+        let mut pieces = pieces.iter().cycle();
+        while !stream.is_empty() {
+            let piece = (*pieces.next().unwrap()).min(stream.len());
+            buffer.extend(stream.drain(..piece));
+            while let Some((message, payload)) = Message::decode_framed(&buffer).unwrap() {
+                decoded.push((message, buffer[payload.clone()].to_vec()));
+                buffer.drain(..payload.end);
+            }
+        }
+        prop_assert!(buffer.is_empty());
+        prop_assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn a_frame_of_a_client_comes_off_its_stream_whole(frame in any_client_frame(), payload: Vec<u8>) {
+        let payload = payload_of(&Frame::Client(frame), payload);
+        let encoded = frame.encode_framed(payload.len() as u32).unwrap();
+        let start = encoded.as_bytes().len();
+        let bytes = [encoded.as_bytes(), &payload].concat();
+        for length in 0..bytes.len() {
+            prop_assert_eq!(ClientFrame::decode_framed(&bytes[..length]), Ok(None));
+        }
+        prop_assert_eq!(ClientFrame::decode_framed(&bytes), Ok(Some((frame, start..bytes.len()))));
+    }
+}

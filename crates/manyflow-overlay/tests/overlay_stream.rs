@@ -1,0 +1,236 @@
+//! The overlay's stream links end to end: two hops over a pair of links, in simulated time.
+
+mod hop_world;
+#[path = "../../manyflow-tcp/tests/tcp_world/mod.rs"]
+mod tcp_world;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hop_world::World;
+use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::{Rate, Time};
+use manyflow_overlay::Frame;
+use manyflow_tcp::{TcpConfig, Variant};
+use tcp_world::delay;
+
+const VARIANTS: [Variant; 3] = [Variant::NewReno, Variant::Sack, Variant::Cubic];
+
+fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+/// 10 Mbit/s and 20 ms each way: a message of 1040 bytes takes 0.832 ms, and a round trip holds 48.
+fn bottleneck() -> LinkConfig {
+    LinkConfig {
+        rate: Some(Rate::from_bits_per_s(10_000_000)),
+        queue: QueueLimit::Packets(50),
+        ..delay(20)
+    }
+}
+
+/// Records when the first end sends what.
+fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, u32)>>> {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let log = sent.clone();
+    world.tamper[0] = Box::new(move |now, frame| {
+        if let Frame::Segment { sequence, .. } = frame {
+            log.borrow_mut().push((now, sequence.0));
+        }
+        true
+    });
+    sent
+}
+
+/// How much was sent in the millisecond from `start` on.
+fn burst(sent: &[(Time, u32)], start: Duration) -> usize {
+    let start = Time::ZERO + start;
+    let burst = start..start + Duration::from_millis(1);
+    sent.iter().filter(|(at, _)| burst.contains(at)).count()
+}
+
+#[test]
+fn everything_arrives_once_and_in_order_whatever_is_lost_doubled_or_overtaken() {
+    for variant in VARIANTS {
+        for (loss, seed) in [(0.0, 1), (0.01, 2), (0.05, 3), (0.2, 4)] {
+            let hostile = LinkConfig {
+                loss: LossModel::Bernoulli(loss),
+                duplication: 0.05,
+                jitter: Duration::from_millis(10),
+                ..bottleneck()
+            };
+            let tcp = TcpConfig {
+                variant,
+                maximum_window: 100,
+                delayed_acks: seed % 2 == 0,
+                send_jitter: Duration::from_millis(1),
+                ..TcpConfig::default()
+            };
+            let mut world = World::new(tcp, [hostile.clone(), hostile], seed);
+            world.supply = [2000, 1000];
+            world.run_until(secs(1800));
+            assert_eq!(world.read, [1000, 2000], "{variant:?}, {loss}");
+        }
+    }
+}
+
+#[test]
+fn a_backlogged_stream_fills_its_link() {
+    for send_jitter in [Duration::ZERO, Duration::from_millis(1)] {
+        let tcp = TcpConfig {
+            send_jitter,
+            ..TcpConfig::default()
+        };
+        let mut world = World::new(tcp, [bottleneck(), delay(20)], 5);
+        world.supply[0] = u32::MAX;
+        world.run_until(secs(30));
+        let possible = 30.0 / 0.000_832;
+        let share = f64::from(world.read[1]) / possible;
+        println!("{send_jitter:?}: {share:.3} of the link");
+        assert!(share > 0.9, "{share}");
+    }
+}
+
+#[test]
+fn a_backlogged_stream_is_as_fast_as_a_greedy_connection() {
+    for variant in VARIANTS {
+        let lossy = LinkConfig {
+            loss: LossModel::Bernoulli(0.01),
+            ..delay(20)
+        };
+        let tcp = TcpConfig {
+            variant,
+            send_jitter: Duration::from_millis(1),
+            ..TcpConfig::default()
+        };
+        let mut greedy = tcp_world::World::new(tcp.clone(), lossy.clone(), delay(20), 11);
+        greedy.run_until(secs(300));
+        let mut world = World::new(tcp, [lossy, delay(20)], 11);
+        world.supply[0] = u32::MAX;
+        world.run_until(secs(300));
+        let greedy = greedy.receiver.delivered_segments();
+        let ratio = f64::from(world.read[1]) / f64::from(greedy);
+        println!("{variant:?}: {} to {greedy}", world.read[1]);
+        assert!((0.9..1.1).contains(&ratio), "{variant:?}: {ratio}");
+    }
+}
+
+#[test]
+fn a_reader_that_stops_holds_the_sender_up_and_lets_it_go_again() {
+    let tcp = TcpConfig {
+        maximum_window: 64,
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [bottleneck(), delay(20)], 6);
+    let sent = record(&mut world);
+    world.supply[0] = u32::MAX;
+    world.reads = false;
+    world.run_until(secs(10));
+    // The window, and what waits to be sent beyond it.
+    assert_eq!(world.pushed[0], 64 + 3);
+    world.reads = true;
+    world.run_until(secs(20));
+    // The whole window opened at once, after a long time.
+    assert_eq!(burst(&sent.borrow(), Duration::from_millis(10_020)), 2);
+    assert!(world.read[1] > 5000, "{}", world.read[1]);
+}
+
+#[test]
+fn a_reader_that_comes_and_goes_misses_nothing_on_a_lossy_link() {
+    let lossy = LinkConfig {
+        loss: LossModel::Bernoulli(0.05),
+        jitter: Duration::from_millis(10),
+        ..bottleneck()
+    };
+    let tcp = TcpConfig {
+        maximum_window: 16,
+        send_jitter: Duration::from_millis(1),
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [lossy.clone(), lossy], 10);
+    world.supply[0] = 2000;
+    for half_second in 1..=1200 {
+        world.reads = !world.reads;
+        world.run_until(Duration::from_millis(500 * half_second));
+    }
+    assert_eq!(world.read[1], 2000);
+}
+
+#[test]
+fn a_lost_window_update_is_asked_for() {
+    let tcp = TcpConfig {
+        maximum_window: 64,
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [bottleneck(), delay(20)], 6);
+    world.supply[0] = 1000;
+    world.reads = false;
+    world.run_until(secs(10));
+    // The window opens within the first second, and nobody hears it.
+    world.reads = true;
+    world.tamper[1] = Box::new(|now, _| now > Time::ZERO + secs(11));
+    world.run_until(secs(11));
+    assert_eq!(world.read[1], 64);
+    world.run_until(secs(40));
+    assert_eq!(world.read[1], 1000);
+}
+
+#[test]
+fn probes_of_a_closed_window_become_rare() {
+    let tcp = TcpConfig {
+        maximum_window: 10,
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [delay(20), delay(20)], 7);
+    let sent = record(&mut world);
+    world.supply[0] = 100;
+    world.reads = false;
+    world.run_until(secs(600));
+    let probes = sent.borrow().iter().filter(|(_, n)| *n == 10).count();
+    // After 0.2 s, 0.4 s and so on, up to a minute apart.
+    assert!((10..=18).contains(&probes), "{probes}");
+    world.reads = true;
+    world.run_until(secs(700));
+    assert_eq!(world.read[1], 100);
+}
+
+#[test]
+fn a_stream_that_was_idle_begins_with_the_restart_window() {
+    let tcp = TcpConfig {
+        initial_window: 3,
+        ..TcpConfig::default()
+    };
+    let mut world = World::new(tcp, [bottleneck(), delay(20)], 8);
+    let sent = record(&mut world);
+    world.supply[0] = 5000;
+    world.run_until(secs(60));
+    assert_eq!(world.read[1], 5000);
+    world.supply[0] += 1000;
+    world.run_until(secs(120));
+    assert_eq!(world.read[1], 6000);
+    assert_eq!(burst(&sent.borrow(), secs(60)), 3);
+}
+
+#[test]
+fn what_the_application_does_not_use_does_not_let_the_window_grow() {
+    for variant in VARIANTS {
+        let tcp = TcpConfig {
+            variant,
+            ..TcpConfig::default()
+        };
+        let mut world = World::new(tcp, [delay(20), delay(20)], 9);
+        let sent = record(&mut world);
+        // A message every 5 ms: eight are in flight.
+        for tick in 1..=6000 {
+            world.supply[0] += 1;
+            world.run_until(Duration::from_millis(5 * tick));
+        }
+        // And then as many as may go.
+        world.supply[0] += 1000;
+        world.run_until(secs(31));
+        let burst = burst(&sent.borrow(), secs(30));
+        println!("{variant:?}: {burst} at once");
+        assert!(burst <= 16, "{variant:?}: {burst}");
+    }
+}

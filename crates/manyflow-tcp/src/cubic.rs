@@ -1,0 +1,139 @@
+//! CUBIC's congestion avoidance (RFC 9438 section 4). Sizes are in segments, times in seconds.
+
+use manyflow_core::time::Time;
+
+/// C: the steepness of the curve, in segments per second cubed (section 5).
+const C: f64 = 0.4;
+/// beta_cubic: the share of the window that remains after congestion (section 4.6).
+const BETA: f64 = 0.7;
+/// alpha_cubic: the increase with which Reno's window, reduced by BETA, has Reno's average (section
+/// 4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The state of congestion avoidance.
+#[derive(Debug, Default)]
+pub(super) struct Cubic {
+    /// W_max: the plateau of the curve; 0 before any congestion and after a time-out (section 4.8).
+    plateau: f64,
+    /// cwnd_prior: the window at the last congestion.
+    prior: f64,
+    epoch: Option<Epoch>,
+}
+
+/// The period of congestion avoidance since the last congestion.
+#[derive(Debug)]
+struct Epoch {
+    start: Time,
+    /// W_max of this epoch.
+    plateau: f64,
+    /// K: the time in seconds at which the curve reaches its plateau (Figure 2).
+    plateau_s: f64,
+    /// W_est: the window that Reno would have (Figure 4).
+    reno: f64,
+}
+
+impl Epoch {
+    fn new(start: Time, window: f64, plateau: f64) -> Epoch {
+        Epoch {
+            start,
+            plateau: plateau.max(window),
+            plateau_s: libm::cbrt((plateau - window).max(0.0) / C),
+            reno: window,
+        }
+    }
+
+    /// Returns W_cubic(t) (Figure 1).
+    fn curve(&self, t_s: f64) -> f64 {
+        let x = t_s - self.plateau_s;
+        C * x * x * x + self.plateau
+    }
+}
+
+impl Cubic {
+    /// Returns the window after an acknowledgement of `acknowledged` segments (sections 4.2 to
+    /// 4.5).
+    pub(super) fn grown(&mut self, now: Time, window: f64, acknowledged: u32, rtt_s: f64) -> f64 {
+        let plateau = self.plateau;
+        let epoch = self
+            .epoch
+            .get_or_insert_with(|| Epoch::new(now, window, plateau));
+        let acknowledged = f64::from(acknowledged);
+        let alpha = if epoch.reno < self.prior { ALPHA } else { 1.0 };
+        epoch.reno += alpha * acknowledged / window;
+        let t_s = (now - epoch.start).as_secs_f64();
+        if epoch.curve(t_s) < epoch.reno {
+            return window.max(epoch.reno);
+        }
+        let target = epoch.curve(t_s + rtt_s).clamp(window, 1.5 * window);
+        (window + (target - window) / window * acknowledged).min(target)
+    }
+
+    /// Returns the window that remains of `window` after congestion (section 4.6), with fast
+    /// convergence (section 4.7).
+    pub(super) fn on_congestion(&mut self, window: f64) -> f64 {
+        self.plateau = if window < self.plateau {
+            window * (1.0 + BETA) / 2.0
+        } else {
+            window
+        };
+        self.prior = window;
+        self.epoch = None;
+        window * BETA
+    }
+
+    /// Ends the epoch: time in which the window did not limit the sender does not count (section
+    /// 5.8).
+    pub(super) fn end_epoch(&mut self) {
+        self.epoch = None;
+    }
+
+    /// Lets the next epoch begin at its plateau, after a time-out (section 4.8).
+    pub(super) fn on_timeout(&mut self) {
+        self.plateau = 0.0;
+        self.epoch = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Grows the window for `seconds`, with round-trip times of `rtt_s` and one acknowledgement for
+    /// each segment.
+    fn grow(cubic: &mut Cubic, mut window: f64, seconds: f64, rtt_s: f64) -> f64 {
+        let mut now_s = 0.0;
+        while now_s < seconds {
+            for _ in 0..window as u32 {
+                now_s += rtt_s / window;
+                window = cubic.grown(Time::from_secs_f64(now_s), window, 1, rtt_s);
+            }
+        }
+        window
+    }
+
+    #[test]
+    fn the_window_returns_to_its_plateau_after_k_seconds() {
+        let mut cubic = Cubic::default();
+        let window = cubic.on_congestion(1000.0);
+        assert_eq!(window, 700.0);
+        let k_s = libm::cbrt(1000.0 * 0.3 / 0.4);
+        let back = grow(&mut cubic, window, k_s, 0.1);
+        assert!((back - 1000.0).abs() < 5.0, "{back}");
+    }
+
+    #[test]
+    fn on_a_short_path_it_grows_as_reno_would() {
+        let mut cubic = Cubic::default();
+        let window = cubic.on_congestion(20.0);
+        let back = grow(&mut cubic, window, 0.05, 0.005);
+        assert!((back - (14.0 + 10.5 * ALPHA)).abs() < 0.3, "{back}");
+    }
+
+    #[test]
+    fn fast_convergence_lowers_the_plateau_of_a_window_that_shrinks() {
+        let mut cubic = Cubic::default();
+        cubic.on_congestion(100.0);
+        cubic.on_congestion(80.0);
+        assert_eq!(cubic.plateau, 68.0);
+    }
+}

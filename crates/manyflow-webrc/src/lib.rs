@@ -1,0 +1,79 @@
+//! WEBRC: Wave and Equation Based Rate Control. One sender, and many receivers, each at the rate of
+//! its own path.
+//!
+//! Sources: Luby, Goyal, Skaria, Horn, "Wave and Equation Based Rate Control Using Multicast Round
+//! Trip Time" (SIGCOMM 2002), called the paper here, and RFC 3738, which has the details that the
+//! paper omits.
+//!
+//! The [`Sender`] divides time into slots of TSD seconds, and sends on a base channel and T wave
+//! channels. A wave starts at a high rate that falls by the factor P per slot. A new wave starts in
+//! each slot:
+//!
+//! ```text
+//!   rate
+//!    |\    \    \    \    wave N-1
+//!    | \    \    \    \   ...
+//!    |  '.   '.   '.   '. wave 1
+//!    |    '-._ '-._ '-._  wave 0    base: BCR, falling to P BCR within each slot
+//!    +----+----+----+----+----> time slots
+//! ```
+//!
+//! A [`Receiver`] raises its rate by joining the next wave earlier in its descent than the last
+//! one. It lowers its rate by not joining, since the rate of the joined waves falls by itself. So
+//! leaves may be slow.
+//!
+//! ```text
+//!   base joined --first packet--> start-up --loss, RTT rise, maximum or shortfall--> normal
+//!                                                                --silence--> ended
+//! ```
+//!
+//! At the end of each epoch, a receiver joins the next wave if its rate then remains within its
+//! target. The target is the rate of a TCP with the loss event rate and the round-trip time that
+//! the receiver measures. The round-trip time is multicast: from a join to the first packet of its
+//! wave.
+//!
+//! | file | what it holds | RFC 3738 | paper |
+//! |---|---|---|---|
+//! | `config.rs` | session parameters, N, Q, T, L | 3.1.1 | Table 1, Eq. (3) |
+//! | `wave.rs` | a wave's shape, the times of its packets | 3.1.2 | Fig. 1 |
+//! | `sender.rs` | the sender | 3.1.2 | 3 |
+//! | `receiver/` | the receiver, its epochs and its decision to join | 3.2 | 3.1-3.3, Table 2 |
+//! | `loss.rs`, `rtt.rs` | LOSSP and ARTT | 3.2.2.1, 3.2.2.2 | appendix |
+//! | `sequence.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
+//! | `wire.rs` | the CCI field | 5 | |
+//!
+//! Deviations and choices, with their reasons:
+//!
+//! - The shape of a wave's first two slots is derived in `wave.rs`, because the report that RFC
+//!   3738 cites for it is lost.
+//! - The join time-out of section 3.2.3.7 is at least three packet spacings of the wave. On a path
+//!   with a much shorter round trip, the RFC's value can expire before the first packet can arrive.
+//! - A time slot index is ignored if it is ahead of the receiver's own clock by more than two slots
+//!   and a second.
+//! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at
+//!   the end of the next epoch.
+//! - Three options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
+//!   `rtt_rule` and `equation_factor`. Their effects, with figures, are in `docs/fidelity.md` in
+//!   the repository.
+//! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
+#![forbid(unsafe_code)]
+
+mod config;
+mod event;
+mod loss;
+mod receiver;
+mod rtt;
+mod sender;
+mod sequence;
+mod wave;
+mod wire;
+
+pub use config::{Session, SessionConfig, SessionError};
+pub use event::{EndReason, Event, SlowStartEnd};
+pub use loss::LossConfig;
+pub use manyflow_core::ConfigError;
+pub use receiver::{Receiver, ReceiverConfig, Status, TargetRule, Weights};
+pub use rtt::RttRule;
+pub use sender::Sender;
+pub use wave::Wave;
+pub use wire::{Cci, CciFormat};

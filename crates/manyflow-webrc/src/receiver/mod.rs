@@ -1,0 +1,209 @@
+//! WEBRC's receiver (RFC 3738 section 3.2).
+//!
+//! ```text
+//!   Waiting --start--> JoiningBase --first packet--> Running --silence, base lost--> Ended
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `running.rs` | what packets change, once the receiver has found its place in the time slots |
+//! | `epoch.rs` | what a running receiver decides at the end of each epoch, and at time-outs |
+//! | `context.rs` | what outlives the phases: parameters, actions, events, totals |
+//! | `rates.rs` | the reception rates |
+//! | `config.rs` | the receiver's own parameters |
+
+mod config;
+mod context;
+mod epoch;
+mod rates;
+mod running;
+
+use core::convert::Infallible;
+use core::ops::ControlFlow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub use config::{ReceiverConfig, TargetRule, Weights};
+use context::{Context, Totals};
+use running::Running;
+
+use super::{Cci, Session};
+use crate::{EndReason, Event};
+use manyflow_core::ConfigError;
+use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
+use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Destination, Packet};
+
+/// The receiving end of a session.
+#[derive(Debug)]
+pub struct Receiver {
+    phase: Phase,
+    context: Context,
+}
+
+/// How far a receiver has come.
+#[derive(Debug)]
+enum Phase {
+    /// The receiver joins the base channel at this time.
+    Waiting(Time),
+    /// The receiver joined the base channel at this time and waits for its first packet.
+    JoiningBase(Time),
+    /// Packets arrive, and waves are joined and left.
+    Running(Box<Running>),
+    /// The session is over for this receiver.
+    Ended,
+}
+
+/// A receiver's present state, for displays and measurements.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Status {
+    /// NWC: the number of joined waves.
+    pub waves: u32,
+    /// TRR: the average reception rate.
+    pub received: Rate,
+    /// The rate of the TCP equation, REQN; `None` in start-up.
+    pub equation: Option<Rate>,
+    /// ARTT, the average multicast round-trip time, in seconds.
+    pub rtt_s: f64,
+    /// LOSSP, the average loss event probability.
+    pub loss_probability: f64,
+    /// Number of received packets.
+    pub packets_received: u64,
+    /// Number of lost packets.
+    pub packets_lost: u64,
+    /// Number of packets whose header did not fit the session.
+    pub packets_refused: u64,
+}
+
+impl Receiver {
+    /// Makes a receiver of `session`, which the world knows by `id`. It joins at `start`.
+    ///
+    /// # Errors
+    /// If a parameter is outside its range.
+    pub fn new(
+        session: Arc<Session>,
+        config: Arc<ReceiverConfig>,
+        id: u32,
+        start: Time,
+    ) -> Result<Receiver, ConfigError> {
+        config.check(&session)?;
+        Ok(Receiver {
+            phase: Phase::Waiting(start),
+            context: Context {
+                session,
+                config,
+                id,
+                actions: VecDeque::new(),
+                events: VecDeque::new(),
+                totals: Totals::default(),
+            },
+        })
+    }
+
+    /// Leaves all channels and ends.
+    pub fn leave(&mut self) {
+        if let Phase::Running(running) = &self.phase {
+            running.leave_waves(&mut self.context);
+        }
+        if !matches!(self.phase, Phase::Waiting(_) | Phase::Ended) {
+            self.context.leave(self.context.session.wave_channels());
+        }
+        self.phase = Phase::Ended;
+    }
+
+    /// Returns the receiver's present state; `None` before the first packet and after the end.
+    pub fn status(&self) -> Option<Status> {
+        match &self.phase {
+            Phase::Running(running) => Some(running.status(&self.context)),
+            _ => None,
+        }
+    }
+
+    fn join_base(&mut self, now: Time) {
+        self.phase = Phase::JoiningBase(now);
+        self.context.join(self.context.session.wave_channels());
+    }
+
+    fn end(&mut self, reason: EndReason) {
+        self.leave();
+        self.context.events.push_back(Event::Ended(reason));
+    }
+
+    /// Returns the header of a packet of this session; `None` for packets that are refused.
+    fn accept(&mut self, packet: &Packet<Cci>) -> Option<Cci> {
+        let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.context.id);
+        let cci = packet.header;
+        if !of_session || !self.context.fits(&cci) {
+            self.context.totals.refused += 1;
+            return None;
+        }
+        Some(cci)
+    }
+}
+
+impl Endpoint for Receiver {
+    type Rx = Cci;
+    type Tx = Infallible;
+    type Event = Event;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Cci>) {
+        let Some(cci) = self.accept(packet) else {
+            return;
+        };
+        if let Phase::JoiningBase(joined) = self.phase
+            && u32::from(cci.channel) == self.context.session.wave_channels()
+        {
+            let running = Running::new(&mut self.context, now, joined, &cci);
+            self.phase = Phase::Running(Box::new(running));
+        }
+        if let Phase::Running(running) = &mut self.phase
+            && let ControlFlow::Break(reason) = running.on_packet(&mut self.context, now, &cci)
+        {
+            self.end(reason);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        match &mut self.phase {
+            Phase::Waiting(start) if *start <= now => self.join_base(now),
+            Phase::JoiningBase(joined) if *joined + self.context.silence_timeout() <= now => {
+                self.end(EndReason::NoPackets(self.context.silence_timeout()));
+            }
+            Phase::Running(running) => {
+                if let ControlFlow::Break(reason) = running.on_timeout(&mut self.context, now) {
+                    self.end(reason);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Infallible>> {
+        take_first(&mut self.context.actions)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Waiting(start) => Some(*start),
+            Phase::JoiningBase(joined) => Some(*joined + self.context.silence_timeout()),
+            Phase::Running(running) => Some(running.next_timeout(&self.context)),
+            Phase::Ended => None,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        take_first(&mut self.context.events)
+    }
+}
+
+/// Returns the first item. A drained queue frees its memory, since a simulation can have a million
+/// receivers.
+#[inline]
+fn take_first<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let first = queue.pop_front();
+    if first.is_none() && queue.capacity() > 0 {
+        *queue = VecDeque::new();
+    }
+    first
+}

@@ -1,0 +1,418 @@
+//! The state of a receiver that has found its place in the time slots, and how packets change it.
+
+use core::ops::ControlFlow;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::context::Context;
+use super::rates::Rates;
+use super::{ReceiverConfig, Status};
+use crate::loss::LossEstimator;
+use crate::rtt::{AverageRtt, RttRule};
+use crate::sequence::{Arrival, Sequence};
+use crate::{Cci, Session};
+use crate::{EndReason, Event, SlowStartEnd};
+use manyflow_core::time::{Time, seconds};
+use manyflow_core::units::Rate;
+
+/// Consecutive slots that lose most of the base channel, although few waves are joined, after which
+/// the session is given up (section 3.2.1).
+const BASE_LOSS_SLOTS: u32 = 6;
+
+/// The most waves that count as few: the slow start minimum allows as many, so no loss keeps a
+/// receiver from joining them.
+const BASE_LOSS_WAVES: usize = 3;
+
+/// The state of a receiver that has found its place in the time slots.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// CTSI: the current time slot index.
+    pub(super) ctsi: u32,
+    pub(super) slot_since: Time,
+    pub(super) last_packet: Time,
+    pub(super) base: Sequence,
+    /// The joined waves, the lowest layer first: NWC is their number.
+    pub(super) waves: VecDeque<Sequence>,
+    /// The wave that was left last, while its packets may still be on their way.
+    pub(super) left: Option<Sequence>,
+    pub(super) joining: Option<Joining>,
+    /// Time from the join of the last wave to its first packet, in seconds.
+    pub(super) last_delay_s: Option<f64>,
+    /// Epochs that ended since the first packet of the last wave.
+    pub(super) epochs_since_first: u32,
+    /// The conditions under which pending gaps count as loss; `None` without gaps.
+    pub(super) reorder: Option<Reorder>,
+    pub(super) loss_event_until: Time,
+    pub(super) rates: Rates,
+    pub(super) rtt: AverageRtt,
+    pub(super) loss: LossEstimator,
+    /// SSR_P: infinite in start-up.
+    pub(super) slow_start_rate: f64,
+    /// The bottleneck's capacity in packets per second, measured when a wave filled it; infinite
+    /// before that.
+    pub(super) capacity: f64,
+    pub(super) capacity_since: Time,
+    pub(super) epoch_since: Time,
+    pub(super) next_epoch: Time,
+    base_received_in_slot: u32,
+    base_loss_slots: u32,
+}
+
+/// A join whose first packet has not come.
+#[derive(Debug)]
+pub(super) struct Joining {
+    pub(super) since: Time,
+    pub(super) deadline: Time,
+}
+
+/// A gap that waits for late packets.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Reorder {
+    pub(super) packets_left: u32,
+    pub(super) epoch_passed: bool,
+}
+
+impl Running {
+    /// Starts with the first packet of the base channel, which was joined at `joined`. The packet
+    /// tells the time slot and the position in it (section 3.2.2.5).
+    pub(super) fn new(context: &mut Context, now: Time, joined: Time, cci: &Cci) -> Running {
+        let (session, config) = (&context.session, &context.config);
+        let index = cci.psn % session.base_packets_per_slot();
+        let rate = session.base_rate()
+            + f64::from(index) * libm::log(session.decrease()) / session.time_slot_s();
+        let delay_s = (now - joined).as_secs_f64();
+        let epoch = config.epoch(session);
+        context.events.push_back(Event::Rtt {
+            sample_s: delay_s,
+            average_s: delay_s,
+        });
+        Running {
+            ctsi: cci.ctsi.into(),
+            slot_since: now,
+            last_packet: now,
+            base: Sequence::new(session.wave_channels(), session.base_sequence_numbers()),
+            waves: VecDeque::new(),
+            left: None,
+            joining: None,
+            last_delay_s: None,
+            epochs_since_first: 0,
+            reorder: None,
+            loss_event_until: Time::ZERO,
+            rates: Rates::new(rate),
+            // A round trip of zero would make the equation infinite.
+            rtt: AverageRtt::new(config.alpha(), session.decrease(), delay_s.max(1e-6)),
+            loss: LossEstimator::new(config.loss, epoch.as_secs_f64() / session.time_slot_s()),
+            slow_start_rate: f64::INFINITY,
+            capacity: f64::INFINITY,
+            capacity_since: Time::ZERO,
+            epoch_since: now,
+            next_epoch: now + epoch,
+            base_received_in_slot: 0,
+            base_loss_slots: 0,
+        }
+    }
+
+    /// Handles a packet of the session. Breaks when the session is over for this receiver.
+    pub(super) fn on_packet(
+        &mut self,
+        context: &mut Context,
+        now: Time,
+        cci: &Cci,
+    ) -> ControlFlow<EndReason> {
+        self.last_packet = now;
+        self.on_time_slot(context, now, cci.ctsi.into())?;
+        self.on_sequence(context, now, cci);
+        ControlFlow::Continue(())
+    }
+
+    /// Does what is due at `now`. Breaks when the session is over for this receiver.
+    pub(super) fn on_timeout(
+        &mut self,
+        context: &mut Context,
+        now: Time,
+    ) -> ControlFlow<EndReason> {
+        let (silence, slot) = (context.silence_timeout(), context.slot_timeout());
+        if self.last_packet + silence <= now {
+            return ControlFlow::Break(EndReason::NoPackets(silence));
+        }
+        if self.slot_since + slot <= now {
+            return ControlFlow::Break(EndReason::NoTimeSlotChange(slot));
+        }
+        let join_is_late = |joining: &Joining| joining.deadline <= now;
+        if self.joining.as_ref().is_some_and(join_is_late) {
+            self.on_join_timeout(context);
+        }
+        if self.next_epoch <= now {
+            self.on_epoch(context, now);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// When [`on_timeout`](Running::on_timeout) is wanted next.
+    pub(super) fn next_timeout(&self, context: &Context) -> Time {
+        let silence = self.last_packet + context.silence_timeout();
+        let slot = self.slot_since + context.slot_timeout();
+        let join = self
+            .joining
+            .as_ref()
+            .map_or(Time::MAX, |joining| joining.deadline);
+        self.next_epoch.min(join).min(silence).min(slot)
+    }
+
+    /// Leaves all joined waves, the lowest layer first.
+    pub(super) fn leave_waves(&self, context: &mut Context) {
+        for wave in &self.waves {
+            context.leave(wave.channel());
+        }
+    }
+
+    pub(super) fn status(&self, context: &Context) -> Status {
+        let packet_bytes = context.session.config().packet_bytes;
+        let rate = |packets| Rate::from_packets_per_s(packets, packet_bytes);
+        let equation = || rate(context.config.equation_factor * self.equation_rate());
+        Status {
+            waves: self.waves.len() as u32,
+            received: rate(self.rates.trr),
+            equation: (!self.in_start_up()).then(equation),
+            rtt_s: self.rtt.average_s(),
+            loss_probability: self.loss.probability(),
+            packets_received: context.totals.received,
+            packets_lost: context.totals.lost,
+            packets_refused: context.totals.refused,
+        }
+    }
+
+    pub(super) fn in_start_up(&self) -> bool {
+        self.slow_start_rate == f64::INFINITY
+    }
+
+    /// Follows the time slot index (section 3.2.3.3). Breaks when too much of the base channel is
+    /// lost.
+    fn on_time_slot(
+        &mut self,
+        context: &mut Context,
+        now: Time,
+        ctsi: u32,
+    ) -> ControlFlow<EndReason> {
+        let session = &context.session;
+        let time_slot = session.config().time_slot;
+        let t = session.wave_channels();
+        let ahead = (ctsi + t - self.ctsi) % t;
+        let believable = (now - self.slot_since) + 2 * time_slot + Duration::from_secs(1);
+        if ahead == 0 || ahead > t - session.quiescent_slots() / 2 || ahead * time_slot > believable
+        {
+            return ControlFlow::Continue(());
+        }
+        self.slot_since = now;
+        self.count_lost_base(session, ahead);
+        for _ in 0..ahead {
+            self.on_next_slot(context, now);
+        }
+        if self.base_loss_slots >= BASE_LOSS_SLOTS {
+            return ControlFlow::Break(EndReason::BaseChannelLoss);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Ends the current time slot: the lowest wave has ended with it, and its channel is left.
+    fn on_next_slot(&mut self, context: &mut Context, now: Time) {
+        let session = &context.session;
+        let (p, base_rate) = (session.decrease(), session.base_rate());
+        let ended = self.ctsi;
+        self.assert_invariants(session);
+        self.ctsi = (self.ctsi + 1) % session.wave_channels();
+        self.rates.arr += (1.0 - p) * base_rate;
+        let Some(mut wave) = self.waves.pop_front() else {
+            return;
+        };
+        self.rates.arr = (self.rates.arr - base_rate).max(p * base_rate);
+        if self.waves.is_empty() {
+            // The join that is still open, if any, was that of this wave.
+            self.joining = None;
+        }
+        debug_assert_eq!(
+            wave.channel(),
+            ended,
+            "a wave's channel is left in the slot after its last"
+        );
+        let lost = wave.on_end_of_wave();
+        self.left = Some(wave);
+        self.expect_late_packets(&context.config);
+        self.on_lost(context, now, lost);
+        context.leave(ended);
+    }
+
+    /// Judges the base channel over the slot that ended. Slots without any packet do not count:
+    /// the silence time-out covers them.
+    fn count_lost_base(&mut self, session: &Session, slots: u32) {
+        let received = core::mem::take(&mut self.base_received_in_slot);
+        if slots > 1 {
+            return;
+        }
+        let most_is_lost = received * 2 < session.base_packets_per_slot();
+        let few_are_joined = self.waves.len() <= BASE_LOSS_WAVES;
+        self.base_loss_slots = if most_is_lost && few_are_joined {
+            self.base_loss_slots + 1
+        } else {
+            0
+        };
+    }
+
+    /// Registers a packet of a joined channel (sections 3.2.3.1, 3.2.3.2, 3.2.3.4).
+    fn on_sequence(&mut self, context: &mut Context, now: Time, cci: &Cci) {
+        let is_base = u32::from(cci.channel) == context.session.wave_channels();
+        let Some(sequence) = self.sequence_of(context.session.wave_channels(), cci.channel) else {
+            return;
+        };
+        let arrival = sequence.on_packet(cci.psn.into());
+        if arrival == Arrival::Duplicate {
+            return;
+        }
+        context.totals.received += 1;
+        self.rates.on_received();
+        self.loss.on_packets(1);
+        if is_base {
+            self.base_received_in_slot += 1;
+        }
+        match arrival {
+            Arrival::First if !is_base => self.on_first_packet(context, now, cci.psn),
+            Arrival::Gap { lost } => {
+                self.expect_late_packets(&context.config);
+                self.on_lost(context, now, lost);
+            }
+            _ => {}
+        }
+        self.count_down_to_loss(context, now);
+    }
+
+    /// The sequence numbers of a channel among `t` waves and the base; `None` if it is not joined.
+    fn sequence_of(&mut self, t: u32, channel: u16) -> Option<&mut Sequence> {
+        let number = u32::from(channel);
+        if number == t {
+            Some(&mut self.base)
+        } else if (number + 1) % t == self.ctsi {
+            self.left.as_mut()
+        } else {
+            let layer = (number + t - self.ctsi) % t;
+            self.waves.get_mut(layer as usize)
+        }
+    }
+
+    /// Measures the multicast round-trip time with the first packet after a join
+    /// (section 3.2.2.2).
+    fn on_first_packet(&mut self, context: &mut Context, now: Time, psn: u32) {
+        let Some(joining) = self.joining.take() else {
+            return;
+        };
+        let delay_s = (now - joining.since).as_secs_f64();
+        let sample_s = self.average_delay(context, delay_s, psn);
+        self.epochs_since_first = 0;
+        context.events.push_back(Event::Rtt {
+            sample_s,
+            average_s: self.rtt.average_s(),
+        });
+
+        let (session, p) = (&context.session, context.session.decrease());
+        let waves = self.waves.len() as f64;
+        let threshold_s = (session.power(waves + 1.0) - 1.0) / (p * libm::log(p)) / self.rates.arr;
+        let rise_s = self
+            .last_delay_s
+            .replace(delay_s)
+            .map_or(0.0, |last_s| delay_s - last_s);
+        if self.in_start_up() && rise_s > context.config.rtt_increase_factor * threshold_s {
+            self.end_start_up(context, SlowStartEnd::RttIncrease);
+        }
+    }
+
+    /// Averages in the time from a join to its first packet, which has number `psn`. Returns the
+    /// corrected measurement.
+    fn average_delay(&mut self, context: &Context, delay_s: f64, psn: u32) -> f64 {
+        let session = &context.session;
+        match context.config.rtt_rule {
+            RttRule::Rfc => {
+                let (p, waves) = (session.decrease(), self.waves.len() as f64);
+                let half_spacing_s =
+                    -libm::log(p) / 2.0 / (1.0 - p) / session.base_rate() * session.power(waves);
+                self.rtt.on_sample(delay_s - half_spacing_s);
+                delay_s - half_spacing_s
+            }
+            RttRule::Spacing => {
+                let remaining = session.cci_format().sequence_numbers() - u64::from(psn);
+                let spacing_s = 1.0 / session.wave_rate(remaining);
+                let loss = self.loss.probability();
+                self.rtt.on_delay(delay_s, spacing_s, loss)
+            }
+        }
+    }
+
+    fn expect_late_packets(&mut self, config: &ReceiverConfig) {
+        self.reorder.get_or_insert(Reorder {
+            packets_left: config.reorder_packets,
+            epoch_passed: false,
+        });
+    }
+
+    /// Counts a packet after a gap. After enough of them, missing packets count as lost.
+    fn count_down_to_loss(&mut self, context: &mut Context, now: Time) {
+        let Some(reorder) = &mut self.reorder else {
+            return;
+        };
+        match reorder.packets_left.checked_sub(1) {
+            Some(left) => reorder.packets_left = left,
+            None => self.give_gaps_up(context, now),
+        }
+    }
+
+    /// Counts all pending gaps as losses.
+    pub(super) fn give_gaps_up(&mut self, context: &mut Context, now: Time) {
+        self.reorder = None;
+        let left = self.left.take();
+        let lost = self.base.give_up()
+            + self.waves.iter_mut().map(Sequence::give_up).sum::<u64>()
+            + left.map_or(0, |mut wave| wave.give_up());
+        self.on_lost(context, now, lost);
+    }
+
+    /// Counts lost packets. Losses within ARTT of a loss event's beginning belong to it
+    /// (section 3.2.3.4).
+    fn on_lost(&mut self, context: &mut Context, now: Time, packets: u64) {
+        if packets == 0 {
+            return;
+        }
+        context.totals.lost += packets;
+        self.rates.on_lost(packets);
+        self.loss.on_packets(packets);
+        if now < self.loss_event_until {
+            return;
+        }
+        self.loss_event_until = now + seconds(self.rtt.average_s());
+        self.loss.on_loss_event();
+        context.events.push_back(Event::LossEvent);
+        if self.in_start_up() {
+            self.end_start_up(context, SlowStartEnd::Loss);
+        } else {
+            let minimum = context.config.slow_start_minimum(&context.session);
+            self.slow_start_rate = minimum.max(context.session.decrease() * self.rates.trr);
+        }
+    }
+
+    /// Asserts what the queue of waves stands for.
+    pub(super) fn assert_invariants(&self, session: &Session) {
+        let t = session.wave_channels();
+        debug_assert!(
+            (self.ctsi..)
+                .zip(&self.waves)
+                .all(|(number, wave)| wave.channel() == number % t),
+            "the joined waves are consecutive and start at the lowest layer"
+        );
+        debug_assert!(
+            self.waves.len() <= session.active_slots() as usize,
+            "only active waves are joined"
+        );
+        debug_assert_eq!(
+            self.joining.is_some(),
+            self.waves.back().is_some_and(|wave| !wave.has_begun()),
+            "a join is open until the first packet of the highest wave"
+        );
+    }
+}

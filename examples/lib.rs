@@ -1,0 +1,13 @@
+//! Small programs that use manyflow's crates as libraries, one idea each.
+//!
+//! | program | what it shows |
+//! |---|---|
+//! | `webrc_link` | the run loop of a protocol: WEBRC's sender and receiver over a simulated link |
+//! | `webrc_udp` | the same receiver on real sockets of the standard library |
+//! | `three_daemons` | a group message over an overlay of three daemons |
+//! | `switch_two_members` | one connection to two servers behind an Anypoint switch |
+//! | `own_controller` | a flow controller of one's own for an overlay |
+//! | `own_topology` | a simulated network built by hand, with TCP in it |
+//! | `scenario_to_csv` | a scenario file run from a program, its series written as CSV |
+//!
+//! Run one with `cargo run -p manyflow-examples --example webrc_link`; `make examples` runs all.
