@@ -1,4 +1,4 @@
-//! What a connection is like.
+//! The configuration of a connection.
 
 use core::time::Duration;
 
@@ -6,50 +6,58 @@ use super::{HEADER_BYTES, MAX_OPTION_BYTES};
 pub use manyflow_core::ConfigError;
 use manyflow_core::time::Time;
 
-/// How a sender finds losses and changes its window.
+/// How a sender detects losses and changes its window.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// Duplicate acknowledgements and partial ones; the window of RFC 5681 (RFC 6582).
+    /// Duplicate and partial acknowledgements show losses; the window follows RFC 5681 (RFC 6582).
     NewReno,
-    /// Selective acknowledgements; the window of RFC 5681 (RFC 6675).
+    /// Selective acknowledgements show losses; the window follows RFC 5681 (RFC 6675).
     #[default]
     Sack,
-    /// Selective acknowledgements; a window that is a cubic function of time (RFC 9438).
+    /// Selective acknowledgements show losses; the window is a cubic function of time (RFC 9438).
     Cubic,
 }
 
 impl Variant {
-    /// Whether receivers report the blocks that they hold (RFC 2018).
+    /// Returns whether receivers report the blocks that they hold (RFC 2018).
     pub const fn uses_sack(self) -> bool {
         !matches!(self, Variant::NewReno)
     }
 }
 
-/// The parameters of a connection, the same at both ends. The defaults are those of ns-2, except for the maximum window.
+/// The parameters of a connection, the same at both ends. The defaults are those of ns-2, except
+/// for the maximum window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpConfig {
-    /// How losses are found and the window changes.
+    /// How losses are detected and the window changes.
     pub variant: Variant,
-    /// Payload of a segment, at least 1 byte; on a link it takes [`HEADER_BYTES`] more.
+    /// The payload of a segment in bytes, at least 1. On a link a segment takes [`HEADER_BYTES`]
+    /// more.
     pub segment_bytes: u32,
-    /// The window to begin with, in segments, at least 1 (RFC 5681 section 3.1; RFC 6928 allows 10).
+    /// The initial window in segments, at least 1 (RFC 5681 section 3.1; RFC 6928 allows 10).
     pub initial_window: u32,
-    /// The receiver's window in segments, at least the initial one: no segment is sent this far beyond what is acknowledged.
+    /// The receiver's window in segments, at least the initial window. The sender never sends a
+    /// segment this far beyond the acknowledged ones.
     pub maximum_window: u32,
-    /// When the sender begins.
+    /// The time at which the sender begins.
     pub start: Time,
-    /// When it has no more data; what was sent by then is still delivered.
+    /// The time at which the sender has no more data. Segments that it has sent by then are still
+    /// delivered.
     pub stop: Option<Time>,
-    /// How many segments there are to send, at least 1; `None` is without end (2^32 - 1 segments, to be exact).
+    /// The number of segments to send, at least 1; `None` for no end (in fact, 2^32 - 1 segments).
     pub transfer: Option<u32>,
-    /// The receiver acknowledges every second segment, or after 100 ms (RFC 5681 section 4.2).
+    /// Whether the receiver acknowledges only every second segment, or after 100 ms (RFC 5681
+    /// section 4.2).
     pub delayed_acks: bool,
-    /// Packets may be marked instead of dropped (RFC 3168).
+    /// Whether routers may mark packets instead of dropping them (RFC 3168).
     pub ecn: bool,
-    /// The retransmission time-out is never below this. RFC 6298 section 2.4 says 1 s, ns-2 and Linux 200 ms.
+    /// The minimum of the retransmission time-out. RFC 6298 section 2.4 says 1 s, ns-2 and Linux
+    /// use 200 ms.
     pub minimum_rto: Duration,
-    /// What the window lets go waits for a random time, uniform up to this, before it goes: ns-2's `overhead_`. Without any,
-    /// deterministic sources and drop-tail queues fall into step, and one connection takes all the losses.
+    /// The maximum of a random delay, uniformly distributed, between the time at which the window
+    /// permits a segment and its transmission: ns-2's `overhead_`. Without such jitter,
+    /// deterministic sources and drop-tail queues fall into step, and one connection takes all the
+    /// losses.
     pub send_jitter: Duration,
 }
 
@@ -73,7 +81,7 @@ impl Default for TcpConfig {
 
 impl TcpConfig {
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let largest = u32::from(u16::MAX) - HEADER_BYTES - MAX_OPTION_BYTES;
         let checks = [

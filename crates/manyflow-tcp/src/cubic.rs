@@ -2,32 +2,33 @@
 
 use manyflow_core::time::Time;
 
-/// C: how steep the curve is, in segments per second cubed (section 5).
+/// C: the steepness of the curve, in segments per second cubed (section 5).
 const C: f64 = 0.4;
-/// beta_cubic: what congestion leaves of the window (section 4.6).
+/// beta_cubic: the share of the window that remains after congestion (section 4.6).
 const BETA: f64 = 0.7;
-/// alpha_cubic: Reno's increase that gives, with BETA, Reno's average (section 4.3).
+/// alpha_cubic: the increase with which Reno's window, reduced by BETA, has Reno's average (section
+/// 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The state of congestion avoidance.
 #[derive(Debug, Default)]
 pub(super) struct Cubic {
-    /// W_max: the plateau of the curve. 0 before any congestion and after a time-out (section 4.8).
+    /// W_max: the plateau of the curve; 0 before any congestion and after a time-out (section 4.8).
     plateau: f64,
     /// cwnd_prior: the window at the last congestion.
     prior: f64,
     epoch: Option<Epoch>,
 }
 
-/// Congestion avoidance since the last congestion.
+/// The period of congestion avoidance since the last congestion.
 #[derive(Debug)]
 struct Epoch {
     start: Time,
     /// W_max of this epoch.
     plateau: f64,
-    /// K: when the curve reaches its plateau (Figure 2).
+    /// K: the time in seconds at which the curve reaches its plateau (Figure 2).
     plateau_s: f64,
-    /// W_est: what Reno would have (Figure 4).
+    /// W_est: the window that Reno would have (Figure 4).
     reno: f64,
 }
 
@@ -41,7 +42,7 @@ impl Epoch {
         }
     }
 
-    /// W_cubic(t) (Figure 1).
+    /// Returns W_cubic(t) (Figure 1).
     fn curve(&self, t_s: f64) -> f64 {
         let x = t_s - self.plateau_s;
         C * x * x * x + self.plateau
@@ -49,7 +50,8 @@ impl Epoch {
 }
 
 impl Cubic {
-    /// The window after an acknowledgement of `acknowledged` segments (sections 4.2 to 4.5).
+    /// Returns the window after an acknowledgement of `acknowledged` segments (sections 4.2 to
+    /// 4.5).
     pub(super) fn grown(&mut self, now: Time, window: f64, acknowledged: u32, rtt_s: f64) -> f64 {
         let plateau = self.plateau;
         let epoch = self
@@ -66,7 +68,8 @@ impl Cubic {
         (window + (target - window) / window * acknowledged).min(target)
     }
 
-    /// What congestion leaves of `window` (section 4.6), with fast convergence (section 4.7).
+    /// Returns the window that remains of `window` after congestion (section 4.6), with fast
+    /// convergence (section 4.7).
     pub(super) fn on_congestion(&mut self, window: f64) -> f64 {
         self.plateau = if window < self.plateau {
             window * (1.0 + BETA) / 2.0
@@ -78,12 +81,13 @@ impl Cubic {
         window * BETA
     }
 
-    /// Time that the window did not limit does not count: where it does again, a new epoch begins (section 5.8).
+    /// Ends the epoch: time in which the window did not limit the sender does not count (section
+    /// 5.8).
     pub(super) fn end_epoch(&mut self) {
         self.epoch = None;
     }
 
-    /// The next epoch begins at its plateau (section 4.8).
+    /// Lets the next epoch begin at its plateau, after a time-out (section 4.8).
     pub(super) fn on_timeout(&mut self) {
         self.plateau = 0.0;
         self.epoch = None;
@@ -94,7 +98,8 @@ impl Cubic {
 mod tests {
     use super::*;
 
-    /// Grows for `seconds` of round trips of `rtt_s`, one acknowledgement per segment.
+    /// Grows the window for `seconds`, with round-trip times of `rtt_s` and one acknowledgement for
+    /// each segment.
     fn grow(cubic: &mut Cubic, mut window: f64, seconds: f64, rtt_s: f64) -> f64 {
         let mut now_s = 0.0;
         while now_s < seconds {

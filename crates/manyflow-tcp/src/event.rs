@@ -1,4 +1,4 @@
-//! What a TCP connection reports.
+//! Events that a TCP connection reports.
 
 /// An event at one end of a connection.
 #[derive(Copy, Clone, Debug, PartialEq)]

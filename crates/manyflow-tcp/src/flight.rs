@@ -1,13 +1,16 @@
-//! The segments between the first unacknowledged one and the highest sent: RFC 6675's scoreboard, and its pipe.
+//! The segments between the first unacknowledged one and the highest sent: the scoreboard of RFC
+//! 6675 and its pipe.
 //!
-//! The pipe is the number of segments that are thought to be in the network. Each segment's mark says whether it counts:
+//! The pipe is the number of segments that are assumed to be in the network. The mark of a segment
+//! decides whether it counts:
 //!
 //! ```text
 //!   sent: 1 --SACKed--> 0        sent: 1 --lost--> 0 --retransmitted--> 1 --SACKed--> 0
 //! ```
 //!
-//! NewReno has no SACK and counts duplicate acknowledgements instead: each says that one segment, no matter which, has left
-//! the network. RFC 6582 writes the same sum from the other side: it adds them to the window.
+//! NewReno has no SACK and counts duplicate acknowledgements instead: each shows that one segment
+//! has left the network, but not which. RFC 6582 adds them to the window, which gives the same
+//! comparison.
 
 use std::collections::VecDeque;
 
@@ -16,7 +19,8 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 const RETRANSMITTED: u8 = 3;
 
-/// SACKed segments above one that are evidence of its loss (RFC 6675 section 2, DupThresh).
+/// The number of SACKed segments above a segment that show its loss (RFC 6675 section 2,
+/// DupThresh).
 pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
 
 /// The segments in flight.
@@ -26,63 +30,65 @@ pub(super) struct Flight {
     first: u32,
     /// The mark of each segment from `first` on.
     marks: VecDeque<u8>,
-    /// Segments whose mark says that they are in the network.
+    /// The number of segments whose mark says that they are in the network.
     in_network: u32,
-    /// Lost segments that were not retransmitted, and a number that none of them is below.
+    /// The number of lost segments that were not retransmitted, and a lower bound of their numbers.
     lost: u32,
     lost_from: u32,
-    /// Segments that NewReno knows to have left the network.
+    /// The number of segments that have left the network, as NewReno knows from duplicates.
     duplicates: u32,
-    /// The three highest SACKed numbers, the lowest first: what is below the lowest and not SACKed is lost.
+    /// The three highest SACKed numbers, in ascending order. Segments below the first of them that
+    /// are not SACKed are lost.
     highest_sacked: [u32; DUPLICATE_THRESHOLD as usize],
-    /// Up to here losses were inferred.
+    /// The number below which losses were inferred already.
     judged: u32,
-    /// The blocks of the last acknowledgement that had any; most of the next one's is the same.
+    /// The blocks of the last acknowledgement that had any. Most of the next one's blocks are the
+    /// same.
     last_blocks: [(u32, u32); 3],
 }
 
-/// Whether a segment with this mark is in the network.
+/// Returns whether a segment with this mark is in the network.
 fn in_network(mark: u8) -> bool {
     mark == SENT || mark == RETRANSMITTED
 }
 
 impl Flight {
-    /// The first unacknowledged number (SND.UNA).
+    /// Returns the number of the first unacknowledged segment (SND.UNA).
     pub(super) fn first(&self) -> u32 {
         self.first
     }
 
-    /// The number of the next new segment (SND.NXT, HighData + 1).
+    /// Returns the number of the next new segment (SND.NXT, HighData + 1).
     pub(super) fn next(&self) -> u32 {
         self.first + self.marks.len() as u32
     }
 
-    /// FlightSize in segments (RFC 5681).
+    /// Returns FlightSize in segments (RFC 5681).
     pub(super) fn len(&self) -> u32 {
         self.marks.len() as u32
     }
 
-    /// Segments in the network (RFC 6675 section 4).
+    /// Returns the number of segments in the network (RFC 6675 section 4).
     pub(super) fn pipe(&self) -> u32 {
         self.in_network.saturating_sub(self.duplicates)
     }
 
-    /// Duplicate acknowledgements that count.
+    /// Returns the number of duplicate acknowledgements that count.
     pub(super) fn duplicates(&self) -> u32 {
         self.duplicates
     }
 
-    /// Whether the first segment was lost; it may have been retransmitted since.
+    /// Returns whether the first segment was lost. It may have been retransmitted since.
     pub(super) fn first_was_lost(&self) -> bool {
         matches!(self.marks.front(), Some(&(LOST | RETRANSMITTED)))
     }
 
-    /// Whether a segment waits to be retransmitted.
+    /// Returns whether a lost segment has not been retransmitted yet.
     pub(super) fn has_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// A new segment is sent; returns its number.
+    /// Adds a new segment, which is sent. Returns its number.
     pub(super) fn send_new(&mut self) -> u32 {
         let number = self.next();
         self.marks.push_back(SENT);
@@ -90,7 +96,7 @@ impl Flight {
         number
     }
 
-    /// The first lost segment is retransmitted; returns its number.
+    /// Notes that the first lost segment is retransmitted. Returns its number.
     pub(super) fn retransmit(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
@@ -102,7 +108,8 @@ impl Flight {
         Some(number)
     }
 
-    /// All below `upto` have arrived; returns how many of them are new.
+    /// Removes all segments below `upto`, which have arrived. Returns how many of them were in
+    /// flight.
     pub(super) fn acknowledge(&mut self, upto: u32) -> u32 {
         let acknowledged = upto.saturating_sub(self.first).min(self.len());
         for mark in self.marks.drain(..acknowledged as usize) {
@@ -113,7 +120,8 @@ impl Flight {
         acknowledged
     }
 
-    /// Takes in the blocks of an acknowledgement, and which segments are lost by them (RFC 6675 section 4, Update, IsLost).
+    /// Marks the segments in the blocks of an acknowledgement as SACKed, and infers losses from
+    /// them (RFC 6675 section 4, Update, IsLost).
     pub(super) fn sack(&mut self, blocks: &[(u32, u32); 3]) {
         if blocks[0].0 >= blocks[0].1 {
             return;
@@ -140,7 +148,8 @@ impl Flight {
         }
     }
 
-    /// What has three SACKed segments above it is lost. The third highest never falls, so each segment is judged once.
+    /// Marks segments with three SACKed segments above them as lost. The third highest SACKed
+    /// number never falls, so each segment is judged once.
     fn infer_losses(&mut self) {
         let below = self.highest_sacked[0];
         for number in self.judged.max(self.first)..below {
@@ -151,23 +160,24 @@ impl Flight {
         self.judged = self.judged.max(below);
     }
 
-    /// NewReno: one more segment has left the network.
+    /// Counts a duplicate for NewReno: one more segment has left the network.
     pub(super) fn count_duplicate(&mut self) {
         self.duplicates += 1;
     }
 
-    /// NewReno: a partial acknowledgement of `acknowledged` segments: one was the retransmitted one, the others had been
-    /// counted as duplicates (RFC 6582 section 3.2, step 3: deflate the window).
+    /// Handles a partial acknowledgement of `acknowledged` segments for NewReno: one of them was
+    /// the retransmitted segment, the others had been counted as duplicates (RFC 6582 section 3.2,
+    /// step 3: deflate the window).
     pub(super) fn deflate(&mut self, acknowledged: u32) {
         self.duplicates = self.duplicates.saturating_sub(acknowledged - 1);
     }
 
-    /// NewReno: all that was counted is acknowledged.
+    /// Resets NewReno's count of duplicates, as they are all acknowledged.
     pub(super) fn forget_duplicates(&mut self) {
         self.duplicates = 0;
     }
 
-    /// NewReno: the first segment is lost.
+    /// Marks the first segment as lost, for NewReno.
     pub(super) fn lose_first(&mut self) {
         if !self.marks.is_empty() {
             self.set_mark(self.first, LOST);
@@ -175,7 +185,8 @@ impl Flight {
         }
     }
 
-    /// After a time-out: nothing is in the network. What is SACKED stays so, since our receivers never take it back.
+    /// Marks all segments as lost after a time-out, except SACKed ones: our receivers never discard
+    /// what they have reported.
     pub(super) fn lose_all(&mut self) {
         for number in self.first..self.next() {
             if self.mark(number) != SACKED {
@@ -219,7 +230,7 @@ mod tests {
         assert!(!flight.first_was_lost());
         assert_eq!(flight.pipe(), 8);
         flight.sack(&[(7, 8), (2, 4), NONE]);
-        // 0 and 1 have 2, 3 and 7 above them; 4, 5 and 6 have only 7.
+        // Segments 0 and 1 have 2, 3 and 7 above them; 4, 5 and 6 have only 7.
         assert!(flight.first_was_lost());
         assert_eq!(flight.pipe(), 5);
         assert_eq!(
@@ -265,7 +276,8 @@ mod tests {
         (0..6).for_each(|_| flight.count_duplicate());
         flight.lose_first();
         assert_eq!((flight.retransmit(), flight.pipe()), (Some(0), 4));
-        // Segment 4 is lost as well: 0 fills up to it, and 1 to 3 were three of the duplicates.
+        // Segment 4 is lost as well: the retransmission of 0 fills the gap up to it, and 1 to 3
+        // were three of the duplicates.
         flight.deflate(4);
         flight.acknowledge(4);
         assert_eq!((flight.duplicates(), flight.pipe()), (3, 3));

@@ -1,12 +1,13 @@
 //! TCP as a baseline: NewReno, SACK and CUBIC senders, and their receiver.
 //!
-//! Sources: RFC 5681 (congestion control), RFC 6298 (retransmission timer), RFC 6582 (NewReno), RFC 2018 and RFC 6675 (SACK),
-//! RFC 3042 (limited transmit), RFC 9438 (CUBIC), RFC 3168 (ECN), RFC 9293 (the receiver's window). Like ns-2's one-way TCP it
-//! counts in segments, has no handshake, and sends data in one direction only.
+//! Sources: RFC 5681 (congestion control), RFC 6298 (retransmission timer), RFC 6582 (NewReno), RFC
+//! 2018 and RFC 6675 (SACK), RFC 3042 (limited transmit), RFC 9438 (CUBIC), RFC 3168 (ECN), RFC
+//! 9293 (the receiver's window). Like ns-2's one-way TCP it counts in segments, has no handshake,
+//! and sends data in one direction only.
 //!
-//! There is a greedy connection, whose sender has all its data from the beginning and whose receiver takes everything at once, and
-//! a stream between two applications ([`Sender::of_stream`], [`Receiver::of_stream`]), of which one offers segments as it has them,
-//! and the other takes them as it can.
+//! A greedy connection's sender has all its data from the beginning, and its receiver takes
+//! everything at once. A stream ([`Sender::of_stream`], [`Receiver::of_stream`]) connects two
+//! applications: one offers segments as it has them, the other takes them as it can.
 //!
 //! ```text
 //!          +--------- three duplicates, or three SACKed above the first -------> fast recovery --+
@@ -19,10 +20,11 @@
 //!   open: slow start, congestion avoidance    fast recovery: the window stands    after time-out: slow start
 //! ```
 //!
-//! One rule decides what is sent in each phase: while the pipe, the segments thought to be in the network, is below the
-//! window, send the first lost segment or else a new one. A SACK sender knows from its scoreboard what has left the network; a
-//! NewReno sender counts duplicate acknowledgements. That is RFC 6582's inflation and deflation of the window, put on the
-//! other side of the comparison; before recovery it is limited transmit.
+//! One rule decides what is sent in each phase: while the pipe, the number of segments assumed to
+//! be in the network, is below the window, send the first lost segment or else a new one. A SACK
+//! sender knows from its scoreboard which segments have left the network; a NewReno sender counts
+//! duplicate acknowledgements. That count replaces RFC 6582's inflation and deflation of the
+//! window, and before recovery it is limited transmit.
 //!
 //! | file | what it holds | RFC |
 //! |---|---|---|
@@ -36,21 +38,29 @@
 //!
 //! Deviations and choices, with their reasons:
 //!
-//! - Reno's growth is per acknowledgement, as in ns-2 and in the models of TCP's throughput, not per acknowledged byte (RFC 3465).
-//! - One segment per round trip is timed and none while losses are repaired (Karn's rule): no timestamps.
-//! - The timer is restarted at a fast retransmission. RFC 6582 leaves it running; with a time-out of two round trips or less
-//!   it would run out in each recovery. After the first partial acknowledgement NewReno leaves it running (the Impatient
-//!   variant, section 4), so many losses in one window end in a time-out.
-//! - After a time-out a SACK sender keeps its scoreboard, which RFC 2018 section 8 would clear for receivers that discard what
-//!   they have reported. Ours do not.
-//! - NextSeg's rules 3 and 4 (RFC 6675 section 4), which repeat segments that are not known to be lost, are left out: a loss
-//!   among the last three segments of a transfer waits for the timer, as it does in ns-2.
-//! - NewReno leaves recovery by option 1 of RFC 6582 section 3.2, step 3: without a burst, which ns-2 allows.
-//! - A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438 section 4.6 would go on to one, and
-//!   then to the timer.
+//! - Reno's window grows per acknowledgement, as in ns-2 and in the models of TCP's throughput, not
+//!   per acknowledged byte (RFC 3465).
+//! - One segment per round trip is timed, and none while losses are repaired (Karn's rule): there
+//!   are no timestamps.
+//! - The timer is restarted at a fast retransmission. RFC 6582 leaves it running, so a time-out of
+//!   two round-trip times or less would expire in each recovery. After the first partial
+//!   acknowledgement NewReno leaves it running (the Impatient variant, section 4), so several
+//!   losses in one window end in a time-out.
+//! - After a time-out a SACK sender keeps its scoreboard. RFC 2018 section 8 would clear it for
+//!   receivers that discard segments they have reported, which ours never do.
+//! - NextSeg's rules 3 and 4 (RFC 6675 section 4), which repeat segments that are not known to be
+//!   lost, are left out. A loss among the last three segments of a transfer waits for the timer, as
+//!   in ns-2.
+//! - NewReno leaves recovery by option 1 of RFC 6582 section 3.2, step 3: without a burst, which
+//!   ns-2 allows.
+//! - A mark halves the congestion window, a loss the flight (RFC 3168 section 6.1.2, RFC 5681 Eq.
+//!   (4)). A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438
+//!   section 4.6 would continue to one, and then to the timer.
 //! - CUBIC has no HyStart (RFC 9438 section 4.10).
-//! - A receiver's window counts segments, and its end never goes back: acknowledgements that overtake each other cannot close it.
-//! - The receiver of a greedy connection does not answer what is beyond its window; that of a stream answers probes of a closed one.
+//! - A receiver's window counts segments, and its end never moves back: acknowledgements that
+//!   overtake each other cannot close it.
+//! - The receiver of a greedy connection does not answer segments beyond its window; the receiver
+//!   of a stream answers probes of a closed window.
 #![forbid(unsafe_code)]
 
 pub mod cbr;
@@ -72,22 +82,25 @@ pub use wire::EncodedHeader;
 
 use manyflow_core::Header;
 
-/// IPv4 and TCP without options.
+/// The bytes of the headers of IPv4 and TCP, without options.
 pub const HEADER_BYTES: u32 = 40;
 
-/// The longest SACK option: three blocks, and two bytes that align it (RFC 2018 section 3).
+/// The bytes of the longest SACK option: three blocks, and two bytes that align it (RFC 2018
+/// section 3).
 const MAX_OPTION_BYTES: u32 = 28;
 
 /// A segment's header. Sequence numbers count segments of the connection's maximum size.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Data: the segment's number. Acknowledgement: 0.
+    /// The segment's number; 0 in an acknowledgement.
     pub sequence: u32,
     /// The next number that the receiver expects.
     pub acknowledgement: u32,
-    /// How many segments from there on the receiver has room for; [`Segment::UNLIMITED`] where it takes all at once.
+    /// The number of segments from `acknowledgement` on that the receiver has room for;
+    /// [`Segment::UNLIMITED`] if it takes everything at once.
     pub window: u16,
-    /// Received blocks above it, the newest first: first number and the one after the last; equal where unused (RFC 2018).
+    /// The received blocks above `acknowledgement`, the newest first: the first number and the one
+    /// after the last, which are equal in an unused block (RFC 2018).
     pub sack: [(u32, u32); 3],
     /// ECE: the receiver has seen a marked packet (RFC 3168 section 6.1).
     pub ecn_echo: bool,
@@ -109,10 +122,11 @@ impl Default for Segment {
 }
 
 impl Segment {
-    /// The window of a receiver that takes all at once.
+    /// The window of a receiver that takes every segment at once.
     pub const UNLIMITED: u16 = u16::MAX;
 
-    /// The header's bytes on a link: IPv4, TCP, and SACK where there are blocks (RFC 2018 section 3).
+    /// Returns the header's bytes on a link: IPv4, TCP, and the SACK option if there are blocks
+    /// (RFC 2018 section 3).
     pub fn wire_bytes(&self) -> u32 {
         match self.blocks().count() as u32 {
             0 => HEADER_BYTES,
@@ -120,7 +134,7 @@ impl Segment {
         }
     }
 
-    /// The SACK blocks that are used.
+    /// Returns the SACK blocks that are used.
     fn blocks(&self) -> impl Iterator<Item = (u32, u32)> {
         self.sack.into_iter().take_while(|block| block.0 < block.1)
     }

@@ -1,25 +1,26 @@
-//! The persist timer: a sender whose peer has no room asks for it again and again, for the word that there is room may have been
-//! lost (RFC 9293 section 3.8.6.1).
+//! The persist timer: a sender whose peer has no room probes the window again and again, as the
+//! acknowledgement that opens it may have been lost (RFC 9293 section 3.8.6.1).
 
 use core::time::Duration;
 
 use manyflow_core::time::Time;
 
-/// Probes are never further apart than this: the longest retransmission time-out (RFC 6298 section 2.5).
+/// The maximum interval between probes: that of the retransmission time-out (RFC 6298 section 2.5).
 const MAXIMUM: Duration = Duration::from_secs(60);
 
-/// The timer, while the window is closed and nothing is in flight.
+/// The timer, which exists while the window is closed and nothing is in flight.
 #[derive(Debug)]
 pub(super) struct Persist {
-    /// When the next probe is due.
+    /// The time at which the next probe is due.
     at: Time,
-    /// What passes until the one after it.
+    /// The interval from that probe to the next.
     interval: Duration,
     probed: bool,
 }
 
 impl Persist {
-    /// The window is closed. The first probe waits for a retransmission time-out.
+    /// Starts the timer, as the window is closed. The first probe waits for a retransmission
+    /// time-out.
     pub(super) fn new(now: Time, timeout: Duration) -> Persist {
         Persist {
             at: now + timeout,
@@ -28,17 +29,17 @@ impl Persist {
         }
     }
 
-    /// When the next probe is due.
+    /// The time at which the next probe is due.
     pub(super) fn at(&self) -> Time {
         self.at
     }
 
-    /// Whether a probe was sent, so that its acknowledgement may come.
+    /// Returns whether a probe was sent, so that its acknowledgement may come.
     pub(super) fn has_probed(&self) -> bool {
         self.probed
     }
 
-    /// A probe goes: the next one waits twice as long as this one has.
+    /// Notes that a probe is sent. The next one waits twice as long.
     pub(super) fn probe(&mut self, now: Time) {
         self.interval = (self.interval * 2).min(MAXIMUM);
         self.at = now + self.interval;

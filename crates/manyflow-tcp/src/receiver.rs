@@ -1,4 +1,5 @@
-//! The receiving end: cumulative and selective acknowledgements (RFC 5681 section 4.2, RFC 2018 section 4).
+//! The receiving end: cumulative and selective acknowledgements (RFC 5681 section 4.2, RFC 2018
+//! section 4).
 
 use core::time::Duration;
 
@@ -9,7 +10,7 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Destination, Ecn, EndpointId, Packet};
 
-/// A delayed acknowledgement waits at most this long, as in ns-2 (RFC 5681 section 4.2: at most 500 ms).
+/// The maximum delay of an acknowledgement, as in ns-2 (RFC 5681 section 4.2: at most 500 ms).
 const DELAY: Duration = Duration::from_millis(100);
 
 /// The receiving end of a connection.
@@ -17,33 +18,34 @@ const DELAY: Duration = Duration::from_millis(100);
 pub struct Receiver {
     config: TcpConfig,
     peer: EndpointId,
-    /// The next number expected (RCV.NXT): what is below it was delivered.
+    /// The next number expected (RCV.NXT). All segments below it were delivered.
     next: u32,
-    /// What is below this the application has taken; `None` where it takes all at once.
+    /// The application has taken all segments below this number; `None` if it takes each at once.
     taken: Option<u32>,
     /// The last window that was announced.
     announced: u16,
-    /// Blocks received above it, disjoint and apart; the one that grew last comes last.
+    /// The blocks received above `next`, disjoint and not adjacent. The block that grew last is the
+    /// last one.
     blocks: Vec<(u32, u32)>,
     acknowledge: Acknowledge,
     ecn_echo: bool,
     duplicates: u64,
 }
 
-/// When the next acknowledgement goes.
+/// When the next acknowledgement is sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Acknowledge {
     Nothing,
-    /// One segment waits for a second one, until then.
+    /// One segment waits for a second one until this time.
     Delayed(Time),
     Now,
 }
 
 impl Receiver {
-    /// A receiver that acknowledges to `peer`.
+    /// Creates a receiver that sends its acknowledgements to `peer`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub fn new(config: TcpConfig, peer: EndpointId) -> Result<Receiver, ConfigError> {
         config.check()?;
         Ok(Receiver {
@@ -59,11 +61,11 @@ impl Receiver {
         })
     }
 
-    /// The receiver of a stream, which announces `maximum_window` segments less those that the application has not
-    /// [taken](Receiver::take).
+    /// Creates the receiver of a stream, which announces `maximum_window` segments less those that
+    /// the application has not [taken](Receiver::take).
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub fn of_stream(config: TcpConfig, peer: EndpointId) -> Result<Receiver, ConfigError> {
         let receiver = Receiver::new(config, peer)?;
         Ok(Receiver {
@@ -72,8 +74,9 @@ impl Receiver {
         })
     }
 
-    /// The application of a stream has taken one more of the delivered segments. A window that was closed is announced as open at
-    /// once, as its sender may have nothing in flight that would be acknowledged.
+    /// Notes that the application of a stream has taken one more of the delivered segments. A
+    /// closed window is announced as open at once, as its sender may have nothing in flight that
+    /// would be acknowledged.
     pub fn take(&mut self) {
         if let Some(taken) = &mut self.taken
             && *taken < self.next
@@ -85,26 +88,28 @@ impl Receiver {
         }
     }
 
-    /// Segments delivered in order: the goodput.
+    /// Returns the number of segments delivered in order: the goodput.
     pub fn delivered_segments(&self) -> u32 {
         self.next
     }
 
-    /// Segments that came more than once.
+    /// Returns the number of segments that arrived more than once.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Takes a segment; returns whether it is new, so that its contents are to be kept.
+    /// Handles a segment. Returns whether it is new, so that its payload must be kept.
     pub fn handle_segment(&mut self, now: Time, segment: &Segment, ecn: Ecn) -> bool {
-        // A segment beyond the window is not ours to hold: so the blocks stay bounded. It may be a probe of a closed window.
+        // A segment beyond the window is not held, so the blocks stay bounded. It may be a probe of
+        // a closed window.
         if segment.sequence.saturating_sub(self.next) >= self.room() {
             if self.announced == 0 {
                 self.acknowledge = Acknowledge::Now;
             }
             return false;
         }
-        // RFC 3168 section 6.1.3: from a mark on, echo until the sender says that it has reduced its window.
+        // RFC 3168 section 6.1.3: after a mark, echo it until the sender announces that it has
+        // reduced its window.
         self.ecn_echo &= !segment.window_reduced;
         self.ecn_echo |= ecn == Ecn::Marked;
         let duplicates = self.duplicates;
@@ -113,7 +118,7 @@ impl Receiver {
         self.duplicates == duplicates
     }
 
-    /// The acknowledgement that is due.
+    /// Returns the acknowledgement that is due.
     pub fn poll_transmit(&mut self) -> Option<Segment> {
         if self.acknowledge != Acknowledge::Now {
             return None;
@@ -123,20 +128,21 @@ impl Receiver {
         Some(self.acknowledgement())
     }
 
-    /// How many segments from the next one on there is room for (RCV.WND).
+    /// Returns the number of segments from the next one on that there is room for (RCV.WND).
     fn room(&self) -> u32 {
         self.config.maximum_window - (self.next - self.taken.unwrap_or(self.next))
     }
 
     fn window(&self) -> u16 {
         match self.taken {
-            // One less than the window without limit.
+            // One less than the value that stands for no limit.
             Some(_) => self.room().min(u32::from(Segment::UNLIMITED) - 1) as u16,
             None => Segment::UNLIMITED,
         }
     }
 
-    /// Puts a segment in its place; false where it must be acknowledged at once: out of order, filling a gap, or known.
+    /// Puts a segment in its place. Returns false if it must be acknowledged at once: it is out of
+    /// order, fills a gap, or is a duplicate.
     fn place(&mut self, number: u32) -> bool {
         if number == self.next {
             let in_order = self.blocks.is_empty();
@@ -152,7 +158,7 @@ impl Receiver {
         false
     }
 
-    /// What follows the delivered segments without a gap is delivered as well.
+    /// Delivers the block that follows the delivered segments without a gap.
     fn join_blocks(&mut self) {
         let reached = self.blocks.iter().position(|b| b.0 == self.next);
         if let Some(place) = reached {
@@ -241,7 +247,7 @@ impl Endpoint for Receiver {
 mod tests {
     use super::*;
 
-    /// Hands over the segments of `numbers`; returns the last acknowledgement.
+    /// Hands over the segments of `numbers`. Returns the last acknowledgement.
     fn take(receiver: &mut Receiver, numbers: impl IntoIterator<Item = u32>) -> Option<Segment> {
         let mut last = None;
         for sequence in numbers {
@@ -275,7 +281,8 @@ mod tests {
             (ack.acknowledgement, ack.sack),
             (1, [(8, 9), (6, 7), (4, 5)])
         );
-        // Then the fourth segment comes, which joins two blocks, and the second, which reaches the first block.
+        // Then the fourth segment arrives, which joins two blocks, and then the second, which
+        // reaches the first block.
         let ack = take(&mut receiver, [3]).unwrap();
         assert_eq!(
             (ack.acknowledgement, ack.sack),

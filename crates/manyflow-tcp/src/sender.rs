@@ -1,4 +1,5 @@
-//! The sending end: what acknowledgements and the retransmission timer do, and which segment goes next.
+//! The sending end: the effects of acknowledgements and of the retransmission timer, and the choice
+//! of the next segment.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,7 +18,8 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Destination, Ecn, EndpointId, Packet};
 
-/// The sending end of a connection. It begins with data: there is no handshake, as in ns-2's one-way TCP.
+/// The sending end of a connection. It begins with data, without a handshake, like ns-2's one-way
+/// TCP.
 #[derive(Debug)]
 pub struct Sender {
     config: TcpConfig,
@@ -27,73 +29,77 @@ pub struct Sender {
     window: Window,
     rtt: RttEstimator,
     phase: Phase,
-    /// What was next when fast recovery or a time-out last began (RFC 6582 `recover` + 1, RFC 6675 RecoveryPoint).
+    /// The next new number when fast recovery or a time-out last began (RFC 6582 `recover` + 1, RFC
+    /// 6675 RecoveryPoint).
     recover: Option<u32>,
-    /// What was next when the window was last reduced: one reduction per window of data.
+    /// The next new number when the window was last reduced: it is reduced once per window of data.
     reduced_at: u32,
-    /// The first lost segment goes at once, whatever the window says.
+    /// Whether the first lost segment is sent at once, without regard to the window.
     retransmit_now: bool,
-    /// CWR goes with the next new segment.
+    /// Whether the next new segment carries CWR.
     announce_reduction: bool,
-    /// What is not to be sent any more, or not yet.
+    /// The number of the first segment that is not to be sent, at present or at all.
     end: u32,
-    /// An application offers segments as it has them; otherwise all are there from the beginning.
+    /// Whether an application offers segments as it has them; otherwise all segments exist from the
+    /// beginning.
     is_stream: bool,
-    /// The end of the receiver's window: it has no room from here on, or had none when it last said so.
+    /// The end of the receiver's window: the receiver has no room from this number on, as far as it
+    /// has announced.
     edge: u32,
     persist: Option<Persist>,
-    /// When a segment was last sent.
+    /// The time at which a segment was last sent.
     last_sent: Option<Time>,
-    /// The one segment of the round trip that is timed, and when it was sent.
+    /// The segment of the present round trip that is timed, and the time at which it was sent.
     timed: Option<(u32, Time)>,
     /// The first unacknowledged segment when the retransmission timer last ran out.
     timed_out: Option<u32>,
-    /// When the retransmission timer runs out.
+    /// The time at which the retransmission timer expires.
     timer: Option<Time>,
-    /// When sending begins or goes on, while there is something that may be sent.
+    /// The time at which sending begins or continues, while there is a segment that may be sent.
     release: Option<Time>,
     finished: bool,
     counters: Counters,
     events: VecDeque<Event>,
-    /// The last window told, in whole segments.
+    /// The last window that was reported, in whole segments.
     told_window: u32,
 }
 
-/// How acknowledgements are read.
+/// How acknowledgements are interpreted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// Slow start and congestion avoidance.
     Open,
-    /// Losses are being repaired, up to `recover`; no partial acknowledgement has come yet, or one has.
+    /// Losses are being repaired, up to `recover`. `partial` is whether a partial acknowledgement
+    /// has come.
     FastRecovery { partial: bool },
-    /// The timer ran out: slow start until `recover`, duplicates are not counted.
+    /// The timer has expired: slow start until `recover`, without counting duplicates.
     AfterTimeout,
 }
 
-/// What a sender has done so far.
+/// Counts what a sender has done so far.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments sent, retransmissions among them.
+    /// Segments sent, including retransmissions.
     pub sent: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
-    /// Times that fast recovery began.
+    /// How often fast recovery began.
     pub fast_recoveries: u64,
-    /// Times that the retransmission timer ran out.
+    /// How often the retransmission timer expired.
     pub timeouts: u64,
-    /// Series of time-outs: all those of one segment counted as one.
+    /// Series of time-outs: consecutive time-outs of one segment count once.
     pub timeout_series: u64,
-    /// Times that a mark reduced the window.
+    /// How often a mark reduced the window.
     pub marks_heeded: u64,
-    /// Segments sent to probe a closed window; they are not among those sent.
+    /// Segments sent to probe a closed window. `sent` does not include them.
     pub probes: u64,
 }
 
 impl Sender {
-    /// A sender to `peer`, whose jitter is drawn from `seed`.
+    /// Creates a sender to `peer`, whose jitter comes from `seed`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub fn new(config: TcpConfig, peer: EndpointId, seed: u64) -> Result<Sender, ConfigError> {
         config.check()?;
         let mut sender = Sender {
@@ -126,11 +132,12 @@ impl Sender {
         Ok(sender)
     }
 
-    /// The sender of a stream to `peer`: it has nothing to send until it is [offered](Sender::offer), and never finishes. `start`,
-    /// `stop` and `transfer` of its configuration do not count.
+    /// Creates the sender of a stream to `peer`. It has nothing to send until it is
+    /// [offered](Sender::offer) segments, and never finishes. `start`, `stop` and `transfer` of its
+    /// configuration are ignored.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub fn of_stream(
         config: TcpConfig,
         peer: EndpointId,
@@ -150,8 +157,9 @@ impl Sender {
         })
     }
 
-    /// The application of a stream has `segments` more to send. They wait for their jitter, but for those that follow what goes just
-    /// now. Beyond 2^32 - 1 in all they are never sent.
+    /// Adds `segments` to those that the application of a stream has to send. They wait for their
+    /// jitter unless they follow a segment that is sent just now. Segments beyond 2^32 - 1 in total
+    /// are never sent.
     pub fn offer(&mut self, now: Time, segments: u32) {
         self.end = self.end.saturating_add(segments);
         if self.last_sent == Some(now) && self.may_send() {
@@ -160,43 +168,43 @@ impl Sender {
         self.settle(now);
     }
 
-    /// Segments that were offered and have not been sent.
+    /// Returns the number of segments that were offered and have not been sent.
     pub fn unsent_segments(&self) -> u32 {
         self.end - self.flight.next()
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Segments that are acknowledged.
+    /// Returns the number of acknowledged segments.
     pub fn acknowledged_segments(&self) -> u32 {
         self.flight.first()
     }
 
-    /// cwnd in segments.
+    /// Returns cwnd in segments.
     pub fn congestion_window(&self) -> f64 {
         self.window.segments()
     }
 
-    /// RTO as it is, backed off or not (RFC 6298).
+    /// Returns the present RTO, which may be backed off (RFC 6298).
     pub fn retransmission_timeout(&self) -> Duration {
         self.rtt.timeout()
     }
 
-    /// Whether all that is to be sent was sent and acknowledged.
+    /// Returns whether all data was sent and acknowledged.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Takes an acknowledgement.
+    /// Handles an acknowledgement.
     pub fn handle_segment(&mut self, now: Time, ack: &Segment) {
         let next = self.flight.next();
         if self.persist.as_ref().is_some_and(Persist::has_probed)
             && ack.acknowledgement.checked_sub(1) == Some(next)
         {
-            // The probe found room: now it counts as sent.
+            // The probe found room, so it counts as sent from now on.
             self.flight.send_new();
         }
         let sent = self.flight.first()..=self.flight.next();
@@ -206,7 +214,7 @@ impl Sender {
         }
     }
 
-    /// The next segment to send, and whether routers may mark it.
+    /// Returns the next segment to send, and whether routers may mark it.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Segment, Ecn)> {
         if let Some(persist) = self.persist.as_mut().filter(|persist| now >= persist.at()) {
             persist.probe(now);
@@ -276,8 +284,8 @@ impl Sender {
         }
     }
 
-    /// Whether it is the congestion window that keeps more from the network, so that acknowledgements may let it grow (RFC 7661
-    /// section 4). To a greedy sender it always is.
+    /// Returns whether the congestion window is the limit, so that acknowledgements may let it grow
+    /// (RFC 7661 section 4). For a greedy sender it always is.
     fn window_is_limit(&self) -> bool {
         !self.is_stream || !self.window.has_room(self.flight.pipe()) || self.may_send()
     }
@@ -291,7 +299,8 @@ impl Sender {
         });
     }
 
-    /// NewReno only: SACK knows what a duplicate stands for.
+    /// Counts a duplicate acknowledgement for NewReno. A SACK sender knows which segment it stands
+    /// for.
     fn on_duplicate(&mut self) {
         let counts = match self.phase {
             Phase::FastRecovery { .. } => true,
@@ -303,13 +312,14 @@ impl Sender {
         }
     }
 
-    /// Whether duplicates can mean a new loss, and not segments sent twice after a time-out (RFC 6582 section 3.2, step 2).
+    /// Returns whether duplicates can mean a new loss, rather than segments sent twice after a
+    /// time-out (RFC 6582 section 3.2, step 2).
     fn may_recover(&self) -> bool {
         self.recover.is_none_or(|r| self.flight.first() > r)
     }
 
-    /// What was sent during a recovery and lost is retransmitted in it, but is a loss of the next window (RFC 6675 section 5,
-    /// step 2).
+    /// Returns whether a loss is known. A segment that was sent during a recovery and lost is
+    /// retransmitted in it, but counts as a loss of the next window (RFC 6675 section 5, step 2).
     fn finds_loss(&self) -> bool {
         if self.config.variant.uses_sack() {
             self.flight.first_was_lost()
@@ -318,7 +328,7 @@ impl Sender {
         }
     }
 
-    /// RFC 6582 section 3.2, step 2; RFC 6675 section 5, step 4.
+    /// Begins fast recovery (RFC 6582 section 3.2, step 2; RFC 6675 section 5, step 4).
     fn begin_recovery(&mut self, now: Time) {
         self.phase = Phase::FastRecovery { partial: false };
         self.recover = Some(self.flight.next());
@@ -334,7 +344,8 @@ impl Sender {
         self.restart_timer(now);
     }
 
-    /// RFC 6582 section 3.2, step 3, partial acknowledgements; to SACK, the scoreboard has said it all (RFC 6675 section 5).
+    /// Handles a partial acknowledgement (RFC 6582 section 3.2, step 3). With SACK the scoreboard
+    /// has all that is needed (RFC 6675 section 5).
     fn on_partial_ack(&mut self, now: Time, acknowledged: u32, partial: bool) {
         if self.config.variant.uses_sack() {
             self.restart_timer(now);
@@ -358,8 +369,9 @@ impl Sender {
         self.restart_timer(now);
     }
 
-    /// A mark counts like a loss, once per window of data (RFC 3168 section 6.1.2). Below two segments it does not reduce.
-    /// `used` is the flight before the acknowledgement that echoes the mark, where it did not fill the window.
+    /// Handles the echo of a mark. It counts like a loss, once per window of data (RFC 3168 section
+    /// 6.1.2). `used` is the flight before the acknowledgement with the echo, if the flight did not
+    /// fill the window.
     fn heed_mark(&mut self, used: Option<u32>) {
         if self.flight.first() > self.reduced_at {
             self.window.on_mark(used);
@@ -379,7 +391,8 @@ impl Sender {
         self.announce_reduction = self.config.ecn;
     }
 
-    /// RFC 6298 section 5 (5.4 to 5.6), RFC 5681 section 3.1: back off, and begin again with one segment.
+    /// Handles the expiry of the retransmission timer: backs off, and begins again with one segment
+    /// (RFC 6298 section 5, 5.4 to 5.6; RFC 5681 section 3.1).
     fn on_timer(&mut self) {
         let again = self.timed_out == Some(self.flight.first());
         self.timed_out = Some(self.flight.first());
@@ -396,7 +409,8 @@ impl Sender {
         self.events.push_back(Event::RetransmissionTimeout);
     }
 
-    /// RFC 6298 section 5 (5.2, 5.3).
+    /// Restarts the retransmission timer, or stops it if nothing is in flight (RFC 6298 section 5,
+    /// 5.2 and 5.3).
     fn restart_timer(&mut self, now: Time) {
         self.timer = (self.flight.len() > 0).then(|| now + self.rtt.timeout());
     }
@@ -408,7 +422,8 @@ impl Sender {
         }
     }
 
-    /// After each input: ends what is to end, and plans when the window is used.
+    /// Updates the state after each input: finishes the transfer, watches for a closed window, and
+    /// schedules the next segments.
     fn settle(&mut self, now: Time) {
         if self.config.stop.is_some_and(|stop| now >= stop) {
             self.end = self.end.min(self.flight.next());
@@ -430,7 +445,8 @@ impl Sender {
         }
     }
 
-    /// A stream that has sent nothing for a time-out begins with the restart window, rather than with a burst (RFC 5681 section 4.1).
+    /// Reduces the window of a stream that has sent nothing for a time-out to the restart window,
+    /// to avoid a burst (RFC 5681 section 4.1).
     fn restart_if_idle(&mut self, now: Time) {
         let timeout = self.rtt.timeout();
         let is_idle = self.last_sent.is_some_and(|sent| now > sent + timeout);
@@ -439,7 +455,8 @@ impl Sender {
         }
     }
 
-    /// Whether nothing but the receiver's window keeps this from sending, and no acknowledgement can come that opens it.
+    /// Returns whether only the receiver's window prevents sending, and no acknowledgement can come
+    /// that opens it.
     fn is_shut_out(&self) -> bool {
         let next = self.flight.next();
         self.flight.len() == 0 && next < self.end && next >= self.edge
@@ -456,7 +473,8 @@ impl Sender {
             && self.flight.len() < self.config.maximum_window
     }
 
-    /// RFC 6675 section 4, NextSeg, rules 1 and 2: what is lost, then what is new.
+    /// Returns the next segment: a lost one if there is any, otherwise a new one (RFC 6675 section
+    /// 4, NextSeg, rules 1 and 2).
     fn next_segment(&mut self, now: Time) -> (Segment, Ecn) {
         self.retransmit_now = false;
         self.last_sent = Some(now);
@@ -465,7 +483,7 @@ impl Sender {
             self.timer = Some(now + self.rtt.timeout());
         }
         if let Some(number) = self.flight.retransmit() {
-            // Karn's rule: the acknowledgement of what follows may wait for the retransmission.
+            // Karn's rule: the acknowledgement of later segments may wait for the retransmission.
             self.timed = None;
             self.counters.retransmitted += 1;
             return (data(number), Ecn::NotCapable);

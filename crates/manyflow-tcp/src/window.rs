@@ -1,10 +1,10 @@
-//! The congestion window: RFC 5681's, or CUBIC's in congestion avoidance.
+//! The congestion window: that of RFC 5681, or CUBIC's in congestion avoidance.
 
 use super::config::{TcpConfig, Variant};
 use super::cubic::Cubic;
 use manyflow_core::time::Time;
 
-/// RFC 5681 Eq. (4): the slow start threshold is never lower, in segments.
+/// The minimum of the slow start threshold, in segments (RFC 5681 Eq. (4)).
 const LOWEST_THRESHOLD: f64 = 2.0;
 
 /// cwnd and ssthresh, in segments.
@@ -26,17 +26,18 @@ impl Window {
         }
     }
 
-    /// cwnd in segments.
+    /// Returns cwnd in segments.
     pub(super) fn segments(&self) -> f64 {
         self.segments
     }
 
-    /// Whether another segment may follow `pipe` of them into the network.
+    /// Returns whether another segment may follow `pipe` segments into the network.
     pub(super) fn has_room(&self, pipe: u32) -> bool {
         self.segments >= f64::from(pipe + 1)
     }
 
-    /// An acknowledgement of `acknowledged` new segments: slow start or congestion avoidance (RFC 5681 section 3.1).
+    /// Handles an acknowledgement of `acknowledged` new segments: slow start or congestion
+    /// avoidance (RFC 5681 section 3.1).
     pub(super) fn on_ack(&mut self, now: Time, acknowledged: u32, rtt_s: f64) {
         let grown = if self.segments < self.threshold {
             self.segments + 1.0
@@ -48,14 +49,15 @@ impl Window {
         self.segments = grown.min(self.maximum);
     }
 
-    /// Takes a loss: multiplicative decrease (RFC 5681 Eq. (4)). Segments in flight count where they are fewer than the
-    /// window; beyond the window are only those that limited transmit has sent.
+    /// Handles a loss: multiplicative decrease (RFC 5681 Eq. (4)). The smaller of window and flight
+    /// counts; beyond the window are only segments that limited transmit has sent.
     pub(super) fn on_congestion(&mut self, flight: u32) {
         self.decrease(self.segments.min(flight.into()));
     }
 
-    /// Takes a mark: the window itself is halved (RFC 3168 section 6.1.2), as its echo comes with an acknowledgement that has
-    /// already taken segments out of the flight. Where the application left room in the window, the `used` segments count.
+    /// Handles a mark: halves the whole window (RFC 3168 section 6.1.2). The flight does not count,
+    /// as the acknowledgement with the echo has just left it. If the application left room in the
+    /// window, only the `used` segments count.
     pub(super) fn on_mark(&mut self, used: Option<u32>) {
         let used = used.map_or(self.segments, |used| self.segments.min(used.into()));
         self.decrease(used);
@@ -70,7 +72,8 @@ impl Window {
         self.segments = self.threshold;
     }
 
-    /// The retransmission timer ran out. `again` for the same segment: the threshold stays (RFC 5681 section 3.1).
+    /// Handles the expiry of the retransmission timer. If it expired `again` for the same segment,
+    /// the threshold remains (RFC 5681 section 3.1).
     pub(super) fn on_timeout(&mut self, flight: u32, again: bool) {
         if !again {
             self.on_congestion(flight);
@@ -81,21 +84,23 @@ impl Window {
         self.segments = 1.0;
     }
 
-    /// The window was not the limit, so it says nothing about the network: it stands (RFC 7661 section 4). CUBIC's time does not
-    /// count what it did not use (RFC 9438 section 5.8).
+    /// Keeps the window as it is: it was not the limit, so an acknowledgement says nothing about
+    /// the network (RFC 7661 section 4). The time does not count for CUBIC (RFC 9438 section 5.8).
     pub(super) fn stand(&mut self) {
         if let Some(cubic) = &mut self.cubic {
             cubic.end_epoch();
         }
     }
 
-    /// Nothing was sent for a whole time-out: begin again with at most `restart` segments, the restart window (RFC 5681 section 4.1).
+    /// Limits the window to `restart` segments, the restart window, after nothing was sent for a
+    /// whole time-out (RFC 5681 section 4.1).
     pub(super) fn restart(&mut self, restart: u32) {
         self.segments = self.segments.min(restart.into());
         self.stand();
     }
 
-    /// NewReno leaves recovery without a burst (RFC 6582 section 3.2, step 3, option 1).
+    /// Limits the window when NewReno leaves recovery, to avoid a burst (RFC 6582 section 3.2, step
+    /// 3, option 1).
     pub(super) fn limit_to_flight(&mut self, flight: u32) {
         self.segments = self.threshold.min(f64::from(flight.max(1) + 1));
     }

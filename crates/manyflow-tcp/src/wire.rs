@@ -1,13 +1,15 @@
-//! TCP headers as bytes, for traces that other tools read (RFC 9293 section 3.1, RFC 2018 section 3, RFC 3168 section 6.1).
+//! TCP headers as bytes, for traces that other tools read (RFC 9293 section 3.1, RFC 2018 section
+//! 3, RFC 3168 section 6.1).
 //!
-//! Numbers of segments become numbers of bytes, modulo 2^32; the window stays a number of segments. The checksum, which covers
-//! addresses and payload, is left zero.
+//! The numbers of segments become numbers of bytes, modulo 2^32; the window remains a number of
+//! segments. The checksum, which covers addresses and payload, is zero.
 
 use super::Segment;
 
-/// The TCP header without options.
+/// The bytes of the TCP header without options.
 const FIXED_BYTES: usize = 20;
-/// Two bytes that align, kind and length, and three blocks of eight bytes.
+/// The bytes of the longest header: with two bytes that align, kind and length, and three blocks of
+/// eight bytes.
 const MAX_BYTES: usize = FIXED_BYTES + 4 + 3 * 8;
 
 const ACK: u8 = 0x10;
@@ -25,7 +27,7 @@ pub struct EncodedHeader {
 }
 
 impl EncodedHeader {
-    /// The header, options included.
+    /// Returns the header, including options.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -37,7 +39,8 @@ impl EncodedHeader {
 }
 
 impl Segment {
-    /// The TCP header from port `source` to port `destination`, of a connection with segments of `segment_bytes`.
+    /// Encodes the TCP header from port `source` to port `destination`, for a connection with
+    /// segments of `segment_bytes`.
     pub fn encode(&self, source: u16, destination: u16, segment_bytes: u32) -> EncodedHeader {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = ACK | flag(self.ecn_echo, ECE) | flag(self.window_reduced, CWR);
@@ -54,7 +57,7 @@ impl Segment {
         header.put(&position(self.acknowledgement));
         header.put(&[(words << 4) as u8, flags]);
         header.put(&self.window.to_be_bytes());
-        // Checksum and urgent pointer are zero.
+        // The checksum and the urgent pointer are zero.
         header.put(&[0; 4]);
         if option_bytes > 0 {
             header.put(&[NO_OPERATION, NO_OPERATION, SACK, option_bytes as u8 - 2]);
@@ -66,8 +69,9 @@ impl Segment {
         header
     }
 
-    /// Reads a header that [`encode`](Segment::encode) wrote for `segment_bytes`: its ports and the segment, as long as the
-    /// connection has not passed 2^32 bytes. `None` where it is anything else.
+    /// Decodes a header that [`encode`](Segment::encode) wrote for `segment_bytes`, if the
+    /// connection has not passed 2^32 bytes. Returns its ports and the segment, or `None` for
+    /// anything else.
     pub fn decode(header: &[u8], segment_bytes: u32) -> Option<(u16, u16, Segment)> {
         let (fixed, options) = header.split_first_chunk::<FIXED_BYTES>()?;
         let word = |at: usize| {
@@ -89,7 +93,7 @@ impl Segment {
     }
 }
 
-/// The segment that begins at `position`, if one does.
+/// Returns the segment that begins at `position`, if one does.
 fn number(position: u32, segment_bytes: u32) -> Option<u32> {
     (position.checked_rem(segment_bytes)? == 0).then(|| position / segment_bytes)
 }
@@ -153,7 +157,7 @@ mod tests {
             source: u16, destination: u16,
         ) {
             let header = segment.encode(source, destination, segment_bytes);
-            // IPv4 takes the other 20 bytes of what a link is charged.
+            // The other 20 bytes of the packet on a link are the IPv4 header.
             prop_assert_eq!(header.as_bytes().len() as u32 + 20, segment.wire_bytes());
             prop_assert!(segment.wire_bytes() >= HEADER_BYTES);
             let decoded = Segment::decode(header.as_bytes(), segment_bytes);

@@ -1,13 +1,14 @@
-//! Max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2), of one resource among many demands.
+//! Max-min fair shares of one resource (Bertsekas and Gallager, "Data Networks", section 6.5.2).
 
-/// What each of `demands` gets of `capacity`, in the same order and the same unit, none of them negative: no demand gets more than it asks
-/// for, and none can get more unless one that has no more than it gets less. What no demand asks for is left over.
+/// Returns the share of `capacity` that each of `demands` gets, in the same order and unit; no
+/// number is negative. No share exceeds its demand, and no share could grow without reducing one
+/// that is not larger. Capacity that no demand asks for is left over.
 pub fn max_min(capacity: f64, demands: &[f64]) -> Vec<f64> {
     let level = level(capacity, demands);
     demands.iter().map(|demand| demand.min(level)).collect()
 }
 
-/// The most that any demand gets: infinite where all are met.
+/// Returns the largest share that any demand gets; infinity if all demands are met.
 fn level(capacity: f64, demands: &[f64]) -> f64 {
     let mut ascending = demands.to_vec();
     ascending.sort_by(f64::total_cmp);

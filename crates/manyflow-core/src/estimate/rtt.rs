@@ -4,25 +4,26 @@ use core::time::Duration;
 
 use crate::time::seconds;
 
-/// G, the clock granularity, as in ns-2 (`tcpTick_`): keeps a constant round-trip time from giving a time-out equal to it.
+/// G, the clock granularity, as in ns-2 (`tcpTick_`). With a constant round-trip time, it keeps the
+/// time-out above that time.
 const GRANULARITY_S: f64 = 0.01;
-/// Section 2.1: before the first sample.
+/// The time-out before the first sample (section 2.1).
 const INITIAL: Duration = Duration::from_secs(1);
-/// Section 2.5.
+/// The maximum time-out (section 2.5).
 const MAXIMUM: Duration = Duration::from_secs(60);
 
-/// The round-trip time, averaged, and the time-out that follows from it.
+/// The average round-trip time, and the time-out that follows from it.
 #[derive(Debug)]
 pub struct RttEstimator {
     minimum: Duration,
-    /// SRTT and RTTVAR in seconds.
+    /// SRTT and RTTVAR in seconds; `None` before the first sample.
     average: Option<(f64, f64)>,
-    /// RTO, backed off or not.
+    /// The present RTO, which may be backed off.
     timeout: Duration,
 }
 
 impl RttEstimator {
-    /// No time-out is shorter than `minimum`.
+    /// Creates an estimator whose time-outs are never shorter than `minimum`.
     pub fn new(minimum: Duration) -> RttEstimator {
         RttEstimator {
             minimum,
@@ -31,17 +32,18 @@ impl RttEstimator {
         }
     }
 
-    /// SRTT in seconds; 0 before the first sample.
+    /// Returns SRTT in seconds; 0 before the first sample.
     pub fn average_s(&self) -> f64 {
         self.average.map_or(0.0, |(average_s, _)| average_s)
     }
 
-    /// RTO, backed off as it is.
+    /// Returns the present RTO, which may be backed off.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Takes a sample (sections 2.2 and 2.3), which ends the back-off (section 5, last paragraph).
+    /// Adds a sample in seconds (sections 2.2 and 2.3), which ends the back-off (section 5, last
+    /// paragraph).
     pub fn sample(&mut self, sample_s: f64) {
         let (average_s, variation_s) = match self.average {
             None => (sample_s, sample_s / 2.0),
@@ -54,9 +56,10 @@ impl RttEstimator {
         self.end_back_off();
     }
 
-    /// Data have passed, though nothing could be measured: they had been sent twice. Section 5 (its last paragraph) would wait for a
-    /// sample, which does not come while all is repeated: of the connections that `make faults` runs, 2 % then hang for minutes. Linux
-    /// ends its back-off with each advance as well.
+    /// Ends the back-off after data was acknowledged that could not be timed because it had been
+    /// sent twice. Section 5 (last paragraph) would wait for a sample, which does not come while
+    /// everything is retransmitted: 2 % of the connections that `make faults` runs then hang for
+    /// minutes. Linux ends its back-off with each advance as well.
     pub fn end_back_off(&mut self) {
         let timeout = self.average.map_or(INITIAL, |(average_s, variation_s)| {
             seconds(average_s + GRANULARITY_S.max(4.0 * variation_s))
@@ -64,7 +67,7 @@ impl RttEstimator {
         self.timeout = timeout.max(self.minimum).min(MAXIMUM);
     }
 
-    /// The timer has run out (section 5.5).
+    /// Doubles the time-out after the timer has expired (section 5.5).
     pub fn back_off(&mut self) {
         self.timeout = (self.timeout * 2).min(MAXIMUM);
     }

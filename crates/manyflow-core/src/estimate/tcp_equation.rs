@@ -1,9 +1,11 @@
-//! The rate of a TCP connection as an equation: what WEBRC and TFRC aim at.
+//! The rate of a TCP connection as an equation, at which WEBRC and TFRC aim.
 //!
-//! RFC 3738 section 3.2.2.3 writes it with rounded constants; the WEBRC paper's Eq. (1) and (6), sqrt(3/2) and 9, agree
-//! with it to a thousandth. Many-to-many TFRC has the full equation, of a TCP that acknowledges every second packet.
+//! RFC 3738 section 3.2.2.3 has rounded constants; Eq. (1) and (6) of the WEBRC paper, with
+//! sqrt(3/2) and 9, agree with it to a thousandth. Many-to-many TFRC uses the full equation, for a
+//! TCP that acknowledges every second packet.
 
-/// The TCP rate in packets per second, for a round-trip time in seconds and a loss event probability in (0, 1].
+/// Returns the TCP rate in packets per second, for a round-trip time in seconds and a loss event
+/// probability in (0, 1].
 ///
 /// RFC 3738 section 3.2.2.3: `REQN = 1 / (ARTT sqrt(LOSSP) (0.816 + 7.35 LOSSP (1 + 32 LOSSP^2)))`.
 pub fn rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
@@ -11,8 +13,9 @@ pub fn rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
     1.0 / (rtt_s * p.sqrt() * (0.816 + 7.35 * p * (1.0 + 32.0 * p * p)))
 }
 
-/// The same in full, for acknowledgements of every second packet and a time-out of four round-trip times: Eq. (1) of Xpand's paper, which
-/// is Eq. (30) of Padhye, Firoiu, Towsley and Kurose without a window's limit, with b = 2 and RTO = 4 RTT.
+/// Returns the rate of the full equation, for acknowledgements of every second packet and a
+/// time-out of four round-trip times. It is Eq. (1) of Xpand's paper, which is Eq. (30) of Padhye,
+/// Firoiu, Towsley and Kurose without a limit by the window, with b = 2 and RTO = 4 RTT.
 ///
 /// `1 / (RTT sqrt(2 b p / 3) + RTO min(1, sqrt(27 b p / 8)) p (1 + 32 p^2))`
 pub fn full_rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
@@ -23,19 +26,21 @@ pub fn full_rate_packets_per_s(rtt_s: f64, loss_probability: f64) -> f64 {
     1.0 / (rtt_s * (2.0 * B * p / 3.0).sqrt() + rto_s * timeouts)
 }
 
-/// The loss event probability at which [`rate_packets_per_s`] gives `rate`, within (0, 1].
+/// Returns the loss event probability at which [`rate_packets_per_s`] gives `rate`, within (0, 1].
 pub fn loss_probability(rtt_s: f64, rate_packets_per_s_wanted: f64) -> f64 {
     inverse(rate_packets_per_s_wanted, |p| rate_packets_per_s(rtt_s, p))
 }
 
-/// The loss event probability at which [`full_rate_packets_per_s`] gives `rate`, within (0, 1].
+/// Returns the loss event probability at which [`full_rate_packets_per_s`] gives `rate`, within (0,
+/// 1].
 pub fn full_loss_probability(rtt_s: f64, rate_packets_per_s_wanted: f64) -> f64 {
     inverse(rate_packets_per_s_wanted, |p| {
         full_rate_packets_per_s(rtt_s, p)
     })
 }
 
-/// The equations fall with the probability, so bisection inverts them; in logarithms, because they span ten decades.
+/// Inverts an equation by bisection, as it falls with the probability. Bisects logarithms, because
+/// the probabilities span ten decades.
 fn inverse(wanted: f64, rate: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (libm::log(1e-14), 0.0);
     for _ in 0..60 {

@@ -1,21 +1,22 @@
-//! A token bucket: bursts up to its depth, and its rate in the long run.
+//! A token bucket, which limits bursts to its depth and the long-term rate to its rate.
 
 use core::time::Duration;
 
 use crate::time::{Time, seconds};
 
-/// Tokens that come at a rate and are kept up to a depth. What a token is worth is its owner's matter: a byte, a message.
+/// Tokens that arrive at a rate and are kept up to a depth. The owner decides what a token stands
+/// for: a byte, a message.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     rate_per_s: f64,
     depth: f64,
     tokens: f64,
-    /// When there were so many.
+    /// The time at which there were that many tokens.
     at: Time,
 }
 
 impl TokenBucket {
-    /// A full bucket. Neither number is negative.
+    /// Creates a full bucket. Neither number is negative.
     pub fn new(now: Time, rate_per_s: f64, depth: f64) -> TokenBucket {
         TokenBucket {
             rate_per_s,
@@ -25,7 +26,7 @@ impl TokenBucket {
         }
     }
 
-    /// From now on it has this rate and this depth; the tokens of before stay, as far as they have room.
+    /// Changes rate and depth. The present tokens remain, up to the new depth.
     pub fn set(&mut self, now: Time, rate_per_s: f64, depth: f64) {
         self.fill(now);
         self.rate_per_s = rate_per_s;
@@ -33,10 +34,12 @@ impl TokenBucket {
         self.tokens = self.tokens.min(depth);
     }
 
-    /// Takes so many tokens if they are there. More than its depth are never there.
+    /// Takes `tokens` if there are that many; there are never more than the depth. Returns whether
+    /// it did.
     pub fn take(&mut self, now: Time, tokens: f64) -> bool {
         self.fill(now);
-        // A wait is rounded to a nanosecond: the share of a token that is missed by that must not make it another one.
+        // A wait is rounded to a nanosecond. The fraction of a token that is missing because of it
+        // must not cause another wait.
         let enough = self.tokens + 1e-6 * tokens >= tokens;
         if enough {
             self.tokens = (self.tokens - tokens).max(0.0);
@@ -44,13 +47,13 @@ impl TokenBucket {
         enough
     }
 
-    /// When so many tokens will be there, if none are taken and the depth allows for them.
+    /// Returns when there will be `tokens`, if none are taken and the depth allows for them.
     pub fn ready_at(&self, tokens: f64) -> Time {
         let missing = (tokens - self.tokens).max(0.0);
         if missing == 0.0 {
             return self.at;
         }
-        // Later than now in any case: who waits must get on.
+        // Always later than now, so that a caller that waits makes progress.
         self.at + seconds(missing / self.rate_per_s).max(Duration::from_nanos(1))
     }
 

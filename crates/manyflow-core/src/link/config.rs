@@ -1,42 +1,42 @@
-//! What a link is like.
+//! The configuration of a link.
 
 use core::time::Duration;
 
 use crate::units::Rate;
 use crate::xcp::XcpConfig;
 
-/// What a link is like.
+/// The configuration of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// The transmitter's rate; `None` takes no time.
+    /// The transmitter's rate. With `None` transmission takes no time.
     pub rate: Option<Rate>,
     /// Propagation delay.
     pub delay: Duration,
-    /// What the queue holds at most, the packet in transmission not counted.
+    /// The limit of the queue, which the packet in transmission does not count towards.
     pub queue: QueueLimit,
-    /// Active queue management; `None` only drops what the queue cannot hold.
+    /// Active queue management. With `None` the queue only drops packets that it has no room for.
     pub red: Option<RedConfig>,
-    /// The link is an XCP router's: it needs a rate.
+    /// The constants of an XCP router, which needs a rate.
     pub xcp: Option<XcpConfig>,
-    /// Packets lost on the wire.
+    /// How packets are lost on the wire.
     pub loss: LossModel,
     /// The probability, 0 to 1, that a packet arrives twice.
     pub duplication: f64,
-    /// A packet is delayed further by up to this, uniformly.
+    /// The maximum of a further delay, which is drawn uniformly for each packet.
     pub jitter: Duration,
-    /// Whether a packet that is delayed more may be overtaken by one that is delayed less.
+    /// Whether packets can overtake each other because of jitter.
     pub reorder: bool,
 }
 
 impl LinkConfig {
-    /// Whether marks depend on who has subscribed to what.
+    /// Returns whether marks depend on the groups that are subscribed over the link.
     pub fn marks_by_group(&self) -> bool {
         self.red.is_some_and(|red| red.marking == Marking::TopGroup)
     }
 }
 
 impl Default for LinkConfig {
-    /// A wire without limits, delay or faults, which reorders if it is given jitter.
+    /// A link without rate, limit, delay or faults, whose jitter would reorder packets.
     fn default() -> LinkConfig {
         LinkConfig {
             rate: None,
@@ -52,26 +52,27 @@ impl Default for LinkConfig {
     }
 }
 
-/// How much a queue holds.
+/// The limit of a queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// Whatever comes.
+    /// The queue takes every packet.
     Unlimited,
-    /// This many packets.
+    /// The queue holds this many packets.
     Packets(u32),
-    /// This many bytes.
+    /// The queue holds this many bytes.
     Bytes(u64),
 }
 
-/// How packets get lost on a wire.
+/// How packets are lost on a wire.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// None do.
+    /// No packet is lost.
     #[default]
     None,
-    /// Each with this probability, 0 to 1, whatever happens to the others.
+    /// Each packet is lost with this probability, 0 to 1, independently of the others.
     Bernoulli(f64),
-    /// In bursts (Gilbert 1960, Elliott 1963): a chain of two states, which takes a step for each packet.
+    /// Packets are lost in bursts (Gilbert 1960, Elliott 1963): a Markov chain with two states
+    /// takes a step for each packet.
     GilbertElliott {
         /// The probability of a step from good to bad.
         to_bad: f64,
@@ -84,65 +85,72 @@ pub enum LossModel {
     },
 }
 
-/// Random early detection (Floyd and Jacobson 1993), with the gentle slope between one and two times the maximum.
+/// Random early detection (Floyd and Jacobson 1993), with the gentle slope between one and two
+/// times the maximum.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct RedConfig {
     /// The average queue, in packets, below which nothing happens.
     pub minimum_packets: f64,
     /// The average queue at which the probability reaches `maximum_probability`.
     pub maximum_packets: f64,
-    /// max_p, 0 to 1.
+    /// max_p, the probability at the maximum, 0 to 1.
     pub maximum_probability: f64,
     /// w_q: the weight of the present queue in its average, 0 to 1.
     pub weight: f64,
-    /// Whether it marks packets that know ECN, instead of dropping them, up to the maximum (RFC 3168 section 7).
+    /// Whether packets that support ECN are marked instead of dropped, up to the maximum (RFC 3168
+    /// section 7).
     pub ecn: bool,
-    /// A typical packet's length: an idle queue's average decays by one step for each that could have been sent.
+    /// The length of a typical packet. While the queue is empty, its average decays by one step for
+    /// each such packet that could have been sent.
     pub mean_packet_bytes: u32,
-    /// Which packets it marks, of those that know ECN.
+    /// Which of the packets that support ECN are marked.
     pub marking: Marking,
-    /// What it does to packets that know ECN while the average is above the maximum.
+    /// The treatment of packets that support ECN while the average is above the maximum.
     pub overload: Overload,
-    /// How packets are chosen, and what counts as queue.
+    /// How packets are chosen, and which of them count as queued.
     pub variant: RedVariant,
 }
 
-/// Which description of RED is followed.
+/// The description of RED that a queue follows.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum RedVariant {
-    /// Floyd and Jacobson 1993: the gap between two packets that are dropped or marked is uniform up to the inverse of the
-    /// probability, even where the queue has become empty since. The packet in transmission counts as queued.
+    /// The algorithm of Floyd and Jacobson 1993. The gap between two packets that are dropped or
+    /// marked is uniform up to the inverse of the probability, even if the queue has become empty
+    /// since. The packet in transmission counts as queued.
     #[default]
     Paper,
-    /// The `Queue/RED` of ns-2 with its defaults `wait_` and `bytes_`: that gap is uniform from the inverse of the probability
-    /// to twice as much, in bytes over `mean_packet_bytes`; a packet is dropped or marked only where more than one waits
-    /// before it; packets that find the queue full count, too. The packet in transmission does not count as queued.
+    /// The `Queue/RED` of ns-2 with its defaults `wait_` and `bytes_`. The gap is uniform from the
+    /// inverse of the probability to twice that, measured in bytes over `mean_packet_bytes`. A
+    /// packet is dropped or marked only if more than one packet waits before it. Packets that find
+    /// the queue full enter the average, too. The packet in transmission does not count as queued.
     Ns2,
 }
 
-/// Which of the packets that know ECN are marked.
+/// Which of the packets that support ECN are marked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Marking {
-    /// All.
+    /// Every packet is marked.
     #[default]
     All,
-    /// Of a layered session those of its top group that is subscribed over this link: SIM's priority marking (section III-A1
-    /// of its paper). Receivers with fewer groups hear nothing of a congestion that the top group causes.
+    /// In a layered session, only packets of the top group that is subscribed over this link are
+    /// marked: SIM's priority marking (section III-A1 of its paper). Receivers with fewer groups
+    /// see nothing of the congestion that the top group causes.
     TopGroup,
 }
 
-/// What happens while the average is above the maximum to packets that would be marked below it.
+/// The treatment, while the average is above the maximum, of packets that would be marked below it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Overload {
-    /// They are dropped, on the gentle slope (RFC 3168 section 7).
+    /// Packets are dropped, on the gentle slope (RFC 3168 section 7).
     #[default]
     Drop,
-    /// Each is marked; what is too much is left to the full queue.
+    /// Every packet is marked. Packets are dropped only when the queue is full.
     Mark,
 }
 
 impl Default for RedConfig {
-    /// 5 and 15 packets, 0.1, 0.002, marking up to the maximum, 1000 bytes: the recommendations of RED's authors.
+    /// The recommendations of RED's authors: 5 and 15 packets, 0.1, 0.002, marks up to the maximum,
+    /// packets of 1000 bytes.
     fn default() -> RedConfig {
         RedConfig {
             minimum_packets: 5.0,

@@ -5,14 +5,14 @@ use rand_pcg::Pcg64Mcg;
 
 use super::LossModel;
 
-/// The state of a loss model: which state a Gilbert-Elliott chain is in.
+/// The state of a loss model: the state of its Markov chain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses {
     is_bad: bool,
 }
 
 impl Losses {
-    /// Whether the next packet is lost.
+    /// Returns whether the next packet is lost.
     #[inline]
     pub(super) fn loses_next(&mut self, model: &LossModel, random: &mut Pcg64Mcg) -> bool {
         let mut happens =

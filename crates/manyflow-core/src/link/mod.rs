@@ -1,12 +1,14 @@
-//! One direction of a link: a queue, a transmitter with a rate, and a wire with a delay and its faults.
+//! One direction of a link: a queue, a transmitter with a rate, and a wire with a delay and its
+//! faults.
 //!
 //! ```text
 //!   push -> [ queue: drop-tail, RED or XCP ] -> transmitter (rate) -> wire (delay, loss, duplication, jitter) -> pop_ready
 //! ```
 //!
-//! It is generic over what it carries, has no clock, and is the same in the simulator and under real sockets. When a
-//! packet is pushed, its departure is known, as those before it will not change; so one event a packet is enough, that
-//! of its arrival, and queue and wire cost nothing in between.
+//! A link is generic over its packets and has no clock, so it is the same in the simulator and
+//! under real sockets. A packet's departure is known when it is pushed, because the packets before
+//! it will not change. So a link needs one event for each packet, that of its arrival; queue and
+//! wire cost nothing in between.
 
 mod config;
 mod faults;
@@ -31,22 +33,22 @@ use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
 use crate::xcp::Congestion;
 
-/// What a link can carry.
+/// A packet, as a link sees it.
 pub trait Carried: Clone {
-    /// Whether a router may mark it instead of dropping it (RFC 3168).
+    /// Returns whether a router may mark the packet instead of dropping it (RFC 3168).
     fn is_ecn_capable(&self) -> bool {
         false
     }
 
-    /// Marks it: congestion experienced.
+    /// Marks the packet: congestion experienced.
     fn mark(&mut self) {}
 
-    /// The session and the rank of the group, for data of a layered session.
+    /// Returns the session and the rank of the group, for data of a layered session.
     fn group(&self) -> Option<(u32, u8)> {
         None
     }
 
-    /// XCP's header, which a router may change.
+    /// Returns XCP's header, which a router may change.
     fn congestion(&mut self) -> Option<&mut Congestion> {
         None
     }
@@ -73,51 +75,55 @@ impl<H: Header> Carried for Packet<H> {
     }
 }
 
-/// What became of the packets so far. `pushed + duplicated = delivered + dropped + lost + Link::carried`.
+/// Counts what became of a link's packets. At all times `pushed + duplicated = delivered + dropped
+/// + lost + Link::carried`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Handed to the link.
+    /// Packets handed to the link.
     pub pushed: u64,
-    /// Taken at its end.
+    /// Packets taken at the link's end.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of the packets taken at the link's end.
     pub delivered_bytes: u64,
-    /// Dropped by the queue.
+    /// Packets that the queue dropped.
     pub dropped: u64,
-    /// Marked by the queue.
+    /// Packets that the queue marked.
     pub marked: u64,
-    /// Lost on the wire, or while the link was cut. Counted when the packet is pushed.
+    /// Packets lost on the wire, or because the link was cut. Losses on the wire are counted when
+    /// the packet is pushed.
     pub lost: u64,
-    /// Copies made on the wire.
+    /// Copies that the wire made of packets.
     pub duplicated: u64,
 }
 
-/// Why a link did not take a packet, which is gone.
+/// The reason why a link did not take a packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// The queue was full.
     Full,
-    /// Random early detection chose the packet.
+    /// Random early detection dropped the packet.
     Early,
     /// The link is cut.
     Cut,
 }
 
-/// One direction of a link. It takes two cache lines and what it carries: a large network has millions.
+/// One direction of a link. It takes two cache lines besides the packets that it carries: a large
+/// network has millions of links.
 #[derive(Debug)]
 pub struct Link<T> {
     config: Arc<LinkConfig>,
     seed: u64,
-    /// When the transmitter has sent everything that was accepted.
+    /// The time at which the transmitter has sent every accepted packet.
     free_at: Time,
-    /// What is left of the last transmission time below a nanosecond, in units of 1 ns / rate: so that rates do not drift.
+    /// The fraction of a nanosecond that the last transmission time was rounded down by, in units
+    /// of 1 ns / rate. It is added to the next one, so that rates do not drift.
     carry: u64,
-    /// Packets that will arrive, in that order.
+    /// The packets in the queue and on the wire, in the order in which they will arrive.
     wire: VecDeque<InTransit<T>>,
     pushed: u64,
     delivered: u64,
     delivered_bytes: u64,
-    /// Made when it is first needed.
+    /// The state that most links never need.
     rare: Option<Box<Rare>>,
     cut: bool,
 }
@@ -130,7 +136,8 @@ struct InTransit<T> {
 }
 
 impl<T: Carried> Link<T> {
-    /// A link whose random choices are drawn from `seed`. Links that are alike can share what they are like.
+    /// Creates a link whose random choices come from `seed`. Links with the same configuration can
+    /// share it.
     pub fn new(config: impl Into<Arc<LinkConfig>>, seed: u64) -> Link<T> {
         Link {
             config: config.into(),
@@ -146,12 +153,12 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// What the link is like.
+    /// Returns the link's configuration.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// What became of the packets so far.
+    /// Returns what became of the packets so far.
     pub fn counters(&self) -> Counters {
         let rare = self.rare.as_deref();
         Counters {
@@ -165,21 +172,22 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Packets in the queue, in transmission and on the wire, those left out that the wire is going to lose.
+    /// Returns how many packets are in the queue, in transmission and on the wire, without those
+    /// that the wire is going to lose.
     pub fn carried(&self) -> u64 {
         self.wire.len() as u64
     }
 
-    /// Packets that wait for the transmitter at `now`.
+    /// Returns how many packets wait for the transmitter at `now`.
     pub fn queue_packets(&mut self, now: Time) -> usize {
         self.retire(now);
         self.queued().0
     }
 
-    /// Hands over a packet of `bytes`.
+    /// Hands a packet of `bytes` to the link.
     ///
     /// # Errors
-    /// Where the queue drops it or the link is cut; the packet is counted and gone.
+    /// The queue dropped the packet, or the link is cut. The packet is counted and gone.
     pub fn push(&mut self, now: Time, mut item: T, bytes: u32) -> Result<(), Dropped> {
         self.pushed += 1;
         if self.cut {
@@ -200,7 +208,7 @@ impl<T: Carried> Link<T> {
         Ok(())
     }
 
-    /// The next packet that has arrived by `now`.
+    /// Removes and returns the next packet that has arrived by `now`.
     #[inline]
     pub fn pop_ready(&mut self, now: Time) -> Option<T> {
         if self.wire.front()?.arrives > now {
@@ -212,14 +220,14 @@ impl<T: Carried> Link<T> {
         Some(arrived.item)
     }
 
-    /// When [`pop_ready`](Link::pop_ready) is wanted next, if at all.
+    /// Returns when the next packet arrives, and [`pop_ready`](Link::pop_ready) should be called.
     #[inline]
     pub fn next_time(&self) -> Option<Time> {
         self.wire.front().map(|next| next.arrives)
     }
 
-    /// Changes what the link is like. What is in transmission or on the wire goes on as it began; what waits is sent
-    /// with the new rate and delay.
+    /// Changes the link's configuration. Packets in transmission or on the wire continue as they
+    /// began; waiting packets are sent with the new rate and delay.
     pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
         self.retire(now);
         let waiting = self.rare.as_mut().map(|rare| rare.take_waiting());
@@ -227,7 +235,8 @@ impl<T: Carried> Link<T> {
             self.adopt(config.into());
             return;
         };
-        // With jitter the wire is not in the order of departure; then the last to arrive are taken for those that wait.
+        // With jitter the wire is not in the order of departure. Then the packets that arrive last
+        // are taken for the waiting ones.
         let kept = self.wire.len().saturating_sub(packets);
         let waiting = self.wire.split_off(kept);
         self.free_at = begins;
@@ -240,7 +249,7 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Cuts the link, which loses all that it carries, or restores it.
+    /// Cuts the link, which loses all packets that it carries, or restores it.
     pub fn set_cut(&mut self, now: Time, cut: bool) {
         self.cut = cut;
         if cut {
@@ -251,14 +260,16 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// A group of a layered session goes onto this link from now on. Heard only where RED marks by groups.
+    /// Notes that a group of a layered session is forwarded onto this link from now on. Does
+    /// nothing unless RED marks by groups.
     pub fn subscribe(&mut self, session: u32, rank: u8) {
         if self.config.marks_by_group() {
             self.rare().tops.subscribe(session, rank);
         }
     }
 
-    /// A group of a layered session, and so any above it, no longer goes onto this link.
+    /// Notes that a group of a layered session, and so every group above it, is no longer forwarded
+    /// onto this link.
     pub fn unsubscribe(&mut self, session: u32, rank: u8) {
         if self.config.marks_by_group() {
             self.rare().tops.unsubscribe(session, rank);
@@ -282,7 +293,7 @@ impl<T: Carried> Link<T> {
         rare(&mut self.rare, &self.config, self.seed)
     }
 
-    /// Forgets the waiting packets whose transmission has begun.
+    /// Removes packets from the queue whose transmission has begun.
     #[inline]
     fn retire(&mut self, now: Time) {
         if let Some(rare) = &mut self.rare {
@@ -290,12 +301,13 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Packets that wait, and their bytes.
+    /// Returns the number of waiting packets and their bytes.
     fn queued(&self) -> (usize, u64) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.queued())
     }
 
-    /// Lets the packet into the queue or not; RED may mark it, XCP's router lower its feedback.
+    /// Decides whether the packet enters the queue. RED may mark it, and XCP's router may lower its
+    /// window change.
     fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         let has_room = !is_busy || self.has_room(bytes);
@@ -340,7 +352,8 @@ impl<T: Carried> Link<T> {
             return Duration::ZERO;
         };
         let rate = rate.bits_per_s().max(1);
-        // A datagram's bits fit: 2^32 bytes of 8 bits, times 10^9, stay below 2^65; so all but giants take the fast way.
+        // 2^32 bytes of 8 bits, times 10^9, stay below 2^65, so only giant packets need the
+        // division of 128 bits.
         let scaled = u128::from(bytes) * 8_000_000_000 + u128::from(self.carry);
         let (whole, rest) = match u64::try_from(scaled) {
             Ok(scaled) => (scaled / rate, scaled % rate),
@@ -400,8 +413,8 @@ fn rare<'a>(rare: &'a mut Option<Box<Rare>>, config: &LinkConfig, seed: u64) -> 
     rare.get_or_insert_with(|| Box::new(Rare::new(config, seed)))
 }
 
-/// Makes room for one more, by doubling from one: the standard library begins with four, and most links of a large
-/// network never carry two packets at once.
+/// Makes room for one more element, by doubling from one. The standard library begins with four,
+/// and most links of a large network never carry two packets at once.
 #[inline]
 fn make_room<T>(queue: &mut VecDeque<T>) {
     if queue.len() == queue.capacity() {

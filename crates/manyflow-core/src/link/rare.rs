@@ -1,4 +1,5 @@
-//! What most links of a large network never need: packets that wait, chance, and what came of both.
+//! The state that most links of a large network never need: waiting packets, randomness, and the
+//! counters of their effects.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,11 +19,12 @@ pub(super) struct Rare {
     pub(super) random: Pcg64Mcg,
     losses: Losses,
     red: Option<Red>,
-    /// In a box of its own: many links have faults, few are XCP routers.
+    /// Boxed separately: many links have faults, few are XCP routers.
     xcp: Option<Box<Controller>>,
-    /// Kept only where RED marks by them.
+    /// The top groups, kept only if RED marks by groups.
     pub(super) tops: TopGroups,
-    /// Packets that wait for the transmitter: when each begins, and its bytes.
+    /// The packets that wait for the transmitter: the time at which each transmission begins, and
+    /// its bytes.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
     pub(super) dropped: u64,
@@ -66,7 +68,7 @@ impl Rare {
         self.waiting_bytes += u64::from(bytes);
     }
 
-    /// Forgets the waiting packets whose transmission has begun.
+    /// Removes packets from the queue whose transmission has begun.
     #[inline]
     pub(super) fn retire(&mut self, now: Time) {
         while let Some(&(begins, bytes)) = self.waiting.front() {
@@ -78,12 +80,13 @@ impl Rare {
         }
     }
 
-    /// Packets that wait, and their bytes.
+    /// Returns the number of waiting packets and their bytes.
     pub(super) fn queued(&self) -> (usize, u64) {
         (self.waiting.len(), self.waiting_bytes)
     }
 
-    /// Forgets all packets that wait: when the first was to begin, and how many they were.
+    /// Removes all packets from the queue. Returns when the first transmission was to begin, and
+    /// the number of packets.
     pub(super) fn take_waiting(&mut self) -> Option<(Time, usize)> {
         let &(begins, _) = self.waiting.front()?;
         let packets = self.waiting.len();
@@ -92,7 +95,8 @@ impl Rare {
         Some((begins, packets))
     }
 
-    /// What a packet of `bytes` finds that comes when the transmitter has been idle for so long, or is busy.
+    /// Describes the arrival of a packet of `bytes` for RED. `idle` is how long the transmitter has
+    /// been idle; `None` if it is busy.
     pub(super) fn arrival(
         &self,
         bytes: u32,
@@ -107,7 +111,7 @@ impl Rare {
         }
     }
 
-    /// Asks RED about a packet that the queue has room for; without RED all are accepted.
+    /// Asks RED about a packet that the queue has room for. Without RED every packet is accepted.
     pub(super) fn judge(&mut self, item: &impl Carried, arrival: Arrival) -> Verdict {
         self.red.as_mut().map_or(Verdict::Accept, |red| {
             let notice = red.notice(item, &self.tops);
@@ -115,14 +119,14 @@ impl Rare {
         })
     }
 
-    /// Lets RED know of a packet that the queue has no room for.
+    /// Notes in RED's state a packet that the queue has no room for.
     pub(super) fn refuse(&mut self, arrival: Arrival) {
         if let Some(red) = &mut self.red {
             red.refuse(arrival);
         }
     }
 
-    /// Lets XCP's router count a packet, and tell it what it may have if it is let in.
+    /// Counts a packet in XCP's router, which sets the window change of a packet that is let in.
     pub(super) fn steer(
         &mut self,
         now: Time,

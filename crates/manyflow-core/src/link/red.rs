@@ -1,8 +1,9 @@
-//! Random early detection: drops or marks before the queue is full, the more the longer it is on average (Floyd and
-//! Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993).
+//! Random early detection: drops or marks packets before the queue is full, more often the longer
+//! the average queue is (Floyd and Jacobson, "Random Early Detection Gateways for Congestion
+//! Avoidance", 1993).
 //!
-//! A packet that is dropped or marked is a hit. Hits are spread evenly, in one of two ways ([`RedVariant`]); p is the
-//! probability that the average queue gives:
+//! A packet that is dropped or marked is called a hit. Hits are spaced evenly, in one of two ways
+//! ([`RedVariant`]); p is the probability that follows from the average queue:
 //!
 //! ```text
 //!   paper   the gap between hits is uniform from 1 to 1/p packets      p / (1 - count p)
@@ -21,18 +22,18 @@ use crate::units::Rate;
 #[derive(Clone, Debug)]
 pub(super) struct Red {
     config: RedConfig,
-    /// avg, in packets.
+    /// avg: the average queue in packets.
     average: f64,
-    /// `None` while nothing can be hit.
+    /// The gap since the last hit; `None` while no packet can be hit.
     since_last: Option<Gap>,
 }
 
-/// What has come since the last hit.
+/// The packets that have arrived since the last hit.
 #[derive(Copy, Clone, Debug, Default)]
 struct Gap {
-    /// count.
+    /// count: their number.
     packets: u32,
-    /// ns-2's `count_bytes`.
+    /// ns-2's `count_bytes`: the sum of their lengths.
     bytes: u64,
 }
 
@@ -45,20 +46,20 @@ impl Gap {
     }
 }
 
-/// A packet that comes to the queue, and what it finds there.
+/// The arrival of a packet, and the state of the link that it finds.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Arrival {
     /// The packet's length.
     pub(super) bytes: u32,
-    /// Packets that wait for the transmitter.
+    /// The number of packets that wait for the transmitter.
     pub(super) waiting: usize,
-    /// How long the transmitter has had nothing to send; `None` while it sends.
+    /// How long the transmitter has been idle; `None` while it sends.
     pub(super) idle: Option<Duration>,
     /// The transmitter's rate.
     pub(super) rate: Option<Rate>,
 }
 
-/// What RED says of a packet.
+/// RED's decision about a packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Accept,
@@ -66,19 +67,20 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// How a packet is told of congestion.
+/// How a packet's receiver learns of congestion.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// It does not know ECN, or RED does not mark.
+    /// The packet is dropped: it does not support ECN, or RED does not mark.
     Drop,
     Mark,
-    /// Not at all: another group of its session is.
+    /// The packet is neither dropped nor marked: another group of its session is.
     Spare,
 }
 
-/// The top subscribed rank of each session, in the order of the sessions.
+/// The top subscribed rank of each session, sorted by session.
 ///
-/// A rank for each is enough, as groups are cumulative: whoever has one has all below it (section III-A2 of SIM's paper).
+/// One rank is enough for each session because groups are cumulative: a receiver of one group
+/// receives all groups below it (section III-A2 of SIM's paper).
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopGroups(Vec<(u32, u8)>);
 
@@ -93,7 +95,7 @@ impl TopGroups {
         }
     }
 
-    /// The groups above the one that is left are of no more use: they are on their way out as well.
+    /// Removes a group and the groups above it, which are about to be left as well.
     pub(super) fn unsubscribe(&mut self, session: u32, rank: u8) {
         let Ok(place) = self
             .0
@@ -128,7 +130,7 @@ impl Red {
         }
     }
 
-    /// How a packet is told of congestion.
+    /// Returns how the packet's receiver learns of congestion.
     pub(super) fn notice(&self, item: &impl Carried, tops: &TopGroups) -> Notice {
         if !self.config.ecn || !item.is_ecn_capable() {
             return Notice::Drop;
@@ -143,7 +145,7 @@ impl Red {
         }
     }
 
-    /// Judges a packet that the queue has room for.
+    /// Decides about a packet that the queue has room for.
     pub(super) fn judge(
         &mut self,
         arrival: Arrival,
@@ -176,8 +178,8 @@ impl Red {
         }
     }
 
-    /// Counts a packet that a full queue drops: ns-2 takes it into the average and treats it as a hit. Otherwise the average is
-    /// one over the packets that the queue has room for.
+    /// Notes a packet that a full queue drops. ns-2 takes it into the average and treats it as a
+    /// hit. In the other variant the average covers only packets that the queue has room for.
     pub(super) fn refuse(&mut self, arrival: Arrival) {
         if self.config.variant == RedVariant::Ns2 {
             self.update(arrival);
@@ -185,12 +187,14 @@ impl Red {
         }
     }
 
-    /// Whether the queue is too short for any hit, whatever the average: with at most one packet in ns-2.
+    /// Returns whether the queue is too short for any hit, whatever the average: ns-2 hits no
+    /// packet that finds fewer than two waiting.
     fn spares_queue(&self, arrival: Arrival) -> bool {
         self.config.variant == RedVariant::Ns2 && arrival.waiting <= 1
     }
 
-    /// Whether chance hits a packet, spread evenly instead of at random (section 7 of the paper).
+    /// Draws whether a packet is hit. Hits are spaced evenly instead of at random (section 7 of the
+    /// paper).
     fn hits(&mut self, bytes: u32, random: &mut Pcg64Mcg) -> bool {
         let gap = self.since_last.map(|gap| gap.with(bytes));
         let probability = match (self.config.variant, gap) {
@@ -207,7 +211,7 @@ impl Red {
         is_hit
     }
 
-    /// p_b: the probability that the average gives.
+    /// Returns p_b, the probability that follows from the average.
     fn base_probability(&self) -> f64 {
         let RedConfig {
             minimum_packets: low,
@@ -222,14 +226,15 @@ impl Red {
         }
     }
 
-    /// p_a (section 4 of the paper).
+    /// Returns p_a, the probability after `gap` (section 4 of the paper).
     fn evenly(&self, gap: Gap) -> f64 {
         let base = self.base_probability();
         base / (1.0 - f64::from(gap.packets) * base).max(base)
     }
 
-    /// ns-2's `modify_p` with its defaults: `wait_`, and `bytes_`, by which a gap is counted in packets of the typical length
-    /// and long packets are hit more often.
+    /// Returns the probability of ns-2's `modify_p` with its defaults. With `wait_` no packet is
+    /// hit before the gap reaches 1/p; with `bytes_` the gap is measured in packets of typical
+    /// length, and long packets are hit more often.
     fn after_waiting(&self, gap: Gap, bytes: u32) -> f64 {
         let base = self.base_probability();
         let typical = self.config.mean_packet_bytes.max(1);
@@ -274,10 +279,11 @@ mod tests {
 
     use super::*;
 
-    /// The gaps between hits, in packets, among many packets of `bytes` that find ten packets waiting and one in transmission.
+    /// Returns the gaps between hits, in packets. All packets have `bytes` and find ten packets
+    /// waiting and one in transmission.
     fn gaps(variant: RedVariant, bytes: u32) -> Vec<u32> {
         let mut red = Red::new(RedConfig {
-            // Paper counts the packet in transmission, ns-2 does not: p is 0.05 in both.
+            // Only the paper's variant counts the packet in transmission. So p is 0.05 in both.
             minimum_packets: if variant == RedVariant::Paper {
                 6.0
             } else {
@@ -307,7 +313,7 @@ mod tests {
                 gaps.push(0);
             }
         }
-        // The first gap begins with the queue, the last one is not over.
+        // The first gap begins with the test, and the last gap is not over.
         gaps[1..gaps.len() - 1].to_vec()
     }
 
@@ -318,8 +324,8 @@ mod tests {
     #[test]
     fn the_papers_gaps_are_uniform_up_to_the_inverse_probability() {
         let gaps = gaps(RedVariant::Paper, 1000);
-        // The pseudocode counts the arriving packet before it computes p_a = p / (1 - count p), so with
-        // p = 1/20 the first packet after a hit is hit with 1/19: gaps are uniform on 1 to 19.
+        // The pseudocode counts the arriving packet before it computes p_a = p / (1 - count p), so
+        // with p = 1/20 the first packet after a hit is hit with 1/19: gaps are uniform on 1 to 19.
         assert!(gaps.iter().all(|gap| (1..=19).contains(gap)));
         assert!((mean(&gaps) - 10.0).abs() < 0.3, "{}", mean(&gaps));
     }

@@ -11,7 +11,7 @@ fn ms(value: u64) -> Time {
     Time::ZERO + Duration::from_millis(value)
 }
 
-/// Runs until the link is empty; returns what arrived, and when.
+/// Runs until the link is empty. Returns the packets and the times of their arrival.
 fn drain(link: &mut Link<u32>) -> Vec<(Time, u32)> {
     let mut arrived = Vec::new();
     while let Some(now) = link.next_time() {
@@ -79,7 +79,8 @@ fn a_million_packets_do_not_drift() {
 
 #[test]
 fn ten_million_packets_at_an_odd_rate_do_not_drift() {
-    // 8320 bits at 9.7 Gbit/s take 857.73... ns: without the carry the last would be 7 ms early.
+    // 8320 bits at 9.7 Gbit/s take 857.73... ns. Without the carry the last packet would be 7 ms
+    // early.
     let rate = Some(Rate::from_bits_per_s(9_700_000_000));
     let mut link = Link::new(
         LinkConfig {
@@ -160,7 +161,7 @@ fn a_change_of_rate_applies_to_what_waits() {
     };
     let mut link = Link::new(config.clone(), 1);
     (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
-    // The first goes on at 100 ms a packet; the others take 10 ms each from then on.
+    // The first packet continues to take 100 ms; the others take 10 ms each from then on.
     link.reconfigure(
         ms(50),
         LinkConfig {
@@ -249,13 +250,13 @@ fn gilbert_elliott_losses_come_in_bursts() {
     };
     let (lost, gaps) = run(bursts);
     let share = lost as f64 / 100_000.0;
-    // The chain is bad for 1/21 of the time, and half of the packets are lost then.
+    // The chain is in the bad state for 1/21 of the time, and half of the packets are lost then.
     assert!((share - 0.5 / 21.0).abs() < 0.004, "{share}");
     let (alone, separate) = run(LossModel::Bernoulli(share));
     assert!(lost as f64 / gaps as f64 > 1.2 * alone as f64 / separate as f64);
 }
 
-/// A packet that knows ECN, and whether it is marked.
+/// A packet that supports ECN, and whether it is marked.
 #[derive(Clone)]
 struct Ect(bool);
 
@@ -269,7 +270,8 @@ impl Carried for Ect {
     }
 }
 
-/// What a link with RED makes of a source that keeps ten packets queued: the average settles between the thresholds.
+/// Returns the counters of a link with RED whose source keeps ten packets queued. The average
+/// settles between the thresholds.
 fn counters_of_ten_queued<T: Carried>(red: RedConfig, packet: T) -> Counters {
     let config = LinkConfig {
         rate: Some(Rate::from_bits_per_s(8_000_000)),
@@ -296,7 +298,7 @@ fn red_marks_what_knows_ecn_and_drops_the_rest() {
         ..marking
     };
     let share = |count: u64, of: Counters| count as f64 / of.pushed as f64;
-    // max_p halfway is 0.05; spreading hits evenly makes it about twice as likely.
+    // Halfway between the thresholds p is 0.05; even spacing makes hits about twice as likely.
     let expected = 0.03..0.15;
     let marked = counters_of_ten_queued(marking, Ect(false));
     assert!(expected.contains(&share(marked.marked, marked)));
@@ -311,7 +313,7 @@ fn red_marks_what_knows_ecn_and_drops_the_rest() {
     }
 }
 
-/// Data of a layered session that knows ECN.
+/// Data of a layered session that supports ECN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Layer {
     rank: u8,
@@ -332,7 +334,8 @@ impl Carried for Layer {
     }
 }
 
-/// Marks of groups 0, 1 and 2 while `queued` packets of them are kept waiting on a link that follows its queue at once.
+/// Returns the marks of groups 0, 1 and 2 while `queued` of their packets are kept waiting on a
+/// link whose average is the present queue.
 fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -> [usize; 3] {
     let config = LinkConfig {
         rate: Some(Rate::from_bits_per_s(8_000_000)),
@@ -352,7 +355,7 @@ fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -
                 rank: (i % 3) as u8,
                 is_marked: false,
             };
-            // A packet that RED drops makes room for nothing: the next millisecond brings another.
+            // A packet that RED drops does not fill the queue; the next millisecond brings another.
             if link.push(now, layer, 1000).is_err() {
                 break;
             }
@@ -406,7 +409,8 @@ fn the_top_group_falls_with_each_that_is_left_and_the_last_ends_the_session() {
         }),
         [false, true, false]
     );
-    // In whatever order all are left, nothing stays behind that would hide a later subscription.
+    // After all groups are left, in any order, no rank remains that would hide a later
+    // subscription.
     for leave in [
         |link: &mut Link<Layer>| (0..3).for_each(|rank| link.unsubscribe(7, rank)),
         |link: &mut Link<Layer>| (0..3).rev().for_each(|rank| link.unsubscribe(7, rank)),
@@ -428,14 +432,16 @@ fn the_top_group_falls_with_each_that_is_left_and_the_last_ends_the_session() {
 fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
     let one = |link: &mut Link<Layer>| link.subscribe(7, 0);
     let [marked, spared, _] = marks_by_rank(BY_GROUP, 40, one);
-    // A packet leaves each millisecond, every third of rank 0; of the forty that fill the queue the first are not marked.
+    // A packet leaves each millisecond, and every third has rank 0. The first of the forty packets
+    // that fill the queue are not marked.
     assert!((990..=1040).contains(&marked), "{marked}");
     assert_eq!(spared, 0);
     let dropping = RedConfig {
         overload: Overload::Drop,
         ..BY_GROUP
     };
-    // At twice the maximum all are dropped: the queue never gets beyond, and one is in transmission.
+    // At twice the maximum every packet is dropped: the queue never grows beyond it, and one packet
+    // is in transmission.
     let mut link = Link::new(
         LinkConfig {
             rate: Some(Rate::from_bits_per_s(8_000)),

@@ -1,4 +1,4 @@
-//! Tests of XCP's router, by ideal senders with one link between them.
+//! Tests of XCP's router with ideal senders that share one link.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,10 +23,11 @@ impl Carried for Probe {
     }
 }
 
-/// A sender that always has something to send, and hears of each packet a round-trip time after it.
+/// A sender that always has packets to send, and learns of each packet's fate a round-trip time
+/// after sending it.
 #[derive(Clone, Debug)]
 struct Flow {
-    /// Without queueing.
+    /// The round-trip time without queueing.
     rtt: Duration,
     cwnd: f64,
     in_flight: f64,
@@ -41,13 +42,13 @@ enum What {
     Constant,
 }
 
-/// Flows, the link that they share, and what other traffic there is.
+/// Flows, the link that they share, and other traffic.
 struct World {
     link: Link<Probe>,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Time, u64, usize, What)>>,
     numbered: u64,
-    /// The time between packets without XCP, if there are any.
+    /// The time between packets without XCP's header, if there are any.
     constant: Option<Duration>,
     constant_delivered: u64,
     queue_max: usize,
@@ -67,7 +68,7 @@ fn at_s(seconds: f64) -> Time {
 }
 
 impl World {
-    /// Flows by their round-trip times in ms and their starts in seconds.
+    /// Creates flows from their round-trip times in ms and their starts in seconds.
     fn new(mbit_per_s: f64, queue: QueueLimit, flows: &[(u64, f64)]) -> World {
         let config = LinkConfig {
             rate: Some(mbit(mbit_per_s)),
@@ -207,7 +208,7 @@ impl World {
         taken
     }
 
-    /// Each flow's rate in Mbit/s from now until `end`.
+    /// Returns each flow's rate in Mbit/s from now until `end`.
     fn rates_until(&mut self, end: Time) -> Vec<f64> {
         let from = self.now;
         let before: Vec<u64> = self.flows.iter().map(|flow| flow.delivered).collect();
@@ -223,7 +224,7 @@ fn total(rates: &[f64]) -> f64 {
     rates.iter().sum()
 }
 
-/// The farthest from the mean, as a share of it.
+/// Returns the largest distance from the mean, as a share of the mean.
 fn unfairness(rates: &[f64]) -> f64 {
     let mean = total(rates) / rates.len() as f64;
     let off = rates.iter().map(|rate| (rate / mean - 1.0).abs());
@@ -259,7 +260,8 @@ fn flows_that_come_one_after_the_other_share_equally_without_a_drop() {
 #[test]
 fn flows_of_unequal_round_trip_times_get_equal_rates() {
     let flows = [(20, 0.0), (40, 0.0), (80, 0.0), (160, 0.0)];
-    // Fast enough for whole packets to fill the windows: of a window of 12.5 packets 4 % is never used.
+    // At this rate whole packets fill the windows. Of a window of 12.5 packets 4 % would never be
+    // used.
     let mut world = World::new(100.0, QueueLimit::Unlimited, &flows);
     world.run_until(at_s(20.0));
     let rates = world.rates_until(at_s(40.0));
@@ -269,13 +271,13 @@ fn flows_of_unequal_round_trip_times_get_equal_rates() {
 
 #[test]
 fn a_capacity_that_changes_each_second_never_makes_a_long_queue() {
-    // Round-trip times 1:50 apart.
+    // The round-trip times differ by up to 1:50.
     let flows = [(4, 0.0), (200, 0.0), (30, 0.0), (100, 0.0)];
     let mut world = World::new(20.0, QueueLimit::Unlimited, &flows);
     for second in 1..30_u32 {
         world.queue_max = 0;
         world.run_until(at_s(f64::from(second)));
-        // Twice what 10 Mbit/s carry in the mean round-trip time.
+        // Twice the packets that 10 Mbit/s carry in an average round-trip time.
         assert!(second <= 5 || world.queue_max <= 208, "{}", world.queue_max);
         world.set_rate(if second % 2 == 0 { 20.0 } else { 10.0 });
     }
@@ -311,7 +313,8 @@ fn packets_without_the_header_count_as_load() {
     assert!(world.queue_max <= 20, "{}", world.queue_max);
 }
 
-/// What a flow of 100 kB in 50 ms is told on a link that has not heard of it for `idle`.
+/// Returns the window changes that a flow of 100 kB in 50 ms gets on a link that carried none of
+/// its packets for `idle`.
 fn feedback_after(idle: Duration, rtt_us: u32) -> Vec<f64> {
     let mut link = World::new(20.0, BDP_20_MBIT_80_MS, &[]).link;
     let probe = Probe {
@@ -339,7 +342,8 @@ fn a_link_that_was_idle_for_long_begins_again_at_once() {
     let ages = Duration::from_secs(500 * 365 * 24 * 3600);
     for idle in [ms(500), ages] {
         let told = feedback_after(idle, 50_000);
-        // It gives nothing before it has seen what there is, and afterwards at once what it knew.
+        // The router gives nothing before it has seen any traffic. After the idle time it gives at
+        // once what it knew before.
         assert_eq!(told[0], 0.0);
         assert!(told[100] > 100.0, "{told:?}");
         assert!(told[99] > 100.0 && told[199] > 100.0, "{told:?}");

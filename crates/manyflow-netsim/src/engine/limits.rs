@@ -110,8 +110,9 @@ impl Limits {
         self.steps <= self.steps_max && self.carried <= self.carried_max
     }
 
-    /// Counts an action of an endpoint as begun. Returns false if the run is over, so that the
-    /// action must not be done.
+    /// Counts an action of an endpoint as begun. Returns false if the endpoint would never end, so
+    /// that the action must not be done. Where the steps have merely run out, it is done: to drop a
+    /// packet could break the very loop that is to be reported.
     #[inline]
     pub(super) fn enter(&mut self, endpoint: u32) -> bool {
         self.steps += 1;
@@ -120,7 +121,7 @@ impl Limits {
             // The endpoints that wait for this one must not try anything else either.
             self.steps = u64::MAX / 2;
         }
-        let goes_on = self.steps <= self.steps_max;
+        let goes_on = self.steps <= 2 * self.steps_max;
         if !goes_on {
             self.note_stuck(endpoint);
         }

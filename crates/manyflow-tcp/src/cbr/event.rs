@@ -1,4 +1,4 @@
-//! What a sink reports.
+//! Events that a sink reports.
 
 use manyflow_core::Channel;
 

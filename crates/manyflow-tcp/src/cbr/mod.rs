@@ -1,4 +1,5 @@
-//! Sources without congestion control, and the sink that counts what arrives: the background of an experiment.
+//! Sources without congestion control, and the sink that counts their datagrams: the background
+//! traffic of an experiment.
 //!
 //! ```text
 //!   Constant   | | | | | | | | | | | | | | |     one packet per interval
@@ -22,13 +23,13 @@ pub use source::{ConfigError, Pattern, Periods, Source, SourceConfig};
 
 use manyflow_core::Header;
 
-/// IPv4 and UDP.
+/// The bytes of the headers of IPv4 and UDP.
 pub const HEADER_BYTES: u32 = 28;
 
 /// A datagram's header.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Counts the datagrams of a source, modulo 2^32.
+    /// The number of the datagram in its source's sequence, modulo 2^32.
     pub sequence: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where datagrams end: counted, and missed by their numbers.
+//! The sink of datagrams, which counts those that arrive and detects losses by their numbers.
 
 use core::convert::Infallible;
 use manyflow_core::{Action, Endpoint};
@@ -7,21 +7,23 @@ use crate::cbr::{Datagram, Event};
 use manyflow_core::time::Time;
 use manyflow_core::{Channel, Packet};
 
-/// Counts what arrives. A multicast sink is a member of its channel from `start` to `stop`.
+/// Counts the datagrams that arrive. A multicast sink is a member of its channel from `start` to
+/// `stop`.
 #[derive(Debug)]
 pub struct Sink {
     channel: Option<Channel>,
     membership: Membership,
     start: Time,
     stop: Option<Time>,
-    /// The first number that came, and the highest since, which may have wrapped.
+    /// The first number that arrived; `span` is the highest number since, relative to it, modulo
+    /// 2^32.
     first: u32,
     span: u32,
     received: u64,
     event: Option<Event>,
 }
 
-/// Where a multicast sink stands.
+/// The membership of a multicast sink in its channel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Membership {
     Before,
@@ -30,7 +32,8 @@ enum Membership {
 }
 
 impl Sink {
-    /// The sink of a unicast source, or of the source that sends on `channel`. It counts from `start` to `stop`.
+    /// Creates the sink of a unicast source, or of the source that sends on `channel`. It counts
+    /// from `start` to `stop`.
     pub fn new(channel: Option<Channel>, start: Time, stop: Option<Time>) -> Sink {
         Sink {
             channel,
@@ -44,12 +47,13 @@ impl Sink {
         }
     }
 
-    /// Datagrams received.
+    /// Returns the number of datagrams received.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Numbers between the first and the highest that did not come; a datagram that came twice hides one of them.
+    /// Returns how many numbers between the first and the highest did not arrive. A datagram that
+    /// arrived twice hides one of them.
     pub fn lost(&self) -> u64 {
         let expected = if self.received > 0 {
             u64::from(self.span) + 1
@@ -63,7 +67,7 @@ impl Sink {
         now >= self.start && self.stop.is_none_or(|stop| now < stop)
     }
 
-    /// When it joins or leaves next.
+    /// Returns when the sink joins or leaves next.
     fn next_change(&self) -> Option<Time> {
         self.channel?;
         match self.membership {
@@ -89,7 +93,8 @@ impl Endpoint for Sink {
         }
         self.received += 1;
         let ahead = datagram.sequence.wrapping_sub(self.first);
-        // A number from before the first, overtaken on the way, is not ahead by almost 2^32.
+        // A number before the first one, which was overtaken on the way, is not ahead by almost
+        // 2^32.
         if ahead.wrapping_sub(self.span) < 1 << 31 {
             self.span = ahead;
         }

@@ -1,4 +1,4 @@
-//! A source that sends at its own times, whatever happens to its packets.
+//! A source that sends at its own times, whether or not its packets arrive.
 
 use core::convert::Infallible;
 use core::time::Duration;
@@ -15,61 +15,63 @@ use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Destination, Packet};
 
-/// What a source sends, and when.
+/// The configuration of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceConfig {
-    /// One endpoint, or a multicast channel.
+    /// The endpoint or multicast channel to which packets are sent.
     pub destination: Destination,
-    /// The rate while the source is on, whole packets counted; not zero.
+    /// The rate while the source is on, counting whole packets; not zero.
     pub rate: Rate,
-    /// A packet's bytes on a link, [`HEADER_BYTES`] of them header; at most 65,535.
+    /// The bytes of a packet on a link, including [`HEADER_BYTES`]; at most 65,535.
     pub packet_bytes: u32,
-    /// How the packets are spread in time.
+    /// How the packets are distributed in time.
     pub pattern: Pattern,
-    /// When the source begins.
+    /// The time at which the source begins.
     pub start: Time,
-    /// When it ends.
+    /// The time at which the source ends.
     pub stop: Option<Time>,
 }
 
-/// How packets are spread in time.
+/// How packets are distributed in time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pattern {
-    /// At equal intervals.
+    /// Packets are sent at equal intervals.
     #[default]
     Constant,
-    /// At equal intervals while on, nothing while off. The mean rate is `on / (on + off)` of the rate.
+    /// Packets are sent at equal intervals while the source is on. The mean rate is `on / (on +
+    /// off)` of the rate.
     OnOff {
-        /// How long the source is on, or the mean of it; at least a hundredth of the interval between packets.
+        /// The time for which the source is on, or its mean; at least a hundredth of the interval
+        /// between packets.
         on: Duration,
-        /// How long it is off, or the mean of it.
+        /// The time for which the source is off, or its mean.
         off: Duration,
         /// Whether the periods vary.
         periods: Periods,
     },
-    /// At exponentially distributed intervals.
+    /// Packets are sent at exponentially distributed intervals.
     Poisson,
 }
 
 /// The lengths of on and off periods.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Periods {
-    /// Always the same.
+    /// All periods have the same length.
     #[default]
     Fixed,
-    /// Exponentially distributed.
+    /// The lengths of periods are exponentially distributed.
     Exponential,
 }
 
-/// The source.
+/// A source of datagrams.
 #[derive(Debug)]
 pub struct Source {
     config: SourceConfig,
     random: Pcg64Mcg,
     interval: Interval,
-    /// When the next packet is sent.
+    /// The time at which the next packet is sent.
     due: Time,
-    /// What is left of the on period then.
+    /// The remaining time of the on period when the next packet is sent.
     on_left: Duration,
     sequence: u32,
 }
@@ -106,10 +108,10 @@ impl SourceConfig {
 }
 
 impl Source {
-    /// A source whose random times are drawn from `seed`.
+    /// Creates a source whose random times come from `seed`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Names the first parameter that is outside its range.
     pub fn new(config: SourceConfig, seed: u64) -> Result<Source, ConfigError> {
         config.check()?;
         let mut source = Source {
@@ -131,12 +133,12 @@ impl Source {
         Ok(source)
     }
 
-    /// Packets sent.
+    /// Returns the number of packets sent.
     pub fn sent(&self) -> u32 {
         self.sequence
     }
 
-    /// From the packet that is due to the one after it.
+    /// Returns the time from the packet that is due to the next one.
     fn gap(&mut self) -> Duration {
         let interval = self.interval.advance();
         match self.config.pattern {
@@ -148,7 +150,7 @@ impl Source {
         }
     }
 
-    /// The off periods that pass while the source is on for `interval`.
+    /// Returns the total length of the off periods that pass while the source is on for `interval`.
     fn time_off(
         &mut self,
         mut interval: Duration,
@@ -189,7 +191,7 @@ impl Endpoint for Source {
     type Tx = Datagram;
     type Event = Event;
 
-    /// A source hears nothing.
+    /// Does nothing: a source expects no packets.
     fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, _now: Time) {}
@@ -232,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The times at which a source sends, in milliseconds.
+    /// Returns the times at which a source sends, in milliseconds.
     fn times_ms(config: SourceConfig, seed: u64) -> Vec<f64> {
         let mut source = Source::new(config, seed).unwrap();
         let mut times = Vec::new();
