@@ -125,7 +125,13 @@ fn decode_cbr(datagram: &[u8]) -> (AnyHeader, u32) {
 fn decode_layered(datagram: &[u8]) -> (AnyHeader, u32) {
     let message = Message::decode(datagram).unwrap();
     let whole = 28 + datagram.len() as u32;
-    (AnyHeader::Layered(message), whole - message.wire_bytes())
+    (AnyHeader::Layered(message), whole - manyflow_core::Header::wire_bytes(&message))
+}
+
+fn decode_tfmcc(datagram: &[u8]) -> (AnyHeader, u32) {
+    let message = manyflow_tfmcc::Message::decode(datagram).unwrap();
+    let whole = (28 + datagram.len()) as u32;
+    (AnyHeader::Tfmcc(message), whole - manyflow_core::Header::wire_bytes(&message))
 }
 
 fn decode_anypoint(datagram: &[u8]) -> (AnyHeader, u32) {
@@ -447,6 +453,7 @@ proptest! {
             AnyHeader::Overlay(_) => decode_overlay_datagram,
             AnyHeader::Tcp(_) => decode_tcp,
             AnyHeader::Cbr(_) => decode_cbr,
+            AnyHeader::Tfmcc(_) => decode_tfmcc,
         };
         prop_assert_eq!(decode(&frame, decode_body, &addresses, &destinations), packet);
     }

@@ -19,8 +19,9 @@ const STEPS: u64 = 1 << 22;
 /// each joins a dozen channels hop by hop and receives a burst of packets: fewer than a hundred
 /// steps for each node and link on the way.
 const STEPS_EACH: u64 = 1000;
-/// Steps that are watched to find the endpoints and links that take them.
-const WATCHED: u64 = 1 << 14;
+/// Steps that are watched to find the endpoints and links that take them: a whole round of TCP with
+/// its maximum window, so that both ends and both directions take some.
+const WATCHED: u64 = STEPS;
 /// Endpoints and links that an error names at most.
 const NAMED: usize = 4;
 /// How deep endpoints at one node may answer each other before the first of them has been served. A

@@ -3,6 +3,7 @@
 mod acp;
 mod layered;
 mod overlay;
+mod tfmcc;
 
 use std::sync::Arc;
 
@@ -229,6 +230,7 @@ impl Builder<'_> {
             Protocol::Webrc => self.add_webrc(),
             Protocol::Sim => self.add_sim(),
             Protocol::Rlm => self.add_rlm(),
+            Protocol::Tfmcc => self.add_tfmcc(),
             Protocol::Acp => self.add_acp(),
             Protocol::Overlay => self.add_overlay(),
             Protocol::Tcp => self.for_each_stay(Self::add_connection),

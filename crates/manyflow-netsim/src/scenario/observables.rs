@@ -39,6 +39,8 @@ pub enum Observable {
     Failures,
     /// Members that a session's switches have given up.
     MemberFailures,
+    /// Feedback packets that arrive in a round at the sender of TFMCC, those of the limiting receiver not counted.
+    Reports,
     /// How old the messages of an overlay are when a receiver takes them.
     Latency,
     /// Bits of the messages that an overlay takes from a sending client.
@@ -132,7 +134,9 @@ impl Observable {
             Observable::OverlayQueue => Subject::OverlayLink,
             Observable::AcceptableRate | Observable::Members => Subject::Reporter,
             Observable::AllowedRate | Observable::SlowMembers => Subject::Group,
-            Observable::GroupRate | Observable::MemberFailures => Subject::Sender,
+            Observable::GroupRate | Observable::MemberFailures | Observable::Reports => {
+                Subject::Sender
+            }
             Observable::Efficiency | Observable::Instability => Subject::Audience,
             _ => Subject::Endpoint,
         }
@@ -161,6 +165,7 @@ impl Observable {
             | Observable::Marks
             | Observable::Cwnd
             | Observable::Queue
+            | Observable::Reports
             | Observable::OverlayQueue => Dimension::PACKETS,
             _ => Dimension::NUMBER,
         }
@@ -197,6 +202,7 @@ impl Observable {
                 | Observable::LossProbability
                 | Observable::Cwnd
                 | Observable::Channels
+                | Observable::Reports
                 | Observable::GroupRate
                 | Observable::Latency
                 | Observable::AcceptableRate
@@ -208,7 +214,11 @@ impl Observable {
     /// Whether each value stands until the next one, so that statistics weigh it by the time for which it stands. Other values at
     /// the times of events are samples, which count alike.
     pub fn is_level(self) -> bool {
-        self.is_event() && !matches!(self, Observable::RttSample | Observable::Latency)
+        self.is_event()
+            && !matches!(
+                self,
+                Observable::RttSample | Observable::Latency | Observable::Reports
+            )
     }
 
     /// Whether it is told by the events of endpoints; the network itself counts the rest.
@@ -247,6 +257,7 @@ impl Observable {
             Observable::Overflows => "frames without room",
             Observable::Failures => "connections failed",
             Observable::MemberFailures => "members failed",
+            Observable::Reports => "feedback packets in a round",
             Observable::Latency => "latency",
             Observable::SentRate => "sent rate",
             Observable::OverlayQueue => "messages waiting",

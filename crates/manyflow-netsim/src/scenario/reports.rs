@@ -25,6 +25,14 @@ const WEBRC: &[Observable] = &[
     Observable::LossEvents,
 ];
 
+/// What TFMCC's receivers report besides [`MEMBERSHIP`].
+const TFMCC: &[Observable] = &[
+    Observable::Rtt,
+    Observable::RttSample,
+    Observable::LossProbability,
+    Observable::LossEvents,
+];
+
 /// What the sender of a window reports: TCP's, or an end of ACP.
 const WINDOW: &[Observable] = &[
     Observable::Cwnd,
@@ -153,6 +161,7 @@ fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
             "RLM",
             &[COUNTED, MEMBERSHIP, &[Observable::LossEvents], &layered],
         ),
+        Protocol::Tfmcc => Reporter::new("TFMCC", &[COUNTED, MEMBERSHIP, TFMCC, &layered]),
         Protocol::Tcp => Reporter::new("TCP", &[COUNTED, WINDOW, &together]),
         Protocol::Cbr => Reporter::new("CBR", &[COUNTED, &together]),
         Protocol::Acp => Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW, &together]),
@@ -181,6 +190,7 @@ fn of_sender(table: &SessionTable) -> Reporter {
         Protocol::Acp => Reporter::new("ACP", &[&[Observable::MemberFailures]]),
         Protocol::Webrc => Reporter::new("WEBRC's sender", &[]),
         Protocol::Rlm => Reporter::new("RLM's sender", &[]),
+        Protocol::Tfmcc => Reporter::new("TFMCC's sender", &[&[Observable::Reports]]),
         Protocol::Tcp => Reporter::new("TCP", &[]),
         Protocol::Cbr => Reporter::new("CBR", &[]),
         Protocol::Overlay => Reporter::new("a session of an overlay", &[]),

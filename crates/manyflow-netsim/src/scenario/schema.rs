@@ -9,7 +9,7 @@ use super::links::{LinkProperties, LinkTable};
 use super::observables::{Combination, Observable, Statistic};
 use super::protocols::{
     AcpTable, CbrTable, OverlaySessionTable, OverlayTable, Protocol, RlmTable, SimTable, TcpTable,
-    WebrcTable,
+    TfmccTable, WebrcTable,
 };
 use super::quantity::{Bits, Count, Number, Probability, Seconds};
 
@@ -188,6 +188,9 @@ pub struct SessionTable {
     pub sim: SimTable,
     /// RLM's parameters.
     pub rlm: Option<RlmTable>,
+    /// TFMCC's parameters.
+    #[serde(default)]
+    pub tfmcc: TfmccTable,
     /// ACP's parameters.
     #[serde(default)]
     pub acp: AcpTable,

@@ -200,7 +200,7 @@ impl Session {
         let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
         let stays: usize = stays.sum();
         match self.protocol {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => 1 + stays,
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => 1 + stays,
             Protocol::Acp if !self.switches.is_empty() => 1 + self.switches.len() + stays,
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp => 2 * stays,
             Protocol::Overlay => {
@@ -392,6 +392,7 @@ fn protocol(table: &SessionTable) -> Result<(), Fault> {
             Some(rlm) => rlm.check().map_err(|fault| fault.within("rlm")),
             None => Err(missing("rlm")),
         },
+        Protocol::Tfmcc => table.tfmcc.check().map_err(|fault| fault.within("tfmcc")),
         Protocol::Tcp => table.tcp.check().map_err(|fault| fault.within("tcp")),
         Protocol::Cbr => match &table.cbr {
             Some(cbr) => cbr.check().map_err(|fault| fault.within("cbr")),

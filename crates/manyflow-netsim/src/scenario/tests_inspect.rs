@@ -10,7 +10,7 @@ use super::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All that a trace can tell; the manual lists them.
-pub(super) const EVENTS: [&str; 31] = [
+pub(super) const EVENTS: [&str; 38] = [
     "acceptable",
     "allowed",
     "change",
@@ -19,6 +19,9 @@ pub(super) const EVENTS: [&str; 31] = [
     "drop",
     "end",
     "failed",
+    "feedback",
+    "feedback-sent",
+    "feedback-suppressed",
     "finished",
     "graft",
     "group-rate",
@@ -26,6 +29,7 @@ pub(super) const EVENTS: [&str; 31] = [
     "join-timeout",
     "latency",
     "leave",
+    "limiting-receiver",
     "loss",
     "loss-event",
     "mark",
@@ -33,12 +37,15 @@ pub(super) const EVENTS: [&str; 31] = [
     "overflow",
     "prune",
     "queue",
+    "rate",
     "rates",
     "restore",
     "retransmission-timeout",
+    "round",
     "rtt",
     "sent",
     "slow-member",
+    "slowstart-end",
     "start-up-end",
     "view",
     "window",

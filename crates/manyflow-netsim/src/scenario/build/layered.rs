@@ -14,11 +14,11 @@ use crate::scenario::quantity::Seconds;
 use crate::scenario::schema::Lie;
 
 /// A stay of a receiver: its node, its name, and from when to when.
-struct Guest {
-    node: NodeId,
-    name: String,
-    start: Time,
-    stop: Option<Time>,
+pub(super) struct Guest {
+    pub(super) node: NodeId,
+    pub(super) name: String,
+    pub(super) start: Time,
+    pub(super) stop: Option<Time>,
     lie: Option<Lie>,
 }
 
@@ -62,14 +62,14 @@ impl Builder<'_> {
     }
 
     /// The session's number, and when its sender starts and stops.
-    fn open(&mut self) -> (u32, Time, Option<Time>) {
+    pub(super) fn open(&mut self) -> (u32, Time, Option<Time>) {
         let session = self.network.open_session(NodeId(self.session.sender));
         let start = self.draw(self.table.start, "sender");
         (session, start, self.table.stop.map(Seconds::time))
     }
 
     /// Adds all receivers, an endpoint for each of their stays.
-    fn add_guests(
+    pub(super) fn add_guests(
         &mut self,
         session: u32,
         groups: u8,

@@ -12,6 +12,7 @@ use manyflow_layered as layered;
 use manyflow_overlay as overlay;
 use manyflow_tcp as tcp;
 use manyflow_tcp::cbr;
+use manyflow_tfmcc as tfmcc;
 use manyflow_webrc as webrc;
 
 use super::{Observed, Reported, Topic};
@@ -156,6 +157,8 @@ protocols! {
     Cbr: cbr::Datagram, cbr::Event;
     /// Layered multicast, by SIM or RLM.
     Layered: layered::Message, layered::Event;
+    /// Single-rate multicast (RFC 4654).
+    Tfmcc: tfmcc::Message, tfmcc::Event;
     /// Anypoint's transport of frames.
     Anypoint: anypoint::Segment, anypoint::Event;
     /// Messages between an overlay's daemons and clients.

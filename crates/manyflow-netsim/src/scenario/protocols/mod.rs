@@ -8,6 +8,7 @@ mod list;
 mod overlay;
 mod report;
 mod tcp;
+mod tfmcc;
 mod webrc;
 
 use serde::Deserialize;
@@ -23,6 +24,7 @@ pub use overlay::{
 };
 pub(crate) use report::{Observed, Reported};
 pub use tcp::{TcpTable, TcpVariant};
+pub use tfmcc::TfmccTable;
 #[cfg(test)]
 pub(crate) use webrc::TOI;
 pub use webrc::{Cci, RttRuleName, Rule, WebrcTable, WeightsTable};
@@ -43,6 +45,8 @@ pub enum Protocol {
     Sim,
     /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
     Rlm,
+    /// Single-rate multicast, equation-based: TFMCC, RFC 4654.
+    Tfmcc,
     /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and Chase).
     Acp,
     /// Messages to a group of an overlay.
@@ -53,7 +57,7 @@ impl Protocol {
     /// Whether its packets go to channels that receivers join.
     pub(crate) fn is_multicast(self) -> bool {
         match self {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm => true,
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => true,
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp | Protocol::Overlay => false,
         }
     }
