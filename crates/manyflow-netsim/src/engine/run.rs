@@ -16,6 +16,7 @@ impl<H: Header, E> Network<H, E> {
         self.pairs = None;
         self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
+            debug_assert!(time >= self.now, "time never goes back");
             if time > self.now {
                 self.now = time;
                 self.limits.steps = 0;
