@@ -1,10 +1,11 @@
-//! Scenarios that would never end, or take all memory, fail with an error that names who is to blame.
+//! Scenarios that would never end, or would take all memory, fail with an error that names the
+//! cause.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_netsim::scenario::Scenario;
 
-/// Why the only run of a scenario failed that has nodes S and R.
+/// Returns why the only run of a scenario with nodes S and R failed.
 fn failure(run: &str, link: &str, session: &str) -> String {
     let text = format!(
         r#"title = "Two hosts"

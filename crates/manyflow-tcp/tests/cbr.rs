@@ -48,7 +48,8 @@ fn a_sink_counts_what_a_link_delivers_and_loses() {
     let counters = link.counters();
     assert_eq!(u64::from(source.sent()), counters.pushed);
     assert_eq!(sink.received(), counters.delivered);
-    // What is lost before the first arrival or after the last leaves no gap between numbers.
+    // Datagrams that are lost before the first arrival or after the last leave no gap between
+    // numbers.
     assert!(counters.lost.abs_diff(sink.lost()) <= 5);
     assert!((counters.pushed as f64 / 25_000.0 - 1.0).abs() < 0.02);
 }

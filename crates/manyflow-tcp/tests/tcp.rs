@@ -26,7 +26,7 @@ fn of(variant: Variant) -> TcpConfig {
     }
 }
 
-/// 100 ms there and back.
+/// Creates a world with a round-trip time of 100 ms.
 fn world(tcp: TcpConfig) -> World {
     World::new(tcp, delay(50), delay(50), 1)
 }
@@ -40,10 +40,10 @@ fn lose_once(world: &mut World, numbers: impl IntoIterator<Item = u32>) {
     });
 }
 
-/// Packets, and when each was sent.
+/// Packets with the times at which they were sent.
 type Log = Rc<RefCell<Vec<(Time, Packet<Segment>)>>>;
 
-/// Records what the sender sends, and when.
+/// Records the packets that the sender sends, with their times.
 fn record(world: &mut World) -> Log {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let log = sent.clone();
@@ -166,7 +166,8 @@ fn after_a_loss_the_window_is_half_and_grows_by_one_each_round_trip() {
         rounds_after_loss(Variant::Sack),
         [10, 10, 11, 12, 13, 14, 15, 16]
     );
-    // The receiver's window lets nothing new go in recovery, so that RFC 6582 ends it with two segments: slow start to half.
+    // The receiver's window permits no new segment in recovery, so RFC 6582 ends it with two
+    // segments: slow start to half the window.
     assert_eq!(
         rounds_after_loss(Variant::NewReno),
         [2, 4, 8, 10, 11, 12, 13, 14]
@@ -179,7 +180,8 @@ fn losses_of_one_window_halve_it_once() {
         let mut world = world(TcpConfig {
             maximum_window: 20,
             transfer: Some(1000),
-            // NewReno takes a round trip per loss, and restarts its timer only at the first partial acknowledgement.
+            // NewReno takes a round trip for each loss, and restarts its timer only at the first
+            // partial acknowledgement.
             minimum_rto: secs(1),
             ..of(variant)
         });
@@ -212,7 +214,8 @@ fn new_reno_sends_half_a_window_in_each_round_trip_of_recovery() {
     world.run_until(secs(2));
     let round = |t: &Time| t.as_nanos() / 100_000_000;
     let in_round = |r: u64| sent.borrow().iter().filter(|t| round(t) == r).count();
-    // Found in the sixth round trip with a window of 37; each partial acknowledgement adds one (RFC 6582 section 3.2, step 3).
+    // The loss is found in the sixth round trip with a window of 37. Each partial acknowledgement
+    // adds one (RFC 6582 section 3.2, step 3).
     let rounds: Vec<usize> = (4..9).map(in_round).collect();
     assert_eq!(rounds, [32, 16, 17, 18, 19]);
     let counters = world.sender.counters();
@@ -299,7 +302,8 @@ fn the_time_out_doubles_until_the_path_is_back() {
         );
         let counters = world.sender.counters();
         assert_eq!((counters.timeout_series, counters.fast_recoveries), (1, 0));
-        // The first time-out set the threshold to half the window or more; the others left it, so slow start gets there.
+        // The first time-out set the threshold to half the window or more. The others left it, so
+        // slow start reaches it.
         let half = world.events.iter().find(|(time, event)| {
             time.as_secs_f64() > *timeouts.last().unwrap()
                 && matches!(event, Event::CongestionWindow { packets } if *packets >= 5.0)
@@ -405,7 +409,8 @@ fn marks_do_the_work_of_drops() {
         println!("{variant:?}: {counters:?}");
         assert!(world.sender.is_finished());
         assert_eq!((counters.retransmitted, counters.timeouts), (0, 0));
-        // Each mark but the first, which comes in slow start with more in flight, is a window of its own.
+        // Each mark falls into a window of its own, except the first, which comes in slow start
+        // with more in flight.
         assert!((30..=40).contains(&counters.marks_heeded));
     }
 }
@@ -553,7 +558,8 @@ fn any_connection() -> impl Strategy<Value = TcpConfig> {
 }
 
 proptest! {
-    /// The world checks at each arrival that delivery is in order, and of each segment once.
+    /// The world checks at each arrival that segments are delivered in order, and each segment
+    /// once.
     #[test]
     fn whatever_a_path_does_the_transfer_is_delivered_once_and_in_order(
         tcp in any_connection(), there in any_path(), back in any_path(), seed in 0..1000u64,

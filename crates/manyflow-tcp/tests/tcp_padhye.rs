@@ -1,5 +1,6 @@
-//! TCP's throughput under random loss against the model of Padhye, Firoiu, Towsley and Kurose, "Modeling TCP Throughput: A
-//! Simple Model and its Empirical Validation" (SIGCOMM 1998), the full one of its Eq. (32) without a window limit.
+//! TCP's throughput under random loss against the full model of Padhye, Firoiu, Towsley and Kurose,
+//! "Modeling TCP Throughput: A Simple Model and its Empirical Validation" (SIGCOMM 1998), Eq. (32),
+//! without a window limit.
 
 mod tcp_world;
 
@@ -13,21 +14,21 @@ const LOSSES: [f64; 5] = [0.002, 0.005, 0.01, 0.02, 0.05];
 const RTTS_MS: [u64; 4] = [40, 100, 200, 400];
 const SEEDS: u64 = 3;
 
-/// What a run gave, per second and per packet.
+/// The results of a run, per second and per packet.
 #[derive(Copy, Clone, Debug)]
 struct Measured {
     packets_per_s: f64,
-    /// Loss indications per packet sent, a series of time-outs counted as one: the model's p.
+    /// Loss indications per packet sent, where a series of time-outs counts once: the model's p.
     p: f64,
     timeout_s: f64,
 }
 
-/// The model's packets per second with b = 1, an acknowledgement for each packet.
+/// Returns the model's packets per second with b = 1, an acknowledgement for each packet.
 fn model(p: f64, rtt_s: f64, timeout_s: f64) -> f64 {
     let arrives = 1.0 - p;
     let all_arrive = |packets: f64| libm::pow(arrives, packets);
     let window = 1.0 + (8.0 * arrives / (3.0 * p) + 1.0).sqrt();
-    // Q: the share of loss indications that are time-outs.
+    // Q is the share of loss indications that are time-outs.
     let three = all_arrive(3.0);
     let q = (1.0 - three) * (1.0 + three * (1.0 - all_arrive(window - 3.0)));
     let q = (q / (1.0 - all_arrive(window))).min(1.0);
@@ -40,7 +41,7 @@ fn model(p: f64, rtt_s: f64, timeout_s: f64) -> f64 {
         / (rtt_s * (window / 2.0 + 1.0) + q * timeout_s * f / arrives)
 }
 
-/// Runs until about 2000 packets are lost, and looks at the time-out once a second.
+/// Runs until about 2000 packets are lost, and samples the time-out once a second.
 fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
     let tcp = TcpConfig {
         variant,
@@ -67,7 +68,7 @@ fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
     }
 }
 
-/// A point of the table: what the seeds gave on average.
+/// A point of the table: the average over the seeds.
 fn mean(variant: Variant, loss: f64, rtt_ms: u64) -> Measured {
     let runs: Vec<Measured> = (0..SEEDS)
         .map(|seed| measure(variant, loss, rtt_ms, seed))

@@ -135,7 +135,7 @@ impl Display {
     }
 }
 
-/// Standard output cannot be written to: it is closed, or its disk is full.
+/// An error in writing to standard output: it is closed, or its disk is full.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub(crate) struct OutputError(io::Error);
@@ -146,7 +146,7 @@ impl OutputError {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 
-    /// The error of a standard output that is closed.
+    /// Returns the error of a standard output that is closed.
     pub(crate) fn closed() -> OutputError {
         OutputError(io::ErrorKind::BrokenPipe.into())
     }

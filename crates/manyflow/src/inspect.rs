@@ -26,7 +26,8 @@ pub(crate) struct Outputs {
     is_closed: Rc<Cell<bool>>,
 }
 
-/// Standard output, which remembers that its reader has closed it: a run tells only that it could not write.
+/// Standard output, which remembers whether its reader has closed it: a run only reports that it
+/// could not write.
 struct StandardOutput(Rc<Cell<bool>>);
 
 impl StandardOutput {
@@ -72,7 +73,7 @@ impl Outputs {
         self.capture.is_none() && self.trace.is_none()
     }
 
-    /// Whether standard output was to be written to and is closed.
+    /// Returns whether standard output was to be written to and is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.get()
     }

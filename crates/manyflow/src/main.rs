@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a shell reports for a program that SIGPIPE has ended: 128 + 13.
+/// The exit code that a shell reports for a program ended by SIGPIPE: 128 + 13.
 const CLOSED_OUTPUT: u8 = 141;
 
 /// Whether the reader of standard output has closed it, so that the command has nothing left to do.

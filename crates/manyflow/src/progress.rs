@@ -1,4 +1,4 @@
-//! How far the runs of a scenario are: a bar on a terminal, elsewhere a line now and then.
+//! The progress of a scenario's runs: a bar on a terminal, elsewhere a line now and then.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use manyflow_netsim::scenario::{Job, Outcome, Progress, Scenario};
 
 use crate::display::Display;
 
-/// Lines are at least this far apart: enough for a log, and not too much for one of a whole night.
+/// The minimum interval between lines: enough for a log, and not too much for one of a whole night.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shows how far runs are.
+/// Shows the progress of a set of runs.
 pub(crate) struct RunsProgress<'a> {
     display: &'a Display,
     bar: ProgressBar,
@@ -20,7 +20,7 @@ pub(crate) struct RunsProgress<'a> {
 }
 
 impl<'a> RunsProgress<'a> {
-    /// The progress of these runs, of which none has begun.
+    /// Creates the progress of `jobs`, of which none has begun.
     pub(crate) fn new(
         display: &'a Display,
         scenario: &Scenario,
@@ -46,7 +46,7 @@ impl<'a> RunsProgress<'a> {
         })
     }
 
-    /// Hears of runs that go on beside each other.
+    /// Handles the progress of runs on several threads.
     pub(crate) fn hear(&mut self, progress: &Progress) {
         match progress {
             Progress::Simulated(passed) => self.advance(*passed),
@@ -54,13 +54,13 @@ impl<'a> RunsProgress<'a> {
         }
     }
 
-    /// So much more time was simulated.
+    /// Adds time that was simulated.
     pub(crate) fn advance(&mut self, passed: Duration) {
         self.status.simulated += passed;
         self.show();
     }
 
-    /// A run has ended.
+    /// Counts a run that has ended, and logs why it failed.
     pub(crate) fn end_run(&mut self, outcome: &Outcome) {
         self.status.ended += 1;
         if let Err(failed) = outcome {
@@ -69,7 +69,7 @@ impl<'a> RunsProgress<'a> {
         self.show();
     }
 
-    /// All runs have ended.
+    /// Removes the bar after the last run.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }
@@ -101,16 +101,16 @@ fn bar(display: &Display, status: &Status) -> ProgressBar {
     bar
 }
 
-/// How far runs are.
+/// The state of a set of runs.
 #[derive(Debug)]
 struct Status {
     id: String,
-    /// Simulated time, of all runs.
+    /// The time simulated so far, summed over all runs.
     simulated: Duration,
     total: Duration,
     ended: usize,
     runs: usize,
-    /// When the last line was written, after the start.
+    /// The time of the last line, since the start.
     told: Duration,
 }
 
@@ -119,7 +119,7 @@ impl Status {
         format!("{} of {} runs", self.ended, self.runs)
     }
 
-    /// The line that is due this long after the start, if one is.
+    /// Returns the line that is due at `elapsed` since the start, if one is.
     fn line(&mut self, elapsed: Duration) -> Option<String> {
         if elapsed < self.told + LINE_INTERVAL {
             return None;

@@ -89,7 +89,7 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
 
-/// Tells how the receiver is doing, until it ends or nobody can be told.
+/// Prints how the receiver progresses, until the receiver ends or the line cannot be printed.
 async fn watch_progress(
     mut progress: watch::Receiver<Progress>,
     mut files: mpsc::UnboundedReceiver<FileDone>,

@@ -85,17 +85,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         objects,
         Outlets::new(&description, multicast, relay),
     );
-    let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
-    let stop = async {
-        tokio::select! {
-            () = stop(args.duration) => {}
-            () = unheard => {}
-        }
-    };
-    let sent = sender.run(stop).await;
-    watching.abort();
-    // One that was aborted has told all that it could.
-    watching.await.unwrap_or(Ok(()))?;
+    let sent = send(sender, args.duration, display).await?;
     say(&format!(
         "sent {} packets, {}",
         sent.packets,
@@ -103,6 +93,27 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     ))?;
     display.print_json(&to_json("done", &sent))?;
     Ok(())
+}
+
+/// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
+/// printed.
+async fn send(
+    sender: SessionSender,
+    duration: Option<Duration>,
+    display: &Display,
+) -> Result<SendProgress, OutputError> {
+    let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
+    let stop = async {
+        tokio::select! {
+            () = stop(duration) => {}
+            () = unheard => {}
+        }
+    };
+    let sent = sender.run(stop).await;
+    watching.abort();
+    // An aborted watcher has printed all that it could.
+    watching.await.unwrap_or(Ok(()))?;
+    Ok(sent)
 }
 
 async fn stop(after: Option<Duration>) {

@@ -425,7 +425,7 @@ fn help_shows_examples_that_the_command_line_accepts() {
     assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
 }
 
-/// Runs the program with standard output to `to`; returns its exit code and what it says on standard error.
+/// Runs the program with standard output to `to`. Returns its exit code and its standard error.
 fn with_output(arguments: &[&str], to: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = manyflow(arguments);
     let output = command.stdout(to).stderr(Stdio::piped()).output().unwrap();

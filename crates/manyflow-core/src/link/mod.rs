@@ -11,8 +11,8 @@
 //! wire cost nothing in between.
 
 mod config;
+mod extras;
 mod faults;
-mod rare;
 mod red;
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use rand::RngExt;
 
 pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
-use rare::Rare;
+use extras::Extras;
 use red::Verdict;
 
 use crate::packet::{Destination, Ecn, Header, Packet};
@@ -124,7 +124,7 @@ pub struct Link<T> {
     delivered: u64,
     delivered_bytes: u64,
     /// The state that most links never need.
-    rare: Option<Box<Rare>>,
+    extras: Option<Box<Extras>>,
     cut: bool,
 }
 
@@ -148,7 +148,7 @@ impl<T: Carried> Link<T> {
             pushed: 0,
             delivered: 0,
             delivered_bytes: 0,
-            rare: None,
+            extras: None,
             cut: false,
         }
     }
@@ -160,15 +160,15 @@ impl<T: Carried> Link<T> {
 
     /// Returns what became of the packets so far.
     pub fn counters(&self) -> Counters {
-        let rare = self.rare.as_deref();
+        let extras = self.extras.as_deref();
         Counters {
             pushed: self.pushed,
             delivered: self.delivered,
             delivered_bytes: self.delivered_bytes,
-            dropped: rare.map_or(0, |rare| rare.dropped),
-            marked: rare.map_or(0, |rare| rare.marked),
-            lost: rare.map_or(0, |rare| rare.lost),
-            duplicated: rare.map_or(0, |rare| rare.duplicated),
+            dropped: extras.map_or(0, |extras| extras.dropped),
+            marked: extras.map_or(0, |extras| extras.marked),
+            lost: extras.map_or(0, |extras| extras.lost),
+            duplicated: extras.map_or(0, |extras| extras.duplicated),
         }
     }
 
@@ -191,18 +191,18 @@ impl<T: Carried> Link<T> {
     pub fn push(&mut self, now: Time, mut item: T, bytes: u32) -> Result<(), Dropped> {
         self.pushed += 1;
         if self.cut {
-            self.rare().lost += 1;
+            self.extras().lost += 1;
             return Err(Dropped::Cut);
         }
         self.retire(now);
         if let Err(why) = self.admit(now, &mut item, bytes) {
-            self.rare().dropped += 1;
+            self.extras().dropped += 1;
             return Err(why);
         }
         let begins = now.max(self.free_at);
         self.free_at = begins + self.transmission_time(bytes);
         if begins > now {
-            self.rare().wait(begins, bytes);
+            self.extras().wait(begins, bytes);
         }
         self.put_on_wire(self.free_at, item, bytes);
         Ok(())
@@ -230,7 +230,7 @@ impl<T: Carried> Link<T> {
     /// began; waiting packets are sent with the new rate and delay.
     pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
         self.retire(now);
-        let waiting = self.rare.as_mut().map(|rare| rare.take_waiting());
+        let waiting = self.extras.as_mut().map(|extras| extras.take_waiting());
         let Some((begins, packets)) = waiting.unwrap_or_default() else {
             self.adopt(config.into());
             return;
@@ -244,7 +244,7 @@ impl<T: Carried> Link<T> {
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
             self.free_at = begins + self.transmission_time(bytes);
-            self.rare().wait(begins, bytes);
+            self.extras().wait(begins, bytes);
             self.deliver_later(self.free_at, item, bytes);
         }
     }
@@ -253,8 +253,8 @@ impl<T: Carried> Link<T> {
     pub fn set_cut(&mut self, now: Time, cut: bool) {
         self.cut = cut;
         if cut {
-            self.rare().lost += self.wire.len() as u64;
-            self.rare().take_waiting();
+            self.extras().lost += self.wire.len() as u64;
+            self.extras().take_waiting();
             self.wire.clear();
             self.free_at = now;
         }
@@ -264,7 +264,7 @@ impl<T: Carried> Link<T> {
     /// nothing unless RED marks by groups.
     pub fn subscribe(&mut self, session: u32, rank: u8) {
         if self.config.marks_by_group() {
-            self.rare().tops.subscribe(session, rank);
+            self.extras().tops.subscribe(session, rank);
         }
     }
 
@@ -272,38 +272,40 @@ impl<T: Carried> Link<T> {
     /// onto this link.
     pub fn unsubscribe(&mut self, session: u32, rank: u8) {
         if self.config.marks_by_group() {
-            self.rare().tops.unsubscribe(session, rank);
+            self.extras().tops.unsubscribe(session, rank);
         }
     }
 
     fn adopt(&mut self, config: Arc<LinkConfig>) {
-        if let Some(rare) = &mut self.rare {
+        if let Some(extras) = &mut self.extras {
             if config.red != self.config.red {
-                rare.set_red(&config);
+                extras.set_red(&config);
             }
             if config.xcp != self.config.xcp {
-                rare.set_xcp(&config);
+                extras.set_xcp(&config);
             }
         }
         (self.config, self.carry) = (config, 0);
     }
 
     #[inline]
-    fn rare(&mut self) -> &mut Rare {
-        rare(&mut self.rare, &self.config, self.seed)
+    fn extras(&mut self) -> &mut Extras {
+        extras(&mut self.extras, &self.config, self.seed)
     }
 
     /// Removes packets from the queue whose transmission has begun.
     #[inline]
     fn retire(&mut self, now: Time) {
-        if let Some(rare) = &mut self.rare {
-            rare.retire(now);
+        if let Some(extras) = &mut self.extras {
+            extras.retire(now);
         }
     }
 
     /// Returns the number of waiting packets and their bytes.
     fn queued(&self) -> (usize, u64) {
-        self.rare.as_ref().map_or((0, 0), |rare| rare.queued())
+        self.extras
+            .as_ref()
+            .map_or((0, 0), |extras| extras.queued())
     }
 
     /// Decides whether the packet enters the queue. RED may mark it, and XCP's router may lower its
@@ -314,24 +316,24 @@ impl<T: Carried> Link<T> {
         if self.config.xcp.is_some()
             && let Some(rate) = self.config.rate
         {
-            self.rare().steer(now, item, bytes, rate, has_room);
+            self.extras().steer(now, item, bytes, rate, has_room);
         }
         if self.config.red.is_none() {
             return if has_room { Ok(()) } else { Err(Dropped::Full) };
         }
         let idle = (!is_busy).then(|| now - self.free_at);
         let rate = self.config.rate;
-        let rare = self.rare();
-        let arrival = rare.arrival(bytes, idle, rate);
+        let extras = self.extras();
+        let arrival = extras.arrival(bytes, idle, rate);
         if !has_room {
-            rare.refuse(arrival);
+            extras.refuse(arrival);
             return Err(Dropped::Full);
         }
-        match rare.judge(item, arrival) {
+        match extras.judge(item, arrival) {
             Verdict::Accept => Ok(()),
             Verdict::Mark => {
                 item.mark();
-                rare.marked += 1;
+                extras.marked += 1;
                 Ok(())
             }
             Verdict::Drop => Err(Dropped::Early),
@@ -370,11 +372,11 @@ impl<T: Carried> Link<T> {
     fn put_on_wire(&mut self, sent: Time, item: T, bytes: u32) {
         let config = &*self.config;
         if config.loss != LossModel::None || config.duplication > 0.0 {
-            let rare = rare(&mut self.rare, config, self.seed);
-            if rare.loses_next(&config.loss) {
+            let extras = extras(&mut self.extras, config, self.seed);
+            if extras.loses_next(&config.loss) {
                 return;
             }
-            if rare.duplicates_next(config.duplication) {
+            if extras.duplicates_next(config.duplication) {
                 self.deliver_later(sent, item.clone(), bytes);
             }
         }
@@ -384,7 +386,7 @@ impl<T: Carried> Link<T> {
     fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
-            let share = self.rare().random.random();
+            let share = self.extras().random.random();
             arrives += self.config.jitter.mul_f64(share);
         }
         make_room(&mut self.wire);
@@ -409,8 +411,12 @@ impl<T: Carried> Link<T> {
     }
 }
 
-fn rare<'a>(rare: &'a mut Option<Box<Rare>>, config: &LinkConfig, seed: u64) -> &'a mut Rare {
-    rare.get_or_insert_with(|| Box::new(Rare::new(config, seed)))
+fn extras<'a>(
+    extras: &'a mut Option<Box<Extras>>,
+    config: &LinkConfig,
+    seed: u64,
+) -> &'a mut Extras {
+    extras.get_or_insert_with(|| Box::new(Extras::new(config, seed)))
 }
 
 /// Makes room for one more element, by doubling from one. The standard library begins with four,

@@ -424,7 +424,7 @@ fn the_top_group_falls_with_each_that_is_left_and_the_last_ends_the_session() {
         );
         three(&mut link);
         leave(&mut link);
-        assert!(link.rare.is_some_and(|rare| rare.tops.is_empty()));
+        assert!(link.extras.is_some_and(|extras| extras.tops.is_empty()));
     }
 }
 
@@ -458,5 +458,5 @@ fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
 fn a_link_that_does_not_mark_by_group_keeps_no_groups() {
     let mut link: Link<Layer> = Link::new(LinkConfig::default(), 1);
     link.subscribe(7, 0);
-    assert!(link.rare.is_none());
+    assert!(link.extras.is_none());
 }

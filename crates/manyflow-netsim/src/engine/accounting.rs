@@ -20,13 +20,13 @@ impl<H: Header, E> Network<H, E> {
     /// # Errors
     /// Names the first link whose counters do not add up.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
-        let carried = self.links.iter().map(|wire| wire.link.carried());
+        let carried = self.links.iter().map(|entry| entry.link.carried());
         debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
-        for (index, wire) in self.links.iter().enumerate() {
-            let counters = wire.link.counters();
+        for (index, entry) in self.links.iter().enumerate() {
+            let counters = entry.link.counters();
             let sent = counters.pushed + counters.duplicated;
             let accounted =
-                counters.delivered + counters.dropped + counters.lost + wire.link.carried();
+                counters.delivered + counters.dropped + counters.lost + entry.link.carried();
             if sent != accounted {
                 return Err(AccountingError {
                     link: self.link_name(LinkId(index as u32)),

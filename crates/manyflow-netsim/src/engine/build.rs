@@ -11,7 +11,8 @@ use super::events::{Due, Events};
 use super::limits::Limits;
 use super::pairs::Pairs;
 use super::{
-    BoxedEndpoint, Change, Holds, Host, Lift, LinkId, Network, Node, NodeId, Received, Wire,
+    BoxedEndpoint, Change, EndpointEntry, Holds, Lift, LinkEntry, LinkId, Network, Node, NodeId,
+    Received,
 };
 use crate::names::Names;
 
@@ -69,14 +70,14 @@ impl<H: Header, E> Network<H, E> {
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
         let links = self.links.iter();
-        let known = links.map(|wire| (wire.from, wire.to, wire.reverse));
+        let known = links.map(|entry| (entry.from, entry.to, entry.reverse));
         let pairs = self.pairs.get_or_insert_with(|| Pairs::of(known));
         let (parallel, reverse) = pairs.add(id, from, to);
         let link = Link::new(config, self.stream(&name).wrapping_add(parallel.into()));
         if let Some(other) = reverse {
             self.links[other.0 as usize].reverse = Some(id);
         }
-        self.links.push(Wire {
+        self.links.push(LinkEntry {
             link,
             from,
             to,
@@ -109,7 +110,7 @@ impl<H: Header, E> Network<H, E> {
         if let Some(time) = armed {
             self.events.push(time.max(self.now), Due::Timer(id));
         }
-        self.endpoints.push(Host {
+        self.endpoints.push(EndpointEntry {
             endpoint,
             node,
             armed: armed.unwrap_or(Time::MAX),
@@ -198,11 +199,11 @@ impl<H: Header, E> Network<H, E> {
 
     /// Returns a link's name: the names of its ends with a dash between them.
     pub fn link_name(&self, link: LinkId) -> String {
-        let wire = self.wire(link);
-        format!("{}-{}", self.name(wire.from), self.name(wire.to))
+        let entry = self.link_entry(link);
+        format!("{}-{}", self.name(entry.from), self.name(entry.to))
     }
 
-    pub(super) fn wire(&self, link: LinkId) -> &Wire<H> {
+    pub(super) fn link_entry(&self, link: LinkId) -> &LinkEntry<H> {
         &self.links[link.0 as usize]
     }
 }

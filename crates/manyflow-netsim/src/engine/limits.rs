@@ -167,7 +167,7 @@ impl<H: Header, E> Network<H, E> {
     }
 
     fn too_many_carried(&self) -> Halt {
-        let carried = self.links.iter().map(|wire| wire.link.carried());
+        let carried = self.links.iter().map(|entry| entry.link.carried());
         let most = (0..).zip(carried).max_by_key(|(_, carried)| *carried);
         let (link, packets) = most.unwrap_or_default();
         Halt::TooManyCarried {
@@ -212,12 +212,12 @@ impl<H: Header, E> Network<H, E> {
 
     fn delivered(&self) -> Vec<u64> {
         let links = self.links.iter();
-        links.map(|wire| wire.link.counters().delivered).collect()
+        links.map(|entry| entry.link.counters().delivered).collect()
     }
 
     fn received_packets(&self) -> Vec<u64> {
-        let hosts = self.endpoints.iter();
-        hosts.map(|host| host.received.packets).collect()
+        let entries = self.endpoints.iter();
+        entries.map(|entry| entry.received.packets).collect()
     }
 
     fn endpoint_name(&self, id: u32) -> String {

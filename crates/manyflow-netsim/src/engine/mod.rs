@@ -117,10 +117,10 @@ pub struct Network<H, E> {
     events: Events,
     names: Names,
     nodes: Vec<Node>,
-    links: Vec<Wire<H>>,
+    links: Vec<LinkEntry<H>>,
     /// The index of links by their ends; `None` unless the network is being built.
     pairs: Option<Pairs>,
-    endpoints: Vec<Host<H, E>>,
+    endpoints: Vec<EndpointEntry<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
     /// For each destination the link towards it at each node; empty until a packet goes there.
@@ -149,7 +149,7 @@ struct Node {
 }
 
 /// A link with its two nodes.
-struct Wire<H> {
+struct LinkEntry<H> {
     link: Link<Packet<H>>,
     from: NodeId,
     to: NodeId,
@@ -161,7 +161,7 @@ struct Wire<H> {
 }
 
 /// An endpoint with its node.
-struct Host<H, E> {
+struct EndpointEntry<H, E> {
     endpoint: BoxedEndpoint<H, E>,
     node: NodeId,
     /// The time of its earliest pending event; `Time::MAX` without one.

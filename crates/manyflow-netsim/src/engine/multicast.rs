@@ -240,7 +240,7 @@ impl<H: Header, E> Network<H, E> {
     /// Lets a link that has begun to mark by groups know the groups that are forwarded onto it
     /// already.
     pub(super) fn subscribe_to_all(&mut self, link: LinkId) {
-        let from = self.wire(link).from;
+        let from = self.link_entry(link).from;
         let channels = self.nodes[from.0 as usize]
             .groups
             .towards(Target::link(link));
@@ -258,9 +258,9 @@ impl<H: Header, E> Network<H, E> {
             let Some(up) = self.next_hop(here, source) else {
                 return Vec::new();
             };
-            let wire = self.wire(up);
-            here = wire.to;
-            links.extend(wire.reverse);
+            let entry = self.link_entry(up);
+            here = entry.to;
+            links.extend(entry.reverse);
         }
         links
     }
@@ -292,9 +292,9 @@ impl<H: Header, E> Network<H, E> {
         let Some(up) = self.next_hop(node, source) else {
             return;
         };
-        let wire = self.wire(up);
-        let (parent, delay) = (wire.to, wire.link.config().delay);
-        let Some(down) = wire.reverse else { return };
+        let entry = self.link_entry(up);
+        let (parent, delay) = (entry.to, entry.link.config().delay);
+        let Some(down) = entry.reverse else { return };
         let message = Message {
             kind,
             node: parent,

@@ -41,14 +41,14 @@ impl<H: Header, E> Network<H, E> {
             let first = inbound.partition_point(|&(to, _)| to < node);
             let towards = inbound[first..].iter().take_while(|(to, _)| *to == node);
             for &(_, link) in towards {
-                let wire = &self.links[link as usize];
-                let delay = wire.link.config().delay.as_nanos() as u64;
+                let entry = &self.links[link as usize];
+                let delay = entry.link.config().delay.as_nanos() as u64;
                 let through = (cost.0 + delay, cost.1 + 1);
-                let from = wire.from.0 as usize;
+                let from = entry.from.0 as usize;
                 if through < best[from] {
                     best[from] = through;
                     next[from] = link;
-                    open.push(Reverse((through, wire.from.0)));
+                    open.push(Reverse((through, entry.from.0)));
                 }
             }
         }
@@ -59,7 +59,7 @@ impl<H: Header, E> Network<H, E> {
     fn inbound(&self) -> Vec<(u32, u32)> {
         let ends = self.links.iter().enumerate();
         let mut inbound: Vec<_> = ends
-            .map(|(index, wire)| (wire.to.0, index as u32))
+            .map(|(index, entry)| (entry.to.0, index as u32))
             .collect();
         inbound.sort_unstable();
         inbound

@@ -16,6 +16,7 @@ impl<H: Header, E> Network<H, E> {
         self.pairs = None;
         self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
+            debug_assert!(time >= self.now, "time never goes back");
             if time > self.now {
                 self.now = time;
                 self.limits.steps = 0;
@@ -52,12 +53,12 @@ impl<H: Header, E> Network<H, E> {
 
     /// Returns what became of a link's packets so far.
     pub fn link_counters(&self, link: LinkId) -> Counters {
-        self.wire(link).link.counters()
+        self.link_entry(link).link.counters()
     }
 
     /// Returns a link's present configuration.
     pub fn link_config(&self, link: LinkId) -> &LinkConfig {
-        self.wire(link).link.config()
+        self.link_entry(link).link.config()
     }
 
     /// Returns how many packets wait in a link's queue at present.
@@ -69,13 +70,13 @@ impl<H: Header, E> Network<H, E> {
     pub fn transmissions(&self) -> u64 {
         self.links
             .iter()
-            .map(|wire| wire.link.counters().delivered)
+            .map(|entry| entry.link.counters().delivered)
             .sum()
     }
 
     fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
-        let wire = &mut self.links[index as usize];
-        if wire.pending != self.now {
+        let entry = &mut self.links[index as usize];
+        if entry.pending != self.now {
             // The packets of this event were lost when the link was cut.
             return;
         }
@@ -93,12 +94,12 @@ impl<H: Header, E> Network<H, E> {
     /// Keeps one event pending for each link that carries packets.
     #[inline]
     fn rearm_link(&mut self, index: u32) {
-        let wire = &mut self.links[index as usize];
-        let next = wire.link.next_time().unwrap_or(Time::MAX);
-        if next != wire.pending && next != Time::MAX {
+        let entry = &mut self.links[index as usize];
+        let next = entry.link.next_time().unwrap_or(Time::MAX);
+        if next != entry.pending && next != Time::MAX {
             self.events.push(next, Due::Link(index));
         }
-        wire.pending = next;
+        entry.pending = next;
     }
 
     /// Hands a packet to its endpoints at `node`, or forwards it.
@@ -126,7 +127,7 @@ impl<H: Header, E> Network<H, E> {
         packet: &Packet<H>,
         observer: &mut dyn Observer<H, E>,
     ) {
-        let before = self.wire(link).link.carried();
+        let before = self.link_entry(link).link.carried();
         if self.traced {
             self.push_traced(link, packet, observer);
         } else {
@@ -137,11 +138,11 @@ impl<H: Header, E> Network<H, E> {
                 packet.wire_bytes(),
             );
         }
-        let wire = &mut self.links[link.0 as usize];
-        self.limits.carried += wire.link.carried() - before;
-        let next = wire.link.next_time().unwrap_or(Time::MAX);
-        if next < wire.pending {
-            wire.pending = next;
+        let entry = &mut self.links[link.0 as usize];
+        self.limits.carried += entry.link.carried() - before;
+        let next = entry.link.next_time().unwrap_or(Time::MAX);
+        if next < entry.pending {
+            entry.pending = next;
             self.events.push(next, Due::Link(link.0));
         }
     }
@@ -180,26 +181,26 @@ impl<H: Header, E> Network<H, E> {
         packet: &Packet<H>,
         observer: &mut dyn Observer<H, E>,
     ) {
-        let host = &mut self.endpoints[index as usize];
-        host.received.packets += 1;
-        host.received.bytes += u64::from(packet.wire_bytes());
-        host.endpoint.handle_packet(self.now, packet);
+        let entry = &mut self.endpoints[index as usize];
+        entry.received.packets += 1;
+        entry.received.bytes += u64::from(packet.wire_bytes());
+        entry.endpoint.handle_packet(self.now, packet);
         self.drain(index, observer);
     }
 
     fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
-        let host = &mut self.endpoints[index as usize];
-        if host.armed != self.now {
+        let entry = &mut self.endpoints[index as usize];
+        if entry.armed != self.now {
             // The timer was set to an earlier time since, and that event has come already.
             return;
         }
-        host.armed = Time::MAX;
-        if host
+        entry.armed = Time::MAX;
+        if entry
             .endpoint
             .poll_timeout()
             .is_some_and(|due| due <= self.now)
         {
-            host.endpoint.handle_timeout(self.now);
+            entry.endpoint.handle_timeout(self.now);
             self.drain(index, observer);
         } else {
             self.rearm_endpoint(index);
@@ -237,13 +238,13 @@ impl<H: Header, E> Network<H, E> {
     /// its earlier event, which then finds nothing due and is set again. That is cheaper than an
     /// event for each packet that postpones a time-out.
     fn rearm_endpoint(&mut self, index: u32) {
-        let host = &mut self.endpoints[index as usize];
-        let Some(due) = host.endpoint.poll_timeout() else {
+        let entry = &mut self.endpoints[index as usize];
+        let Some(due) = entry.endpoint.poll_timeout() else {
             return;
         };
         let due = due.max(self.now);
-        if due < host.armed {
-            host.armed = due;
+        if due < entry.armed {
+            entry.armed = due;
             self.events.push(due, Due::Timer(index));
         }
     }

@@ -154,5 +154,8 @@ fn packets_that_a_cut_takes_are_carried_no_more() {
     }
     network.run_until(at_s(31.0), &mut ()).unwrap();
     network.check_accounting().unwrap();
-    assert_eq!(network.limits.carried, network.wire(link).link.carried());
+    assert_eq!(
+        network.limits.carried,
+        network.link_entry(link).link.carried()
+    );
 }

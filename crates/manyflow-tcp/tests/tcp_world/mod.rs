@@ -1,4 +1,5 @@
-//! A world of one TCP connection: a sender, a receiver, and a [`Link`] each way. What enters either link can be tampered with.
+//! A world of one TCP connection: a sender, a receiver, and a [`Link`] each way. Tests can change
+//! or remove packets before they enter a link.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use manyflow_tcp::{Event, Receiver, Segment, Sender, TcpConfig};
 const SENDER: EndpointId = EndpointId(1);
 const RECEIVER: EndpointId = EndpointId(2);
 
-/// Sees each packet before its link does; false takes it away.
+/// Sees each packet before its link does, and may change it. Returns false to remove it.
 pub(crate) type Tamper = Box<dyn FnMut(Time, &mut Packet<Segment>) -> bool>;
 
 pub(crate) struct World {
@@ -21,13 +22,15 @@ pub(crate) struct World {
     pub(crate) acks: Link<Packet<Segment>>,
     pub(crate) on_data: Tamper,
     pub(crate) events: Vec<(Time, Event)>,
-    /// What the receiver must have delivered by now, and what came ahead of it.
+    /// The number of segments that the receiver must have delivered, and the segments that arrived
+    /// ahead of them.
     expected: u32,
     ahead: BTreeSet<u32>,
 }
 
 impl World {
-    /// A connection over a link like `there` for data and one like `back` for acknowledgements.
+    /// Creates a connection over a link like `there` for data and one like `back` for
+    /// acknowledgements.
     pub(crate) fn new(tcp: TcpConfig, there: LinkConfig, back: LinkConfig, seed: u64) -> World {
         World {
             now: Time::ZERO,
@@ -42,7 +45,7 @@ impl World {
         }
     }
 
-    /// Runs until `end`, or until nothing is left to happen.
+    /// Runs until `end`, or until no event is left.
     pub(crate) fn run_until(&mut self, end: Duration) {
         let end = Time::ZERO + end;
         while let Some(next) = self.next_time().filter(|next| *next <= end) {
@@ -81,7 +84,8 @@ impl World {
         }
     }
 
-    /// The receiver has delivered, in order and once, just what has come without a gap.
+    /// Checks that the receiver has delivered exactly the segments that arrived without a gap, in
+    /// order and once.
     fn check_delivery(&mut self, arrived: u32) {
         if arrived >= self.expected {
             self.ahead.insert(arrived);
@@ -115,7 +119,7 @@ impl World {
     }
 }
 
-/// A link without a limit but its delay.
+/// Returns a link without limits, with a delay.
 pub(crate) fn delay(ms: u64) -> LinkConfig {
     LinkConfig {
         delay: Duration::from_millis(ms),

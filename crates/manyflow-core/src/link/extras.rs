@@ -15,7 +15,7 @@ use crate::units::Rate;
 use crate::xcp::Controller;
 
 #[derive(Debug)]
-pub(super) struct Rare {
+pub(super) struct Extras {
     pub(super) random: Pcg64Mcg,
     losses: Losses,
     red: Option<Red>,
@@ -33,9 +33,9 @@ pub(super) struct Rare {
     pub(super) duplicated: u64,
 }
 
-impl Rare {
-    pub(super) fn new(config: &LinkConfig, seed: u64) -> Rare {
-        Rare {
+impl Extras {
+    pub(super) fn new(config: &LinkConfig, seed: u64) -> Extras {
+        Extras {
             random: Pcg64Mcg::seed_from_u64(seed),
             losses: Losses::default(),
             red: config.red.map(Red::new),
