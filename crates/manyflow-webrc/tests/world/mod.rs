@@ -1,6 +1,6 @@
-//! A world of one sender, and branches with receivers. What receivers join, leave and send travels up with their branch's delay;
-//! packets of joined channels come down through its [`Link`]. Small enough to read at a glance; the simulator is for everything
-//! larger.
+//! A world of one sender, and branches with receivers. Joins, leaves and packets of receivers
+//! travel up with their branch's delay. Packets of joined channels come down through its [`Link`].
+//! This world is small enough to read at a glance; the simulator is for larger ones.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,21 +14,21 @@ pub(crate) struct World<S, R: Endpoint> {
     pub(crate) branches: Vec<Branch<R>>,
 }
 
-/// A link and those behind it.
+/// A link, and the receivers behind it.
 pub(crate) struct Branch<R: Endpoint> {
     pub(crate) link: Link<Packet<R::Rx>>,
     pub(crate) members: Vec<Member<R>>,
-    /// Joins that get lost on their way.
+    /// Decides which joins are lost on their way.
     pub(crate) loses_join: Box<dyn Fn(Channel) -> bool>,
     /// Sees each packet as it arrives.
     pub(crate) tamper: fn(&mut Packet<R::Rx>),
 }
 
-/// A receiver, and what happened to it.
+/// A receiver, with its joined channels and its events.
 pub(crate) struct Member<R: Endpoint> {
     pub(crate) receiver: R,
     pub(crate) joined: BTreeSet<Channel>,
-    /// What is on its way up, with the time at which it takes effect.
+    /// Actions on their way up, with the times at which they take effect.
     upstream: VecDeque<(Time, Action<R::Tx>)>,
     pub(crate) events: Vec<(Time, R::Event)>,
     /// Bytes of the packets that arrived, headers included.
