@@ -51,33 +51,6 @@ impl Default for SoftConfig {
     }
 }
 
-/// What a sender says of itself, and how it takes the answer. All but the first are for scenarios that show what a liar can do.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub enum Lie {
-    /// The truth, and it follows all feedback.
-    #[default]
-    Honest,
-    /// A window that is so many times its own, above 0.
-    WindowTimes(f64),
-    /// A round-trip time that is so many times its own, above 0.
-    RttTimes(f64),
-    /// The truth, but it does not follow negative feedback.
-    NeverDecreases,
-    /// The truth, but it takes all that it asked for, whatever was granted.
-    TakesAll,
-}
-
-impl Lie {
-    /// What the window and the round-trip time are multiplied by in headers.
-    pub(super) fn factors(self) -> (f64, f64) {
-        match self {
-            Lie::WindowTimes(factor) => (factor, 1.0),
-            Lie::RttTimes(factor) => (1.0, factor),
-            Lie::Honest | Lie::NeverDecreases | Lie::TakesAll => (1.0, 1.0),
-        }
-    }
-}
-
 /// The parameters of one end of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcpConfig {
@@ -100,8 +73,6 @@ pub struct AcpConfig {
     pub keep_alive: Duration,
     /// So many times in a row something is sent without an answer, then the connection has failed; at least 1.
     pub attempts: u32,
-    /// Where it lies as a sender; only with [`Control::Xcp`].
-    pub lie: Lie,
 }
 
 impl Default for AcpConfig {
@@ -117,7 +88,6 @@ impl Default for AcpConfig {
             minimum_rto: Duration::from_millis(200),
             keep_alive: Duration::from_secs(10),
             attempts: 8,
-            lie: Lie::Honest,
         }
     }
 }
@@ -131,7 +101,6 @@ impl AcpConfig {
             FlowControl::Credit => None,
             FlowControl::Soft(soft) => Some(soft),
         };
-        let (window, rtt) = self.lie.factors();
         let limits = Duration::from_millis(1)..=Duration::from_secs(60);
         let checks = [
             (
@@ -169,12 +138,6 @@ impl AcpConfig {
                 "flow control",
                 "by credit where the window follows Reno",
                 soft.is_none() || self.control == Control::Xcp,
-            ),
-            (
-                "a lie",
-                "told to XCP's routers, by a factor above 0",
-                self.lie == Lie::Honest
-                    || self.control == Control::Xcp && window > 0.0 && rtt > 0.0,
             ),
             (
                 "soft flow control's thresholds and decrease",

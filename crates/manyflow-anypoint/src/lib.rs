@@ -19,18 +19,17 @@
 //! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
-//! | `host.rs`, `application.rs` | a connection with a modelled application, for scenarios | section VI |
+//! | `models/` | applications, liars and switches in a simulated world | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
 //! XCP's routers are [links](manyflow_core::link) with [`XcpConfig`](manyflow_core::xcp::XcpConfig).
 #![forbid(unsafe_code)]
 
-mod application;
 mod config;
 mod connection;
 mod event;
 mod frame;
-mod host;
+pub mod models;
 mod receiver;
 mod segment;
 mod sender;
@@ -39,12 +38,10 @@ pub mod switch;
 mod window;
 mod wire;
 
-pub use application::{Application, Service, Span};
-pub use config::{AcpConfig, ConfigError, Control, FlowControl, Lie, SoftConfig};
+pub use config::{AcpConfig, ConfigError, Control, FlowControl, SoftConfig};
 pub use connection::Connection;
 pub use event::Event;
 pub use frame::{Frame, SendError};
-pub use host::Host;
 pub use manyflow_core::{Length, Payload};
 pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

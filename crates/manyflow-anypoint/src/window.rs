@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::config::{AcpConfig, Control, Lie};
+use super::config::{AcpConfig, Control};
 use manyflow_core::time::seconds;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
@@ -10,7 +10,6 @@ use manyflow_core::xcp::{Congestion, WindowChange};
 #[derive(Debug)]
 pub(super) struct Window {
     control: Control,
-    lie: Lie,
     bytes: f64,
     initial: f64,
     threshold: f64,
@@ -28,7 +27,6 @@ impl Window {
         let initial = frame * f64::from(config.initial_window);
         Window {
             control: config.control,
-            lie: config.lie,
             bytes: initial,
             initial,
             threshold: f64::INFINITY,
@@ -74,21 +72,12 @@ impl Window {
     /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681 section 3.1).
     pub(super) fn on_ack(&mut self, feedback: WindowChange, may_grow: bool) {
         let change = match self.control {
-            Control::Xcp => self.change_by(feedback),
+            Control::Xcp => feedback.bytes(),
             Control::Reno if !may_grow => 0.0,
             Control::Reno if self.bytes < self.threshold => self.frame,
             Control::Reno => self.frame * self.frame / self.bytes,
         };
         self.bytes = (self.bytes + change).min(self.useful).max(self.frame);
-    }
-
-    /// By how much the window follows XCP's feedback.
-    fn change_by(&self, feedback: WindowChange) -> f64 {
-        match self.lie {
-            Lie::NeverDecreases => feedback.bytes().max(0.0),
-            Lie::TakesAll => (self.useful - self.bytes).max(0.0) * self.frame / self.bytes,
-            Lie::Honest | Lie::WindowTimes(_) | Lie::RttTimes(_) => feedback.bytes(),
-        }
     }
 
     /// The first loss in a round trip: half the window (RFC 5681 Eq. (4); XCP's reference code does the same).
@@ -116,8 +105,7 @@ impl Window {
     /// The header of a frame of `wire_bytes`, to a network whose round-trip time is `rtt_s`, 0 where it is unknown. It asks
     /// for as much as gives the largest useful window after a round trip, but for nothing if the window `is_used` not.
     pub(super) fn header(&self, wire_bytes: u32, rtt_s: f64, is_used: bool) -> Congestion {
-        let (window_factor, rtt_factor) = self.lie.factors();
-        let cwnd = (self.bytes * window_factor) as u32;
+        let cwnd = self.bytes as u32;
         match self.control {
             Control::Reno => Congestion {
                 cwnd,
@@ -133,7 +121,7 @@ impl Window {
                 let share = f64::from(wire_bytes) / self.bytes;
                 Congestion {
                     cwnd,
-                    rtt_us: libm::ceil(rtt_s * rtt_factor * 1e6) as u32,
+                    rtt_us: libm::ceil(rtt_s * 1e6) as u32,
                     feedback: WindowChange(libm::ceil(wanted * share * 256.0) as i32),
                 }
             }
@@ -191,41 +179,6 @@ mod tests {
         let mut window = window(Control::Xcp);
         window.on_ack(WindowChange::from_bytes(-1e6), false);
         assert_eq!(window.frames(), 1.0);
-    }
-
-    fn liar(lie: Lie) -> Window {
-        Window {
-            lie,
-            ..window(Control::Xcp)
-        }
-    }
-
-    #[test]
-    fn a_lie_is_in_the_header_alone() {
-        let told = |lie| liar(lie).header(1000, 0.1, true);
-        let truth = told(Lie::Honest);
-        let window = told(Lie::WindowTimes(10.0));
-        assert_eq!((window.cwnd, window.rtt_us), (20_000, 100_000));
-        let rtt = told(Lie::RttTimes(0.5));
-        assert_eq!((rtt.cwnd, rtt.rtt_us), (2000, 50_000));
-        assert_eq!(window.feedback, truth.feedback);
-        assert_eq!(rtt.feedback, truth.feedback);
-    }
-
-    #[test]
-    fn a_sender_that_never_decreases_follows_what_is_positive() {
-        let mut window = liar(Lie::NeverDecreases);
-        window.on_ack(WindowChange::from_bytes(-500.0), false);
-        assert_eq!(window.frames(), 2.0);
-        window.on_ack(WindowChange::from_bytes(500.0), false);
-        assert_eq!(window.frames(), 2.5);
-    }
-
-    #[test]
-    fn a_sender_that_takes_all_opens_its_window_whatever_it_is_told() {
-        let mut window = liar(Lie::TakesAll);
-        (0..100).for_each(|_| window.on_ack(WindowChange::from_bytes(-500.0), false));
-        assert!(window.frames() > 80.0, "{window:?}");
     }
 
     #[test]

@@ -25,7 +25,6 @@
 //! | `transform.rs`, `ratios.rs` | XCP's headers: the four transforms, and the receive ratios that they need |
 //! | `policy.rs`, `config.rs` | which member gets a frame; the parameters |
 //! | `output.rs`, `context.rs` | what waits to be sent; what a part may know of the others |
-//! | `endpoint.rs` | the switch in a simulated world |
 //!
 //! A member's life, as far as one connection goes:
 //!
@@ -61,7 +60,6 @@ mod acknowledgement;
 mod config;
 mod connection;
 mod context;
-mod endpoint;
 mod ensemble;
 mod inbound;
 mod lifecycle;
@@ -81,7 +79,6 @@ mod tests;
 mod transform;
 
 pub use config::{Scaling, SwitchConfig};
-pub use endpoint::{Change, MemberChange, SwitchEndpoint};
 pub use policy::{Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RoundRobin, Weighted};
 
 use connection::Connection;

@@ -125,13 +125,19 @@ fn decode_cbr(datagram: &[u8]) -> (AnyHeader, u32) {
 fn decode_layered(datagram: &[u8]) -> (AnyHeader, u32) {
     let message = Message::decode(datagram).unwrap();
     let whole = 28 + datagram.len() as u32;
-    (AnyHeader::Layered(message), whole - manyflow_core::Header::wire_bytes(&message))
+    (
+        AnyHeader::Layered(message),
+        whole - manyflow_core::Header::wire_bytes(&message),
+    )
 }
 
 fn decode_tfmcc(datagram: &[u8]) -> (AnyHeader, u32) {
     let message = manyflow_tfmcc::Message::decode(datagram).unwrap();
     let whole = (28 + datagram.len()) as u32;
-    (AnyHeader::Tfmcc(message), whole - manyflow_core::Header::wire_bytes(&message))
+    (
+        AnyHeader::Tfmcc(message),
+        whole - manyflow_core::Header::wire_bytes(&message),
+    )
 }
 
 fn decode_anypoint(datagram: &[u8]) -> (AnyHeader, u32) {

@@ -21,7 +21,7 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     let logs: Vec<&Log> = logs.iter().map(|log| &**log).collect();
     for (place, log) in logs.iter().enumerate() {
         ensure(!log.garbled, || {
-            format!("end {place} read a frame of another length")
+            format!("end {place} read a frame with other contents")
         })?;
         ensure(log.is_through(), || format!("end {place} is stuck"))?;
     }

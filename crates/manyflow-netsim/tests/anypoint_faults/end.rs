@@ -1,12 +1,12 @@
-//! One end of a connection, whose application knows each frame; and the switch that may restart.
+//! Ends of connections whose applications know each frame, and a switch that may restart.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use manyflow_anypoint::switch::SwitchEndpoint;
-use manyflow_anypoint::{self as anypoint, Body, Connection, Frame, Length, Reason, Segment};
-use manyflow_core::{Action, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_anypoint::models::{Application, ModelledEnd, SwitchEndpoint};
+use manyflow_anypoint::{Body, Event, Frame, Reason, Segment};
+use manyflow_core::{Action, Contents, Endpoint, EndpointId, Packet, Time};
 
 use crate::plan::Plan;
 
@@ -27,7 +27,7 @@ pub(crate) struct Log {
     pub(crate) read: Vec<u32>,
     /// How many frames it has handed over to its connection.
     pub(crate) sent: u32,
-    /// A frame had another length than its key tells.
+    /// A frame had other contents than its key tells.
     pub(crate) garbled: bool,
     /// All that it sent is acknowledged, its closing too.
     pub(crate) finished: bool,
@@ -77,105 +77,114 @@ pub(crate) struct Task {
     pub(crate) crash: Option<Time>,
 }
 
-/// An end and its application, which sends its frames as fast as they are taken, then closes.
-pub(crate) struct End {
-    connection: Connection<Length>,
-    remote: EndpointId,
+/// The log of an end, which the end writes and the judge reads.
+pub(crate) type SharedLog = Arc<RwLock<Log>>;
+
+/// An application that sends its frames as fast as they are taken, then closes, and notes what it
+/// reads.
+struct Judged {
     task: Task,
     frame_bytes_max: u32,
-    /// When the application has done with the frame that it works on, if it works on one.
-    idle_at: Option<Time>,
-    log: Arc<RwLock<Log>>,
+    log: SharedLog,
+}
+
+impl Judged {
+    fn new(plan: &Plan, task: Task, log: &SharedLog) -> Judged {
+        Judged {
+            task,
+            frame_bytes_max: plan.config.frame_bytes_max,
+            log: Arc::clone(log),
+        }
+    }
+
+    /// The key of the next frame. Its length and contents follow from it, so that a mixed-up frame is
+    /// found.
+    fn next_key(&self) -> u32 {
+        self.task.first_key + self.log.read().unwrap().sent
+    }
+
+    fn length_of(&self, key: u32) -> u32 {
+        1 + key.wrapping_mul(7919) % self.frame_bytes_max
+    }
+
+    fn contents_of(&self, key: u32) -> Contents {
+        let bytes = key.to_be_bytes().into_iter().cycle();
+        let bytes: Vec<u8> = bytes.take(self.length_of(key) as usize).collect();
+        Contents::from(&bytes[..])
+    }
+}
+
+impl Application for Judged {
+    fn next_frame_at(&self) -> Option<Time> {
+        (!self.has_sent_all()).then_some(Time::ZERO)
+    }
+
+    fn next_frame_bytes(&self) -> u32 {
+        self.length_of(self.next_key())
+    }
+
+    fn take_frame(&mut self, _now: Time) -> Option<Frame<Contents>> {
+        let key = self.next_key();
+        let payload = self.contents_of(key);
+        self.log.write().unwrap().sent += 1;
+        Some(Frame { key, payload })
+    }
+
+    fn has_sent_all(&self) -> bool {
+        self.log.read().unwrap().sent >= self.task.frames
+    }
+
+    fn read_frame(&mut self, _now: Time, Frame { key, payload }: Frame<Contents>) -> Duration {
+        let mut log = self.log.write().unwrap();
+        log.read.push(key);
+        log.garbled |= payload != self.contents_of(key);
+        self.task.service
+    }
+
+    fn stop_sending(&mut self) {
+        self.task.frames = self.log.read().unwrap().sent;
+    }
+}
+
+/// An end that may die, and whose packets are noted for the judge.
+pub(crate) struct End {
+    end: ModelledEnd<Judged>,
+    crash: Option<Time>,
+    log: SharedLog,
 }
 
 impl End {
-    pub(crate) fn initiator(
-        plan: &Plan,
-        task: Task,
-        remote: EndpointId,
-        log: Arc<RwLock<Log>>,
-    ) -> End {
-        let connection = Connection::connect(plan.config.clone(), CONNECTION, Time::ZERO);
+    pub(crate) fn initiator(plan: &Plan, task: Task, remote: EndpointId, log: SharedLog) -> End {
         log.write().unwrap().opened = true;
-        End::new(connection.unwrap(), plan, task, remote, log)
+        let application = Judged::new(plan, task, &log);
+        let config = plan.config.clone();
+        let end = ModelledEnd::initiator(config, application, remote, CONNECTION, Time::ZERO);
+        End::new(end.unwrap(), task, log)
     }
 
-    pub(crate) fn acceptor(
-        plan: &Plan,
-        task: Task,
-        remote: EndpointId,
-        log: Arc<RwLock<Log>>,
-    ) -> End {
-        let connection = Connection::listen(plan.config.clone());
-        End::new(connection.unwrap(), plan, task, remote, log)
+    pub(crate) fn acceptor(plan: &Plan, task: Task, remote: EndpointId, log: SharedLog) -> End {
+        let application = Judged::new(plan, task, &log);
+        let end = ModelledEnd::acceptor(plan.config.clone(), application, remote);
+        End::new(end.unwrap(), task, log)
     }
 
-    fn new(
-        connection: Connection<Length>,
-        plan: &Plan,
-        task: Task,
-        remote: EndpointId,
-        log: Arc<RwLock<Log>>,
-    ) -> End {
-        End {
-            connection,
-            remote,
-            task,
-            frame_bytes_max: plan.config.frame_bytes_max,
-            // At once: so the world drains what the connection begins with.
-            idle_at: Some(Time::ZERO),
-            log,
-        }
+    fn new(end: ModelledEnd<Judged>, task: Task, log: SharedLog) -> End {
+        let crash = task.crash;
+        End { end, crash, log }
     }
 
-    /// A frame's length follows from its key, so that a mixed-up one is found.
-    fn frame(&self, number: u32) -> (u32, Length) {
-        let key = self.task.first_key + number;
-        (key, length_of(key, self.frame_bytes_max))
-    }
-
-    fn work(&mut self, now: Time) {
-        if self.task.crash.is_some_and(|crash| now >= crash) {
+    fn crash_if_due(&mut self, now: Time) {
+        if self.crash.take_if(|crash| now >= *crash).is_some() {
             self.log.write().unwrap().crashed = true;
-            return;
-        }
-        self.read(now);
-        let log = Arc::clone(&self.log);
-        let mut log = log.write().unwrap();
-        if self.connection.is_established() {
-            while log.sent < self.task.frames {
-                let (key, payload) = self.frame(log.sent);
-                if self.connection.send(key, payload).is_err() {
-                    break;
-                }
-                log.sent += 1;
-            }
-            if log.sent == self.task.frames {
-                self.connection.close();
-            }
-        }
-        if self.connection.is_over() {
-            log.over.get_or_insert(now);
+            self.end.crash();
         }
     }
 
-    fn read(&mut self, now: Time) {
-        self.idle_at.take_if(|time| now >= *time);
-        while self.idle_at.is_none()
-            && let Some(Frame { key, payload }) = self.connection.receive(now)
-        {
-            let mut log = self.log.write().unwrap();
-            log.read.push(key);
-            log.garbled |= payload != length_of(key, self.frame_bytes_max);
-            if !self.task.service.is_zero() {
-                self.idle_at = Some(now + self.task.service);
-            }
-        }
-    }
-
+    /// Notes what arrives at an end that is neither dead nor done.
     fn note_arrival(&self, segment: &Segment) {
         let mut log = self.log.write().unwrap();
         match segment.body {
+            _ if log.crashed || log.over.is_some() => {}
             Body::Open { .. } => log.opened = true,
             Body::Data(data) => {
                 log.arrived.insert(data.sequence, data.key);
@@ -185,76 +194,53 @@ impl End {
         }
     }
 
-    fn has_crashed(&self) -> bool {
-        self.log.read().unwrap().crashed
+    fn note_end(&self, now: Time) {
+        if self.end.is_over() {
+            self.log.write().unwrap().over.get_or_insert(now);
+        }
     }
-}
-
-fn length_of(key: u32, frame_bytes_max: u32) -> Length {
-    Length(1 + key.wrapping_mul(7919) % frame_bytes_max)
 }
 
 impl Endpoint for End {
     type Rx = Segment;
     type Tx = Segment;
-    type Event = anypoint::Event;
+    type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
-        self.work(now);
-        let segment = &packet.header;
-        if self.has_crashed() {
-            return;
-        }
-        if !self.connection.is_over() {
-            self.note_arrival(segment);
-        }
-        let payload = Length(packet.payload_bytes());
-        self.connection.handle_segment(now, segment, payload);
-        self.work(now);
+        self.crash_if_due(now);
+        self.note_arrival(&packet.header);
+        self.end.handle_packet(now, packet);
+        self.note_end(now);
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        self.work(now);
-        if !self.has_crashed() {
-            self.connection.handle_timeout(now);
-            self.work(now);
-        }
+        self.crash_if_due(now);
+        self.end.handle_timeout(now);
+        self.note_end(now);
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
-        if self.has_crashed() {
-            return None;
-        }
-        let (segment, payload) = self.connection.poll_transmit(now)?;
-        if let Body::Ack(ack) = segment.body {
+        let action = self.end.poll_action(now)?;
+        if let Action::Send(packet) = &action
+            && let Body::Ack(ack) = packet.header.body
+        {
             let mut log = self.log.write().unwrap();
             log.promised = log.promised.max(ack.cumulative);
         }
-        Some(Action::Send(Packet::new(
-            Destination::Endpoint(self.remote),
-            segment,
-            payload.map_or(0, |Length(bytes)| bytes),
-        )))
+        Some(action)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.has_crashed() {
-            return None;
-        }
-        let times = [
-            self.connection.poll_timeout(),
-            self.idle_at,
-            self.task.crash,
-        ];
+        let times = [self.end.poll_timeout(), self.crash];
         times.into_iter().flatten().min()
     }
 
-    fn poll_event(&mut self) -> Option<anypoint::Event> {
-        let event = self.connection.poll_event()?;
+    fn poll_event(&mut self) -> Option<Event> {
+        let event = self.end.poll_event()?;
         let mut log = self.log.write().unwrap();
         match event {
-            anypoint::Event::Finished => log.finished = true,
-            anypoint::Event::Failed(reason) => log.failed = Some(reason),
+            Event::Finished => log.finished = true,
+            Event::Failed(reason) => log.failed = Some(reason),
             _ => {}
         }
         Some(event)
@@ -285,7 +271,7 @@ impl RestartingSwitch {
 impl Endpoint for RestartingSwitch {
     type Rx = Segment;
     type Tx = Segment;
-    type Event = anypoint::Event;
+    type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
         self.restart_if_due(now);
@@ -307,7 +293,7 @@ impl Endpoint for RestartingSwitch {
         times.into_iter().flatten().min()
     }
 
-    fn poll_event(&mut self) -> Option<anypoint::Event> {
+    fn poll_event(&mut self) -> Option<Event> {
         self.switch.poll_event()
     }
 }

@@ -6,7 +6,7 @@ use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
     Weighted,
 };
-use manyflow_anypoint::{AcpConfig, Control, FlowControl, Lie, SoftConfig};
+use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::xcp::XcpConfig;
 use manyflow_core::{Contents, Rate, Time};
@@ -164,7 +164,6 @@ fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
         minimum_rto: Duration::from_millis(random.random_range(100..=400)),
         keep_alive: Duration::from_millis(random.random_range(500..=10_000)),
         attempts: 12,
-        lie: Lie::Honest,
     }
 }
 

@@ -2,14 +2,15 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use manyflow_anypoint as anypoint;
-use manyflow_anypoint::switch::{Change, MemberChange, MemberId, SwitchEndpoint};
+use manyflow_anypoint::models::{Change, MemberChange, SwitchEndpoint};
+use manyflow_anypoint::switch::MemberId;
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
 
-use crate::end::{End, KEYS, Log, RestartingSwitch, Task};
+use crate::end::{End, KEYS, RestartingSwitch, SharedLog, Task};
 use crate::plan::{Fault, Plan};
 
 /// A connection that is not over by then is stuck.
@@ -21,7 +22,7 @@ const PEER: EndpointId = EndpointId(0);
 /// What came of a run.
 pub(crate) struct Outcome {
     /// The peer's log, then the members'.
-    pub(crate) logs: Vec<Arc<RwLock<Log>>>,
+    pub(crate) logs: Vec<SharedLog>,
     /// What the switch noticed, in order.
     pub(crate) failures: Vec<Failure>,
     ended_at: Time,
@@ -38,7 +39,7 @@ pub(crate) struct Failure {
 
 struct Watch {
     switch: EndpointId,
-    logs: Vec<Arc<RwLock<Log>>>,
+    logs: Vec<SharedLog>,
     failures: Vec<Failure>,
 }
 
@@ -98,7 +99,7 @@ fn member_id(place: usize) -> EndpointId {
 }
 
 /// The peer behind a router, the switch, and the members around it.
-fn build(plan: &Plan) -> (Network, Vec<Arc<RwLock<Log>>>) {
+fn build(plan: &Plan) -> (Network, Vec<SharedLog>) {
     let mut network = Network::new(plan.seed);
     let [peer, router, hub] = ["peer", "router", "switch"].map(|name| network.add_node(name));
     network.add_duplex(peer, router, plan.transit.clone());

@@ -1,12 +1,12 @@
 //! Sessions of ACP: a connection to each receiver, or one connection through switches to all of them.
 
-use manyflow_anypoint::switch::{
-    Change, HashOfKey, KeyRule, LeastOutstanding, MemberChange, MemberId, Policy, RoundRobin,
-    SwitchEndpoint, Weighted,
+use manyflow_anypoint::models::{
+    Change, Liar, MemberChange, ModelledEnd, Span, SwitchEndpoint, Worker,
 };
-use manyflow_anypoint::{Host, Span};
-use manyflow_core::Contents;
-use manyflow_core::{EndpointId, Time};
+use manyflow_anypoint::switch::{
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
+};
+use manyflow_core::{Contents, EndpointId, Time};
 
 use super::{Builder, Member};
 use crate::NodeId;
@@ -104,12 +104,12 @@ impl Builder<'_> {
                 spans(own, server.start, stop.unwrap_or(Time::MAX))
             }
         };
-        let application = table.application(sends, own.service);
         let seed = self.seed(&format!("flow of {}", server.name));
-        let host = Host::acceptor(table.receiver(own), application, remote, seed);
+        let worker = table.worker(sends, own.service, seed)?;
+        let end = ModelledEnd::acceptor(table.receiver(own), worker, remote);
+        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
         let crash = own.crash.map(Seconds::time);
-        let host = fated(host.map_err(Fault::value)?, stop, crash);
-        self.add_endpoint(NodeId(receiver.node), host);
+        self.add_endpoint(NodeId(receiver.node), fated(end, stop, crash));
         Ok(())
     }
 
@@ -127,12 +127,12 @@ impl Builder<'_> {
             Direction::Inbound | Direction::Both if start < to => vec![Span { from: start, to }],
             _ => Vec::new(),
         };
-        let application = table.application(sends, None);
         let connection = self.network.next_endpoint().0;
         let seed = self.seed(&format!("sender's flow of {name}"));
-        let host = Host::initiator(table.config(), application, remote, connection, start, seed);
-        let host = fated(host.map_err(Fault::value)?, stop, None);
-        self.add_staff(NodeId(self.session.sender), host);
+        let worker = table.worker(sends, None, seed)?;
+        let end = ModelledEnd::initiator(table.config(), worker, remote, connection, start);
+        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
+        self.add_staff(NodeId(self.session.sender), fated(end, stop, None));
         Ok(())
     }
 
@@ -206,15 +206,18 @@ fn switch_id(staff: u32, number: usize) -> EndpointId {
     EndpointId(staff + 1 + number as u32)
 }
 
-/// A host that closes its direction when it stops, and may die.
-fn fated(host: Host, stop: Option<Time>, crash: Option<Time>) -> Fated<Host> {
-    let close: fn(&mut Host) = Host::close;
-    let die: fn(&mut Host) = Host::crash;
+/// An end with its application, which may lie.
+type End = Liar<ModelledEnd<Worker>>;
+
+/// An end that closes its direction when it stops, and may die.
+fn fated(end: End, stop: Option<Time>, crash: Option<Time>) -> Fated<End> {
+    let close: fn(&mut End) = |end| end.end_mut().close();
+    let die: fn(&mut End) = |end| end.end_mut().crash();
     let ends = [
         stop.map(|time| (time, close)),
         crash.map(|time| (time, die)),
     ];
-    Fated::new(host, ends.into_iter().flatten().collect())
+    Fated::new(end, ends.into_iter().flatten().collect())
 }
 
 /// When a receiver sends, while it is there.

@@ -5,10 +5,9 @@ mod wire;
 
 use std::collections::BTreeMap;
 
+use manyflow_anypoint::models::{Lie, Service, Span, Worker, Workload};
 use manyflow_anypoint::switch::{Scaling, SwitchConfig};
-use manyflow_anypoint::{
-    AcpConfig, Application, Control, FlowControl, Lie, Service, SoftConfig, Span,
-};
+use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 use serde::Deserialize;
 
 use super::set;
@@ -224,7 +223,6 @@ impl AcpTable {
                 ControlName::Reno => Control::Reno,
             },
             flow: self.flow_control(),
-            lie: self.lie.lie(),
             ..AcpConfig::default()
         };
         let sizes = [
@@ -265,10 +263,27 @@ impl AcpTable {
         config
     }
 
-    /// An application that sends at these times, if it sends at all, and takes so long for a frame.
-    pub(crate) fn application(&self, sends: Vec<Span>, service: Option<Seconds>) -> Application {
+    /// What ends say of themselves to XCP's routers.
+    pub(crate) fn lie(&self) -> Lie {
+        self.lie.lie()
+    }
+
+    /// An application that sends at these times, if it sends at all, and works on each frame for
+    /// `service`, if that is given.
+    pub(crate) fn worker(
+        &self,
+        sends: Vec<Span>,
+        service: Option<Seconds>,
+        seed: u64,
+    ) -> Result<Worker, Fault> {
+        let workload = self.workload(sends, service);
+        let longest = self.config().frame_bytes_max;
+        Worker::new(workload, longest, seed).map_err(Fault::value)
+    }
+
+    fn workload(&self, sends: Vec<Span>, service: Option<Seconds>) -> Workload {
         let constant = service.or(self.service).unwrap_or_default();
-        Application {
+        Workload {
             sends,
             frames: self.frames.map(Count::get),
             frame_bytes: self.config().frame_bytes_max,
@@ -298,7 +313,10 @@ impl AcpTable {
         if self.square.is_some_and(|square| square.period.0 <= 0.0) {
             return Err(refuse("square", "its period must be above 0"));
         }
-        self.config().check().map_err(Fault::value)?;
+        let config = self.config();
+        config.check().map_err(Fault::value)?;
+        let lie = self.lie().check(config.control);
+        lie.map_err(Fault::value)?;
         for receiver in receivers {
             self.receiver(receiver).check().map_err(Fault::value)?;
             if !is_in_order(&receiver.sends) {

@@ -1,47 +1,46 @@
-//! The switch as an [`Endpoint`]: its packets by the endpoint that sent them, and members that come and go by plan.
+//! The switch as an [`Endpoint`]: tells its sides apart by the source of each packet, and lets members
+//! come and go at given times.
 
 use std::collections::VecDeque;
 
-use super::{Leg, MemberId, Policy, Switch, SwitchConfig};
-use crate::ConfigError;
-use crate::{Event, Segment};
-use manyflow_core::Contents;
-use manyflow_core::time::Time;
-use manyflow_core::{Action, Endpoint};
-use manyflow_core::{Destination, EndpointId, Packet};
+use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
 
-/// What happens to the ensemble at a time.
+use crate::switch::{Leg, MemberId, Policy, Switch, SwitchConfig};
+use crate::{ConfigError, Event, Segment};
+
+/// A change of the ensemble, and when it happens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// When the ensemble changes.
     pub at: Time,
-    /// What.
+    /// How the ensemble changes.
     pub change: MemberChange,
 }
 
-/// What happens to the ensemble.
+/// How an ensemble changes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// A member joins, and gets the next number.
+    /// This endpoint joins as a member, and gets the next number.
     Join(EndpointId),
-    /// A member gets no new frames, and is released when all that it has is acknowledged.
+    /// This member is released: see [`Switch::leave`].
     Leave(MemberId),
 }
 
-/// A switch with one connection.
+/// A switch between endpoints.
 pub struct SwitchEndpoint {
     switch: Switch<Contents>,
     peer: EndpointId,
-    /// By number.
+    /// The endpoint of each member, by its number.
     members: Vec<EndpointId>,
     changes: VecDeque<Change>,
 }
 
 impl SwitchEndpoint {
-    /// Between `peer` and `members`, which have the numbers 0, 1 and so on; `changes` are in the order of their times.
+    /// A switch between `peer` and `members`, which have the numbers 0, 1 and so on. `changes` are in
+    /// the order of their times.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: SwitchConfig,
         policy: Box<dyn Policy<Contents>>,
@@ -61,7 +60,7 @@ impl SwitchEndpoint {
         if source == self.peer {
             return Some(Leg::Peer);
         }
-        // The latest: a host that has left may join again.
+        // The last one: an endpoint that has left may join again.
         let index = self.members.iter().rposition(|member| *member == source)?;
         Some(Leg::Member(MemberId(index as u16)))
     }
