@@ -444,8 +444,8 @@ fn talkative(folder: &TempDir) -> Vec<Vec<String>> {
     let scenario = folder.path().join("small.toml");
     let small = "title = \"Small\"\nrun.duration = \"1 s\"\nnodes.names = [\"S\", \"R\"]\n\
                  [[links]]\nbetween = [\"S\", \"R\"]\ndelay = \"10 ms\"\n\
-                 [[sessions]]\nname = \"flow\"\nprotocol = \"cbr\"\nsender = \"S\"\nreceivers = [\"R\"]\n\
-                 cbr.rate = \"1 Mbit/s\"\n";
+                 rate = \"1 Mbit/s\"\nqueue = \"10 packets\"\n\
+                 [[sessions]]\nname = \"flow\"\nprotocol = \"tcp\"\nsender = \"S\"\nreceivers = [\"R\"]\n";
     std::fs::write(&scenario, small).unwrap();
     let (scenario, folder) = (text(&scenario), text(folder.path()));
     let sim = ["sim", scenario, "--out", folder];
