@@ -278,7 +278,7 @@ fn addresses_that_do_not_fit_together_are_refused() {
         ["192.0.2.1 is not a multicast group", "232.0.0.0/8"],
     );
     let error = MulticastSender::open(&config("232.1.2.0", "::1")).unwrap_err();
-    assert_says(&error, ["232.1.2.0 and ::1", "one IP version"]);
+    assert_says(&error, ["232.1.2.0 and ::1", "different IP versions"]);
 }
 
 fn assert_says(error: &MulticastError, parts: [&str; 2]) {

@@ -126,7 +126,6 @@ impl<P: Payload + Default> Outbound<P> {
 
     /// Gives a member's frame the next number towards the peer, and sends it.
     fn forward(&mut self, cx: &mut Context<'_, P>, id: MemberId, item: Numbered<P>) {
-        debug_assert!(self.close.is_none(), "a frame follows the Close");
         let number = self.sent.next();
         let sequence = self.streams[id.index()].forward(number);
         let retransmitter = Retransmitter::Member(id, sequence);
