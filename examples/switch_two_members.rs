@@ -1,5 +1,5 @@
-//! One connection to two servers behind an Anypoint switch: frames of the client are spread over the
-//! servers, and each server's answers come back on the same connection.
+//! One connection to two servers behind an Anypoint switch: frames of the client are spread over
+//! the servers, and each server's answers come back on the same connection.
 
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
@@ -23,13 +23,12 @@ enum To {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let config = AcpConfig::default();
-    let mut now = Time::ZERO;
+    let (mut answers, mut now) = (0, Time::ZERO);
     let mut client: Connection<Bytes> = Connection::connect(config.clone(), 1, now)?;
     let mut servers = [(); 2].map(|()| Connection::<Bytes>::listen(config.clone()));
     let policy = Box::<RoundRobin>::default();
     let mut switch: Switch<Bytes> = Switch::new(SwitchConfig::default(), policy, servers.len())?;
     let mut to_send: VecDeque<u32> = (0..6).collect();
-    let mut answers = 0;
     // Segments that arrive a millisecond later.
     let mut wire: Vec<(To, Segment, Bytes)> = Vec::new();
 

@@ -1,5 +1,5 @@
-//! A group message over an overlay of three daemons in a line, with real contents. The "network" is a
-//! queue of frames; a live driver would put sockets in its place.
+//! A group message over an overlay of three daemons in a line, with real contents. The "network" is
+//! a queue of frames; a live driver would put sockets in its place.
 
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 

@@ -1,5 +1,6 @@
 //! A WEBRC receiver on sockets of the standard library, and a sender in a thread beside it, for six
-//! seconds over loopback. Instead of IGMP, the receiver sends joins and leaves to the sender itself.
+//! seconds over loopback. Instead of IGMP, the receiver sends joins and leaves to the sender
+//! itself.
 
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 

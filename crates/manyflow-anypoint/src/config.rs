@@ -18,7 +18,8 @@ pub enum Control {
 pub enum FlowControl {
     /// It grants credit: what its buffer has room for.
     Credit,
-    /// It steers the sender's rate by XCP's feedback (section IV-A). Needs [`Control::Xcp`], but no XCP router.
+    /// It steers the sender's rate by XCP's feedback (section IV-A). Needs [`Control::Xcp`], but no
+    /// XCP router.
     Soft(SoftConfig),
 }
 
@@ -33,8 +34,9 @@ pub struct SoftConfig {
     pub decrease: f64,
     /// By how many of the largest frames the target grows in a round-trip time.
     pub step_frames: u32,
-    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve, instead of probing for it as
-    /// the paper does; then `decrease` and `step_frames` have no meaning.
+    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve,
+    /// instead of probing for it as the paper does; then `decrease` and `step_frames` have no
+    /// meaning.
     pub follow_drain: bool,
 }
 
@@ -60,8 +62,8 @@ pub struct AcpConfig {
     pub flow: FlowControl,
     /// The longest frame in bytes, 1 to 65,000.
     pub frame_bytes_max: u32,
-    /// Bytes of frames from the first that is not acknowledged to the last that the application handed over, at least one
-    /// frame.
+    /// Bytes of frames from the first that is not acknowledged to the last that the application
+    /// handed over, at least one frame.
     pub send_buffer: u32,
     /// Bytes of frames that have arrived and were not read, at least one frame.
     pub receive_buffer: u32,
@@ -71,12 +73,14 @@ pub struct AcpConfig {
     pub minimum_rto: Duration,
     /// After this long without a packet from the other end it is probed; at least 1 ms.
     pub keep_alive: Duration,
-    /// So many times in a row something is sent without an answer, then the connection has failed; at least 1.
+    /// So many times in a row something is sent without an answer, then the connection has failed;
+    /// at least 1.
     pub attempts: u32,
 }
 
 impl Default for AcpConfig {
-    /// XCP and soft flow control, frames of 1 KB and buffers of 200 KB, as in section VI of the paper.
+    /// XCP and soft flow control, frames of 1 KB and buffers of 200 KB, as in section VI of the
+    /// paper.
     fn default() -> AcpConfig {
         AcpConfig {
             control: Control::Xcp,

@@ -7,13 +7,18 @@
 //!                  +-----------------+--------------------------------------------------------> over
 //! ```
 //!
-//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived beyond a gap is part of it.
-//! - A retransmission time-out says that frames come to nothing, which a slow reader under soft flow control can cause as
-//!   well; so it only begins to probe the other end. Nothing but `attempts` probes without any answer ends the connection.
-//! - An Open is answered again until more is heard. Then it is a late duplicate, or a switch that has restarted opens anew
-//!   what is underway here, with numbers that begin again: without an answer it gives up, and so do both ends.
-//! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then [`SendError::Exhausted`].
-//! - Both ends must agree on the longest frame: a longer one is not taken, and so never acknowledged.
+//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived
+//!   beyond a gap is part of it.
+//! - A retransmission time-out says that frames come to nothing, which a slow reader under soft
+//!   flow control can cause as well; so it only begins to probe the other end. Nothing but
+//!   `attempts` probes without any answer ends the connection.
+//! - An Open is answered again until more is heard. Then it is a late duplicate, or a switch that
+//!   has restarted opens anew what is underway here, with numbers that begin again: without an
+//!   answer it gives up, and so do both ends.
+//! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then
+//!   [`SendError::Exhausted`].
+//! - Both ends must agree on the longest frame: a longer one is not taken, and so never
+//!   acknowledged.
 //!
 //! It is sans-IO: after each call drain [`poll_transmit`](Connection::poll_transmit), then
 //! [`poll_event`](Connection::poll_event), then read [`poll_timeout`](Connection::poll_timeout).
@@ -30,8 +35,8 @@ use super::sender::Sender;
 use crate::Event;
 use manyflow_core::time::Time;
 
-/// An end that is done answers a repeated Close for this long at least, or for two retransmission time-outs of its own: those
-/// of the other end, which nobody knows here, may be backed off.
+/// An end that is done answers a repeated Close for this long at least, or for two retransmission
+/// time-outs of its own: those of the other end, which nobody knows here, may be backed off.
 const LINGER_MIN: Duration = Duration::from_secs(30);
 
 fn packet(connection: u32, body: Body) -> Segment {
@@ -133,7 +138,8 @@ impl<P: Payload> Connection<P> {
         matches!(self.state, State::Over)
     }
 
-    /// Whether the other end has closed its direction and all its frames have arrived; they may wait to be read.
+    /// Whether the other end has closed its direction and all its frames have arrived; they may
+    /// wait to be read.
     pub fn is_remote_closed(&self) -> bool {
         self.receiver.is_closed()
     }
@@ -305,7 +311,8 @@ impl<P: Payload> Connection<P> {
                 }
             }
             State::Established => {
-                // Frames that come to nothing may lack a way, or room at a slow reader: only probes tell.
+                // Frames that come to nothing may lack a way, or room at a slow reader: only probes
+                // tell.
                 if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
                     self.probe_or_give_up(now);
                 }
@@ -380,8 +387,8 @@ impl<P: Payload> Connection<P> {
     }
 
     /// What happened: [`Event::Rtt`], [`Event::CongestionWindow`] in frames, [`Event::LossEvent`],
-    /// [`Event::RetransmissionTimeout`], [`Event::Overflow`], [`Event::Failed`], and [`Event::Finished`] when all frames
-    /// and the closing are acknowledged.
+    /// [`Event::RetransmissionTimeout`], [`Event::Overflow`], [`Event::Failed`], and
+    /// [`Event::Finished`] when all frames and the closing are acknowledged.
     pub fn poll_event(&mut self) -> Option<Event> {
         let packets = self.sender.window_frames();
         if (packets - self.told_window).abs() >= 1.0 {

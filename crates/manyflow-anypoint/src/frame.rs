@@ -8,8 +8,8 @@ use manyflow_core::xcp::Congestion;
 
 /// Most frames between the first that is not acknowledged and the last that is sent, or held.
 ///
-/// A [`Gap`](super::Gap) counts from the cumulative number in 16 bits, so an acknowledgement can name
-/// every frame of such a flight.
+/// A [`Gap`](super::Gap) counts from the cumulative number in 16 bits, so an acknowledgement can
+/// name every frame of such a flight.
 pub(super) const FLIGHT_FRAMES_MAX: u32 = 1 << 16;
 
 /// A frame, as an application sends and reads it.

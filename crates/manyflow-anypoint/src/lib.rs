@@ -6,9 +6,10 @@
 //!                                        +--> member 2     outbound: the members' frames, merged into one stream
 //! ```
 //!
-//! All ends speak ACP, a transport of frames: reliable, in order between two ends, with a congestion window that XCP's header
-//! steers. None of them knows that there is a switch: it ends no connection, but rewrites headers, so that to each end the
-//! other side looks like one host (transport equivalence, section II).
+//! All ends speak ACP, a transport of frames: reliable, in order between two ends, with a
+//! congestion window that XCP's header steers. None of them knows that there is a switch: it ends
+//! no connection, but rewrites headers, so that to each end the other side looks like one host
+//! (transport equivalence, section II).
 //!
 //! | file | what it holds | source |
 //! |---|---|---|
@@ -22,7 +23,8 @@
 //! | `models/` | applications, liars and switches in a simulated world | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
-//! XCP's routers are [links](manyflow_core::link) with [`XcpConfig`](manyflow_core::xcp::XcpConfig).
+//! XCP's routers are [links](manyflow_core::link) with
+//! [`XcpConfig`](manyflow_core::xcp::XcpConfig).
 #![forbid(unsafe_code)]
 
 mod config;

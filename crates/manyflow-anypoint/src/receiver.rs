@@ -18,7 +18,8 @@ use crate::Event;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::WindowChange;
 
-/// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken it.
+/// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken
+/// it.
 pub(super) const REORDERING: u32 = 3;
 
 /// The receiving half.
@@ -55,8 +56,8 @@ pub(super) struct Receiver<P> {
 struct Due {
     of: u32,
     feedback: WindowChange,
-    /// What was next when the frame arrived. What came since has feedback of its own, which a sender takes from the
-    /// acknowledgement that is the first to tell it of the frame.
+    /// What was next when the frame arrived. What came since has feedback of its own, which a
+    /// sender takes from the acknowledgement that is the first to tell it of the frame.
     cumulative: u32,
 }
 
@@ -98,7 +99,8 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// Bytes that may be sent from the next number on: beyond a gap nothing is counted, as its place was granted with it.
+    /// Bytes that may be sent from the next number on: beyond a gap nothing is counted, as its
+    /// place was granted with it.
     pub(super) fn credit(&self) -> u32 {
         match self.soft {
             Some(_) => UNLIMITED,
@@ -197,7 +199,8 @@ impl<P: Payload> Receiver<P> {
         Placed::Taken
     }
 
-    /// Under soft flow control frames beyond a gap leave a place for the missing one: nobody reads before it comes.
+    /// Under soft flow control frames beyond a gap leave a place for the missing one: nobody reads
+    /// before it comes.
     fn has_room(&self, bytes: u32, is_beyond: bool) -> bool {
         let is_reserved = is_beyond && self.soft.is_some();
         let reserved = if is_reserved { self.frame_bytes_max } else { 0 };
@@ -205,8 +208,9 @@ impl<P: Payload> Receiver<P> {
         self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
     }
 
-    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to be sent again: it was
-    /// acknowledged, but only the cumulative number is a promise (RFC 2018 section 8).
+    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to
+    /// be sent again: it was acknowledged, but only the cumulative number is a promise (RFC 2018
+    /// section 8).
     fn make_room(&mut self, bytes: u32) {
         while self.occupied() + bytes > self.capacity
             && let Some(furthest) = self.beyond.pop_back()
@@ -297,8 +301,8 @@ impl<P: Payload> Receiver<P> {
         Some(frame)
     }
 
-    /// Tells the sender of new room when it is worth a packet: two frames, or half the buffer (RFC 9293 section 3.8.6.2.2
-    /// asks for one frame, 4.4BSD for two).
+    /// Tells the sender of new room when it is worth a packet: two frames, or half the buffer
+    /// (RFC 9293 section 3.8.6.2.2 asks for one frame, 4.4BSD for two).
     fn update_credit(&mut self) {
         let worth = (2 * self.frame_bytes_max).min(self.capacity / 2);
         if self.acks.is_empty() && self.read - self.read_told >= u64::from(worth) {
@@ -320,7 +324,8 @@ impl<P: Payload> Receiver<P> {
         })
     }
 
-    /// The lowest gaps below `of` above which enough frames have arrived, counted from `cumulative`.
+    /// The lowest gaps below `of` above which enough frames have arrived, counted from
+    /// `cumulative`.
     fn missing_below(&self, of: u32, cumulative: u32) -> [Gap; 3] {
         let mut missing = NO_GAPS;
         let Some(limit) = self.overtaken_below() else {

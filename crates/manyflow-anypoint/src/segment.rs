@@ -18,7 +18,8 @@ pub const NO_GAPS: [Gap; 3] = [Gap {
 /// A packet of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The connection: a number that its initiator chose, the same on both ways and on both sides of a switch.
+    /// The connection: a number that its initiator chose, the same on both ways and on both sides
+    /// of a switch.
     pub connection: u32,
     /// What it is.
     pub body: Body,
@@ -36,12 +37,14 @@ impl Segment {
 pub enum Body {
     /// The initiator opens the connection, and grants this credit in bytes.
     Open {
-        /// Bytes of frames that the other end may send before the first acknowledgement, or [`UNLIMITED`].
+        /// Bytes of frames that the other end may send before the first acknowledgement, or
+        /// [`UNLIMITED`].
         credit: u32,
     },
     /// The other end takes it.
     Accept {
-        /// Bytes of frames that the initiator may send before the first acknowledgement, or [`UNLIMITED`].
+        /// Bytes of frames that the initiator may send before the first acknowledgement, or
+        /// [`UNLIMITED`].
         credit: u32,
     },
     /// A frame, which is the packet's payload.
@@ -66,7 +69,8 @@ pub enum Body {
 pub struct Data {
     /// Counts the frames of this direction from 0.
     pub sequence: u32,
-    /// The application's: what a switch's routing policy may read without knowing the frames' format.
+    /// The application's: what a switch's routing policy may read without knowing the frames'
+    /// format.
     pub key: u32,
     /// XCP's header.
     pub congestion: Congestion,
@@ -74,19 +78,22 @@ pub struct Data {
 
 /// An acknowledgement. Each frame that arrives is answered by one.
 ///
-/// Behind a switch acknowledgements overtake each other without any loss, since members have round-trip times of their
-/// own. So a sender does not guess losses from what arrived after a frame: whoever sees a gap in one member's stream says so.
+/// Behind a switch acknowledgements overtake each other without any loss, since members have
+/// round-trip times of their own. So a sender does not guess losses from what arrived after a
+/// frame: whoever sees a gap in one member's stream says so.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// All frames below this number have arrived.
     pub cumulative: u32,
-    /// The frame that this answers. It has arrived, too, but may give way to another one: only `cumulative` is a promise.
+    /// The frame that this answers. It has arrived, too, but may give way to another one: only
+    /// `cumulative` is a promise.
     pub of: u32,
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,
     /// What the routers left of the frame's feedback.
     pub feedback: WindowChange,
-    /// Frames that are missing, lowest first: later ones of the same path have arrived. Unused ones are empty and come last.
+    /// Frames that are missing, lowest first: later ones of the same path have arrived. Unused ones
+    /// are empty and come last.
     pub missing: [Gap; 3],
 }
 
@@ -102,7 +109,8 @@ pub struct Gap {
 /// Why a connection is over.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The sender of the reset knows no such connection: it has restarted, or the connection has ended long ago.
+    /// The sender of the reset knows no such connection: it has restarted, or the connection has
+    /// ended long ago.
     Unknown,
     /// It takes no connections, or has no member that does.
     Refused,

@@ -1,4 +1,5 @@
-//! The sending half of a connection: frames until they are acknowledged, what is lost, and when it goes again.
+//! The sending half of a connection: frames until they are acknowledged, what is lost, and when it
+//! goes again.
 //!
 //! ```text
 //!   first              next                 end
@@ -7,9 +8,9 @@
 //!     | acknowledged    |                    |
 //! ```
 //!
-//! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the order in which they
-//! come. A report counts if the frame that it answers was sent after the missing one: so none counts twice, and where a retransmission
-//! is lost, those behind it tell.
+//! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the
+//! order in which they come. A report counts if the frame that it answers was sent after the
+//! missing one: so none counts twice, and where a retransmission is lost, those behind it tell.
 
 #[cfg(test)]
 mod tests;
@@ -53,12 +54,14 @@ pub(super) struct Sender<P> {
     pipe: u64,
     /// Frames sent so far, each as often as it was.
     transmissions: u64,
-    /// Frames that are lost and were not sent again, and the number from which to look for the next one to send.
+    /// Frames that are lost and were not sent again, and the number from which to look for the next
+    /// one to send.
     lost: u32,
     turn: u32,
     /// What was next at the last loss event: one event per round trip.
     recover: u32,
-    /// Whether it was the window that ended the last burst. If it was the application or credit, a larger one is no use.
+    /// Whether it was the window that ended the last burst. If it was the application or credit, a
+    /// larger one is no use.
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
@@ -66,7 +69,8 @@ pub(super) struct Sender<P> {
     paced_until: Time,
     /// A frame waits for that, and for nothing else.
     is_paced: bool,
-    /// When the first frame in flight is given up as lost; with none in flight, when a closed credit is probed.
+    /// When the first frame in flight is given up as lost; with none in flight, when a closed
+    /// credit is probed.
     timer: Option<Time>,
     /// The first frame in flight was given up before.
     has_timed_out: bool,
@@ -203,8 +207,9 @@ impl<P: Payload> Sender<P> {
         });
     }
 
-    /// A round trip was measured. One that is suddenly much longer may be of an acknowledgement that was lost and came again when
-    /// somebody was probed: it counts as four times the average, so that a path that has become long is learned all the same.
+    /// A round trip was measured. One that is suddenly much longer may be of an acknowledgement
+    /// that was lost and came again when somebody was probed: it counts as four times the average,
+    /// so that a path that has become long is learned all the same.
     pub(super) fn sample_rtt(&mut self, sample: Duration, events: &mut VecDeque<Event>) {
         let average_s = self.rtt.average_s();
         let limit_s = if average_s > 0.0 {
@@ -236,7 +241,8 @@ impl<P: Payload> Sender<P> {
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
         let has_room = self.window.has_room(self.pipe, wire_bytes);
-        // With nothing in flight nothing tells whether the round-trip time is still as long as it was taken to be.
+        // With nothing in flight nothing tells whether the round-trip time is still as long as it
+        // was taken to be.
         self.is_paced = has_room && self.pipe > 0 && now < self.paced_until;
         if !has_room || self.is_paced {
             self.is_window_limited = true;
@@ -246,7 +252,8 @@ impl<P: Payload> Sender<P> {
         Some(self.transmit(now, number))
     }
 
-    /// The next frame goes when this one has had its time. A world whose timers are late may catch up by two frames.
+    /// The next frame goes when this one has had its time. A world whose timers are late may catch
+    /// up by two frames.
     fn pace(&mut self, now: Time, wire_bytes: u32) {
         let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
         let is_late = now > self.paced_until + 2 * spacing;
@@ -258,8 +265,8 @@ impl<P: Payload> Sender<P> {
         &mut self.frames[(number - self.first) as usize]
     }
 
-    /// The next lost frame: the first, and then they go round until that arrives, as behind a switch it may be another one that a full
-    /// receiver waits for.
+    /// The next lost frame: the first, and then they go round until that arrives, as behind a
+    /// switch it may be another one that a full receiver waits for.
     fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
@@ -373,7 +380,8 @@ impl<P: Payload> Sender<P> {
         }
         let outgoing = self.frame(ack.of);
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
-        // Karn: of a frame sent twice nobody knows which one is answered. What a probe brings may be as old as an outage.
+        // Karn: of a frame sent twice nobody knows which one is answered. What a probe brings may
+        // be as old as an outage.
         if !outgoing.is_retransmitted && !is_repeated {
             self.sample_rtt(now - sent, events);
         }
@@ -413,8 +421,8 @@ impl<P: Payload> Sender<P> {
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
-    /// What is reported missing is lost, if it was sent before the frame that is answered, the one that is number `order` among all
-    /// transmissions. And it is the next to go.
+    /// What is reported missing is lost, if it was sent before the frame that is answered, the one
+    /// that is number `order` among all transmissions. And it is the next to go.
     fn on_missing(&mut self, ack: &Ack, gap: &Gap, order: u64) {
         let from = ack.cumulative.saturating_add(gap.offset.into());
         let to = from.saturating_add(gap.frames.into()).min(self.next);
@@ -428,8 +436,9 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// A frame that was sent is lost. It may have been acknowledged: only the cumulative number is a promise (RFC 2018 section 8),
-    /// as a switch acknowledges what it holds beyond a gap, and the frame can be lost behind it.
+    /// A frame that was sent is lost. It may have been acknowledged: only the cumulative number is
+    /// a promise (RFC 2018 section 8), as a switch acknowledges what it holds beyond a gap, and the
+    /// frame can be lost behind it.
     fn lose(&mut self, number: u32) {
         let outgoing = self.frame(number);
         let wire_bytes = u64::from(outgoing.item.wire_bytes());
@@ -441,7 +450,8 @@ impl<P: Payload> Sender<P> {
         self.lost += 1;
     }
 
-    /// Does what is due; returns whether there was anything, as then it is time to ask whether the other end is alive.
+    /// Does what is due; returns whether there was anything, as then it is time to ask whether the
+    /// other end is alive.
     pub(super) fn handle_timeout(&mut self, now: Time, events: &mut VecDeque<Event>) -> bool {
         if self.timer.is_none_or(|timer| now < timer) {
             return false;
@@ -457,11 +467,12 @@ impl<P: Payload> Sender<P> {
         true
     }
 
-    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more, and what was acknowledged by itself goes
-    /// again as well (RFC 2018 section 8).
+    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more, and what was
+    /// acknowledged by itself goes again as well (RFC 2018 section 8).
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
-        // Otherwise it has come through, and waits for another frame: behind a switch for one on another path.
+        // Otherwise it has come through, and waits for another frame: behind a switch for one on
+        // another path.
         if self.frame(self.first).fate != Fate::Acknowledged {
             self.window.on_timeout(self.has_timed_out);
         }

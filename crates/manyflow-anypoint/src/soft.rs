@@ -1,15 +1,18 @@
-//! Soft flow control: the receive buffer as an XCP queue, whose drain rate is not known (section IV-A).
+//! Soft flow control: the receive buffer as an XCP queue, whose drain rate is not known (section
+//! IV-A).
 //!
-//! The receiver lowers the feedback of each frame that arrives, as a router does, so that the sender's window fits both the
-//! application and the buffer. There are two laws, of which [`SoftConfig::follow_drain`] chooses one:
+//! The receiver lowers the feedback of each frame that arrives, as a router does, so that the
+//! sender's window fits both the application and the buffer. There are two laws, of which
+//! [`SoftConfig::follow_drain`] chooses one:
 //!
 //! | law | file | how it finds the drain rate |
 //! |---|---|---|
 //! | probing | `soft/probe.rs` | the paper's: five cases, an additive increase and a multiplicative decrease |
 //! | following | `soft/follow.rs` | measures it while frames wait, and keeps frames in flight and in the buffer together constant |
 //!
-//! Probing gains two segments in a round trip, so a faster application waits for tens of them. The paper reports as much: "less
-//! agile" than credit. Following reaches the new rate in two round trips; that is why it is the default.
+//! Probing gains two segments in a round trip, so a faster application waits for tens of them. The
+//! paper reports as much: "less agile" than credit. Following reaches the new rate in two round
+//! trips; that is why it is the default.
 
 mod follow;
 mod probe;
@@ -45,8 +48,9 @@ impl SoftFlow {
         }
     }
 
-    /// A packet of `wire_bytes` arrives while `occupied` bytes of the buffer are taken: lowers its feedback where the application
-    /// is slower than the network. `occupied` does not count the frame itself, which is going to be taken.
+    /// A packet of `wire_bytes` arrives while `occupied` bytes of the buffer are taken: lowers its
+    /// feedback where the application is slower than the network. `occupied` does not count the
+    /// frame itself, which is going to be taken.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,

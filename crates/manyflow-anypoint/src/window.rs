@@ -1,4 +1,5 @@
-//! The congestion window, by XCP's feedback (section IV) or by losses (RFC 5681). In bytes on the wire.
+//! The congestion window, by XCP's feedback (section IV) or by losses (RFC 5681). In bytes on the
+//! wire.
 
 use core::time::Duration;
 
@@ -50,8 +51,9 @@ impl Window {
         self.bytes / self.frame
     }
 
-    /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always may. Under XCP it is
-    /// [`spacing`](Window::spacing) that makes the rate, and the window is rounded up to whole frames.
+    /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always
+    /// may. Under XCP it is [`spacing`](Window::spacing) that makes the rate, and the window is
+    /// rounded up to whole frames.
     pub(super) fn has_room(&self, pipe: u64, wire_bytes: u32) -> bool {
         let used = match self.control {
             Control::Xcp => pipe + 1,
@@ -60,8 +62,9 @@ impl Window {
         pipe == 0 || used as f64 <= self.bytes
     }
 
-    /// X, the time between packets: under XCP frames are sent at the rate that headers tell, cwnd over the round-trip time. A
-    /// window of three and a half frames would else let three go, and the routers would miss what is rounded off.
+    /// X, the time between packets: under XCP frames are sent at the rate that headers tell, cwnd
+    /// over the round-trip time. A window of three and a half frames would else let three go, and
+    /// the routers would miss what is rounded off.
     pub(super) fn spacing(&self, wire_bytes: u32, rtt_s: f64) -> Duration {
         match self.control {
             Control::Xcp => seconds(f64::from(wire_bytes) * rtt_s / self.bytes),
@@ -69,7 +72,8 @@ impl Window {
         }
     }
 
-    /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681 section 3.1).
+    /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681
+    /// section 3.1).
     pub(super) fn on_ack(&mut self, feedback: WindowChange, may_grow: bool) {
         let change = match self.control {
             Control::Xcp => feedback.bytes(),
@@ -80,7 +84,8 @@ impl Window {
         self.bytes = (self.bytes + change).min(self.useful).max(self.frame);
     }
 
-    /// The first loss in a round trip: half the window (RFC 5681 Eq. (4); XCP's reference code does the same).
+    /// The first loss in a round trip: half the window (RFC 5681 Eq. (4); XCP's reference code does
+    /// the same).
     pub(super) fn on_loss(&mut self) {
         self.threshold = (self.bytes / 2.0).max(2.0 * self.frame);
         self.bytes = match self.control {
@@ -89,7 +94,8 @@ impl Window {
         };
     }
 
-    /// The retransmission timer ran out; `again` without any acknowledgement since it last did: the threshold stays.
+    /// The retransmission timer ran out; `again` without any acknowledgement since it last did: the
+    /// threshold stays.
     pub(super) fn on_timeout(&mut self, again: bool) {
         if !again {
             self.on_loss();
@@ -97,13 +103,15 @@ impl Window {
         self.bytes = self.frame;
     }
 
-    /// Nothing was sent for a while: what the window was says nothing about the network any more (RFC 5681 section 4.1).
+    /// Nothing was sent for a while: what the window was says nothing about the network any more
+    /// (RFC 5681 section 4.1).
     pub(super) fn restart(&mut self) {
         self.bytes = self.bytes.min(self.initial);
     }
 
-    /// The header of a frame of `wire_bytes`, to a network whose round-trip time is `rtt_s`, 0 where it is unknown. It asks
-    /// for as much as gives the largest useful window after a round trip, but for nothing if the window `is_used` not.
+    /// The header of a frame of `wire_bytes`, to a network whose round-trip time is `rtt_s`, 0
+    /// where it is unknown. It asks for as much as gives the largest useful window after a round
+    /// trip, but for nothing if the window `is_used` not.
     pub(super) fn header(&self, wire_bytes: u32, rtt_s: f64, is_used: bool) -> Congestion {
         let cwnd = self.bytes as u32;
         match self.control {

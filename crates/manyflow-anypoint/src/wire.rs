@@ -1,4 +1,5 @@
-//! The bytes of ACP's segments, behind UDP. Integers are in network order, each column below is a word of 32 bits.
+//! The bytes of ACP's segments, behind UDP. Integers are in network order, each column below is a
+//! word of 32 bits.
 //!
 //! ```text
 //!     byte 0         4            8          12         16           20       24     28     32
@@ -15,8 +16,9 @@
 //!   gap    | offset         | frames          |
 //! ```
 //!
-//! All that a switch rewrites stands at a fixed place, the same in a frame and in its acknowledgement where both have it, so
-//! that it can be done in the packet's own bytes; hence an Ack has always three gaps, and those not used are zeros.
+//! All that a switch rewrites stands at a fixed place, the same in a frame and in its
+//! acknowledgement where both have it, so that it can be done in the packet's own bytes; hence an
+//! Ack has always three gaps, and those not used are zeros.
 //!
 //! Decoding is strict: a segment has one encoding, and all other bytes are refused.
 
@@ -104,7 +106,8 @@ impl Segment {
         }
     }
 
-    /// Encodes the header. Gaps that an [`Ack`] must not have are encoded as they are, and refused by who decodes them.
+    /// Encodes the header. Gaps that an [`Ack`] must not have are encoded as they are, and refused
+    /// by who decodes them.
     pub fn encode(&self) -> Encoded {
         let connection = self.connection;
         match self.body {
@@ -149,11 +152,12 @@ impl Segment {
         }
     }
 
-    /// Decodes a datagram: its segment, and the length of the header. What follows it is the frame, if it is [`Body::Data`];
-    /// after any other nothing follows.
+    /// Decodes a datagram: its segment, and the length of the header. What follows it is the frame,
+    /// if it is [`Body::Data`]; after any other nothing follows.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Segment::encode) makes of a segment in order, and after it at most a frame.
+    /// Where the bytes are not those that [`encode`](Segment::encode) makes of a segment in order,
+    /// and after it at most a frame.
     pub fn decode(bytes: &[u8]) -> Result<(Segment, usize), WireError> {
         let ([version, kind, reason, reserved], [connection]) = words(bytes)?;
         if version != VERSION {
@@ -213,7 +217,8 @@ fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
     })
 }
 
-/// Gaps that are in use come first, in order, and have frames between them that have arrived: otherwise they were one.
+/// Gaps that are in use come first, in order, and have frames between them that have arrived:
+/// otherwise they were one.
 fn check_gaps(missing: &[Gap; 3]) -> Result<(), WireError> {
     // Where the next gap may begin; `None` behind one that is not in use.
     let mut free = Some(0);

@@ -237,7 +237,8 @@ fn the_silent_death_of_the_other_end_is_found_by_probes() {
     world.run_until(Duration::from_secs(60));
     for end in &world.ends {
         let failed = end.first(Event::Failed(Reason::TimedOut)).unwrap();
-        // At most 5 s after the last answer, and four time-outs: of the acceptor, which has no sample, 1 s each.
+        // At most 5 s after the last answer, and four time-outs: of the acceptor, which has no
+        // sample, 1 s each.
         assert!(failed <= Time::from_secs_f64(39.1), "{failed}");
     }
 }
@@ -253,7 +254,8 @@ fn frames_into_silence_fail_after_all_attempts() {
     world.set_cut(0, true);
     world.ends[0].to_send = frames(10);
     world.run_until(Duration::from_secs(10));
-    // Time-outs of 0.2, 0.4, 0.8 and 1.6 s come with probes; 3.2 s after the last there is no answer.
+    // Time-outs of 0.2, 0.4, 0.8 and 1.6 s come with probes; 3.2 s after the last there is no
+    // answer.
     let failed = world.ends[0].first(Event::Failed(Reason::TimedOut));
     assert_eq!(failed, Some(Time::from_secs_f64(1.0 + 6.2)));
 }

@@ -1,4 +1,5 @@
-//! Whatever arrives, and whenever: a connection neither panics nor takes more than its buffers hold.
+//! Whatever arrives, and whenever: a connection neither panics nor takes more than its buffers
+//! hold.
 
 use std::time::Duration;
 

@@ -45,8 +45,8 @@ fn reno() -> AcpConfig {
 const PEER: usize = 0;
 const SWITCH: usize = 1;
 
-/// A peer (0), a switch (1) and its members (from 2), with as many frames in each direction: keys of member m are 10,000 m and
-/// more, m from 2.
+/// A peer (0), a switch (1) and its members (from 2), with as many frames in each direction: keys
+/// of member m are 10,000 m and more, m from 2.
 fn ensemble(
     config: &AcpConfig,
     link: &LinkConfig,
@@ -234,7 +234,8 @@ fn an_ensemble_of_which_a_part_is_silent_opens_without_it() {
 fn members_join_and_leave_in_the_middle() {
     for (seed, members) in (0..20).zip([1, 2].into_iter().cycle()) {
         let mut world = ensemble(&credit(), &lossy(), seed, members, 3000);
-        // Enough to last until strict credit lets the new member in, which may be when the others have sent all.
+        // Enough to last until strict credit lets the new member in, which may be when the others
+        // have sent all.
         give(&mut world, PEER, 20_000);
         // An ensemble that has closed its direction takes no member any more.
         world.end(2).closes = false;

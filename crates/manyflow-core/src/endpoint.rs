@@ -1,6 +1,7 @@
 //! The contract between a protocol and the world that runs it.
 //!
-//! A protocol has no clock and no sockets. The world hands it packets and the time, then drains what it wants done:
+//! A protocol has no clock and no sockets. The world hands it packets and the time, then drains
+//! what it wants done:
 //!
 //! ```text
 //!   handle_packet | handle_timeout  ->  poll_action until None  ->  poll_event until None  ->  poll_timeout
@@ -15,7 +16,8 @@ use crate::time::Time;
 pub trait Endpoint: Send {
     /// The header of the packets that the endpoint receives.
     type Rx: Header;
-    /// The header of the packets that it sends; [`Infallible`](core::convert::Infallible) for endpoints that never send.
+    /// The header of the packets that it sends; [`Infallible`](core::convert::Infallible) for
+    /// endpoints that never send.
     type Tx: Header;
     /// What it reports to observers.
     type Event;
@@ -26,7 +28,8 @@ pub trait Endpoint: Send {
     /// Does what is due at `now`. A spurious call does nothing.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Returns the next thing to do on the protocol's behalf. The world drains it after each `handle_*`.
+    /// Returns the next thing to do on the protocol's behalf. The world drains it after each
+    /// `handle_*`.
     fn poll_action(&mut self, now: Time) -> Option<Action<Self::Tx>>;
 
     /// Returns when [`handle_timeout`](Endpoint::handle_timeout) is wanted next, if at all.

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use crate::units::Rate;
 
-/// The time between packets, exact in the long run: bits / rate, with the remainder below a nanosecond carried on.
+/// The time between packets, exact in the long run: bits / rate, with the remainder below a
+/// nanosecond carried on.
 #[derive(Debug)]
 pub struct Interval {
     whole: Duration,

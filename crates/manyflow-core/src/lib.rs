@@ -1,7 +1,9 @@
-//! The contract between protocols and their worlds, and what all protocols share: links, XCP, estimates.
+//! The contract between protocols and their worlds, and what all protocols share: links, XCP,
+//! estimates.
 //!
-//! Nothing here has a clock, a socket, a thread or a file: time and packets are arguments, and the world does what a
-//! protocol asks of it (see [`Endpoint`]). So the same code runs in the simulator and, for WEBRC, on the network.
+//! Nothing here has a clock, a socket, a thread or a file: time and packets are arguments, and the
+//! world does what a protocol asks of it (see [`Endpoint`]). So the same code runs in the simulator
+//! and, for WEBRC, on the network.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -11,8 +13,8 @@
 //! | [`estimate`] | what several protocols estimate: the TCP equation, the retransmission time-out |
 //! | [`interval`] | the time between packets of a constant rate, without drift |
 //!
-//! Each protocol is a crate of its own: `manyflow-tcp`, `manyflow-webrc`, `manyflow-layered`, `manyflow-anypoint` and
-//! `manyflow-overlay`.
+//! Each protocol is a crate of its own: `manyflow-tcp`, `manyflow-webrc`, `manyflow-layered`,
+//! `manyflow-anypoint` and `manyflow-overlay`.
 #![forbid(unsafe_code)]
 
 mod config_error;

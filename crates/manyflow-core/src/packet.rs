@@ -1,7 +1,7 @@
 //! Packets as protocols exchange them: a typed header, and a payload.
 //!
-//! Each protocol defines its own header type and, in its `wire.rs`, what the header looks like in bytes. Nothing here
-//! names a protocol: a world that runs several of them uses a sum type for `H`.
+//! Each protocol defines its own header type and, in its `wire.rs`, what the header looks like in
+//! bytes. Nothing here names a protocol: a world that runs several of them uses a sum type for `H`.
 
 use core::convert::Infallible;
 use core::fmt::Debug;
@@ -19,7 +19,8 @@ pub struct Channel {
     pub number: u16,
 }
 
-/// One protocol state machine at one host, numbered by the world that runs it: the address of a unicast packet.
+/// One protocol state machine at one host, numbered by the world that runs it: the address of a
+/// unicast packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
@@ -75,7 +76,8 @@ impl Header for Infallible {
 /// A packet on its way. Copying it costs no allocation, so it can be forwarded to many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet<H> {
-    /// The sending endpoint. The world writes it when it takes the packet, as a network stack writes the source address.
+    /// The sending endpoint. The world writes it when it takes the packet, as a network stack
+    /// writes the source address.
     pub source: EndpointId,
     /// Where the packet goes.
     pub destination: Destination,

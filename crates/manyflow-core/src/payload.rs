@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-/// What a protocol has to know of a payload: its length, and that it can be kept for a retransmission.
+/// What a protocol has to know of a payload: its length, and that it can be kept for a
+/// retransmission.
 ///
-/// A simulation that needs no contents carries a [`Length`]; packets carry [`Contents`]; a live driver carries any bytes
-/// that are cheap to clone, such as `Bytes`.
+/// A simulation that needs no contents carries a [`Length`]; packets carry [`Contents`]; a live
+/// driver carries any bytes that are cheap to clone, such as `Bytes`.
 pub trait Payload: Clone + Send {
     /// The payload's length in bytes.
     fn length(&self) -> u32;
@@ -29,8 +30,8 @@ impl<T: AsRef<[u8]> + Clone + Send> Payload for T {
 
 /// The payload of a [`Packet`](crate::Packet): a length alone, or the bytes themselves.
 ///
-/// Bulk data is simulated by its length. Names, lists of members or signatures are simulated as they are: copies of a
-/// packet share the bytes.
+/// Bulk data is simulated by its length. Names, lists of members or signatures are simulated as
+/// they are: copies of a packet share the bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     pub(crate) length: u32,

@@ -1,12 +1,15 @@
-//! Time as every protocol sees it: nanoseconds since the start of its world, handed in by whoever runs it.
+//! Time as every protocol sees it: nanoseconds since the start of its world, handed in by whoever
+//! runs it.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A point in time: whole nanoseconds since the world began (the run of a simulation, the start of a process).
+/// A point in time: whole nanoseconds since the world began (the run of a simulation, the start of
+/// a process).
 ///
-/// An integer, so that the same scenario gives the same bytes on every machine. It reaches 584 years.
+/// An integer, so that the same scenario gives the same bytes on every machine. It reaches 584
+/// years.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -21,7 +24,8 @@ impl Time {
         Time(nanos)
     }
 
-    /// The point `seconds` after the start, rounded to a nanosecond; negative values and NaN give [`Time::ZERO`].
+    /// The point `seconds` after the start, rounded to a nanosecond; negative values and NaN give
+    /// [`Time::ZERO`].
     pub fn from_secs_f64(seconds: f64) -> Time {
         Time((seconds * 1e9 + 0.5) as u64)
     }
@@ -75,7 +79,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// A span of `seconds`; negative values and NaN give zero, what is beyond 584 years the longest span.
+/// A span of `seconds`; negative values and NaN give zero, what is beyond 584 years the longest
+/// span.
 pub fn seconds(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
 }

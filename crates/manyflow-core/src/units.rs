@@ -1,4 +1,5 @@
-//! Quantities with their units, as they stand in scenario files, on the command line and in reports.
+//! Quantities with their units, as they stand in scenario files, on the command line and in
+//! reports.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,7 +7,8 @@ use core::time::Duration;
 
 use crate::time::seconds;
 
-/// A rate in bits per second, whole packets counted (IP header and all) unless a place says otherwise.
+/// A rate in bits per second, whole packets counted (IP header and all) unless a place says
+/// otherwise.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 

@@ -13,8 +13,9 @@
 //! | [`rlm`] | RLM: groups of fixed rates, receivers try and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
 //! | `message.rs`, `wire.rs` | the packets of both, and their bytes |
 //!
-//! Groups follow SIM's naming convention (section III-A2): a group is a [`Channel`](manyflow_core::Channel) whose number is its rank, so that
-//! a router keeps one small number for each session and link, the top rank that is subscribed there.
+//! Groups follow SIM's naming convention (section III-A2): a group is a
+//! [`Channel`](manyflow_core::Channel) whose number is its rank, so that a router keeps one small
+//! number for each session and link, the top rank that is subscribed there.
 #![forbid(unsafe_code)]
 
 mod event;

@@ -23,18 +23,22 @@ pub struct Data {
     pub group: u8,
     /// Counts the group's packets, modulo 2^32.
     pub sequence: u32,
-    /// The feedback request field (section III-A3): each increase, modulo 2^16, asks for feedback. 0 asks for none.
+    /// The feedback request field (section III-A3): each increase, modulo 2^16, asks for feedback.
+    /// 0 asks for none.
     pub request: u16,
     /// The rate at which the sender sends this group and all below it, in bytes per second.
     pub rate: u32,
-    /// The longest round-trip time of the session as the sender knows it, in microseconds: the unit of the receivers' intervals.
+    /// The longest round-trip time of the session as the sender knows it, in microseconds: the unit
+    /// of the receivers' intervals.
     pub rtt_us: u32,
 }
 
-/// Table I: the state of a receiver, or of a subtree of receivers whose top subscribed group is the same.
+/// Table I: the state of a receiver, or of a subtree of receivers whose top subscribed group is the
+/// same.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// Who sends it: a receiver, or an aggregator, which puts its own number in place of all below it.
+    /// Who sends it: a receiver, or an aggregator, which puts its own number in place of all below
+    /// it.
     pub source: u32,
     /// The session.
     pub session: u32,
@@ -54,9 +58,11 @@ pub struct Feedback {
     pub maximum: u32,
     /// Receivers in the subtree.
     pub population: u32,
-    /// The time from the arrival of the request at the source of this packet to its sending, in microseconds.
+    /// The time from the arrival of the request at the source of this packet to its sending, in
+    /// microseconds.
     pub hold_us: u32,
-    /// The longest round-trip time between the source of this packet and the receivers below it, in microseconds.
+    /// The longest round-trip time between the source of this packet and the receivers below it, in
+    /// microseconds.
     pub rtt_us: u32,
 }
 

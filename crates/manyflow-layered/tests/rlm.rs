@@ -1,4 +1,5 @@
-//! RLM end to end: one sender, receivers behind links of their own or a shared one, in simulated time.
+//! RLM end to end: one sender, receivers behind links of their own or a shared one, in simulated
+//! time.
 
 #[path = "../../manyflow-webrc/tests/world/mod.rs"]
 mod world;
@@ -165,7 +166,8 @@ fn receivers_behind_one_bottleneck_learn_from_each_others_experiments() {
     assert!(together < 2 * alone, "{together} against {alone}");
 }
 
-/// A receiver that is handed its packets one by one; it has joined the groups that it has by experiments.
+/// A receiver that is handed its packets one by one; it has joined the groups that it has by
+/// experiments.
 struct Driven {
     receiver: Receiver,
     now: Time,
@@ -174,7 +176,8 @@ struct Driven {
 }
 
 impl Driven {
-    /// With `level` groups joined, of which packets have come without loss, numbered from `sequence`.
+    /// With `level` groups joined, of which packets have come without loss, numbered from
+    /// `sequence`.
     fn at_level(level: u8, config: ReceiverConfig, seed: u64, sequence: u32) -> Driven {
         let mut driven = Driven {
             receiver: configured(config, GROUPS, seed, None),

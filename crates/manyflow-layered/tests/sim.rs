@@ -1,4 +1,5 @@
-//! SIM's receiver and aggregator, packet by packet. The whole of it, over routers, is in the simulator's scenarios.
+//! SIM's receiver and aggregator, packet by packet. The whole of it, over routers, is in the
+//! simulator's scenarios.
 
 use std::time::Duration;
 
@@ -159,7 +160,8 @@ fn an_aggregator_that_crashed_learns_its_children_again() {
 }
 
 proptest! {
-    /// No receiver's identity, and no order, reaches the sender: whoever reports what within a subtree, the answer is the same.
+    /// No receiver's identity, and no order, reaches the sender: whoever reports what within a
+    /// subtree, the answer is the same.
     #[test]
     fn what_goes_up_is_the_same_under_any_permutation_of_receivers(
         reports in prop::collection::vec((0u8..5, any::<bool>(), 1u32..1_000_000), 1..40),
@@ -202,7 +204,8 @@ impl Watched {
         Watched { receiver, round: 0 }
     }
 
-    /// As many rounds as settling and one selection interval have; the rate of the top group goes through `rates`.
+    /// As many rounds as settling and one selection interval have; the rate of the top group goes
+    /// through `rates`.
     fn rounds(&mut self, rates: [u32; 2], ecn: Ecn) -> u8 {
         for _ in 0..16 {
             self.round += 1;

@@ -176,7 +176,8 @@ fn receiver() -> Receiver {
     Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO).expect("a receiver")
 }
 
-/// Calls the receiver's timer until `now`, and drops what it asks for, but for the channels of `joined`.
+/// Calls the receiver's timer until `now`, and drops what it asks for, but for the channels of
+/// `joined`.
 fn advance(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
     while let Some(due) = receiver.poll_timeout().filter(|due| *due <= now) {
         receiver.handle_timeout(due);
@@ -272,8 +273,8 @@ fn webrc(criterion: &mut Criterion) {
     });
 }
 
-/// Frames from the peer to four members and their acknowledgements back: routed, renumbered and transformed, in rounds of whole
-/// windows.
+/// Frames from the peer to four members and their acknowledgements back: routed, renumbered and
+/// transformed, in rounds of whole windows.
 fn switch(criterion: &mut Criterion) {
     const WINDOW: u32 = 256;
     let mut switch: Switch<Length> =
@@ -342,7 +343,8 @@ fn switch(criterion: &mut Criterion) {
     });
 }
 
-/// A message from its client over three daemons to a member: routed twice, over two links, and delivered.
+/// A message from its client over three daemons to a member: routed twice, over two links, and
+/// delivered.
 fn overlay(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("overlay, messages over three daemons");
     group.throughput(Throughput::Elements(1));

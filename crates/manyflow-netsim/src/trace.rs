@@ -1,4 +1,5 @@
-//! Traces: what endpoints and links tell, one JSON object a line. `docs/scenarios.md` lists the events.
+//! Traces: what endpoints and links tell, one JSON object a line. `docs/scenarios.md` lists the
+//! events.
 
 use std::io::{self, Write};
 

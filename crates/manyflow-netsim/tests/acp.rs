@@ -1,11 +1,13 @@
-//! The keys of ACP do what `docs/scenarios.md` says: point to point, and through switches, by what is measured.
+//! The keys of ACP do what `docs/scenarios.md` says: point to point, and through switches, by what
+//! is measured.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_netsim::results::{Provenance, Results};
 use manyflow_netsim::scenario::Scenario;
 
-/// A peer, two switches and four servers, 10 Mbit/s and 10 ms a link: 40 ms there and back over one switch, 60 ms over two.
+/// A peer, two switches and four servers, 10 Mbit/s and 10 ms a link: 40 ms there and back over one
+/// switch, 60 ms over two.
 const NETWORK: &str = r#"title = "A peer and four servers"
 [run]
 duration = "40 s"

@@ -1,7 +1,8 @@
-//! The same scenario and seeds give the same bytes in any profile and on any machine: their digests stand here.
+//! The same scenario and seeds give the same bytes in any profile and on any machine: their digests
+//! stand here.
 //!
-//! `make test` runs this in the test profile and in release. Where a change of behaviour is meant, put in the digests
-//! that the failing test prints; where none is meant, the failure has found one.
+//! `make test` runs this in the test profile and in release. Where a change of behaviour is meant,
+//! put in the digests that the failing test prints; where none is meant, the failure has found one.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

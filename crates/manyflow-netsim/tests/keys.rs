@@ -1,4 +1,5 @@
-//! The keys of sessions and links do what `docs/scenarios.md` says: each in a scenario of two hosts, by what is measured.
+//! The keys of sessions and links do what `docs/scenarios.md` says: each in a scenario of two
+//! hosts, by what is measured.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -200,7 +201,8 @@ fn tcp_does_what_its_keys_say() {
             (marking, "", MARKS, 0.0, 0.0),
             (dropping, ecn, DROPS, 10.0, 1000.0),
             (dropping, ecn, MARKS, 0.0, 0.0),
-            // The time-out doubles. From 0.2 s there are five in 7 s, from 4 s one; the next one finds the path back.
+            // The time-out doubles. From 0.2 s there are five in 7 s, from 4 s one; the next one
+            // finds the path back.
             ("", &window(CUT), TIMEOUTS, 6.0, 6.0),
             (
                 "",

@@ -1,11 +1,13 @@
-//! Layered sessions in scenarios: what is measured of them, where feedback goes, and members that come and go.
+//! Layered sessions in scenarios: what is measured of them, where feedback goes, and members that
+//! come and go.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_netsim::results::{Provenance, Results};
 use manyflow_netsim::scenario::{Environment, Scenario};
 
-/// RLM's sender with groups of 1 Mbit/s each, and receivers behind 1.2 Mbit/s (T-3 and T-4) and 2.3 Mbit/s (T-5 and T-6).
+/// RLM's sender with groups of 1 Mbit/s each, and receivers behind 1.2 Mbit/s (T-3 and T-4) and 2.3
+/// Mbit/s (T-5 and T-6).
 const TREE: &str = r#"title = "Two layers"
 [run]
 duration = "100 s"
@@ -78,7 +80,8 @@ fn efficiency_is_the_mean_share_of_what_each_path_could_carry() {
 
 #[test]
 fn efficiency_goes_by_the_capacity_of_each_moment() {
-    // Half of each interval of 1 s the wide link has 2 Mbit/s, half of it 4 Mbit/s: 3 Mbit/s in the mean.
+    // Half of each interval of 1 s the wide link has 2 Mbit/s, half of it 4 Mbit/s: 3 Mbit/s in the
+    // mean.
     let changes = "[[at]]\ntime = \"0 s\"\nevery = \"500 ms\"\nlink = \"wide\"\n\
                    set.rate = \"2 Mbit/s\"\nthen.set.rate = \"4 Mbit/s\"\n";
     let text = format!(
@@ -113,7 +116,8 @@ fn only_who_is_there_counts() {
     assert_near(value(&found, "both"), (1.0 / 1.2 + 1.0 / 2.3) / 2.0);
     assert_near(value(&found, "one"), 1.0 / 2.3);
     assert_near(value(&found, "again"), 1e6);
-    // Both come at first. Then one goes three times, where two were there in that second, and comes twice, where one was.
+    // Both come at first. Then one goes three times, where two were there in that second, and comes
+    // twice, where one was.
     assert_near(value(&found, "instability"), 1.0 + 3.0 * 0.5 + 2.0);
 }
 

@@ -9,10 +9,12 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const SCENARIO: &str = include_str!("../../../scenarios/x-scale.toml");
-/// In bytes, with all that there is for it: endpoint, node, links, routes, joins, queues, and what is observed of it.
+/// In bytes, with all that there is for it: endpoint, node, links, routes, joins, queues, and what
+/// is observed of it.
 const RECEIVER_MAX: usize = 2048;
 
-/// The most memory in use at a time, from reading the scenario to its results, with k * k * k receivers.
+/// The most memory in use at a time, from reading the scenario to its results, with k * k * k
+/// receivers.
 fn peak_bytes(k: usize) -> usize {
     const SWEPT: &str = "k = [1, 10, 22, 46, 100]";
     assert!(SCENARIO.contains(SWEPT));

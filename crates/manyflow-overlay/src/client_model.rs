@@ -44,8 +44,8 @@ pub struct Application {
     pub service: Duration,
 }
 
-/// How long an application takes to make a message. Without it, a greedy application whose group has
-/// no members would send for ever at one instant.
+/// How long an application takes to make a message. Without it, a greedy application whose group
+/// has no members would send for ever at one instant.
 const MAKING: Duration = Duration::from_micros(10);
 
 /// The messages that an application sends.

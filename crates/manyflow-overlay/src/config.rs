@@ -9,7 +9,8 @@ use manyflow_core::ConfigError;
 /// The parameters of an overlay's daemons, the same for all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlayConfig {
-    /// How many clients' messages wait for a link when the daemon stops reading other links, at least
+    /// How many clients' messages wait for a link when the daemon stops reading other links, at
+    /// least
     /// 1. A working controller delays clients long before.
     pub queue_messages: usize,
     /// How many messages wait for a client when it counts as slow, at least 1.

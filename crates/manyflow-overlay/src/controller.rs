@@ -1,4 +1,5 @@
-//! Decides when a client's message may enter the overlay: Cost-Benefit, TFRC, or your own controller.
+//! Decides when a client's message may enter the overlay: Cost-Benefit, TFRC, or your own
+//! controller.
 
 use core::fmt;
 
@@ -53,9 +54,9 @@ pub trait Controller: fmt::Debug + Send {
     /// A client has disconnected.
     fn remove_client(&mut self, now: Time, client: ClientId);
 
-    /// Admits a client's message and charges the client for it, if the message may enter now. If not,
-    /// returns `false`, and the client waits until [`poll_ready`](Controller::poll_ready) names it.
-    /// Called also for groups without members at other daemons.
+    /// Admits a client's message and charges the client for it, if the message may enter now. If
+    /// not, returns `false`, and the client waits until [`poll_ready`](Controller::poll_ready)
+    /// names it. Called also for groups without members at other daemons.
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
 
     /// An admitted message has entered the overlay.
@@ -64,7 +65,8 @@ pub trait Controller: fmt::Debug + Send {
     /// The number of messages that wait for one of this daemon's links has changed to `messages`.
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize);
 
-    /// Another daemon's message to a group with members at this daemon has arrived for the first time.
+    /// Another daemon's message to a group with members at this daemon has arrived for the first
+    /// time.
     fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32);
 
     /// A message of another daemon's controller has arrived.
@@ -79,7 +81,8 @@ pub trait Controller: fmt::Debug + Send {
     /// When [`handle_timeout`](Controller::handle_timeout) is wanted next.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// A client whose waiting message should be offered to [`try_admit`](Controller::try_admit) again.
+    /// A client whose waiting message should be offered to [`try_admit`](Controller::try_admit)
+    /// again.
     fn poll_ready(&mut self) -> Option<ClientId>;
 
     /// The next message to other daemons.

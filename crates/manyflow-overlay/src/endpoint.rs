@@ -1,4 +1,5 @@
-//! A daemon in a simulated network: each frame is a packet, and each neighbour and client an endpoint.
+//! A daemon in a simulated network: each frame is a packet, and each neighbour and client an
+//! endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ impl DaemonEndpoint {
     /// random choices come from `seed`.
     ///
     /// # Errors
-    /// Returns an error if a parameter is outside its range, or if there are more or fewer addresses
-    /// than daemons.
+    /// Returns an error if a parameter is outside its range, or if there are more or fewer
+    /// addresses than daemons.
     pub fn new(
         config: OverlayConfig,
         links: &LinkKind,

@@ -22,8 +22,8 @@ struct Members {
 }
 
 impl Groups {
-    /// Adds a client at a daemon, which joins by the daemon's change `change`; returns whether it is
-    /// the daemon's first member.
+    /// Adds a client at a daemon, which joins by the daemon's change `change`; returns whether it
+    /// is the daemon's first member.
     pub fn join(&mut self, group: GroupId, at: DaemonId, change: ChangeSeq) -> bool {
         let members = self.members.entry((group, at)).or_insert(Members {
             count: 0,
@@ -33,7 +33,8 @@ impl Groups {
         members.count == 1
     }
 
-    /// Removes a client at a daemon, if there is one; returns whether it was the daemon's last member.
+    /// Removes a client at a daemon, if there is one; returns whether it was the daemon's last
+    /// member.
     pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
         let Some(members) = self.members.get_mut(&(group, at)) else {
             return false;

@@ -1,10 +1,10 @@
 //! The overlay: group messages among many clients, over daemons and the links between them.
 //!
-//! Sources: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay Networks: A
-//! Cost-Benefit Approach" (section III is its overlay, section IV the first controller here), and
-//! Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End Congestion Control"
-//! (section 2 is its overlay, section 4 the second controller). `docs/overlay.md` describes the whole,
-//! `docs/controllers.md` compares the two controllers.
+//! Sources: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay
+//! Networks: A Cost-Benefit Approach" (section III is its overlay, section IV the first controller
+//! here), and Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
+//! Congestion Control" (section 2 is its overlay, section 4 the second controller).
+//! `docs/overlay.md` describes the whole, `docs/controllers.md` compares the two controllers.
 //!
 //! ```text
 //!   client --- daemon ======= daemon ======= daemon --- client
@@ -20,10 +20,10 @@
 //! | flow control | [`controller`]: [`cost_benefit`], [`tfrc`] | when a client's message may enter |
 //! | clients | [`Client`] in `client/` | one message at a time, a window of unread ones |
 //!
-//! A [`Daemon`] knows hops and controllers by their traits only, and is itself made of parts that do
-//! not know each other (`daemon/mod.rs`). `message.rs` has the messages and frames, `sequence.rs` their
-//! numbers, `wire/` their bytes. `endpoint.rs` and `client_model.rs` put daemons and clients into the
-//! simulator.
+//! A [`Daemon`] knows hops and controllers by their traits only, and is itself made of parts that
+//! do not know each other (`daemon/mod.rs`). `message.rs` has the messages and frames,
+//! `sequence.rs` their numbers, `wire/` their bytes. `endpoint.rs` and `client_model.rs` put
+//! daemons and clients into the simulator.
 //!
 //! # The way of a message
 //!
@@ -63,8 +63,8 @@
 //!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
-//! An agreed order, and views that survive failures, would stand between `pop_in_order` and `deliver`:
-//! messages carry their origin's number for it, and the wire has four bits of flags.
+//! An agreed order, and views that survive failures, would stand between `pop_in_order` and
+//! `deliver`: messages carry their origin's number for it, and the wire has four bits of flags.
 //!
 //! # Choices
 //!
@@ -72,13 +72,13 @@
 //!
 //! - **The first message for a new member.** Paths are the same both ways, and each sender's daemon
 //!   announces it to the new member's daemon with a [`Welcome`] (`daemon/membership.rs`).
-//! - **Slow members** make the senders of their groups wait, by a message to all daemons. Closed links
-//!   would delay all groups (`daemon/delivery/`).
+//! - **Slow members** make the senders of their groups wait, by a message to all daemons. Closed
+//!   links would delay all groups (`daemon/delivery/`).
 //! - **Repairs.** Xpand's overlay repairs end to end; here the neighbour repairs each link of
 //!   datagrams, and flags repaired copies. Receivers still see losses end to end, since messages
 //!   behind a loss are forwarded at once (`hop/datagram.rs`).
-//! - **Daemons and links are fixed** while an overlay runs. Trees depend on nothing else, and are made
-//!   when they are first needed.
+//! - **Daemons and links are fixed** while an overlay runs. Trees depend on nothing else, and are
+//!   made when they are first needed.
 #![forbid(unsafe_code)]
 
 mod client;

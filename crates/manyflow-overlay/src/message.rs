@@ -16,8 +16,8 @@ pub const LENGTH_BYTES: u32 = 2;
 /// A datagram's own header before its message, in bytes.
 pub(super) const NUMBER_BYTES: u32 = 8;
 
-/// The longest payload of a message, in bytes: with all headers it fits in an IPv4 packet, on either
-/// kind of link and at clients.
+/// The longest payload of a message, in bytes: with all headers it fits in an IPv4 packet, on
+/// either kind of link and at clients.
 pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
 
 /// The maximum number of messages that a daemon hands to a client before the client reports that it
@@ -246,8 +246,8 @@ pub struct Feedback {
 pub enum ClientFrame {
     /// To the daemon: the client connects.
     Connect {
-        /// The client's share under the daemon's controller, in percent of other clients' shares; at
-        /// least 1.
+        /// The client's share under the daemon's controller, in percent of other clients' shares;
+        /// at least 1.
         priority: u16,
     },
     /// To the daemon: the client joins a group.
@@ -328,7 +328,8 @@ impl Frame {
         }
     }
 
-    /// Whether it is the overlay's own: neither a client's message nor a transport's acknowledgement.
+    /// Whether it is the overlay's own: neither a client's message nor a transport's
+    /// acknowledgement.
     pub fn is_control(&self) -> bool {
         match self {
             Frame::Segment { message, .. }

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 
 use super::message::{DaemonId, LinkId};
 
-/// The daemons of an overlay and the links between them. All daemons have the same; a tree is made when it is first asked for, and
-/// stands as long as the topology: clients that come and go change none.
+/// The daemons of an overlay and the links between them. All daemons have the same; a tree is made
+/// when it is first asked for, and stands as long as the topology: clients that come and go change
+/// none.
 #[derive(Debug)]
 pub struct Topology {
     links: Vec<(DaemonId, DaemonId)>,
@@ -35,7 +36,8 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// An overlay of `daemons` daemons, and its links: their ends and their weights, at least 1, which add up along a path.
+    /// An overlay of `daemons` daemons, and its links: their ends and their weights, at least 1,
+    /// which add up along a path.
     ///
     /// # Errors
     /// Where the links join daemons that are not there, or leave some apart.
@@ -143,15 +145,17 @@ const NONE: u16 = u16::MAX;
 #[derive(Debug)]
 pub struct Tree {
     parent: Vec<u16>,
-    /// Each daemon's place in a walk over the tree that visits a daemon before its children, and the place after its last descendant.
+    /// Each daemon's place in a walk over the tree that visits a daemon before its children, and
+    /// the place after its last descendant.
     place: Vec<(u16, u16)>,
     /// The daemons in the order of the walk.
     walk: Vec<u16>,
 }
 
 impl Tree {
-    /// Dijkstra's algorithm. Each link's weight has a tiny share of its own, so that no two paths are equal: then the way from A to B
-    /// is that from B to A backwards, and a membership that has reached a sender has passed all daemons on its way.
+    /// Dijkstra's algorithm. Each link's weight has a tiny share of its own, so that no two paths
+    /// are equal: then the way from A to B is that from B to A backwards, and a membership that has
+    /// reached a sender has passed all daemons on its way.
     fn new(topology: &Topology, root: DaemonId) -> Tree {
         let count = topology.len();
         let mut parent = vec![NONE; count];
@@ -227,7 +231,8 @@ impl Tree {
         })
     }
 
-    /// The child of `above` on the way to `below`; `None` where the way does not lead over `above`, or ends there.
+    /// The child of `above` on the way to `below`; `None` where the way does not lead over `above`,
+    /// or ends there.
     pub fn child_towards(&self, above: DaemonId, below: DaemonId) -> Option<DaemonId> {
         if above == below || !self.is_below(above, below) {
             return None;
@@ -244,7 +249,8 @@ impl Tree {
 }
 
 impl Topology {
-    /// A link's weight, with a share that no other link has: a sum of at most 2^16 links does not reach the next weight.
+    /// A link's weight, with a share that no other link has: a sum of at most 2^16 links does not
+    /// reach the next weight.
     fn cost(&self, link: LinkId) -> u64 {
         let index = u64::from(link.0 / 2);
         // SplitMix64's finish, so that sums of shares differ as well.

@@ -1,5 +1,5 @@
-//! Clients that come and go 100,000 times, at five daemons, while others send: no sender starves, Cost-Benefit's money adds up, and when
-//! all have left, daemons hold nothing of them.
+//! Clients that come and go 100,000 times, at five daemons, while others send: no sender starves,
+//! Cost-Benefit's money adds up, and when all have left, daemons hold nothing of them.
 
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -1,4 +1,5 @@
-//! Cost-Benefit's controllers in the situations of its paper's simulations, shortened; the scenario files run them over TCP.
+//! Cost-Benefit's controllers in the situations of its paper's simulations, shortened; the scenario
+//! files run them over TCP.
 
 mod overlay_world;
 
@@ -15,8 +16,8 @@ const E: u16 = 4;
 const F: u16 = 5;
 const G: u16 = 6;
 
-/// The paper's Figures 3 and 6: seven daemons; group 0 has members at C, F and G, group 1 at D and G; twenty clients at A send to
-/// each, the second twenty from a time on.
+/// The paper's Figures 3 and 6: seven daemons; group 0 has members at C, F and G, group 1 at D and
+/// G; twenty clients at A send to each, the second twenty from a time on.
 fn seven_daemons(
     [bd, ef, eg]: [f64; 3],
     second_s: f64,
@@ -41,7 +42,8 @@ fn seven_daemons(
     world
 }
 
-/// Messages of some clients, all together, and how far the one that is farthest from their mean is from it, in shares of the mean.
+/// Messages of some clients, all together, and how far the one that is farthest from their mean is
+/// from it, in shares of the mean.
 fn shares(clients: &[Client]) -> (f64, f64) {
     let sum: u64 = clients.iter().map(|client| client.sent).sum();
     let mean = sum as f64 / clients.len() as f64;
@@ -51,7 +53,8 @@ fn shares(clients: &[Client]) -> (f64, f64) {
     (sum as f64, off.fold(0.0, f64::max))
 }
 
-/// `clients` clients at their own daemons, each of which sends to three of as many receivers over one link of 2 Mbit/s.
+/// `clients` clients at their own daemons, each of which sends to three of as many receivers over
+/// one link of 2 Mbit/s.
 fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> World {
     let mut spans = vec![(0, 1, 2.0, 20)];
     let mut groups = Vec::new();
@@ -72,7 +75,8 @@ fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> Wor
     world
 }
 
-/// A hundred clients over one link of 2 Mbit/s: the longest queue, and the share of time for which the link was busy.
+/// A hundred clients over one link of 2 Mbit/s: the longest queue, and the share of time for which
+/// the link was busy.
 fn hundred_clients(spans: &[Span], config: CostBenefitConfig) -> (usize, f64) {
     let last = spans.len() as u16;
     let mut world = World::new(spans.len() + 1, spans, &[vec![last]], config, 1);
@@ -85,7 +89,8 @@ fn hundred_clients(spans: &[Span], config: CostBenefitConfig) -> (usize, f64) {
 
 #[test]
 fn the_draw_keeps_the_queue_of_a_hundred_clients_low() {
-    // As in the paper, clients know prices by updates: of a link farther on, or of their own daemon's.
+    // As in the paper, clients know prices by updates: of a link farther on, or of their own
+    // daemon's.
     let near: &[Span] = &[(A, B, 2.0, 10)];
     let far: &[Span] = &[(A, B, 10.0, 10), (B, C, 2.0, 10)];
     for spans in [far, near] {
@@ -169,7 +174,8 @@ fn neither_a_second_group_nor_half_the_capacity_makes_the_queue_jump() {
     }
 }
 
-/// The paper's Figure 10: a chain of five links, one client that sends over all, and from 30 s on one for each link.
+/// The paper's Figure 10: a chain of five links, one client that sends over all, and from 30 s on
+/// one for each link.
 fn chain(config: CostBenefitConfig, seed: u64) -> World {
     let spans: Vec<_> = (A..F).map(|daemon| (daemon, daemon + 1, 2.0, 10)).collect();
     let groups: Vec<_> = [F, B, C, D, E, F].map(|member| vec![member]).into();
@@ -185,7 +191,8 @@ fn chain(config: CostBenefitConfig, seed: u64) -> World {
     world
 }
 
-/// In Mbit/s, headers counted: all clients of the chain from 90 s to 290 s, and the one that sends over all links.
+/// In Mbit/s, headers counted: all clients of the chain from 90 s to 290 s, and the one that sends
+/// over all links.
 fn chain_rates(world: &mut World) -> (f64, f64) {
     world.run(90.0);
     world.mark();

@@ -15,14 +15,15 @@ pub trait Application: Send {
     /// The length of the next frame in bytes: it is taken when the send buffer has room for it.
     fn next_frame_bytes(&self) -> u32;
 
-    /// Takes the next frame, which is ready, to send it at `now`. `None` if it is not to be sent after
-    /// all.
+    /// Takes the next frame, which is ready, to send it at `now`. `None` if it is not to be sent
+    /// after all.
     fn take_frame(&mut self, now: Time) -> Option<Frame<Contents>>;
 
     /// Whether no frame follows: then the end closes its direction.
     fn has_sent_all(&self) -> bool;
 
-    /// Reads a frame at `now`. Returns how long the application works on it before it reads the next.
+    /// Reads a frame at `now`. Returns how long the application works on it before it reads the
+    /// next.
     fn read_frame(&mut self, now: Time, frame: Frame<Contents>) -> Duration;
 
     /// Sends no frame from now on. [`has_sent_all`](Application::has_sent_all) becomes true.

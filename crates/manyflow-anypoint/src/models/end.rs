@@ -25,8 +25,8 @@ pub struct ModelledEnd<A> {
 }
 
 impl<A: Application> ModelledEnd<A> {
-    /// The end that opens connection number `connection` at `start`, to `remote`: the other end, or a
-    /// switch.
+    /// The end that opens connection number `connection` at `start`, to `remote`: the other end, or
+    /// a switch.
     ///
     /// # Errors
     /// If a parameter is outside its range.

@@ -53,8 +53,8 @@ impl Lie {
 pub struct Liar<E> {
     end: E,
     lie: Lie,
-    /// What the frames that are not acknowledged have asked for, from number `first` on. Kept only by a
-    /// sender that takes it.
+    /// What the frames that are not acknowledged have asked for, from number `first` on. Kept only
+    /// by a sender that takes it.
     asked: VecDeque<WindowChange>,
     first: u32,
 }

@@ -1,5 +1,5 @@
-//! The switch as an [`Endpoint`]: tells its sides apart by the source of each packet, and lets members
-//! come and go at given times.
+//! The switch as an [`Endpoint`]: tells its sides apart by the source of each packet, and lets
+//! members come and go at given times.
 
 use std::collections::VecDeque;
 
@@ -36,8 +36,8 @@ pub struct SwitchEndpoint {
 }
 
 impl SwitchEndpoint {
-    /// A switch between `peer` and `members`, which have the numbers 0, 1 and so on. `changes` are in
-    /// the order of their times.
+    /// A switch between `peer` and `members`, which have the numbers 0, 1 and so on. `changes` are
+    /// in the order of their times.
     ///
     /// # Errors
     /// If a parameter is outside its range.

@@ -14,8 +14,8 @@ use crate::{ConfigError, Frame};
 /// What a [`Worker`] does. Its frames have a length, and no contents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// When it has frames to send, as many as the connection takes. The spans are in the order of time,
-    /// and do not overlap.
+    /// When it has frames to send, as many as the connection takes. The spans are in the order of
+    /// time, and do not overlap.
     pub sends: Vec<Span>,
     /// It closes its direction after this many frames; `None` never does.
     pub frames: Option<u32>,

@@ -7,7 +7,8 @@ use manyflow_core::xcp::WindowChange;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A sender by losses with so many frames of 1 KB to send, all of which its window lets go, at once.
+/// A sender by losses with so many frames of 1 KB to send, all of which its window lets go, at
+/// once.
 fn sender(frames: u32) -> Sender<Length> {
     sender_by(Control::Reno, frames)
 }

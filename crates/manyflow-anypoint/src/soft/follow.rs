@@ -1,27 +1,31 @@
 //! Soft flow control that follows the drain rate.
 //!
-//! The rate is measured by the times between reads while frames wait. Let it be m, the round-trip time d, Q the persistent queue
-//! (what has been waiting all of a round trip, as in XCP), q what waits now, and B the buffer. Then the window shall be
+//! The rate is measured by the times between reads while frames wait. Let it be m, the round-trip
+//! time d, Q the persistent queue (what has been waiting all of a round trip, as in XCP), q what
+//! waits now, and B the buffer. Then the window shall be
 //!
 //! ```text
 //!   W = min(m d + beta (Q' - Q), B - max(Q, q + s - m d)),    Q' = Q within min(increase_below B, m d) .. decrease_above B
 //! ```
 //!
-//! The first is what keeps the application busy, with frames in reserve for when it gets faster. The second is what the buffer
-//! holds: a frame that is released now comes when m d bytes have gone; s is the frame itself, and one that the application may
-//! be late by. A reserve of more than m d would be no use, and a link that is little faster than the application would have to queue
-//! what fills it. Where no frames wait, the application is faster than the
-//! network, m has no bound, and W = B - q, which is what credit would grant.
+//! The first is what keeps the application busy, with frames in reserve for when it gets faster.
+//! The second is what the buffer holds: a frame that is released now comes when m d bytes have
+//! gone; s is the frame itself, and one that the application may be late by. A reserve of more than
+//! m d would be no use, and a link that is little faster than the application would have to queue
+//! what fills it. Where no frames wait, the application is faster than the network, m has no bound,
+//! and W = B - q, which is what credit would grant.
 //!
-//! A header tells the window as it was a round trip ago in terms of feedback: what this end has told the sender since then is
-//! added. So there is no delay in the loop, and an error of W is made good at once:
+//! A header tells the window as it was a round trip ago in terms of feedback: what this end has
+//! told the sender since then is added. So there is no delay in the loop, and an error of W is made
+//! good at once:
 //! - downwards, a frame takes back at most itself, for its acknowledgement then releases no other;
-//! - upwards, in a quarter of a round trip rather than in a burst; while m is not known, by four frames for each at most, so that
-//!   it is known before the buffer is full.
+//! - upwards, in a quarter of a round trip rather than in a burst; while m is not known, by four
+//!   frames for each at most, so that it is known before the buffer is full.
 //!
-//! Of the paper's five cases the first (idle: a read that is overdue lowers m) and the thresholds of the third and the fifth
-//! are in this. The second, to halve after drops, is the sender's answer to a loss, and is reckoned with. The fourth keeps a
-//! probe from running away, and nothing is probed.
+//! Of the paper's five cases the first (idle: a read that is overdue lowers m) and the thresholds
+//! of the third and the fifth are in this. The second, to halve after drops, is the sender's answer
+//! to a loss, and is reckoned with. The fourth keeps a probe from running away, and nothing is
+//! probed.
 
 use std::collections::VecDeque;
 
@@ -36,8 +40,8 @@ const BETA: f64 = 0.226;
 /// The drain rate is averaged over about so many reads, and not believed before.
 const READS: u32 = 8;
 
-/// Frames by which the buffer is fuller than it was reckoned to be: the one that arrives, and one that the application has not
-/// finished.
+/// Frames by which the buffer is fuller than it was reckoned to be: the one that arrives, and one
+/// that the application has not finished.
 const MARGIN: f64 = 2.0;
 
 /// WindowChange is remembered in so many parts of a round-trip time.
@@ -222,8 +226,8 @@ impl Drain {
 
     /// In bytes per second; `None` while it is not known.
     ///
-    /// A read that is overdue counts as if it came now. Where no frames have waited for two round trips, the application may
-    /// have become faster.
+    /// A read that is overdue counts as if it came now. Where no frames have waited for two round
+    /// trips, the application may have become faster.
     fn rate(&self, now: Time, rtt_s: f64) -> Option<f64> {
         let (before, bytes) = self.last.filter(|_| self.reads == READS)?;
         let measured = self.bytes / self.time_s.max(1e-9);

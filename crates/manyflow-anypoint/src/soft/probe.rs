@@ -1,7 +1,7 @@
 //! Soft flow control as the paper has it: the drain rate is found by probing.
 //!
-//! The buffer is a queue of an XCP router whose capacity is a target. In each epoch, the mean round-trip time of the headers, it
-//! changes by one of five cases:
+//! The buffer is a queue of an XCP router whose capacity is a target. In each epoch, the mean
+//! round-trip time of the headers, it changes by one of five cases:
 //!
 //! | case | when | the target |
 //! |---|---|---|
@@ -11,11 +11,12 @@
 //! | 4 | the input is below half of the target | stays |
 //! | 5 | Q < increase_below, and the application reads faster than frames arrive | grows by `step_frames` an epoch |
 //!
-//! Q is the mean of the queue and its maximum in the epoch. The target is never more than the buffer in a round-trip time, so
-//! that what is in flight fits. There is one flow: no traffic is moved between flows (gamma of XCP is 0).
+//! Q is the mean of the queue and its maximum in the epoch. The target is never more than the
+//! buffer in a round-trip time, so that what is in flight fits. There is one flow: no traffic is
+//! moved between flows (gamma of XCP is 0).
 //!
-//! In a steady state the application reads as fast as frames arrive, exactly; "faster" would stop the growth for good. So it
-//! counts as faster while it keeps up.
+//! In a steady state the application reads as fast as frames arrive, exactly; "faster" would stop
+//! the growth for good. So it counts as faster while it keeps up.
 
 use super::Buffer;
 use crate::config::SoftConfig;

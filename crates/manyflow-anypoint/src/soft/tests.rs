@@ -1,4 +1,5 @@
-//! Tests of soft flow control, by an ideal sender, a delay, and an application that works on each frame for a while.
+//! Tests of soft flow control, by an ideal sender, a delay, and an application that works on each
+//! frame for a while.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -249,7 +250,8 @@ fn square(now: Time) -> Option<Duration> {
     })
 }
 
-/// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what credit would deliver.
+/// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what
+/// credit would deliver.
 fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f64 {
     let service_us = if (step_s / 2).is_multiple_of(2) {
         100.0
@@ -278,8 +280,9 @@ fn it_follows_a_square_wave_within_two_round_trips() {
     }
 }
 
-/// All frames of a window come in a burst. Where it has passed before the application is found to be slower, it overflows the
-/// buffer a round trip later, and the loss costs part of another: so on fast links.
+/// All frames of a window come in a burst. Where it has passed before the application is found to
+/// be slower, it overflows the buffer a round trip later, and the loss costs part of another: so on
+/// fast links.
 #[test]
 fn with_a_buffer_below_two_products_of_delay_and_rate_only_fast_links_make_it_dip() {
     for (mbit_per_s, least) in [(1000, 0.7), (200, 0.9), (100, 0.9)] {

@@ -7,13 +7,13 @@ use crate::ConfigError;
 /// How feedback is scaled on its way through the transforms.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
-    /// Keeps the total of each round-trip time: a header's feedback is for one packet, and each path
-    /// has its own number of packets in a round trip.
+    /// Keeps the total of each round-trip time: a header's feedback is for one packet, and each
+    /// path has its own number of packets in a round trip.
     #[default]
     PerPacket,
     /// Applies section III's formulas, which are for totals, to the feedback of packets: a member's
-    /// feedback is divided by its receive ratio, the peer's by the number of members. What a path of
-    /// half the frames wants is then done twice over.
+    /// feedback is divided by its receive ratio, the peer's by the number of members. What a path
+    /// of half the frames wants is then done twice over.
     Paper,
 }
 

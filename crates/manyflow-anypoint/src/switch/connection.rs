@@ -1,4 +1,5 @@
-//! One connection through the switch: lends its parts to each other, and says what each packet means.
+//! One connection through the switch: lends its parts to each other, and says what each packet
+//! means.
 
 mod membership;
 
@@ -29,8 +30,8 @@ pub(super) struct Connection<P> {
 }
 
 impl<P: Payload + Default> Connection<P> {
-    /// Opens connection `number` to the members that are there, as the peer asks at `now`; it grants
-    /// `credit` bytes. `ensemble` says of each member, by its number, whether it is there.
+    /// Opens connection `number` to the members that are there, as the peer asks at `now`; it
+    /// grants `credit` bytes. `ensemble` says of each member, by its number, whether it is there.
     pub(super) fn open(
         config: SwitchConfig,
         now: Time,

@@ -208,10 +208,11 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Takes note of a member's acknowledgement. Returns false if it is of frames that were not sent.
+    /// Takes note of a member's acknowledgement. Returns false if it is of frames that were not
+    /// sent.
     ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8): the member may be a switch, which
-    /// acknowledges frames that it holds beyond a gap, and can lose them.
+    /// Only its cumulative number is a promise (RFC 2018 section 8): the member may be a switch,
+    /// which acknowledges frames that it holds beyond a gap, and can lose them.
     fn note_ack(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
         let stream = &mut self.streams[id.index()];
         if !ack.is_possible(stream.next_number()) {
@@ -232,8 +233,8 @@ impl<P: Payload + Default> Inbound<P> {
         true
     }
 
-    /// Takes note of which frame is answered. Returns false if it was answered before: feedback counts
-    /// once for each frame, and the answer to a Probe or to a duplicate has none of its own.
+    /// Takes note of which frame is answered. Returns false if it was answered before: feedback
+    /// counts once for each frame, and the answer to a Probe or to a duplicate has none of its own.
     fn note_answer(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
         let stream = &mut self.streams[id.index()];
         if let Some(sequence) = stream.peer_number(ack.of)
@@ -284,7 +285,8 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Forgets the frames that are acknowledged without a gap, and tells the peer when its Close is.
+    /// Forgets the frames that are acknowledged without a gap, and tells the peer when its Close
+    /// is.
     pub(super) fn settle(&mut self, cx: &mut Context<'_, P>) {
         if self.advance(cx) {
             self.acknowledge(cx, self.close, WindowChange::default());
@@ -318,8 +320,8 @@ impl<P: Payload + Default> Inbound<P> {
 
     /// Closes the streams to the members. Returns true when all have acknowledged it.
     ///
-    /// Call it only when all frames are acknowledged: those of a member that fails must go to another
-    /// one, whose stream a Close would end.
+    /// Call it only when all frames are acknowledged: those of a member that fails must go to
+    /// another one, whose stream a Close would end.
     fn close_members(&mut self, cx: &mut Context<'_, P>) -> bool {
         let mut is_acknowledged = true;
         for id in cx.members.active() {
@@ -346,8 +348,8 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Acknowledges frame `of` to the peer. If that is not known, the last frame before the cumulative
-    /// number is acknowledged; if there is none, nothing is.
+    /// Acknowledges frame `of` to the peer. If that is not known, the last frame before the
+    /// cumulative number is acknowledged; if there is none, nothing is.
     pub(super) fn acknowledge(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -371,8 +373,8 @@ impl<P: Payload + Default> Inbound<P> {
         cx.out.send(Leg::Peer, ack.to_body());
     }
 
-    /// The feedback for the peer when this member has answered. Members to which no frame is on its way
-    /// have no say: their last feedback may be old.
+    /// The feedback for the peer when this member has answered. Members to which no frame is on its
+    /// way have no say: their last feedback may be old.
     fn feedback_for_peer(
         &self,
         members: &Ensemble,
@@ -387,7 +389,8 @@ impl<P: Payload + Default> Inbound<P> {
         transform::merge_acks(self.source, own, latest, self.scaling)
     }
 
-    /// The credit that the peer is granted by the strict policy: the smallest of a member (section V).
+    /// The credit that the peer is granted by the strict policy: the smallest of a member (section
+    /// V).
     pub(super) fn credit(&self, members: &Ensemble) -> u32 {
         let open = members.open().map(|id| self.streams[id.index()].credit());
         open.min().unwrap_or(0)

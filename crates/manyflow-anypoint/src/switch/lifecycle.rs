@@ -54,7 +54,8 @@ impl Lifecycle {
         self.is_over
     }
 
-    /// When the timer is due. While everything passes unchanged there is none: the ends have theirs.
+    /// When the timer is due. While everything passes unchanged there is none: the ends have
+    /// theirs.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         (!self.is_pass_through && !self.is_over).then_some(self.due)
     }

@@ -49,9 +49,9 @@ impl<S: Sequence> Gaps<S> {
 
 /// The frames of one sender that are known to be missing.
 ///
-/// An acknowledgement names at most three gaps, but a burst that is lost on one member's path leaves
-/// many gaps among the peer's numbers. Reports therefore take turns: each continues where the one
-/// before it ended.
+/// An acknowledgement names at most three gaps, but a burst that is lost on one member's path
+/// leaves many gaps among the peer's numbers. Reports therefore take turns: each continues where
+/// the one before it ended.
 #[derive(Debug)]
 pub(super) struct Missing<S> {
     /// Lowest first, without duplicates.

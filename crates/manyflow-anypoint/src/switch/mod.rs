@@ -8,9 +8,10 @@
 //!   Ack 10 --> [ whose was it?    ] --> Ack 7 to member 0
 //! ```
 //!
-//! Frames go on in the order in which their sender numbered them, as a member's stream must keep it: what arrives beyond
-//! a gap is held until the gap is filled. The sender hears of the gap at once; but only the receiver's own acknowledgement
-//! takes a frame from the sender's buffer, so that a switch which fails loses nothing silently.
+//! Frames go on in the order in which their sender numbered them, as a member's stream must keep
+//! it: what arrives beyond a gap is held until the gap is filled. The sender hears of the gap at
+//! once; but only the receiver's own acknowledgement takes a frame from the sender's buffer, so
+//! that a switch which fails loses nothing silently.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -36,25 +37,30 @@
 //!
 //! # What a failure leaves
 //!
-//! What a failed member has not acknowledged the peer must send again; it then goes to another member, behind what that one
-//! has already. So across a failure, and only there, frames to one member can leave the peer's order, and a frame that the failed
-//! member has read without saying so is read twice. What it has sent and the switch has passed on, the switch sends again until the
+//! What a failed member has not acknowledged the peer must send again; it then goes to another
+//! member, behind what that one has already. So across a failure, and only there, frames to one
+//! member can leave the peer's order, and a frame that the failed member has read without saying so
+//! is read twice. What it has sent and the switch has passed on, the switch sends again until the
 //! peer has it: therefore it keeps a clone of each outbound frame.
 //!
 //! # Choices that the paper leaves open
 //!
-//! - Only cumulative numbers are promises (RFC 2018 section 8), as the end of a leg may be a switch which holds frames. So a member's
-//!   frame that the peer holds beyond another member's gap is answered, but not acknowledged for good; when the gap closes, each
-//!   member is told.
-//! - N of the outbound transforms counts the members that are sending: those heard within the last four round trips.
-//! - Outbound acknowledgements also move a tenth of the traffic in a round trip from members above the mean to those below it, as XCP's
-//!   fairness controller does among flows: where feedback is steady, the formulas leave members as unequal as they are.
-//! - Inbound, the least is taken of averages of what members' acknowledgements bring; outbound, fdbk_src is that of the frame which
-//!   is answered. The least of two samples of the same would be too low.
+//! - Only cumulative numbers are promises (RFC 2018 section 8), as the end of a leg may be a switch
+//!   which holds frames. So a member's frame that the peer holds beyond another member's gap is
+//!   answered, but not acknowledged for good; when the gap closes, each member is told.
+//! - N of the outbound transforms counts the members that are sending: those heard within the last
+//!   four round trips.
+//! - Outbound acknowledgements also move a tenth of the traffic in a round trip from members above
+//!   the mean to those below it, as XCP's fairness controller does among flows: where feedback is
+//!   steady, the formulas leave members as unequal as they are.
+//! - Inbound, the least is taken of averages of what members' acknowledgements bring; outbound,
+//!   fdbk_src is that of the frame which is answered. The least of two samples of the same would be
+//!   too low.
 //! - A member has a say in inbound feedback while something is on its way to it.
-//! - Strict credit divides the peer's credit among the members (section V), but never grants the same room twice: what a member was
-//!   granted when there was more counts until it is used.
-//! - A member's latest headers are those of its latest frame; receive ratios count retransmissions, as the paths carry them.
+//! - Strict credit divides the peer's credit among the members (section V), but never grants the
+//!   same room twice: what a member was granted when there was more counts until it is used.
+//! - A member's latest headers are those of its latest frame; receive ratios count retransmissions,
+//!   as the paths carry them.
 
 mod acknowledgement;
 mod config;
@@ -114,10 +120,10 @@ pub enum Leg {
 
 /// A switch with one connection at a time, between a peer and the members of an ensemble.
 ///
-/// It works like an [`Endpoint`](crate::Endpoint), but carries payloads: segments and their payloads
-/// come in by [`handle_segment`](Switch::handle_segment), and go out by
-/// [`poll_transmit`](Switch::poll_transmit). Drain that after each `handle_*`, `join` and `leave`, and
-/// then [`poll_event`](Switch::poll_event).
+/// It works like an [`Endpoint`](crate::Endpoint), but carries payloads: segments and their
+/// payloads come in by [`handle_segment`](Switch::handle_segment), and go out by
+/// [`poll_transmit`](Switch::poll_transmit). Drain that after each `handle_*`, `join` and `leave`,
+/// and then [`poll_event`](Switch::poll_event).
 pub struct Switch<P> {
     config: SwitchConfig,
     policy: Box<dyn Policy<P>>,
@@ -148,8 +154,8 @@ impl<P: Payload + Default> Switch<P> {
         })
     }
 
-    /// Handles a segment that arrived at `now`. `payload` is the frame's; with any other segment it has
-    /// no meaning.
+    /// Handles a segment that arrived at `now`. `payload` is the frame's; with any other segment it
+    /// has no meaning.
     pub fn handle_segment(&mut self, now: Time, from: Leg, segment: &Segment, payload: P) {
         match (&mut self.connection, segment.body) {
             (Some(connection), _) if connection.number() == segment.connection => {
@@ -204,8 +210,8 @@ impl<P: Payload + Default> Switch<P> {
         MemberId(self.ensemble.len() as u16 - 1)
     }
 
-    /// Releases a member: it gets no new frames, and is gone when it has acknowledged all that it was
-    /// sent and has closed its own stream. Does nothing if there is no such member.
+    /// Releases a member: it gets no new frames, and is gone when it has acknowledged all that it
+    /// was sent and has closed its own stream. Does nothing if there is no such member.
     pub fn leave(&mut self, now: Time, member: MemberId) {
         let is_there = self.ensemble.get_mut(member.index());
         if is_there.is_some_and(core::mem::take)
@@ -229,7 +235,8 @@ impl<P: Payload + Default> Switch<P> {
         self.connection.as_ref().and_then(Connection::poll_timeout)
     }
 
-    /// The next segment to send, and where it goes. The payload of what is not a frame is the default.
+    /// The next segment to send, and where it goes. The payload of what is not a frame is the
+    /// default.
     pub fn poll_transmit(&mut self) -> Option<(Leg, Segment, P)> {
         let left = self.output.poll_transmit();
         left.or_else(|| self.connection.as_mut()?.poll_transmit())

@@ -216,8 +216,8 @@ impl<P: Payload + Default> Outbound<P> {
     /// Takes note of an acknowledgement of the peer. Returns false if it is of frames that were not
     /// sent.
     ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts from
-    /// there.
+    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts
+    /// from there.
     fn note_ack(&mut self, ack: &Acknowledgement<PeerSeq>) -> bool {
         if !ack.is_possible(self.sent.next()) {
             return false;
@@ -273,8 +273,8 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// The peer misses a frame, as it reports with the answer to frame `of`. A member hears of it with
-    /// its next acknowledgement; the switch sends its own frames again at once.
+    /// The peer misses a frame, as it reports with the answer to frame `of`. A member hears of it
+    /// with its next acknowledgement; the switch sends its own frames again at once.
     fn handle_missing(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, of: PeerSeq) {
         let Some(sent) = self.sent.get(number).filter(|sent| sent.is_lost(of)) else {
             return;
@@ -314,10 +314,11 @@ impl<P: Payload + Default> Outbound<P> {
         cx.out.send(Leg::Member(id), ack.to_body());
     }
 
-    /// Tells members that may send much more than they know, by an acknowledgement of their last frame.
+    /// Tells members that may send much more than they know, by an acknowledgement of their last
+    /// frame.
     ///
-    /// Half of a member's part is the least that is worth a packet. Otherwise one member would get the
-    /// room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    /// Half of a member's part is the least that is worth a packet. Otherwise one member would get
+    /// the room of others in crumbs (RFC 9293 section 3.8.6.2.2).
     fn offer_credit(&mut self, cx: &mut Context<'_, P>) {
         let Some(part) = self.credit.limited_part(cx.members) else {
             return;
@@ -355,8 +356,8 @@ impl<P: Payload + Default> Outbound<P> {
         cx.out.send(Leg::Peer, Body::Close { sequence });
     }
 
-    /// The switch takes over the frames of a failed member. Returns false if one of them never reached
-    /// the switch, so that nobody can send it again.
+    /// The switch takes over the frames of a failed member. Returns false if one of them never
+    /// reached the switch, so that nobody can send it again.
     pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
         let mut is_complete = true;
         for (_, sent) in self.sent.iter_mut() {
@@ -382,11 +383,11 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// What a member may be granted: its part of the peer's credit (section V), and no more than what
-    /// the other members were granted leaves.
+    /// What a member may be granted: its part of the peer's credit (section V), and no more than
+    /// what the other members were granted leaves.
     ///
-    /// Without the second limit, what they were granted when the peer had more room would be granted
-    /// twice.
+    /// Without the second limit, what they were granted when the peer had more room would be
+    /// granted twice.
     pub(super) fn credit_for(&self, members: &Ensemble, id: MemberId) -> u32 {
         let others = members.active().filter(|other| *other != id);
         let senders = others.map(|other| &self.streams[other.index()]);

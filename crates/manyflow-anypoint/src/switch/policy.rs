@@ -14,10 +14,11 @@ pub struct Candidate {
     pub outstanding: u32,
 }
 
-/// The service's own part of a switch (the paper's ALRM, section II): it sees each frame of the peer once, in order.
+/// The service's own part of a switch (the paper's ALRM, section II): it sees each frame of the
+/// peer once, in order.
 pub trait Policy<P>: Send {
-    /// The place in `candidates` of the member that gets the frame. They are in the order of their numbers and never empty; a
-    /// place beyond their end means the last.
+    /// The place in `candidates` of the member that gets the frame. They are in the order of their
+    /// numbers and never empty; a place beyond their end means the last.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 }
 
@@ -35,7 +36,8 @@ impl<P> Policy<P> for RoundRobin {
     }
 }
 
-/// The member with the fewest frames outstanding; of equals the one that has waited longest for its turn.
+/// The member with the fewest frames outstanding; of equals the one that has waited longest for its
+/// turn.
 #[derive(Clone, Debug, Default)]
 pub struct LeastOutstanding {
     turn: RoundRobin,
@@ -53,7 +55,8 @@ impl<P> Policy<P> for LeastOutstanding {
     }
 }
 
-/// The member that the key's hash falls on, by rendezvous hashing: a member that comes or goes moves its own share of the keys alone.
+/// The member that the key's hash falls on, by rendezvous hashing: a member that comes or goes
+/// moves its own share of the keys alone.
 #[derive(Clone, Debug, Default)]
 pub struct HashOfKey {}
 
@@ -67,7 +70,8 @@ impl<P> Policy<P> for HashOfKey {
     }
 }
 
-/// SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes half of the output's.
+/// SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes half of
+/// the output's.
 fn mix(input: u64) -> u64 {
     let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -75,7 +79,8 @@ fn mix(input: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Members get frames in proportion to their weights, evenly mixed; those without a weight get none, unless no other is there.
+/// Members get frames in proportion to their weights, evenly mixed; those without a weight get
+/// none, unless no other is there.
 #[derive(Clone, Debug, Default)]
 pub struct Weighted {
     /// Of each member by its number, not negative.
@@ -100,7 +105,8 @@ impl Weighted {
 }
 
 impl<P> Policy<P> for Weighted {
-    /// Each frame is owed to all in proportion, and paid to the one that is owed most (smooth weighted round robin).
+    /// Each frame is owed to all in proportion, and paid to the one that is owed most (smooth
+    /// weighted round robin).
     fn route(&mut self, _frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
         let total: f64 = candidates.iter().map(|c| self.weight(c)).sum();
         let mut most: Option<(usize, f64)> = None;
@@ -124,8 +130,9 @@ impl<P> Policy<P> for Weighted {
     }
 }
 
-/// A rule over the key: the first range that holds it, and whose member is there, names the member. So a range that comes again
-/// names who takes over, as does a member that joins anew under another number. Other frames go to each candidate in turn.
+/// A rule over the key: the first range that holds it, and whose member is there, names the member.
+/// So a range that comes again names who takes over, as does a member that joins anew under another
+/// number. Other frames go to each candidate in turn.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRule {
     /// Ranges of keys and their members.

@@ -1,4 +1,5 @@
-//! Receive ratios: which share of the peer's bytes each member gets (section III-A; "a simple histogram", section V).
+//! Receive ratios: which share of the peer's bytes each member gets (section III-A; "a simple
+//! histogram", section V).
 
 use super::MemberId;
 

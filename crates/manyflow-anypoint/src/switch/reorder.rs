@@ -1,4 +1,5 @@
-//! Frames in the order of their numbers: those that arrive beyond a gap wait until the gap is filled.
+//! Frames in the order of their numbers: those that arrive beyond a gap wait until the gap is
+//! filled.
 
 use std::collections::VecDeque;
 

@@ -20,7 +20,8 @@ pub(super) struct Route {
     owner: Owner,
     /// The frame's number in its member's stream.
     number: MemberSeq,
-    /// That stream's next number when the frame was last sent: frames from there on were sent later.
+    /// That stream's next number when the frame was last sent: frames from there on were sent
+    /// later.
     sent_before: MemberSeq,
     /// The member has the frame, or holds it beyond a gap, according to its last answer.
     is_answered: bool,
@@ -70,8 +71,8 @@ impl Route {
         self.is_acknowledged = true;
     }
 
-    /// Whether a report that the frame is missing is news, if it came with the answer to frame `of`:
-    /// the frame was not sent again after that one.
+    /// Whether a report that the frame is missing is news, if it came with the answer to frame
+    /// `of`: the frame was not sent again after that one.
     pub(super) fn is_lost(&self, of: MemberSeq) -> bool {
         !self.is_acknowledged && !of.is_before(self.sent_before)
     }

@@ -19,15 +19,15 @@ pub(super) enum Retransmitter {
 #[derive(Debug)]
 pub(super) struct Sent<P> {
     retransmitter: Retransmitter,
-    /// The next number towards the peer when the frame was last sent: frames from there on were sent
-    /// later.
+    /// The next number towards the peer when the frame was last sent: frames from there on were
+    /// sent later.
     sent_before: PeerSeq,
     /// The peer has the frame, or holds it beyond a gap, according to its last answer.
     is_answered: bool,
     /// fdbk_src: the feedback that the member asked for with the frame.
     asked: WindowChange,
-    /// The frame, kept until the peer acknowledges it, as its member may fail. `None` if the frame was
-    /// lost before it reached the switch.
+    /// The frame, kept until the peer acknowledges it, as its member may fail. `None` if the frame
+    /// was lost before it reached the switch.
     item: Option<Numbered<P>>,
 }
 
@@ -80,8 +80,8 @@ impl<P> Sent<P> {
         self.is_answered = true;
     }
 
-    /// Whether a report that the frame is missing is news, if it came with the answer to frame `of`:
-    /// the frame was not sent again after that one.
+    /// Whether a report that the frame is missing is news, if it came with the answer to frame
+    /// `of`: the frame was not sent again after that one.
     pub(super) fn is_lost(&self, of: PeerSeq) -> bool {
         !of.is_before(self.sent_before)
     }
@@ -96,7 +96,8 @@ impl<P> Sent<P> {
         self.retransmitter == Retransmitter::Switch
     }
 
-    /// The member has failed. Returns whether the frame was its own, so that the switch takes it over.
+    /// The member has failed. Returns whether the frame was its own, so that the switch takes it
+    /// over.
     pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
         let is_its_own =
             matches!(self.retransmitter, Retransmitter::Member(owner, _) if owner == failed);

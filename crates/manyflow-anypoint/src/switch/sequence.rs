@@ -1,4 +1,5 @@
-//! Sequence numbers: one type for each side of the switch, so that the compiler refuses to mix them up.
+//! Sequence numbers: one type for each side of the switch, so that the compiler refuses to mix them
+//! up.
 
 use core::fmt::Debug;
 
@@ -49,8 +50,8 @@ pub(super) trait Sequence: Copy + Eq + Debug {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct PeerSeq(u32);
 
-/// A number between the switch and one member: the switch's inbound, the member's own outbound. Each
-/// member has numbers of its own.
+/// A number between the switch and one member: the switch's inbound, the member's own outbound.
+/// Each member has numbers of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemberSeq(u32);
 

@@ -1,12 +1,14 @@
 //! The four transforms of XCP's headers (sections III and IV, figures 2 and 3).
 //!
-//! Windows add up and are split by receive ratios, so that rate = cwnd / rtt is on each leg what that leg carries. Where a
-//! round-trip time is unknown (0) the formulas cannot be formed, and feedback passes as it is.
+//! Windows add up and are split by receive ratios, so that rate = cwnd / rtt is on each leg what
+//! that leg carries. Where a round-trip time is unknown (0) the formulas cannot be formed, and
+//! feedback passes as it is.
 
 use super::Scaling;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// The share of the ensemble's traffic that is moved between members in a round trip: gamma of XCP's routers.
+/// The share of the ensemble's traffic that is moved between members in a round trip: gamma of
+/// XCP's routers.
 const SHUFFLE: f64 = 0.1;
 
 /// What the ensemble sends as a whole.
@@ -51,8 +53,8 @@ fn rate(header: Congestion) -> f64 {
     f64::from(header.cwnd) / f64::from(header.rtt_us)
 }
 
-/// Outbound data (section IV): cwnd = sum cwnd_i, fdbk = sum fdbk_i, rtt = cwnd / bw. For each packet of its own number:
-/// fdbk = fdbk_i * rtt / rtt_i.
+/// Outbound data (section IV): cwnd = sum cwnd_i, fdbk = sum fdbk_i, rtt = cwnd / bw. For each
+/// packet of its own number: fdbk = fdbk_i * rtt / rtt_i.
 pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> Congestion {
     if own.rtt_us == 0 || !all.is_known() {
         return own;
@@ -69,7 +71,8 @@ pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> 
     }
 }
 
-/// Inbound data (section IV): cwnd_k = cwnd * b_k, fdbk_k = fdbk * b_k, rtt_k = rtt. For each packet: fdbk_k = fdbk.
+/// Inbound data (section IV): cwnd_k = cwnd * b_k, fdbk_k = fdbk * b_k, rtt_k = rtt. For each
+/// packet: fdbk_k = fdbk.
 pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Congestion {
     if peer.rtt_us == 0 {
         return peer;
@@ -85,8 +88,9 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
     }
 }
 
-/// Inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src, min_i fdbk_i / b_i), over the members that get
-/// something. For each packet: min_i fdbk_i, each of which was limited by the fdbk_src of its own packet.
+/// Inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src, min_i fdbk_i / b_i),
+/// over the members that get something. For each packet: min_i fdbk_i, each of which was limited by
+/// the fdbk_src of its own packet.
 ///
 /// `source` is the last header from the peer, `members` the feedback of each and its receive ratio.
 pub(super) fn merge_acks(
@@ -107,16 +111,19 @@ pub(super) fn merge_acks(
     }
 }
 
-/// Outbound acknowledgements (sections III-C and IV, figure 3): an increase is spread evenly, fdbk / N * rtt_i / rtt, and a decrease
-/// by contribution, fdbk * rate_i / rate * rtt_i / rtt; never above fdbk_src_i. For each packet, of which member i has
-/// rate_i / rate: both times rate / rate_i.
+/// Outbound acknowledgements (sections III-C and IV, figure 3): an increase is spread evenly, fdbk
+/// / N * rtt_i / rtt, and a decrease by contribution, fdbk * rate_i / rate * rtt_i / rtt; never
+/// above fdbk_src_i. For each packet, of which member i has rate_i / rate: both times rate /
+/// rate_i.
 ///
-/// Where the peer's feedback is near 0, this would leave the members with what they have, however unequal: a member that comes
-/// later would get nothing. So a part of the traffic is taken by contribution and spread evenly, as XCP's fairness controller
-/// does among flows (see [`manyflow_core::link`]): those routers see the ensemble as one.
+/// Where the peer's feedback is near 0, this would leave the members with what they have, however
+/// unequal: a member that comes later would get nothing. So a part of the traffic is taken by
+/// contribution and spread evenly, as XCP's fairness controller does among flows (see
+/// [`manyflow_core::link`]): those routers see the ensemble as one.
 ///
-/// `own` is the last header from the member, with the feedback of the frame that is answered: that of another frame, which had
-/// another part of a router's budget, would be the lower one too often. `bytes` is that frame's length.
+/// `own` is the last header from the member, with the feedback of the frame that is answered: that
+/// of another frame, which had another part of a router's budget, would be the lower one too often.
+/// `bytes` is that frame's length.
 pub(super) fn split_ack(
     feedback: WindowChange,
     bytes: u32,
@@ -156,7 +163,8 @@ mod tests {
         }
     }
 
-    /// Rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4 bytes per microsecond, in 10 ms.
+    /// Rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4 bytes per microsecond, in
+    /// 10 ms.
     fn two_members() -> ([Congestion; 2], Aggregate) {
         let headers = [header(10_000, 10_000, 8.0), header(30_000, 10_000, 4.0)];
         (headers, Aggregate::of(headers.into_iter()))

@@ -1,7 +1,8 @@
 //! XCP, the eXplicit Control Protocol: routers tell senders by how much to change their windows.
 //!
-//! A sender writes its window, its round-trip time and the change it wants into each packet's [`Congestion`] header. Each
-//! router on the path may lower that change; the receiver returns what is left of it.
+//! A sender writes its window, its round-trip time and the change it wants into each packet's
+//! [`Congestion`] header. Each router on the path may lower that change; the receiver returns what
+//! is left of it.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -9,8 +10,9 @@
 //! | `router.rs` | [`Controller`], the router's state for one output |
 //! | `config.rs` | [`XcpConfig`], the router's constants |
 //!
-//! Sources: Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product Networks", 2002;
-//! draft-falk-xcp-spec. A [link](crate::link) is an XCP router if its configuration says so.
+//! Sources: Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product
+//! Networks", 2002; draft-falk-xcp-spec. A [link](crate::link) is an XCP router if its
+//! configuration says so.
 
 mod config;
 mod header;

@@ -1,5 +1,6 @@
-//! XCP's router (Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product Networks", 2002;
-//! draft-falk-xcp-spec): tells each packet by how much its sender may change its rate, and keeps no state of any flow.
+//! XCP's router (Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product
+//! Networks", 2002; draft-falk-xcp-spec): tells each packet by how much its sender may change its
+//! rate, and keeps no state of any flow.
 //!
 //! ```text
 //!   each interval:  efficiency   F = alpha (C - y) - beta Q / d       by how much the traffic may change in all
@@ -8,24 +9,28 @@
 //!                   - its share by bytes: so the decrease is proportional to each flow's rate (MD)
 //! ```
 //!
-//! C is the capacity, y the traffic that came in the interval, Q the persistent queue and d the mean round-trip time of the
-//! flows. All is in bytes, seconds, and bytes per second; what a header asks for is a change of a window, which over the
-//! round-trip time is one of a rate.
+//! C is the capacity, y the traffic that came in the interval, Q the persistent queue and d the
+//! mean round-trip time of the flows. All is in bytes, seconds, and bytes per second; what a header
+//! asks for is a change of a window, which over the round-trip time is one of a rate.
 //!
-//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed, so what the text does at arrivals and at departures
-//! is both done then: feedback is older by the time in the queue, which XCP keeps short. There are no timers: an interval that
-//! has ended is closed by the next packet. That loses nothing, since nothing came in between, and the queue is at its
-//! shortest just before a packet comes.
+//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed, so what the text
+//! does at arrivals and at departures is both done then: feedback is older by the time in the
+//! queue, which XCP keeps short. There are no timers: an interval that has ended is closed by the
+//! next packet. That loses nothing, since nothing came in between, and the queue is at its shortest
+//! just before a packet comes.
 //!
-//! Packets without XCP's header, and those that know no round-trip time, count as traffic, and so are part of y.
+//! Packets without XCP's header, and those that know no round-trip time, count as traffic, and so
+//! are part of y.
 //!
 //! Deviations from the draft:
-//! - The decrease is shared by the bytes of XCP's packets alone. The draft divides by all bytes, so that a part of the
-//!   decrease is given to packets that cannot carry it. With other traffic on the link more would be moved to the flows than
-//!   from them, and a standing queue would have to make up for it.
-//! - An interval lasts on until a packet has told a round-trip time, and its traffic is taken over the time that it lasted. The
-//!   draft's timer closes intervals in which nothing came, and what is shared out among no packets is nothing: a flow whose
-//!   packets come less often than that, such as a member's part of a small window, would never get any feedback.
+//! - The decrease is shared by the bytes of XCP's packets alone. The draft divides by all bytes, so
+//!   that a part of the decrease is given to packets that cannot carry it. With other traffic on
+//!   the link more would be moved to the flows than from them, and a standing queue would have to
+//!   make up for it.
+//! - An interval lasts on until a packet has told a round-trip time, and its traffic is taken over
+//!   the time that it lasted. The draft's timer closes intervals in which nothing came, and what is
+//!   shared out among no packets is nothing: a flow whose packets come less often than that, such
+//!   as a member's part of a small window, would never get any feedback.
 
 use super::{Congestion, WindowChange, XcpConfig};
 use crate::time::{Time, seconds};
@@ -101,7 +106,8 @@ impl Controller {
         }
     }
 
-    /// A packet of `bytes` comes to an output of `capacity` bytes per second, where `queue_bytes` are before it.
+    /// A packet of `bytes` comes to an output of `capacity` bytes per second, where `queue_bytes`
+    /// are before it.
     pub fn on_arrival(
         &mut self,
         now: Time,
@@ -142,7 +148,8 @@ impl Controller {
         self.traffic.spacing_s > 0.0 && self.lasts_s(now) >= self.interval_s
     }
 
-    /// When the interval that began then has ended: in time, if a packet comes within the next one, as a timer would have ended it.
+    /// When the interval that began then has ended: in time, if a packet comes within the next one,
+    /// as a timer would have ended it.
     fn ended(&self, began: Time, now: Time) -> Time {
         let due = began + seconds(self.interval_s);
         let is_late = now >= due + seconds(self.interval_s);
@@ -160,8 +167,9 @@ impl Controller {
         self.average_rtt_s
     }
 
-    /// Closes an interval that has lasted so long, with the packet that found it over. It lasts until a packet has told a
-    /// round-trip time: before that there is no flow to share anything with.
+    /// Closes an interval that has lasted so long, with the packet that found it over. It lasts
+    /// until a packet has told a round-trip time: before that there is no flow to share anything
+    /// with.
     fn end_interval(&mut self, lasted_s: f64, capacity: f64) {
         let traffic = core::mem::take(&mut self.traffic);
         self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;

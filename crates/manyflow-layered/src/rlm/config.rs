@@ -15,7 +15,8 @@ const RATE_MAX: Rate = Rate::from_bits_per_s(1_000_000_000_000);
 /// What the sender sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
-    /// The rate of each group by itself, whole packets counted: 1 to [`GROUPS_MAX`] of them, each 1 bit/s to 1 Tbit/s.
+    /// The rate of each group by itself, whole packets counted: 1 to [`GROUPS_MAX`] of them, each 1
+    /// bit/s to 1 Tbit/s.
     pub rates: Vec<Rate>,
     /// A packet's bytes on a link, 48 of them headers: 48 to 65,535.
     pub packet_bytes: u32,
@@ -33,17 +34,19 @@ impl Default for SenderConfig {
 
 /// How a receiver behaves.
 ///
-/// The defaults are those of the paper's simulations, as far as known from memory; those marked (ns) are of `rlm.tcl`, since the
-/// paper has none or ours is not certain.
+/// The defaults are those of the paper's simulations, as far as known from memory; those marked
+/// (ns) are of `rlm.tcl`, since the paper has none or ours is not certain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
     /// T_J's lowest interval, from which every group's starts: at least 1 ms. 5 s.
     pub join_timer_min: Duration,
-    /// T_J's highest interval: not below the lowest, at most a day. 600 s; `rlm.tcl` ends with 60 s.
+    /// T_J's highest interval: not below the lowest, at most a day. 600 s; `rlm.tcl` ends with 60
+    /// s.
     pub join_timer_max: Duration,
     /// Alpha: the factor of T_J's interval after a failure, 1 to 1000. 2.
     pub backoff: f64,
-    /// Beta: the factor of T_J's interval after T_D without loss, above 0 to 1. 2/3; `rlm.tcl` has 3/4.
+    /// Beta: the factor of T_J's interval after T_D without loss, above 0 to 1. 2/3; `rlm.tcl` has
+    /// 3/4.
     pub relaxation: f64,
     /// D: the detection time before any is measured: above 0, at most an hour. 5 s (ns).
     pub detection_time: Duration,

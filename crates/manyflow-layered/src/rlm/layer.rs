@@ -11,7 +11,8 @@ const DETECTION_TIME_MIN: Duration = Duration::from_millis(1);
 /// One group, joined or not.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// T_J's interval: how long the receiver waits, 1.4 times this in the mean, before it adds the group.
+    /// T_J's interval: how long the receiver waits, 1.4 times this in the mean, before it adds the
+    /// group.
     pub(super) join_interval: Duration,
     /// When the receiver started its last experiment with the group.
     pub(super) added: Option<Time>,
@@ -40,7 +41,8 @@ impl Layer {
         self.expected = None;
     }
 
-    /// Takes a packet's number; returns how many are missing before it, or `None` where the packet is late or came before.
+    /// Takes a packet's number; returns how many are missing before it, or `None` where the packet
+    /// is late or came before.
     pub(super) fn on_packet(&mut self, sequence: u32) -> Option<u32> {
         let missing = sequence.wrapping_sub(self.expected.unwrap_or(sequence));
         // What is half of all numbers ahead is behind.

@@ -64,8 +64,8 @@ struct Count {
 }
 
 impl Receiver {
-    /// A receiver of the `groups` groups of `session`, which joins at `start` and leaves at `stop`. It announces what it tries to
-    /// `sender`, and draws its random times from `seed`.
+    /// A receiver of the `groups` groups of `session`, which joins at `start` and leaves at `stop`.
+    /// It announces what it tries to `sender`, and draws its random times from `seed`.
     ///
     /// # Errors
     /// Where a parameter is outside its range.
@@ -152,14 +152,16 @@ impl Receiver {
         self.events.push_back(Event::Left(channel));
     }
 
-    /// Leaves the top group, which is tried again after T_J at the earliest, and waits until that has effect.
+    /// Leaves the top group, which is tried again after T_J at the earliest, and waits until that
+    /// has effect.
     fn drop_top(&mut self, now: Time) {
         self.leave_top();
         self.set_join_timer(now);
         self.enter(now, State::Drop);
     }
 
-    /// The group of `rank` is more than the path carries, so those above it are, too: none is tried sooner than it.
+    /// The group of `rank` is more than the path carries, so those above it are, too: none is tried
+    /// sooner than it.
     fn back_off(&mut self, rank: usize) {
         self.layers[rank].back_off(&self.config);
         let least = self.layers[rank].join_interval;
@@ -168,7 +170,8 @@ impl Receiver {
         }
     }
 
-    /// The group of the latest experiment that can explain loss here: our own, or another's above our level.
+    /// The group of the latest experiment that can explain loss here: our own, or another's above
+    /// our level.
     fn latest_experiment(&self, now: Time) -> Option<usize> {
         let explains = |&rank: &usize| {
             let layer = &self.layers[rank];
@@ -260,7 +263,8 @@ impl Receiver {
         self.enter(now, State::Steady);
     }
 
-    /// An announcement; that of an experiment of our own comes back to us, too, and says nothing new.
+    /// An announcement; that of an experiment of our own comes back to us, too, and says nothing
+    /// new.
     fn on_announcement(&mut self, now: Time, rank: usize) {
         if rank < self.layers.len() && !self.recent(self.layers[rank].added, now) {
             self.layers[rank].announced = Some(now);

@@ -1,7 +1,8 @@
 //! RLM's sender: each group at its own constant rate, and the receivers' announcements on group 0.
 //!
-//! Time is cut into intervals of one packet, and the packet leaves at a random point of its interval. Evenly spaced packets would
-//! lock in phase with a full queue, which then drops those of one group alone, so that only some receivers see its loss.
+//! Time is cut into intervals of one packet, and the packet leaves at a random point of its
+//! interval. Evenly spaced packets would lock in phase with a full queue, which then drops those of
+//! one group alone, so that only some receivers see its loss.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,8 @@ struct Group {
 }
 
 impl Sender {
-    /// The sender of `session`, which sends from `start` until `stop`. The session's number is the seed of its random times.
+    /// The sender of `session`, which sends from `start` until `stop`. The session's number is the
+    /// seed of its random times.
     ///
     /// # Errors
     /// Where a parameter is outside its range.

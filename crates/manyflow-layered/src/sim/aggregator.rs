@@ -1,4 +1,5 @@
-//! A router's part: it collects the feedback of its subtree and passes one summary a group on (section III-A4).
+//! A router's part: it collects the feedback of its subtree and passes one summary a group on
+//! (section III-A4).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,8 +14,8 @@ use manyflow_core::{Channel, Destination, EndpointId, Packet};
 /// The shortest time for which an aggregator waits: its queues and clocks are no better.
 const WAIT_MIN: Duration = Duration::from_millis(2);
 
-/// An aggregator of one session. What it sends has its own number as source, and nothing of a single receiver but the lowest and
-/// highest received rates.
+/// An aggregator of one session. What it sends has its own number as source, and nothing of a
+/// single receiver but the lowest and highest received rates.
 #[derive(Debug)]
 pub struct Aggregator {
     session: u32,
@@ -68,7 +69,8 @@ impl Aggregator {
             self.pass_on(now);
         }
         self.round.begin(request, Some(now));
-        // Two of the longest round-trip times to its receivers; until one is known, those of the session.
+        // Two of the longest round-trip times to its receivers; until one is known, those of the
+        // session.
         let rtt = match self.round.longest_rtt() {
             Duration::ZERO => session_rtt,
             known => known,
@@ -79,7 +81,8 @@ impl Aggregator {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
         self.set_joined(true);
         if self.round.is_newer(feedback.request) {
-            // The request itself has not been seen here: a round opened by an answer has no time to measure from.
+            // The request itself has not been seen here: a round opened by an answer has no time to
+            // measure from.
             if self.deadline.is_some() {
                 self.pass_on(now);
             }
@@ -92,7 +95,8 @@ impl Aggregator {
         }
     }
 
-    /// Sends a summary for each group that was reported on; where nobody is left who reports, it need not hear requests.
+    /// Sends a summary for each group that was reported on; where nobody is left who reports, it
+    /// need not hear requests.
     fn pass_on(&mut self, now: Time) {
         self.deadline = None;
         if self.round.is_childless() {

@@ -21,8 +21,8 @@ pub struct SenderConfig {
     pub maximum_rate: Rate,
     /// The additive increase, in packets per round-trip time for each round-trip time.
     pub increase: f64,
-    /// What a group's rate is multiplied by each round until it is congested for the first time, at least 1; with 1 it only ever
-    /// increases by addition, as in the paper.
+    /// What a group's rate is multiplied by each round until it is congested for the first time, at
+    /// least 1; with 1 it only ever increases by addition, as in the paper.
     pub start_factor: f64,
     /// The multiplicative decrease: what is left of a rate, between 0 and 1.
     pub decrease: f64,

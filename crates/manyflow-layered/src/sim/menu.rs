@@ -4,9 +4,11 @@
 #[derive(Clone, Debug)]
 pub(super) struct Menu {
     groups: usize,
-    /// The lowest and highest received rates, in bytes per second, that the boundaries are drawn between; `None` while inactive.
+    /// The lowest and highest received rates, in bytes per second, that the boundaries are drawn
+    /// between; `None` while inactive.
     range: Option<(f64, f64)>,
-    /// What was reported since the last adaptation: sums of the lowest and highest rates, and how often.
+    /// What was reported since the last adaptation: sums of the lowest and highest rates, and how
+    /// often.
     reported: (f64, f64, u32),
 }
 
@@ -53,7 +55,8 @@ impl Menu {
         }
     }
 
-    /// The most that the intermediate `group` may reach, if anything bounds it: the upper boundary of its subrange, of n_g - 2 equal ones.
+    /// The most that the intermediate `group` may reach, if anything bounds it: the upper boundary
+    /// of its subrange, of n_g - 2 equal ones.
     pub(super) fn bound(&self, group: usize) -> Option<f64> {
         let (low, high) = self.range?;
         let is_intermediate = group > 0 && group + 1 < self.groups;

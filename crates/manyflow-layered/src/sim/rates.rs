@@ -1,5 +1,5 @@
-//! Intra-group transmission adjustment: the cumulative rate of each group follows the feedback of those whose top group it is
-//! (section III-B).
+//! Intra-group transmission adjustment: the cumulative rate of each group follows the feedback of
+//! those whose top group it is (section III-B).
 
 use super::SenderConfig;
 use super::menu::Menu;
@@ -15,7 +15,8 @@ pub(super) struct Reports {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
-    /// Groups that were decreased in the last round: what is reported now was seen before that took effect.
+    /// Groups that were decreased in the last round: what is reported now was seen before that took
+    /// effect.
     held: Vec<bool>,
     /// Groups that have not been congested yet: they grow by a factor.
     starting: Vec<bool>,
@@ -57,7 +58,8 @@ impl Rates {
         self.cumulative[group] - below
     }
 
-    /// A round is over: `reports` has what came of each group; an increase is by `step` bytes per second.
+    /// A round is over: `reports` has what came of each group; an increase is by `step` bytes per
+    /// second.
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
@@ -91,8 +93,8 @@ impl Rates {
         self.keep_order();
     }
 
-    /// The bottom group goes by any of its receivers, the top group by all, the others by any until the menu is active and
-    /// by the majority then.
+    /// The bottom group goes by any of its receivers, the top group by all, the others by any until
+    /// the menu is active and by the majority then.
     fn is_congested(&self, group: usize, reports: Reports) -> bool {
         let Reports { all, congested } = reports;
         if group == 0 {
@@ -106,7 +108,8 @@ impl Rates {
         }
     }
 
-    /// A rate above its bound falls back by a step below it: its receivers see it decrease, and know that there is more above.
+    /// A rate above its bound falls back by a step below it: its receivers see it decrease, and
+    /// know that there is more above.
     fn within_menu(&self, group: usize, rate: f64, step: f64) -> f64 {
         match self.menu.bound(group) {
             Some(bound) if rate > bound => bound - step,

@@ -1,4 +1,5 @@
-//! A receiver: reports once a round, and chooses its groups once a selection interval (sections III-A3 and III-C).
+//! A receiver: reports once a round, and chooses its groups once a selection interval (sections
+//! III-A3 and III-C).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,10 +11,12 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Packet};
 
-/// Rounds after a change of the subscription in which a receiver does not report: what it sees is still the old one's doing.
+/// Rounds after a change of the subscription in which a receiver does not report: what it sees is
+/// still the old one's doing.
 const SETTLING_ROUNDS: u32 = 2;
 
-/// Rounds in which a decrease that a receiver has asked for comes: a later one was asked for by others.
+/// Rounds in which a decrease that a receiver has asked for comes: a later one was asked for by
+/// others.
 const OWN_DECREASE_ROUNDS: u32 = 3;
 
 /// A receiver is congested over an interval where it is in this share of the rounds.
@@ -83,8 +86,8 @@ impl Interval {
 }
 
 impl Receiver {
-    /// A receiver of `session` with its `groups` groups, which reports to `parent` under the number `id`; it is a member from `start`
-    /// until `stop`.
+    /// A receiver of `session` with its `groups` groups, which reports to `parent` under the number
+    /// `id`; it is a member from `start` until `stop`.
     ///
     /// # Errors
     /// Where a parameter is outside its range.

@@ -54,7 +54,8 @@ struct Child {
 #[derive(Debug)]
 pub(super) struct Round {
     request: u16,
-    /// When this request and those before it passed here, the newest first; `None` where only answers have come.
+    /// When this request and those before it passed here, the newest first; `None` where only
+    /// answers have come.
     opened: [Option<Time>; PATIENCE_ROUNDS as usize],
     summaries: [Summary; GROUPS_MAX as usize],
     children: Vec<Child>,
@@ -80,7 +81,8 @@ impl Round {
         request != 0 && (self.request == 0 || (request.wrapping_sub(self.request) as i16) > 0)
     }
 
-    /// Begins the round of `request`, which passed here at `opened`; forgets children that have been silent for long.
+    /// Begins the round of `request`, which passed here at `opened`; forgets children that have
+    /// been silent for long.
     pub(super) fn begin(&mut self, request: u16, opened: Option<Time>) {
         let ahead = request.wrapping_sub(self.request).min(PATIENCE_ROUNDS);
         self.opened.rotate_right(ahead.into());
@@ -92,8 +94,9 @@ impl Round {
             .retain(|child| request.wrapping_sub(child.heard) <= PATIENCE_ROUNDS);
     }
 
-    /// Adds a report that came at `now`. A late one, about an earlier request, stands for this round's where that has not come: what a
-    /// receiver behind a long queue has to say is never on time.
+    /// Adds a report that came at `now`. A late one, about an earlier request, stands for this
+    /// round's where that has not come: what a receiver behind a long queue has to say is never on
+    /// time.
     pub(super) fn add(&mut self, now: Time, feedback: &Feedback) {
         let age = self.request.wrapping_sub(feedback.request);
         if age >= PATIENCE_ROUNDS {
@@ -133,7 +136,8 @@ impl Round {
         &mut self.children[place]
     }
 
-    /// From the request's passing here to the answer, less the time for which the child held it, and what the child has below.
+    /// From the request's passing here to the answer, less the time for which the child held it,
+    /// and what the child has below.
     fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
         let span = now - self.opened[usize::from(age)]?;
         let held = Duration::from_micros(feedback.hold_us.into());

@@ -149,7 +149,8 @@ impl Sender {
         }
     }
 
-    /// Follows a longer round-trip time at once, a shorter one slowly: the longest of all receivers is wanted.
+    /// Follows a longer round-trip time at once, a shorter one slowly: the longest of all receivers
+    /// is wanted.
     fn learn_rtt(&mut self) {
         let longest = self.round.longest_rtt();
         if longest.is_zero() {

@@ -1,7 +1,8 @@
-//! Who has which address: node `i` is 10.0.0.0 + `i` + 1, its endpoints have dynamic ports, and channels are groups of
-//! source-specific multicast.
+//! Who has which address: node `i` is 10.0.0.0 + `i` + 1, its endpoints have dynamic ports, and
+//! channels are groups of source-specific multicast.
 //!
-//! Every flow has an address of its own, so that a capture can be read back to the packets that were sent.
+//! Every flow has an address of its own, so that a capture can be read back to the packets that
+//! were sent.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,11 +11,13 @@ use manyflow_core::{Channel, Destination, EndpointId, Packet};
 use super::Framed;
 use crate::NodeId;
 
-/// The first dynamic port (RFC 6335 section 6): none of them is registered, so no tool takes zeros for some protocol.
+/// The first dynamic port (RFC 6335 section 6): none of them is registered, so no tool takes zeros
+/// for some protocol.
 const FIRST_PORT: u16 = 49_152;
 /// The port of channels: that of `manyflow send`.
 const CHANNEL_PORT: u16 = 5445;
-/// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is reserved (RFC 4607 section 1).
+/// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is
+/// reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
 /// An endpoint that sends unicast packets or hears them.
@@ -45,7 +48,8 @@ pub(crate) struct Flow {
 /// The addresses of a network.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// The socket of each endpoint, and TCP's segment; `None` where it neither sends nor hears unicast packets.
+    /// The socket of each endpoint, and TCP's segment; `None` where it neither sends nor hears
+    /// unicast packets.
     sockets: Vec<Option<(SocketAddrV4, u32)>>,
     /// The source of each multicast session.
     sources: Vec<Ipv4Addr>,
@@ -82,7 +86,8 @@ impl Addresses {
         flow
     }
 
-    /// The way of the packets from one endpoint to another, or to a channel; those of layered sessions take other ports there.
+    /// The way of the packets from one endpoint to another, or to a channel; those of layered
+    /// sessions take other ports there.
     pub(super) fn flow(&self, source: EndpointId, destination: Destination) -> Flow {
         match destination {
             Destination::Endpoint(id) => {

@@ -1,6 +1,7 @@
 //! A packet as bytes, with the headers that the simulator only counts.
 //!
-//! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are written by the code that ships.
+//! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are
+//! written by the code that ships.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
 use manyflow_core::{Ecn, Header, Packet};
@@ -19,7 +20,8 @@ pub(crate) trait Framed {
         false
     }
 
-    /// Changes the ports where a tool would otherwise mistake the packet for one of another protocol or flow.
+    /// Changes the ports where a tool would otherwise mistake the packet for one of another
+    /// protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}
 
     /// Writes the header as it follows that of UDP; for TCP segments, TCP's header too.
@@ -29,7 +31,8 @@ pub(crate) trait Framed {
 /// Writes a packet to `frame`, whose old content goes. The length is what links charge.
 ///
 /// # Panics
-/// If the packet is longer than IPv4 allows, or shorter than its headers: the protocols' configurations exclude both.
+/// If the packet is longer than IPv4 allows, or shorter than its headers: the protocols'
+/// configurations exclude both.
 pub(super) fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut Vec<u8>) {
     let length = packet.wire_bytes() as usize;
     let is_tcp = packet.header.is_tcp();

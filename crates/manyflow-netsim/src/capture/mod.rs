@@ -8,10 +8,11 @@
 //!   its datagrams, and its clients:  IPv4 | UDP | the frame's header | zeros
 //! ```
 //!
-//! A frame has the length that links charge for the packet. TCP and CBR count their headers apart from the payload; of
-//! WEBRC's packet length they are a part (LENP of RFC 3738 is what links charge here), so IP, UDP and LCT take their bytes
-//! from the payload. An overlay's streams number their segments, as these have all lengths: tools that take the numbers for bytes
-//! will think that they overlap.
+//! A frame has the length that links charge for the packet. TCP and CBR count their headers apart
+//! from the payload; of WEBRC's packet length they are a part (LENP of RFC 3738 is what links
+//! charge here), so IP, UDP and LCT take their bytes from the payload. An overlay's streams number
+//! their segments, as these have all lengths: tools that take the numbers for bytes will think that
+//! they overlap.
 //!
 //! | file | what it holds |
 //! |---|---|

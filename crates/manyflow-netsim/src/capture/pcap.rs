@@ -1,7 +1,7 @@
 //! The classic capture file (draft-ietf-opsawg-pcap), with nanoseconds.
 //!
-//! Written here, as the format is two headers of fixed numbers: the crate `pcap-file` would bring second versions of `syn` and
-//! `thiserror`.
+//! Written here, as the format is two headers of fixed numbers: the crate `pcap-file` would bring
+//! second versions of `syn` and `thiserror`.
 
 use std::io::{self, Write};
 

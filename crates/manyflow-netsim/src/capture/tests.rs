@@ -96,8 +96,8 @@ fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     ([udp.source_port(), udp.destination_port()], udp.payload())
 }
 
-/// Reads what is in a datagram, or a segment of TCP: a protocol's header, and the bytes behind it. As on any network, only the
-/// receiving end knows which protocol it is.
+/// Reads what is in a datagram, or a segment of TCP: a protocol's header, and the bytes behind it.
+/// As on any network, only the receiving end knows which protocol it is.
 type DecodeBody = fn(&[u8]) -> (AnyHeader, u32);
 
 fn decode_tcp(segment: &[u8]) -> (AnyHeader, u32) {

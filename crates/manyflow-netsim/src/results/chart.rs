@@ -166,7 +166,8 @@ impl Chart {
         Ok(())
     }
 
-    /// The end of an error bar, as placed and not outside the picture. The point itself is placed already.
+    /// The end of an error bar, as placed and not outside the picture. The point itself is placed
+    /// already.
     fn error_end(&self, point: &Point, error: f64) -> f64 {
         let (low, high) = self.y.range;
         let value = match self.y.log {

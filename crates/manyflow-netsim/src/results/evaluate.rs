@@ -79,7 +79,8 @@ impl CellResult {
         named.join(", ")
     }
 
-    /// Whether it has the values of `only`, and the condition holds; one that has no value does not.
+    /// Whether it has the values of `only`, and the condition holds; one that has no value does
+    /// not.
     pub(super) fn is_chosen(
         &self,
         scenario: &Scenario,
@@ -136,7 +137,8 @@ fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
     environment
 }
 
-/// Every expectation with its verdict; one about cells of which no run is among `jobs` is not judged.
+/// Every expectation with its verdict; one about cells of which no run is among `jobs` is not
+/// judged.
 pub(super) fn expectations(
     scenario: &Scenario,
     cells: &[CellResult],

@@ -1,4 +1,5 @@
-//! Results: what a scenario's runs gave, held against what it expects, as CSV, JSON, SVG and one HTML page.
+//! Results: what a scenario's runs gave, held against what it expects, as CSV, JSON, SVG and one
+//! HTML page.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -18,7 +18,8 @@ impl CellResult {
         without.map(|(_, seed)| *seed).collect()
     }
 
-    /// Which measures leave a formula without a value, and in which seeds; `None` where all of them have values.
+    /// Which measures leave a formula without a value, and in which seeds; `None` where all of them
+    /// have values.
     pub(super) fn missing(&self, formula: &Expression) -> Option<String> {
         let mut missing = Vec::new();
         formula

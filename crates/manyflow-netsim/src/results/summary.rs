@@ -1,4 +1,5 @@
-//! `summary.json`: every expectation with value, bounds and verdict, every measure, and what made them.
+//! `summary.json`: every expectation with value, bounds and verdict, every measure, and what made
+//! them.
 
 use std::collections::BTreeMap;
 

@@ -188,7 +188,8 @@ fn expectations_are_met_or_missed_or_have_no_value() {
     );
 }
 
-/// The results of the small scenario with this at its end, where these are the rates of the three seeds in Mbit/s.
+/// The results of the small scenario with this at its end, where these are the rates of the three
+/// seeds in Mbit/s.
 fn with_rates(more: &str, rates: [f64; 3], check: impl FnOnce(&Results<'_>)) {
     let text = format!("{}\n{more}", SMALL.replace("\"20 s\"", "\"3 s\""));
     let scenario = Scenario::parse("small.toml", &text, false).unwrap();

@@ -1,5 +1,5 @@
-//! Receivers of a session, observed together: how well they use their paths, and how often they change their groups
-//! (section IV-A of SIM's paper).
+//! Receivers of a session, observed together: how well they use their paths, and how often they
+//! change their groups (section IV-A of SIM's paper).
 
 use manyflow_core::{EndpointId, Time};
 
@@ -52,7 +52,8 @@ impl Groups {
         self.joined += by;
     }
 
-    /// Counts what changed at the last instant: once, however many groups it was. To come is a change from none, to go one to none.
+    /// Counts what changed at the last instant: once, however many groups it was. To come is a
+    /// change from none, to go one to none.
     fn settle(&mut self) {
         if self.joined != self.before {
             self.changes += 1;

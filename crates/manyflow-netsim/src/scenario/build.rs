@@ -37,14 +37,15 @@ pub(crate) struct World {
     pub(crate) sessions: Sessions,
     /// For each session and receiver.
     pub(crate) members: Vec<Vec<Member>>,
-    /// For each session, with their nodes: where it is multicast its sender and then its aggregators; of ACP the sender's ends,
-    /// and then the switches; of an overlay the sending clients.
+    /// For each session, with their nodes: where it is multicast its sender and then its
+    /// aggregators; of ACP the sender's ends, and then the switches; of an overlay the sending
+    /// clients.
     pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
     pub(crate) schedule: Schedule,
 }
 
-/// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a unicast protocol two, the
-/// first of which sends.
+/// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a
+/// unicast protocol two, the first of which sends.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Member {
     first: EndpointId,
@@ -65,7 +66,8 @@ impl Member {
         self.is_unicast && (id.0 - self.first.0).is_multiple_of(2)
     }
 
-    /// All of them: of a unicast protocol it is the sending end that knows round-trip time and window.
+    /// All of them: of a unicast protocol it is the sending end that knows round-trip time and
+    /// window.
     pub(crate) fn all(self) -> impl Iterator<Item = EndpointId> {
         let count = self.stays * if self.is_unicast { 2 } else { 1 };
         (0..count).map(move |index| EndpointId(self.first.0 + index))

@@ -39,8 +39,8 @@ pub struct Cell {
 }
 
 impl Scenario {
-    /// Reads and checks a scenario: `file` is its name for messages, and without ending and folder its id; `fast` takes
-    /// its shortened form.
+    /// Reads and checks a scenario: `file` is its name for messages, and without ending and folder
+    /// its id; `fast` takes its shortened form.
     ///
     /// # Errors
     /// The first thing that is wrong, with file, line and key.
@@ -50,7 +50,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The same, but checks the networks of no cell but `cell`: those of the others may be much larger.
+    /// The same, but checks the networks of no cell but `cell`: those of the others may be much
+    /// larger.
     ///
     /// # Errors
     /// The first thing that is wrong, with file, line and key.

@@ -1,4 +1,5 @@
-//! What can only be checked on the whole: that names are known, receivers can be reached, formulas make sense.
+//! What can only be checked on the whole: that names are known, receivers can be reached, formulas
+//! make sense.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -359,7 +360,8 @@ fn expectation(
     Ok(())
 }
 
-/// No value is above the upper of two bounds and below the lower. Bounds with names in them are compared when they are known.
+/// No value is above the upper of two bounds and below the lower. Bounds with names in them are
+/// compared when they are known.
 fn in_order(at_least: &Option<Expression>, at_most: &Option<Expression>) -> Result<(), Fault> {
     let known = |bound: &Option<Expression>| {
         let value = bound.as_ref()?.evaluate(&Environment::new());

@@ -3,9 +3,10 @@
 use super::levels::{self, Span, Steps};
 use super::observe::Series;
 
-/// Times, values of a series, and the lowest value of the others there. Levels are compared whenever either changes, a sample
-/// when it is taken, and the value of an interval with the others' mean over the interval if they are reported at events.
-/// Where either has no value both are NaN.
+/// Times, values of a series, and the lowest value of the others there. Levels are compared
+/// whenever either changes, a sample when it is taken, and the value of an interval with the
+/// others' mean over the interval if they are reported at events. Where either has no value both
+/// are NaN.
 pub(super) fn pairs(series: &Series, others: &[Series]) -> Vec<(f64, f64, f64)> {
     let lowest = Steps::lowest(others);
     let are_events = others.iter().all(|other| other.bin_s.is_none());
@@ -31,8 +32,8 @@ pub(super) fn pairs(series: &Series, others: &[Series]) -> Vec<(f64, f64, f64)> 
     series.points.iter().filter_map(pair).collect()
 }
 
-/// Pearson's correlation coefficient of values that each stand for the same time, from -1 to 1; NaN where either does not
-/// vary.
+/// Pearson's correlation coefficient of values that each stand for the same time, from -1 to 1; NaN
+/// where either does not vary.
 pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let span = |value| Span {
         start_s: 0.0,

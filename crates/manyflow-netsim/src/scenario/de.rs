@@ -1,5 +1,5 @@
-//! From the parsed tree to the types of the schema, through serde: with the place in every error, and with quantities
-//! that may be formulas over the scenario's parameters.
+//! From the parsed tree to the types of the schema, through serde: with the place in every error,
+//! and with quantities that may be formulas over the scenario's parameters.
 
 use std::iter;
 

@@ -80,7 +80,8 @@ pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// `did you mean ...`, where a known name is a few strokes away; otherwise the known names, where they are few.
+/// `did you mean ...`, where a known name is a few strokes away; otherwise the known names, where
+/// they are few.
 fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
     // Nobody mistypes one of these, and the distance costs the product of the lengths.

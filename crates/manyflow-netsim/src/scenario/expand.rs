@@ -11,10 +11,12 @@ use super::tree::{Entry, Node, Value, name_of};
 /// The most tables that an entry makes: more is a mistake in `count`.
 const COUNT_MAX: u32 = 100_000;
 
-/// The lists of tables that a `count` repeats here. Sessions are repeated where they are written out, as there may be thousands.
+/// The lists of tables that a `count` repeats here. Sessions are repeated where they are written
+/// out, as there may be thousands.
 const REPEATED: [&str; 2] = ["links", "measure"];
 
-/// Puts texts in their places, writes out tables with a `count`, and returns the parameters, which it takes out of the tree.
+/// Puts texts in their places, writes out tables with a `count`, and returns the parameters, which
+/// it takes out of the tree.
 pub(super) fn expand(tree: &mut Node) -> Result<Environment, Fault> {
     let parameters = match tree.take("parameters") {
         Some(mut table) => {
@@ -90,7 +92,8 @@ fn quantities(table: &Node) -> Result<Environment, Fault> {
     Ok(environment)
 }
 
-/// Replaces each table that has a `count` by so many, in whose texts `{i}` is the number of each, from 0.
+/// Replaces each table that has a `count` by so many, in whose texts `{i}` is the number of each,
+/// from 0.
 fn repeat(list: &mut Node, parameters: &Environment) -> Result<(), Fault> {
     let Value::List(items) = &mut list.value else {
         return Ok(());

@@ -18,7 +18,8 @@ use crate::capture::{Addresses, Capture, End};
 use crate::trace::{Names, Trace};
 use crate::{Incident, LinkId, NodeId, Observer};
 
-/// What is written and told of a run while it goes on; by default nothing. Writers are called for each packet or line: buffer them.
+/// What is written and told of a run while it goes on; by default nothing. Writers are called for
+/// each packet or line: buffer them.
 #[derive(Default)]
 pub struct Inspection<'a> {
     /// A capture file in pcap format, of the packets that these links deliver.
@@ -33,8 +34,9 @@ pub struct Inspection<'a> {
 const PROGRESS_STEPS: u32 = 100;
 
 impl Scenario {
-    /// The links of a cell that these names stand for. The name of an entry means its links in both directions, `A-B` one.
-    /// Without names it is the only link that is limited in its rate, or the only link, in both directions.
+    /// The links of a cell that these names stand for. The name of an entry means its links in both
+    /// directions, `A-B` one. Without names it is the only link that is limited in its rate, or the
+    /// only link, in both directions.
     ///
     /// # Errors
     /// An unknown name; or no name where several links could be meant.

@@ -1,5 +1,6 @@
-//! Levels: values such as a window or a rate in force, which stand until the next one. Statistics weigh each of them by the
-//! time for which it stands, and one that was reported before the window begins stands at its beginning.
+//! Levels: values such as a window or a rate in force, which stand until the next one. Statistics
+//! weigh each of them by the time for which it stands, and one that was reported before the window
+//! begins stands at its beginning.
 
 use super::observe::Series;
 

@@ -10,7 +10,8 @@ use super::quantity::{
 };
 use manyflow_core::xcp::XcpConfig;
 
-/// Two tables share the properties of a link: serde cannot flatten one into the other and still refuse unknown keys.
+/// Two tables share the properties of a link: serde cannot flatten one into the other and still
+/// refuse unknown keys.
 macro_rules! link_tables {
     ($(#[$properties_doc:meta])* $properties:ident; $(#[$table_doc:meta])* $table:ident { $($own:tt)* };
      $($(#[$doc:meta])* $field:ident: $type:ty,)*) => {

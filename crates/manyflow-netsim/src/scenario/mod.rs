@@ -1,4 +1,5 @@
-//! Scenario files: what runs, what varies, what is measured and what has to come out. `docs/scenarios.md` is the manual.
+//! Scenario files: what runs, what varies, what is measured and what has to come out.
+//! `docs/scenarios.md` is the manual.
 //!
 //! ```text
 //!   file --tree.rs--> tree with places --[fast], [sweep]--> a tree for each cell --de.rs--> Schema --topology.rs, build.rs--> Network

@@ -39,7 +39,8 @@ pub enum Observable {
     Failures,
     /// Members that a session's switches have given up.
     MemberFailures,
-    /// Feedback packets that arrive in a round at the sender of TFMCC, those of the limiting receiver not counted.
+    /// Feedback packets that arrive in a round at the sender of TFMCC, those of the limiting
+    /// receiver not counted.
     Reports,
     /// How old the messages of an overlay are when a receiver takes them.
     Latency,
@@ -79,10 +80,11 @@ pub enum Observable {
     ChannelRate,
     /// The rate at which a sender sends each group and all below it.
     GroupRate,
-    /// What receivers receive over the lowest rate of a link on the path to each, in the mean over those that are there: E(t) of
-    /// section IV-A of SIM's paper.
+    /// What receivers receive over the lowest rate of a link on the path to each, in the mean over
+    /// those that are there: E(t) of section IV-A of SIM's paper.
     Efficiency,
-    /// How often a receiver changes its groups in an interval, in the mean over those that are there: I(t) of section IV-A.
+    /// How often a receiver changes its groups in an interval, in the mean over those that are
+    /// there: I(t) of section IV-A.
     Instability,
 }
 
@@ -211,8 +213,8 @@ impl Observable {
         )
     }
 
-    /// Whether each value stands until the next one, so that statistics weigh it by the time for which it stands. Other values at
-    /// the times of events are samples, which count alike.
+    /// Whether each value stands until the next one, so that statistics weigh it by the time for
+    /// which it stands. Other values at the times of events are samples, which count alike.
     pub fn is_level(self) -> bool {
         self.is_event()
             && !matches!(
@@ -378,7 +380,8 @@ impl MeasureTable {
         }
     }
 
-    /// How its values over time become one number: counts by their sum, others by their mean, unless it says otherwise.
+    /// How its values over time become one number: counts by their sum, others by their mean,
+    /// unless it says otherwise.
     pub(crate) fn statistic_or_default(&self, what: Observable) -> Statistic {
         let default = match what.is_count() {
             true => Statistic::Total,

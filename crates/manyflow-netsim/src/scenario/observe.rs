@@ -30,12 +30,13 @@ pub struct Series {
     pub of: String,
     /// For a rate on a multicast channel: its number.
     pub channel: Option<u16>,
-    /// The length of the intervals in seconds; `None` where a value stands at the time of its event.
+    /// The length of the intervals in seconds; `None` where a value stands at the time of its
+    /// event.
     pub bin_s: Option<f64>,
     /// Times in seconds, of an interval its end, and values in the observable's unit.
     pub points: Vec<(f64, f64)>,
-    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It has no value until the next
-    /// point.
+    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It
+    /// has no value until the next point.
     pub ends_s: Vec<f64>,
 }
 
@@ -245,7 +246,8 @@ impl Recorder {
         self.by_endpoint[index].push(probe);
     }
 
-    /// Runs the network to its end and records. It pauses at each change, so that what lies between is all alike.
+    /// Runs the network to its end and records. It pauses at each change, so that what lies between
+    /// is all alike.
     ///
     /// # Errors
     /// Where the network gives up.

@@ -1,4 +1,5 @@
-//! `[[overlays]]` written out: at which nodes there are daemons, which of them are joined, and who is in which group.
+//! `[[overlays]]` written out: at which nodes there are daemons, which of them are joined, and who
+//! is in which group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

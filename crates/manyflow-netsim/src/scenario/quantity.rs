@@ -181,7 +181,8 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// What a key of the schema wants. The names are those of the types below, by which the reader tells them.
+/// What a key of the schema wants. The names are those of the types below, by which the reader
+/// tells them.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Time,

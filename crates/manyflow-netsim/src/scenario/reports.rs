@@ -1,5 +1,5 @@
-//! What the protocols report. A quantity that is never reported would be 0 or missing in silence, so a scenario that asks for it is
-//! refused.
+//! What the protocols report. A quantity that is never reported would be 0 or missing in silence,
+//! so a scenario that asks for it is refused.
 
 use super::error::{Fault, Problem};
 use super::observables::{Observable, Subject};

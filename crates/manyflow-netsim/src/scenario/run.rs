@@ -1,5 +1,6 @@
-//! Running a scenario: every seed of every cell, spread over threads. Each run is a pure function of scenario and seed,
-//! and the results stand in the order of cells and seeds, whichever thread was faster.
+//! Running a scenario: every seed of every cell, spread over threads. Each run is a pure function
+//! of scenario and seed, and the results stand in the order of cells and seeds, whichever thread
+//! was faster.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,8 @@ use super::observe::{Recorder, Series};
 use super::scalars::scalar;
 use crate::Halt;
 
-/// The stack of a thread that runs simulations: endpoints at one node that answer each other at one instant nest on it.
+/// The stack of a thread that runs simulations: endpoints at one node that answer each other at one
+/// instant nest on it.
 const STACK_BYTES: usize = 16 << 20;
 
 /// What a run gave.
@@ -24,7 +26,8 @@ pub struct Run {
     pub cell: usize,
     /// Its seed.
     pub seed: u64,
-    /// The number of each measure of the scenario; NaN where nothing was observed, and for formulas.
+    /// The number of each measure of the scenario; NaN where nothing was observed, and for
+    /// formulas.
     pub measures: Vec<f64>,
     /// For each plot over time the series of each of its lines; empty in runs that no plot shows.
     pub series: Vec<Vec<Vec<Series>>>,
@@ -149,8 +152,8 @@ impl Scenario {
         self.run_inspected(job, Inspection::default())
     }
 
-    /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it goes on; it fails where
-    /// that cannot be written.
+    /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it
+    /// goes on; it fails where that cannot be written.
     pub fn run_inspected(&self, job: Job, inspection: Inspection) -> Outcome {
         let failed = |message| FailedRun::new(self, job, message);
         guarded(|| {

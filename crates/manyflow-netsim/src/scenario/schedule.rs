@@ -18,7 +18,8 @@ use crate::{Change, LinkId};
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     rules: Vec<Rule>,
-    /// What the links that change are like after the changes so far: each change builds on those before it.
+    /// What the links that change are like after the changes so far: each change builds on those
+    /// before it.
     configs: BTreeMap<u32, Arc<LinkConfig>>,
 }
 
@@ -65,7 +66,8 @@ impl Schedule {
         self.rules.iter().filter_map(|rule| rule.next).min()
     }
 
-    /// Tells the network of the changes until `end`, in their order: of one time as they stand in the file.
+    /// Tells the network of the changes until `end`, in their order: of one time as they stand in
+    /// the file.
     pub(crate) fn announce(&mut self, network: &mut Network, end: Time) {
         while let Some(time) = self.next_time().filter(|&time| time <= end) {
             for rule in self.rules.iter_mut().filter(|rule| rule.next == Some(time)) {

@@ -59,7 +59,8 @@ pub struct Schema {
     pub expect: Vec<ExpectTable>,
 }
 
-/// A table that has been taken out before the rest is read; it stands in the schema so that its name is known.
+/// A table that has been taken out before the rest is read; it stands in the schema so that its
+/// name is known.
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {}
@@ -84,7 +85,8 @@ pub struct RunTable {
     /// The distance of the points in time series.
     #[serde(default = "one_second")]
     pub bin: Seconds,
-    /// How many packets all links together may carry, in queues and on wires; with more a run fails. 16 million by default.
+    /// How many packets all links together may carry, in queues and on wires; with more a run
+    /// fails. 16 million by default.
     pub carried_packets_max: Option<Count>,
 }
 
@@ -174,7 +176,8 @@ pub struct SessionTable {
     pub start: Start,
     /// When the sender stops.
     pub stop: Option<Seconds>,
-    /// So many sessions of this kind; `{i}`, `{i+1}` and `{i+1 mod 800}` in names stand for the number of each, from 0.
+    /// So many sessions of this kind; `{i}`, `{i+1}` and `{i+1 mod 800}` in names stand for the
+    /// number of each, from 0.
     pub count: Option<Count>,
     /// WEBRC's parameters.
     pub webrc: Option<WebrcTable>,
@@ -216,7 +219,8 @@ pub struct ReceiverTable {
     pub stop: Option<Seconds>,
     /// After this, it joins again for as long as before, again and again.
     pub every: Option<Seconds>,
-    /// It joins all channels at once and keeps them, without rate control: to see what a sender sends.
+    /// It joins all channels at once and keeps them, without rate control: to see what a sender
+    /// sends.
     #[serde(default)]
     pub whole_session: bool,
     /// A receiver of SIM that lies.
@@ -473,7 +477,8 @@ pub struct ExpectTable {
     pub at_least: Option<Expression>,
     /// The upper bound.
     pub at_most: Option<Expression>,
-    /// The share of the seeds whose own values have to keep the bounds, instead of the mean over the seeds.
+    /// The share of the seeds whose own values have to keep the bounds, instead of the mean over
+    /// the seeds.
     pub share_of_seeds: Option<Probability>,
     /// What the paper has.
     pub paper: Option<String>,

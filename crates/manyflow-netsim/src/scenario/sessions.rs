@@ -112,7 +112,8 @@ impl Sessions {
         found.ok_or_else(|| Problem::unknown("session", name, known))
     }
 
-    /// The numbers of the sessions of an entry with a `count`, by the name that stands there (`flow-{i}`); of any other name the one.
+    /// The numbers of the sessions of an entry with a `count`, by the name that stands there
+    /// (`flow-{i}`); of any other name the one.
     fn all_named(&self, name: &str) -> Result<Range<usize>, Problem> {
         let Some(first) = self.0.iter().position(|session| session.key == name) else {
             return self.named(name).map(|index| index..index + 1);
@@ -121,7 +122,8 @@ impl Sessions {
         Ok(first..first + entry.count())
     }
 
-    /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE` those at a node or group.
+    /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE`
+    /// those at a node or group.
     pub(crate) fn receivers_named(
         &self,
         name: &str,
@@ -185,7 +187,8 @@ impl Sessions {
         }
     }
 
-    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session, or the sender of one of an overlay.
+    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session, or
+    /// the sender of one of an overlay.
     pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
         let (session, node) = name.split_once('/')?;
         let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
@@ -210,12 +213,14 @@ impl Session {
         }
     }
 
-    /// Whether each receiver of an ACP session has a connection of its own, whose other ends are the sender's.
+    /// Whether each receiver of an ACP session has a connection of its own, whose other ends are
+    /// the sender's.
     pub(crate) fn is_point_to_point(&self) -> bool {
         self.protocol == Protocol::Acp && self.switches.is_empty()
     }
 
-    /// Whether there is something of a session of ACP or an overlay at a node besides its receivers: the sender, or a switch.
+    /// Whether there is something of a session of ACP or an overlay at a node besides its
+    /// receivers: the sender, or a switch.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
         let has_staff = matches!(self.protocol, Protocol::Acp | Protocol::Overlay);

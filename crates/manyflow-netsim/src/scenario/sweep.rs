@@ -64,11 +64,13 @@ fn parameter_path(name: &str, parameters: Option<&Node>) -> Result<Vec<String>, 
     Ok(path.into_iter().map(str::to_owned).collect())
 }
 
-/// The axes of a sweep. Axes of one group vary together; every combination of the groups' values is a cell.
+/// The axes of a sweep. Axes of one group vary together; every combination of the groups' values is
+/// a cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweep {
     pub(super) axes: Vec<Axis>,
-    /// Axes by their places, in the order of their first ones. Those of a group have equally many values.
+    /// Axes by their places, in the order of their first ones. Those of a group have equally many
+    /// values.
     groups: Vec<Vec<usize>>,
 }
 

@@ -16,8 +16,8 @@ use crate::Names;
 /// The most nodes, and the most links, of a scenario: some gigabytes of memory.
 const SIZE_MAX: u64 = 5_000_000;
 
-/// A network, before anything runs on it. What generators make is found by calculation, not stored by name: there may
-/// be millions of nodes.
+/// A network, before anything runs on it. What generators make is found by calculation, not stored
+/// by name: there may be millions of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// The nodes' names.
@@ -157,7 +157,8 @@ impl Topology {
         by_ends.chain(self.names.keys().cloned()).collect()
     }
 
-    /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes themselves.
+    /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes
+    /// themselves.
     fn find_links(&self, name: &str) -> Option<Named> {
         let node = |name: &str| self.find_nodes(name).filter(|nodes| nodes.len() == 1);
         let between = |(dash, _): (usize, &str)| {
@@ -325,7 +326,8 @@ impl Topology {
         }
     }
 
-    /// The link from one node to another, made where there is none: a later entry amends an earlier one.
+    /// The link from one node to another, made where there is none: a later entry amends an earlier
+    /// one.
     fn direction(&mut self, from: u32, to: u32) -> u32 {
         if let Some(&found) = self.by_ends.get(&(from, to)) {
             return found;
@@ -338,7 +340,8 @@ impl Topology {
     }
 }
 
-/// What an entry makes of a link: of links that shared what they were like, they share this as well.
+/// What an entry makes of a link: of links that shared what they were like, they share this as
+/// well.
 #[derive(Default)]
 struct Amendment(Option<(Arc<LinkConfig>, Arc<LinkConfig>)>);
 

@@ -1,5 +1,5 @@
-//! A parsed TOML file whose keys and values know their places: sweeps and `--fast` replace values in it, and errors
-//! found later still name the line.
+//! A parsed TOML file whose keys and values know their places: sweeps and `--fast` replace values
+//! in it, and errors found later still name the line.
 
 use std::ops::Range;
 

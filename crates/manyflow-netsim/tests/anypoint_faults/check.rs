@@ -10,8 +10,9 @@ use crate::end::{KEYS, Log};
 use crate::plan::{Fault, Plan};
 use crate::world::{Failure, Outcome};
 
-/// So long after a restart an end may wait until it hears that its connection is over: a keep-alive time, or a time-out that losses
-/// have backed off to the longest, and some packets lost on the way.
+/// So long after a restart an end may wait until it hears that its connection is over: a keep-alive
+/// time, or a time-out that losses have backed off to the longest, and some packets lost on the
+/// way.
 const HEARD_WITHIN: Duration = Duration::from_secs(120);
 
 /// # Errors
@@ -46,8 +47,8 @@ fn crashed(plan: &Plan, place: usize) -> bool {
     plan.time_of(Fault::Crash(member_at(place))).is_some()
 }
 
-/// Each of the peer's frames is read at most once by those that live, and at most once by each that died. Each reads in order, but
-/// for what a member that died has left.
+/// Each of the peer's frames is read at most once by those that live, and at most once by each that
+/// died. Each reads in order, but for what a member that died has left.
 fn check_inbound(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
     let mut read_by_the_living = BTreeSet::new();
     for (place, log) in logs.iter().enumerate().skip(1) {
@@ -72,8 +73,8 @@ fn check_inbound(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(),
     Ok(())
 }
 
-/// What the peer had sent when the switch noticed a failure may have been the dead member's. It comes again after that, behind what
-/// this end has had.
+/// What the peer had sent when the switch noticed a failure may have been the dead member's. It
+/// comes again after that, behind what this end has had.
 fn may_be_late(place: usize, index: usize, key: u32, failures: &[Failure]) -> bool {
     let leaves = |failure: &Failure| {
         failure.member != member_at(place) && index >= failure.read[place] && key < failure.sent
@@ -97,8 +98,8 @@ fn check_outbound(logs: &[&Log]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever happened: what an end was told to have arrived was read. What a member had acknowledged and not read when it died is
-/// lost with it, as with any host.
+/// Whatever happened: what an end was told to have arrived was read. What a member had acknowledged
+/// and not read when it died is lost with it, as with any host.
 fn check_promises(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     for (place, log) in logs.iter().enumerate().skip(1) {

@@ -97,8 +97,8 @@ impl Judged {
         }
     }
 
-    /// The key of the next frame. Its length and contents follow from it, so that a mixed-up frame is
-    /// found.
+    /// The key of the next frame. Its length and contents follow from it, so that a mixed-up frame
+    /// is found.
     fn next_key(&self) -> u32 {
         self.task.first_key + self.log.read().unwrap().sent
     }

@@ -1,5 +1,6 @@
-//! Connections through a switch under faults drawn at random: losses, duplicates, reordering; members that die, leave and join; a
-//! switch that forgets everything. Whatever happens, each frame arrives as documented, and each end hears how it ended.
+//! Connections through a switch under faults drawn at random: losses, duplicates, reordering;
+//! members that die, leave and join; a switch that forgets everything. Whatever happens, each frame
+//! arrives as documented, and each end hears how it ended.
 //!
 //! `seeds` tells which seeds are run.
 

@@ -111,7 +111,8 @@ impl Plan {
     }
 }
 
-/// None, a restart, or one or two changes of the ensemble, each of another member; one member at least stays.
+/// None, a restart, or one or two changes of the ensemble, each of another member; one member at
+/// least stays.
 fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
     let mut faults = Vec::new();
     let kind = random.random_range(0..8);
@@ -121,7 +122,8 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
         _ => random.random_range(1..=2),
     };
     for place in 0..count {
-        // What a switch forgets while it is being opened is the hardest to notice: half of the restarts are as early.
+        // What a switch forgets while it is being opened is the hardest to notice: half of the
+        // restarts are as early.
         let latest_ms = match kind == 2 && random.random_bool(0.5) {
             true => 200,
             false => 4000,
@@ -140,8 +142,9 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
     faults
 }
 
-/// The peer's receive buffer has two frames for each member: with less than one a part of its credit lets nothing pass, and under
-/// soft flow control frames of the others crowd out the one that it waits for, so that minutes pass.
+/// The peer's receive buffer has two frames for each member: with less than one a part of its
+/// credit lets nothing pass, and under soft flow control frames of the others crowd out the one
+/// that it waits for, so that minutes pass.
 fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     let control = match random.random_bool(0.7) {
         true => Control::Xcp,

@@ -55,8 +55,8 @@ fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
     Ok(())
 }
 
-/// What a member read of each sender and group was taken there, in this order, and without a gap. If it stayed, it has read the last of
-/// it, and what was taken so long after its join.
+/// What a member read of each sender and group was taken there, in this order, and without a gap.
+/// If it stayed, it has read the last of it, and what was taken so long after its join.
 fn check_messages(
     plan: &Plan,
     outcome: &Outcome,

@@ -1,6 +1,8 @@
-//! Groups under faults drawn at random: lossy links that reorder and duplicate, links that are cut and restored again and again, clients that
-//! join late, leave, crash, read slowly or not at all for a while, queues, buffers and windows of few messages. Whatever happens, each
-//! member reads each sender's messages in order, none twice, and from its first one on none is missing; and every sender gets on.
+//! Groups under faults drawn at random: lossy links that reorder and duplicate, links that are cut
+//! and restored again and again, clients that join late, leave, crash, read slowly or not at all
+//! for a while, queues, buffers and windows of few messages. Whatever happens, each member reads
+//! each sender's messages in order, none twice, and from its first one on none is missing; and
+//! every sender gets on.
 //!
 //! `seeds` tells which seeds are run.
 

@@ -159,7 +159,8 @@ fn policy(random: &mut Pcg64Mcg) -> SlowPolicy {
     }
 }
 
-/// A tree, so that full queues cannot wait for each other in a circle; where a controller keeps queues short, some links more.
+/// A tree, so that full queues cannot wait for each other in a circle; where a controller keeps
+/// queues short, some links more.
 fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<Way> {
     let mut ends: Vec<_> = (1..daemons)
         .map(|daemon| (random.random_range(0..daemon), daemon))

@@ -17,7 +17,8 @@ use crate::plan::{Control, Plan};
 /// What has not been read by then is stuck.
 const LIMIT: Time = Time::from_nanos(7_200_000_000_000);
 const STEP: Duration = Duration::from_secs(5);
-/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may be silent, or TFRC at its slowest.
+/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may
+/// be silent, or TFRC at its slowest.
 const QUIET_STEPS: u32 = 60;
 
 /// What came of a run.

@@ -1,6 +1,7 @@
 //! Runs of many seeds: what the tests under random faults have in common.
 //!
-//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k` that one alone and shows it.
+//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k`
+//! that one alone and shows it.
 
 #![allow(clippy::print_stderr, reason = "a failing seed says how to replay it")]
 
@@ -11,7 +12,8 @@ fn variable(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not \"{value}\"")))
 }
 
-/// Runs them, and panics where any fails, after it has told of each how to replay it. `test` is the name of the test's file.
+/// Runs them, and panics where any fails, after it has told of each how to replay it. `test` is the
+/// name of the test's file.
 pub(crate) fn run(test: &str, show: impl Fn(u64), run: impl Fn(u64) -> Result<(), String>) {
     if let Some(seed) = variable("MANYFLOW_SEED") {
         show(seed);

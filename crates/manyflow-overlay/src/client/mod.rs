@@ -7,7 +7,8 @@
 //!
 //! Both directions are paced. The daemon holds one message of a client at a time: the client sends
 //! the next when the daemon is [ready](ClientEvent::Ready). The daemon hands over at most
-//! [`CLIENT_WINDOW`] messages that the client has not read; [`read`](Client::read) returns room to it.
+//! [`CLIENT_WINDOW`] messages that the client has not read; [`read`](Client::read) returns room to
+//! it.
 //!
 //! The client has no clock, no timer and no socket. A driver writes frames to the daemon, hands the
 //! daemon's frames over, and calls [`disconnect`](Client::disconnect) in time:
@@ -181,7 +182,8 @@ impl<P: Payload + Default> Client<P> {
         is_new
     }
 
-    /// Leaves a group; returns whether the client was a member. Messages under way may still arrive.
+    /// Leaves a group; returns whether the client was a member. Messages under way may still
+    /// arrive.
     pub fn leave(&mut self, group: GroupId) -> bool {
         let was_member = self.is_connected() && self.groups.remove(&group);
         if was_member {
@@ -239,8 +241,8 @@ impl<P: Payload + Default> Client<P> {
         Some(message)
     }
 
-    /// Disconnects from the daemon, and drops unread messages. The daemon removes the client from its
-    /// groups; a message that has not entered never will.
+    /// Disconnects from the daemon, and drops unread messages. The daemon removes the client from
+    /// its groups; a message that has not entered never will.
     pub fn disconnect(&mut self) {
         if self.is_connected() {
             self.phase = Phase::Closed;

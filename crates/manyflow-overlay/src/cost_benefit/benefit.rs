@@ -7,7 +7,8 @@ use core::fmt;
 pub struct Sending {
     /// The members of its group, anywhere.
     pub receivers: u32,
-    /// Messages that the client has sent lately, per second: an average over some [ten seconds](super::RATE_AVERAGE).
+    /// Messages that the client has sent lately, per second: an average over some [ten
+    /// seconds](super::RATE_AVERAGE).
     pub messages_per_s: f64,
 }
 
@@ -18,7 +19,8 @@ pub trait Benefit: fmt::Debug + Send {
     fn of(&self, sending: Sending) -> f64;
 }
 
-/// One unit for each message that is sent, so that the network sends as much as it can: the paper's choice.
+/// One unit for each message that is sent, so that the network sends as much as it can: the paper's
+/// choice.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerMessage;
 
@@ -38,8 +40,9 @@ impl Benefit for PerReceiver {
     }
 }
 
-/// The rate r is worth k ln(1 + r/k): the first messages of a second are worth a unit each, the k-th half a unit. Clients whose paths
-/// are dear keep more of their rate than by [`PerMessage`], at the price of the sum.
+/// The rate r is worth k ln(1 + r/k): the first messages of a second are worth a unit each, the
+/// k-th half a unit. Clients whose paths are dear keep more of their rate than by [`PerMessage`],
+/// at the price of the sum.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Diminishing {
     /// k: the rate at which a message is worth half a unit, in messages per second; positive.

@@ -4,33 +4,39 @@ use core::time::Duration;
 
 use manyflow_core::ConfigError;
 
-/// The parameters of Cost-Benefit, the same at all daemons. The default has the paper's values, and ours where it gives none.
+/// The parameters of Cost-Benefit, the same at all daemons. The default has the paper's values, and
+/// ours where it gives none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostBenefitConfig {
     /// What a client is paid at a time, in dollars; positive.
     pub salary_dollars: f64,
-    /// S: what a client can save, and the price at which nobody can buy, in dollars; at least a salary and more than the fee.
+    /// S: what a client can save, and the price at which nobody can buy, in dollars; at least a
+    /// salary and more than the fee.
     pub savings_dollars: f64,
     /// M: the soft limit of a link's queue, in messages; positive.
     pub queue_messages: f64,
     /// The processing fee of each message, in dollars; positive.
     pub fee_dollars: f64,
-    /// H: a client that is short of money is paid more often if what it bought cost less than this, and more rarely if more; in
-    /// dollars, above the fee.
+    /// H: a client that is short of money is paid more often if what it bought cost less than this,
+    /// and more rarely if more; in dollars, above the fee.
     pub threshold_dollars: f64,
-    /// Tmin: the time between a daemon's cost updates while one of its links is congested; positive.
+    /// Tmin: the time between a daemon's cost updates while one of its links is congested;
+    /// positive.
     pub update_min: Duration,
     /// Tmax: the time between its cost updates otherwise; at least Tmin.
     pub update_max: Duration,
-    /// How rarely and how often a client can be paid: the least and the longest time between its salaries; positive, and the
-    /// longest is what it begins with.
+    /// How rarely and how often a client can be paid: the least and the longest time between its
+    /// salaries; positive, and the longest is what it begins with.
     pub salary_period: (Duration, Duration),
-    /// How long a client waits, for each dollar of its message's cost, until it asks again, on average; positive.
+    /// How long a client waits, for each dollar of its message's cost, until it asks again, on
+    /// average; positive.
     pub retry_per_dollar: Duration,
-    /// Whether a client that could pay the cost C buys with probability 1/C only, and waits for a random time before it asks
-    /// again. Without, all clients of a daemon ask again as soon as they are paid or hear of prices, as in the paper's Figure 2.
+    /// Whether a client that could pay the cost C buys with probability 1/C only, and waits for a
+    /// random time before it asks again. Without, all clients of a daemon ask again as soon as they
+    /// are paid or hear of prices, as in the paper's Figure 2.
     pub randomise: bool,
-    /// Whether a daemon knows the queues of its own links at any time; otherwise it knows what it last told others.
+    /// Whether a daemon knows the queues of its own links at any time; otherwise it knows what it
+    /// last told others.
     pub own_queues_at_once: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Cost-Benefit: links have prices, clients have budgets, and a message enters when its sender pays for all links that it takes.
+//! Cost-Benefit: links have prices, clients have budgets, and a message enters when its sender pays
+//! for all links that it takes.
 //!
-//! Source: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay Networks: A Cost-Benefit Approach", sections
-//! IV (prices, salaries) and V (what is told).
+//! Source: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay
+//! Networks: A Cost-Benefit Approach", sections IV (prices, salaries) and V (what is told).
 //!
 //! ```text
 //!   a daemon's own queue --> average --> price C(x) = S (e^(x/M) - 1) / (e - 1)
@@ -25,38 +26,51 @@
 //! | `benefit.rs` | what messages are worth, which scales salaries |
 //! | [`theory`] | the bound behind it, as a game |
 //!
-//! A daemon keeps something for each link that has a price and for each client of its own: nothing for flows, senders or groups.
+//! A daemon keeps something for each link that has a price and for each client of its own: nothing
+//! for flows, senders or groups.
 //!
 //! # What the paper leaves open
 //!
-//! - **When a client asks again** that could not pay, or lost the draw. It waits for a random time whose mean is 4 ms for each dollar of
-//!   the cost. Then n clients with money enough buy n / (4 ms * C (C - 1)) messages a second: where it is not money that limits them, the
-//!   price grows with the square root of their number, up to S, at which nobody can buy. There 800 clients hold a link of 2 Mbit/s: the
-//!   more rarely they ask, the less comes in until the next update tells of it. Salaries wake nobody, as all would wake at once.
-//! - **Bounds on the salary period.** T stays between 0.1 ms (what one client needs for 800 Mbit/s) and 300 ms. Eq. (3) is a long step: from
-//!   T = 2.5 s it leads to 49 ms. Where many share a link, T without a bound swings between the two, and who is paid often meets who is
-//!   paid rarely. With the bound, T of all who share a congested link is 300 ms most of the time, and shares are even; and a flow over many
-//!   links, whose cost exceeds H where that of others does not, is left with $33 a second, a percent or two of a link for a cost of about $5.
-//! - **How often Eqs. (3) and (4) apply.** At most once in 2 Tmin, to a client that was paid before: the paper takes them from TCP, which
-//!   answers once in a round trip, and it takes an update and its way until prices show what was done.
-//! - **What blocked means.** That the client could not pay; a lost draw is not that. A client that has bought nothing since its last
-//!   payday is judged by the cost that it could not pay.
-//! - **How it begins.** With nothing saved, T at its bound, and the first payday anywhere in the first Tmax: the price is zero until the
-//!   first update, and clients that begin together do not fill the queue together. The price of this is that a client waits for up to
-//!   2.5 s before its first message.
-//! - **The average of a queue** is exponential, over 20 ms, and below half a message it counts as empty. Longer, it would be late; a
-//!   single burst must not have a price.
-//! - **Own links.** A daemon knows them at once. This favours messages that begin where the congestion is; by updates only, a flow over
-//!   many links gets less, for the daemons along it hear at different times.
-//! - **Silence.** A daemon that has never had a price to tell sends no updates, not even each Tmax: links are idle until one is heard
-//!   otherwise. Of 1602 daemons, 1600 would fill a tenth of a 2 Mbit/s link with nothing but that.
-//! - **Priorities and benefits** scale how often salaries come and how soon a client asks again, not the salary: savings are capped.
+//! - **When a client asks again** that could not pay, or lost the draw. It waits for a random time
+//!   whose mean is 4 ms for each dollar of the cost. Then n clients with money enough buy n / (4
+//!   ms * C (C - 1)) messages a second: where it is not money that limits them, the price grows
+//!   with the square root of their number, up to S, at which nobody can buy. There 800 clients hold
+//!   a link of 2 Mbit/s: the more rarely they ask, the less comes in until the next update tells of
+//!   it. Salaries wake nobody, as all would wake at once.
+//! - **Bounds on the salary period.** T stays between 0.1 ms (what one client needs for 800 Mbit/s)
+//!   and 300 ms. Eq. (3) is a long step: from T = 2.5 s it leads to 49 ms. Where many share a link,
+//!   T without a bound swings between the two, and who is paid often meets who is paid rarely. With
+//!   the bound, T of all who share a congested link is 300 ms most of the time, and shares are
+//!   even; and a flow over many links, whose cost exceeds H where that of others does not, is left
+//!   with $33 a second, a percent or two of a link for a cost of about $5.
+//! - **How often Eqs. (3) and (4) apply.** At most once in 2 Tmin, to a client that was paid
+//!   before: the paper takes them from TCP, which answers once in a round trip, and it takes an
+//!   update and its way until prices show what was done.
+//! - **What blocked means.** That the client could not pay; a lost draw is not that. A client that
+//!   has bought nothing since its last payday is judged by the cost that it could not pay.
+//! - **How it begins.** With nothing saved, T at its bound, and the first payday anywhere in the
+//!   first Tmax: the price is zero until the first update, and clients that begin together do not
+//!   fill the queue together. The price of this is that a client waits for up to 2.5 s before its
+//!   first message.
+//! - **The average of a queue** is exponential, over 20 ms, and below half a message it counts as
+//!   empty. Longer, it would be late; a single burst must not have a price.
+//! - **Own links.** A daemon knows them at once. This favours messages that begin where the
+//!   congestion is; by updates only, a flow over many links gets less, for the daemons along it
+//!   hear at different times.
+//! - **Silence.** A daemon that has never had a price to tell sends no updates, not even each Tmax:
+//!   links are idle until one is heard otherwise. Of 1602 daemons, 1600 would fill a tenth of a 2
+//!   Mbit/s link with nothing but that.
+//! - **Priorities and benefits** scale how often salaries come and how soon a client asks again,
+//!   not the salary: savings are capped.
 //!
-//! What other choices give, in a model of links without TCP (`cargo test -p manyflow-core --test overlay_cost_benefit alternatives --
-//! --ignored --nocapture`): 40 clients at a 2 Mbit/s link, which should have equal shares; the chain of five links, 10 Mbit/s in all, with
-//! one client over all of them; and 800 clients at as many daemons. The first row, and each other where it says nothing else, has 3 ms a
-//! dollar and T up to 200 ms. In the scenarios of the paper's figures, whose links are TCP's, the longest queue of 800 clients was 173 with
-//! these in one run, 144 with 4 ms, 155 with 300 ms and with both; the chain had 9.57, 9.55, 9.63 and 9.61 Mbit/s. Both are the defaults.
+//! What other choices give, in a model of links without TCP (`cargo test -p manyflow-core --test
+//! overlay_cost_benefit alternatives -- --ignored --nocapture`): 40 clients at a 2 Mbit/s link,
+//! which should have equal shares; the chain of five links, 10 Mbit/s in all, with one client over
+//! all of them; and 800 clients at as many daemons. The first row, and each other where it says
+//! nothing else, has 3 ms a dollar and T up to 200 ms. In the scenarios of the paper's figures,
+//! whose links are TCP's, the longest queue of 800 clients was 173 with these in one run, 144 with
+//! 4 ms, 155 with 300 ms and with both; the chain had 9.57, 9.55, 9.63 and 9.61 Mbit/s. Both are
+//! the defaults.
 //!
 //! | choice | clients off | longest queue | busy | chain | long one | longest queue of 800 |
 //! |---|---|---|---|---|---|---|
@@ -71,8 +85,9 @@
 //! | T up to 2.5 s | 62 % | 129 | 99.1 % | 9.97 | 0.006 | 102 |
 //! | T from 1 ms to 60 s | 246 % | 133 | 79.1 % | 8.95 | 0.067 | 151 |
 //!
-//! The soft limit M should be worth more than the time until senders know a price, about Tmin and twice the way. 100 messages are 0.4 s
-//! at 2 Mbit/s, but 85 ms at 10 Mbit/s, where twenty clients over 20 ms make the queue swing between nothing and several times M.
+//! The soft limit M should be worth more than the time until senders know a price, about Tmin and
+//! twice the way. 100 messages are 0.4 s at 2 Mbit/s, but 85 ms at 10 Mbit/s, where twenty clients
+//! over 20 ms make the queue swing between nothing and several times M.
 
 mod benefit;
 mod config;

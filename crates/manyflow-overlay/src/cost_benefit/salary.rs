@@ -1,4 +1,5 @@
-//! Clients' budgets: salaries, savings, purchases, and how often salaries come (section IV-B.2 and B.3).
+//! Clients' budgets: salaries, savings, purchases, and how often salaries come (section IV-B.2 and
+//! B.3).
 
 use core::time::Duration;
 
@@ -11,8 +12,9 @@ pub(super) fn micros(dollars: f64) -> u64 {
     (dollars * 1e6 + 0.5) as u64
 }
 
-/// Where the money of a daemon's clients came from and went, in millionths of a dollar: at any time, what was given is what was
-/// spent, lost to the savings cap, or taken from clients that left, and what they hold.
+/// Where the money of a daemon's clients came from and went, in millionths of a dollar: at any
+/// time, what was given is what was spent, lost to the savings cap, or taken from clients that
+/// left, and what they hold.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Paid as salaries.
@@ -28,7 +30,8 @@ pub struct Ledger {
 /// A client's budget.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Salaries come so many times as often as to others: the client's priority times the benefit of what it sends.
+    /// Salaries come so many times as often as to others: the client's priority times the benefit
+    /// of what it sends.
     pub(super) weight: f64,
     /// What the priority alone makes of it.
     pub(super) priority: f64,
@@ -44,7 +47,8 @@ pub(super) struct Account {
     /// It waits for money; and it has done so since its last payday.
     short: bool,
     blocked: bool,
-    /// The dearest message that it has bought since its last payday, in dollars; 0 where there is none.
+    /// The dearest message that it has bought since its last payday, in dollars; 0 where there is
+    /// none.
     dearest: f64,
     /// The cost of the message that it could not afford.
     refused: f64,
@@ -132,8 +136,9 @@ impl Account {
         ledger.capped += sum.saturating_sub(room);
     }
 
-    /// Eqs. (3) and (4), for a client that was blocked. Both answer a price, and it takes an update or two until prices show the
-    /// answer: as TCP opens its window by one in a round trip, and closes it once, they apply once in that time.
+    /// Eqs. (3) and (4), for a client that was blocked. Both answer a price, and it takes an update
+    /// or two until prices show the answer: as TCP opens its window by one in a round trip, and
+    /// closes it once, they apply once in that time.
     fn adapt(&mut self, config: &CostBenefitConfig) {
         let update = config.update_min;
         if self.payday < self.adapted + 2 * update {
@@ -184,7 +189,8 @@ impl Account {
 mod tests {
     use super::*;
 
-    /// A client of weight 1000 that cannot pay a price above its savings; settled at once, and each tenth of a millisecond.
+    /// A client of weight 1000 that cannot pay a price above its savings; settled at once, and each
+    /// tenth of a millisecond.
     #[test]
     fn salaries_that_change_nothing_are_paid_together() {
         let config = CostBenefitConfig::default();

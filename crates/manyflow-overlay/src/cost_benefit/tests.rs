@@ -1,4 +1,5 @@
-//! Prices, budgets and updates, one at a time; `tests/overlay_cost_benefit.rs` shows what they do together.
+//! Prices, budgets and updates, one at a time; `tests/overlay_cost_benefit.rs` shows what they do
+//! together.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use crate::message::{CostUpdate, Frame, LinkState, Message};
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use crate::{Body, Topology, groups::Groups};
 
-/// A chain of four daemons, of which the second is here; group 1 has a member at the last, group 2 one at the first.
+/// A chain of four daemons, of which the second is here; group 1 has a member at the last, group 2
+/// one at the first.
 fn chain() -> Site {
     let links: Vec<_> = (0..3)
         .map(|daemon| (DaemonId(daemon), DaemonId(daemon + 1), 1))
@@ -197,7 +199,8 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
             let client = *bought.keys().nth(place).unwrap();
             controller.remove_client(now, ClientId(client));
             let (since, messages) = bought.remove(&client).unwrap();
-            // Even who is paid a tenth of what others are, gets a message for $8 within some seconds.
+            // Even who is paid a tenth of what others are, gets a message for $8 within some
+            // seconds.
             let stayed = (now - since).as_secs_f64();
             assert!(stayed < 40.0 || messages > 0, "{client} stayed {stayed} s");
         }
@@ -245,7 +248,8 @@ fn the_salary_period_follows_equations_3_and_4() {
         }
         controller.clients[&client].period().as_secs_f64()
     };
-    // An idle network: it is blocked for want of fees. After n steps T is 1 / (5 + 20 n) s, at most one step in 100 ms.
+    // An idle network: it is blocked for want of fees. After n steps T is 1 / (5 + 20 n) s, at most
+    // one step in 100 ms.
     let fast = run(&mut controller, 0, 10_000);
     assert_eq!(fast, config.salary_period.0.as_secs_f64());
     // A link at 14 dollars: it can buy, and each time is blocked above H.

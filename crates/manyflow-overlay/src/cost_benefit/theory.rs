@@ -1,14 +1,18 @@
-//! The theory behind Cost-Benefit: circuits that ask for a share of links, one after the other, and are admitted for ever or not at all
-//! (section IV-A). No daemon needs it; it is here so that the bound can be seen to hold.
+//! The theory behind Cost-Benefit: circuits that ask for a share of links, one after the other, and
+//! are admitted for ever or not at all (section IV-A). No daemon needs it; it is here so that the
+//! bound can be seen to hold.
 //!
-//! A circuit takes the same share of each link of its path, and is worth b for each unit of that share, 1 <= b <= beta. A link of which
-//! u is in use has the price a * gamma^u, and who is worth the sum of its path's prices, and fits, is admitted. No circuit asks for more
-//! than 1 / log2 gamma of a link. Then the best that a prescient algorithm could do is at most 1 + 2 log2 gamma times as much.
+//! A circuit takes the same share of each link of its path, and is worth b for each unit of that
+//! share, 1 <= b <= beta. A link of which u is in use has the price a * gamma^u, and who is worth
+//! the sum of its path's prices, and fits, is admitted. No circuit asks for more than 1 / log2
+//! gamma of a link. Then the best that a prescient algorithm could do is at most 1 + 2 log2 gamma
+//! times as much.
 //!
-//! The paper has a = 1 / d on paths of d links, and gamma = d * beta. That much is not enough: where all are worth 1, the first
-//! circuit, however small, makes the price exceed what any other can pay, and there is no bound at all. Its argument is that the last
-//! doubling of the price sold 1 / log2 gamma of the link; so the price must be able to double before it refuses the least. Here a is
-//! half of the paper's, and gamma = 2 d beta, which adds 2 to the bound.
+//! The paper has a = 1 / d on paths of d links, and gamma = d * beta. That much is not enough:
+//! where all are worth 1, the first circuit, however small, makes the price exceed what any other
+//! can pay, and there is no bound at all. Its argument is that the last doubling of the price sold
+//! 1 / log2 gamma of the link; so the price must be able to double before it refuses the least.
+//! Here a is half of the paper's, and gamma = 2 d beta, which adds 2 to the bound.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -31,7 +35,8 @@ impl Circuit {
     }
 }
 
-/// The benefit of what is admitted on a path of links: an empty one costs `empty`, one of which u is in use `gamma^u` times as much.
+/// The benefit of what is admitted on a path of links: an empty one costs `empty`, one of which u
+/// is in use `gamma^u` times as much.
 pub fn admitted(circuits: &[Circuit], links: usize, empty: f64, gamma: f64) -> f64 {
     let mut used = vec![0.0; links];
     let mut prices = vec![empty; links];
@@ -53,9 +58,10 @@ pub fn admitted(circuits: &[Circuit], links: usize, empty: f64, gamma: f64) -> f
     sum
 }
 
-/// What no algorithm can exceed, prescient or not, and were circuits divisible: the linear programme's dual. With any price for each
-/// link, the sum of prices and of what circuits are worth above theirs is such a bound; it is lowered by giving each link in turn the
-/// price at which what wants it just fits. On one link that is the optimum itself: the dearest first, until it is full.
+/// What no algorithm can exceed, prescient or not, and were circuits divisible: the linear
+/// programme's dual. With any price for each link, the sum of prices and of what circuits are worth
+/// above theirs is such a bound; it is lowered by giving each link in turn the price at which what
+/// wants it just fits. On one link that is the optimum itself: the dearest first, until it is full.
 pub fn prescient(circuits: &[Circuit], links: usize) -> f64 {
     /// More change little: paths are short.
     const ROUNDS: usize = 4;
@@ -77,7 +83,8 @@ pub fn prescient(circuits: &[Circuit], links: usize) -> f64 {
     prices.iter().sum::<f64>() + above.sum::<f64>()
 }
 
-/// The price at which those who can pay it just fill a link: pairs of what each can pay and its share.
+/// The price at which those who can pay it just fill a link: pairs of what each can pay and its
+/// share.
 fn clearing_price(wanting: &mut [(f64, f64)]) -> f64 {
     wanting.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
     let mut used = 0.0;
@@ -88,8 +95,9 @@ fn clearing_price(wanting: &mut [(f64, f64)]) -> f64 {
     full.map_or(0.0, |(pays, _)| pays.max(0.0))
 }
 
-/// The worst ratio of the prescient bound to what prices admit, over so many inputs on a path of `hops` links: random ones, and ones made
-/// to deceive. `gamma` is the price's base, at least 8 for each hop; benefits are between 1 and `gamma / (2 * hops)`.
+/// The worst ratio of the prescient bound to what prices admit, over so many inputs on a path of
+/// `hops` links: random ones, and ones made to deceive. `gamma` is the price's base, at least 8 for
+/// each hop; benefits are between 1 and `gamma / (2 * hops)`.
 pub fn worst_ratio(gamma: f64, hops: usize, inputs: u32, seed: u64) -> f64 {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let empty = 0.5 / hops as f64;
@@ -100,8 +108,9 @@ pub fn worst_ratio(gamma: f64, hops: usize, inputs: u32, seed: u64) -> f64 {
     ratios.fold(1.0, f64::max)
 }
 
-/// One input. Of four, one is random. The others fill all links at ever better offers, and stop anywhere: with circuits over all links,
-/// with circuits over one, or with the poor ones over all and the last, rich ones over one each.
+/// One input. Of four, one is random. The others fill all links at ever better offers, and stop
+/// anywhere: with circuits over all links, with circuits over one, or with the poor ones over all
+/// and the last, rich ones over one each.
 fn circuits(gamma: f64, hops: usize, input: u32, random: &mut Pcg64Mcg) -> Vec<Circuit> {
     let most = 1.0 / libm::log2(gamma);
     let beta = gamma / (2.0 * hops as f64);

@@ -7,10 +7,12 @@ use super::config::CostBenefitConfig;
 use crate::message::{CostUpdate, LinkId, LinkState};
 use manyflow_core::time::Time;
 
-/// The time constant of a queue's average. Long enough that a burst which a link sends within milliseconds has no price, short beside
-/// the time between updates, as each millisecond of it is one more until senders know.
+/// The time constant of a queue's average. Long enough that a burst which a link sends within
+/// milliseconds has no price, short beside the time between updates, as each millisecond of it is
+/// one more until senders know.
 const AVERAGE: Duration = Duration::from_millis(20);
-/// An average queue below half a message has no price: that is one message now and then, and the link is not congested.
+/// An average queue below half a message has no price: that is one message now and then, and the
+/// link is not congested.
 const NOTICEABLE: f64 = 0.5;
 
 /// One of this daemon's links.
@@ -52,8 +54,8 @@ pub(super) struct Updates {
     /// When the links were last looked at, and when they will be.
     last: Time,
     next: Option<Time>,
-    /// When others were last told anything. A daemon that has never had a price to tell is silent, as all links are taken for idle
-    /// until something else is heard.
+    /// When others were last told anything. A daemon that has never had a price to tell is silent,
+    /// as all links are taken for idle until something else is heard.
     told: Option<Time>,
     pending: VecDeque<CostUpdate>,
 }
@@ -107,7 +109,8 @@ impl Updates {
         self.next
     }
 
-    /// Tells what has a price, and once what has none any more; returns whether it was time to look.
+    /// Tells what has a price, and once what has none any more; returns whether it was time to
+    /// look.
     pub(super) fn look(&mut self, now: Time) -> bool {
         if self.next.is_none_or(|next| now < next) {
             return false;

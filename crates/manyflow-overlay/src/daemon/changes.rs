@@ -24,7 +24,8 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     pub(super) fn disconnect(&mut self, now: Time, client: ClientId) {
-        // First of all, so that its waiting message does not enter when its leaving resumes senders.
+        // First of all, so that its waiting message does not enter when its leaving resumes
+        // senders.
         self.entry.disconnect(client);
         self.delivery.disconnect(client);
         self.controller.remove_client(now, client);
@@ -44,7 +45,8 @@ impl<P: Payload + Default> Daemon<P> {
         });
     }
 
-    /// Announces that a group's senders must wait for a member here, or need no longer wait for one.
+    /// Announces that a group's senders must wait for a member here, or need no longer wait for
+    /// one.
     pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {
         self.announce(now, |change| {
             Body::Pause(Pause {
@@ -108,7 +110,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Hands a client that has read messages more of them, and resumes the senders that waited for it.
+    /// Hands a client that has read messages more of them, and resumes the senders that waited for
+    /// it.
     pub(super) fn handle_took(&mut self, now: Time, client: ClientId, messages: u32) {
         let groups = self
             .delivery

@@ -74,8 +74,8 @@ impl<P: Payload> Entry<P> {
         self.clients.len()
     }
 
-    /// Takes a client's message, unless another one of it waits: then the client has not kept to the
-    /// protocol. Returns whether the message was taken.
+    /// Takes a client's message, unless another one of it waits: then the client has not kept to
+    /// the protocol. Returns whether the message was taken.
     pub(super) fn offer(
         &mut self,
         client: ClientId,
@@ -130,8 +130,9 @@ impl<P: Payload> Entry<P> {
         })
     }
 
-    /// Gives a turn to each client with a waiting message for such a group, beginning after the last
-    /// sender: there may be room for one message only. [`pop_turn`](Entry::pop_turn) returns them.
+    /// Gives a turn to each client with a waiting message for such a group, beginning after the
+    /// last sender: there may be room for one message only. [`pop_turn`](Entry::pop_turn) returns
+    /// them.
     pub(super) fn queue_turns(&mut self, concerned: impl Fn(GroupId) -> bool) {
         debug_assert!(self.turns.is_empty(), "the last turns were not drained");
         let last = self.last_sender;

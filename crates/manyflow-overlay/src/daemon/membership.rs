@@ -1,11 +1,11 @@
-//! What a daemon knows about groups: their members at all daemons, changes that have been announced,
-//! the numbers of its clients' messages, and pauses.
+//! What a daemon knows about groups: their members at all daemons, changes that have been
+//! announced, the numbers of its clients' messages, and pauses.
 //!
 //! A daemon floods each change down its own tree. Paths are the same both ways, so when a sender's
 //! daemon hears of a join, so have all daemons on the way to the new member: all later messages of
-//! the sender arrive there. The sender's daemon announces the first such message with a [`Welcome`],
-//! when it hears of the join, or when it is about to send to the group for the first time. The new
-//! member's daemon delivers nothing before.
+//! the sender arrive there. The sender's daemon announces the first such message with a
+//! [`Welcome`], when it hears of the join, or when it is about to send to the group for the first
+//! time. The new member's daemon delivers nothing before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -167,7 +167,8 @@ impl Memberships {
         number
     }
 
-    /// Welcomes for all daemons with members, if the next message from here to a group is the first.
+    /// Welcomes for all daemons with members, if the next message from here to a group is the
+    /// first.
     pub(super) fn welcomes(&self, group: GroupId) -> Vec<Message> {
         if self.last_sent.contains_key(&group) {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! The daemon: an overlay's router, and the agent of its clients (Cost-Benefit's paper, section III).
+//! The daemon: an overlay's router, and the agent of its clients (Cost-Benefit's paper, section
+//! III).
 //!
 //! ```text
 //!   Entry       one waiting message of each client
@@ -28,9 +29,9 @@
 //! | `outbox.rs` | frames and events for the world |
 //!
 //! **Circles of full queues.** Links are not read while another link's queue is full (`links/`).
-//! Where links form a tree this cannot lock; where they form cycles, full queues could wait for each
-//! other in a circle. So clients' messages enter only while no queue is half full: messages already
-//! under way go first.
+//! Where links form a tree this cannot lock; where they form cycles, full queues could wait for
+//! each other in a circle. So clients' messages enter only while no queue is half full: messages
+//! already under way go first.
 
 mod changes;
 mod delivery;
@@ -79,12 +80,12 @@ pub struct Daemon<P> {
 }
 
 impl<P: Payload + Default> Daemon<P> {
-    /// Returns daemon number `here` of a topology, with a hop for each of its neighbours, in the order
-    /// of their numbers.
+    /// Returns daemon number `here` of a topology, with a hop for each of its neighbours, in the
+    /// order of their numbers.
     ///
     /// # Errors
-    /// Returns an error if a parameter is outside its range, or if there are more or fewer hops than
-    /// neighbours.
+    /// Returns an error if a parameter is outside its range, or if there are more or fewer hops
+    /// than neighbours.
     pub fn new(
         config: OverlayConfig,
         controller: Box<dyn Controller>,
@@ -103,8 +104,8 @@ impl<P: Payload + Default> Daemon<P> {
         })
     }
 
-    /// Connects a client; returns its number. `priority` is its share under the controller, in percent
-    /// of other clients' shares.
+    /// Connects a client; returns its number. `priority` is its share under the controller, in
+    /// percent of other clients' shares.
     pub fn connect(&mut self, now: Time, priority: u16) -> ClientId {
         let client = self.entry.connect();
         self.delivery.connect(client);
@@ -114,8 +115,8 @@ impl<P: Payload + Default> Daemon<P> {
         client
     }
 
-    /// Handles a frame from a client. Ignores frames of unknown clients, and those that only daemons
-    /// send.
+    /// Handles a frame from a client. Ignores frames of unknown clients, and those that only
+    /// daemons send.
     pub fn handle_client(&mut self, now: Time, client: ClientId, frame: &ClientFrame, payload: P) {
         if !self.entry.is_connected(client) {
             return;
@@ -369,8 +370,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Handles a message that was sent directly: only controllers send such messages, and they go no
-    /// further.
+    /// Handles a message that was sent directly: only controllers send such messages, and they go
+    /// no further.
     fn handle_direct(&mut self, now: Time, from: DaemonId, message: &Message) {
         if let Body::Control(control) = &message.body
             && message.origin == from

@@ -31,8 +31,8 @@ use manyflow_core::time::Time;
 
 /// A hop has no more room when this many datagrams are unacknowledged.
 const ROOM: u32 = 4096;
-/// How many numbers may be in use from the first unacknowledged one on. Those beyond [`ROOM`] are for
-/// control messages, which are pushed without asking for room.
+/// How many numbers may be in use from the first unacknowledged one on. Those beyond [`ROOM`] are
+/// for control messages, which are pushed without asking for room.
 const WINDOW: u32 = 2 * ROOM;
 /// Taken datagrams are acknowledged when there are this many of them.
 const ACKNOWLEDGE_EVERY: u32 = 16;
@@ -44,8 +44,8 @@ const REORDERING: u32 = 3;
 const REORDERING_TIME: Duration = Duration::from_millis(10);
 /// The shortest time between two NACKs for a gap, or two retransmissions of a datagram.
 const REPEAT_MINIMUM: Duration = Duration::from_millis(20);
-/// How often the time between two NACKs for a gap doubles at most: NACKs are small, and repeated ones
-/// end the silence of a link that was cut.
+/// How often the time between two NACKs for a gap doubles at most: NACKs are small, and repeated
+/// ones end the silence of a link that was cut.
 const REPEAT_GROWTH: u32 = 3;
 /// The longest time between two probes or NACKs.
 const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);

@@ -41,20 +41,20 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// included.
     fn overhead_bytes(&self) -> u32;
 
-    /// Whether the hop takes another message now. Messages that it could not send soon should wait in
-    /// the daemon's queue, where controllers see them.
+    /// Whether the hop takes another message now. Messages that it could not send soon should wait
+    /// in the daemon's queue, where controllers see them.
     fn has_room(&self) -> bool;
 
-    /// Takes a message for the other end. The caller has checked [`has_room`](Hop::has_room); one more
-    /// message does no harm, so that control messages need not wait behind a queue.
+    /// Takes a message for the other end. The caller has checked [`has_room`](Hop::has_room); one
+    /// more message does no harm, so that control messages need not wait behind a queue.
     fn push(&mut self, now: Time, message: Message, payload: P);
 
     /// Handles a frame from the other end; `ecn` is the mark of its packet. Ignores frames of other
     /// kinds of links.
     fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P);
 
-    /// The socket below the hop takes bytes again, after its buffer was full. Hops that are not over a
-    /// socket of their own ignore it.
+    /// The socket below the hop takes bytes again, after its buffer was full. Hops that are not
+    /// over a socket of their own ignore it.
     fn handle_writable(&mut self, _now: Time) {}
 
     /// Does what is due at `now`. Spurious calls do nothing.

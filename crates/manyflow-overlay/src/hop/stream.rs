@@ -41,8 +41,8 @@ pub struct StreamHop<P> {
 
 impl<P: Payload> StreamHop<P> {
     /// Returns an end whose jitter is drawn from `seed`. Both ends have the same configuration; its
-    /// `start`, `stop`, `transfer`, `ecn` and `segment_bytes` have no effect. `maximum_window` is how
-    /// many messages an end holds for a daemon that does not take them, at most 65,534.
+    /// `start`, `stop`, `transfer`, `ecn` and `segment_bytes` have no effect. `maximum_window` is
+    /// how many messages an end holds for a daemon that does not take them, at most 65,534.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -348,8 +348,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever numbers come, and whichever of them are lies: no panic, no more is held than the window and what was pushed,
-        /// what is handed up is in order, and each segment has its own message.
+        /// Whatever numbers come, and whichever of them are lies: no panic, no more is held than
+        /// the window and what was pushed, what is handed up is in order, and each segment has its
+        /// own message.
         #[test]
         fn no_frame_upsets_it(
             steps in prop::collection::vec(any_step(), 1..120), newreno: bool, delayed_acks: bool, backlog in 0..20u32,

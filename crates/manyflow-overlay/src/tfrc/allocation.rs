@@ -1,6 +1,8 @@
-//! How local clients share their group's rate (section 4.3): what each asks for, max-min among them, a token bucket for each.
+//! How local clients share their group's rate (section 4.3): what each asks for, max-min among
+//! them, a token bucket for each.
 //!
-//! A client has one message at a time at its daemon: that slot is its window. It is full while a message waits for tokens.
+//! A client has one message at a time at its daemon: that slot is its window. It is full while a
+//! message waits for tokens.
 //!
 //! | the slot in the last interval | the client's demand |
 //! |---|---|
@@ -19,10 +21,11 @@ use manyflow_core::time::Time;
 
 /// The share of an interval from which on a slot counts as full.
 const FULL: f64 = 0.5;
-/// A bucket holds two messages, or what comes in this time: late timers must not cost rate, and bursts are to stay below a round-trip
-/// time's worth (RFC 5348 section 4.6).
+/// A bucket holds two messages, or what comes in this time: late timers must not cost rate, and
+/// bursts are to stay below a round-trip time's worth (RFC 5348 section 4.6).
 const BURST: Duration = Duration::from_millis(10);
-/// A client whose demand is less than this share of the initial rate, and that has nothing to send, is forgotten.
+/// A client whose demand is less than this share of the initial rate, and that has nothing to send,
+/// is forgotten.
 const FORGOTTEN: f64 = 0.01;
 
 /// The local clients that send to a group.
@@ -165,8 +168,8 @@ impl Allocation {
         sender.is_some_and(|sender| sender.try_admit(now, bytes))
     }
 
-    /// Gives each client its share: max-min, and an equal part of what none of them has asked for, so that one whose demand grows is not
-    /// held up until the next look.
+    /// Gives each client its share: max-min, and an equal part of what none of them has asked for,
+    /// so that one whose demand grows is not held up until the next look.
     pub(super) fn divide(&mut self, now: Time, allowed: f64) {
         let demands: Vec<f64> = self.clients.values().map(|sender| sender.demand).collect();
         let shares = max_min(allowed, &demands);
@@ -245,7 +248,8 @@ mod tests {
 
     const BYTES: f64 = 1000.0;
 
-    /// Local clients that make messages at rates of their own (bytes per second), and what they got through.
+    /// Local clients that make messages at rates of their own (bytes per second), and what they got
+    /// through.
     struct Lan {
         now: Time,
         allocation: Allocation,

@@ -52,8 +52,8 @@ impl LossHistory {
         }
     }
 
-    /// A packet arrived; returns whether losses before it began a new loss event. After the first one, [`seed`](LossHistory::seed) the
-    /// average.
+    /// A packet arrived; returns whether losses before it began a new loss event. After the first
+    /// one, [`seed`](LossHistory::seed) the average.
     pub(super) fn on_packet(
         &mut self,
         now: Time,
@@ -63,8 +63,8 @@ impl LossHistory {
     ) -> bool {
         let (highest, at) = self.highest.unwrap_or((sequence.previous(), now));
         let ahead = sequence.distance_from(highest);
-        // A packet below the highest is either repaired, and was counted as lost, or it was only late: then the paper, too, takes it for
-        // lost.
+        // A packet below the highest is either repaired, and was counted as lost, or it was only
+        // late: then the paper, too, takes it for lost.
         let is_ahead = ahead as i32 > 0;
         let mut began = false;
         if is_ahead {
@@ -79,8 +79,8 @@ impl LossHistory {
         began
     }
 
-    /// The `lost` numbers after one that arrived at `before` are missing; number `ahead` came `span` later. Their times lie in between, in
-    /// proportion (RFC 5348 section 5.2).
+    /// The `lost` numbers after one that arrived at `before` are missing; number `ahead` came
+    /// `span` later. Their times lie in between, in proportion (RFC 5348 section 5.2).
     fn lose(&mut self, before: Time, span: Duration, ahead: u32, lost: u32, rtt: Duration) -> bool {
         let span = span.as_nanos();
         let mut began = false;
@@ -133,7 +133,8 @@ impl LossHistory {
         self.history * past + (1.0 - self.history) * self.sample
     }
 
-    /// Whether a loss event has begun, and the interval before it is to be [seeded](LossHistory::seed).
+    /// Whether a loss event has begun, and the interval before it is to be
+    /// [seeded](LossHistory::seed).
     pub(super) fn wants_seed(&self) -> bool {
         self.event_at.is_some() && self.average.is_none()
     }
@@ -171,7 +172,8 @@ mod tests {
         })
     }
 
-    /// Hands over packets that are a hundredth of a second apart, but for those that are lost; returns where loss events were seen to begin.
+    /// Hands over packets that are a hundredth of a second apart, but for those that are lost;
+    /// returns where loss events were seen to begin.
     fn run(history: &mut LossHistory, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<u32> {
         let arrive = numbers.filter(|number| !lost.contains(number));
         let began = arrive.filter(|&number| {
@@ -208,7 +210,8 @@ mod tests {
     fn a_lost_packets_time_lies_in_proportion_between_its_neighbours() {
         let mut history = literal();
         run(&mut history, 1..101, &[]);
-        // 100 came at 1 s, 103 comes at 1.3 s: 101 was due at 1.1 s, and 102 a round trip later, in the same event.
+        // 100 came at 1 s, 103 comes at 1.3 s: 101 was due at 1.1 s, and 102 a round trip later, in
+        // the same event.
         assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq(103), false, RTT));
         assert_eq!(history.event_at, Some(Time::from_secs_f64(1.1)));
         // 104 was due at 1.4 s and begins an event, 105 belongs to it, 106 begins one at 1.6 s.
@@ -219,7 +222,8 @@ mod tests {
     #[test]
     fn packets_of_an_event_do_not_count_as_received_between_events() {
         let mut history = literal();
-        // The event begins at 1 s and is over at 1.1 s: 110 to 200 arrive before the next, which are 91.
+        // The event begins at 1 s and is over at 1.1 s: 110 to 200 arrive before the next, which
+        // are 91.
         run(&mut history, 1..201, &[100]);
         assert_eq!(history.sample, 91.0);
         run(&mut history, 201..203, &[201]);

@@ -1,5 +1,6 @@
-//! Many-to-many TFRC: each group's messages at the rate that TCP would have to the slowest daemon with members (Anker, Dolev, Shnayderman
-//! and Sukhov, "TCP-Friendly Many-to-Many End-to-End Congestion Control", sections 3 and 4).
+//! Many-to-many TFRC: each group's messages at the rate that TCP would have to the slowest daemon
+//! with members (Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
+//! Congestion Control", sections 3 and 4).
 //!
 //! ```text
 //!   local clients                 sending daemon (SD)                                       receiving daemon (RD)
@@ -16,40 +17,60 @@
 //! | allowed rate, slow start | SD, each report | 4.2, 4.4 | `sender.rs` |
 //! | demands, max-min, token buckets | SD, each half second and each new rate | 4.3 | `allocation.rs` |
 //!
-//! The paper is an overview; RFC 5348 is what it builds on. What it leaves open, and what was chosen:
+//! The paper is an overview; RFC 5348 is what it builds on. What it leaves open, and what was
+//! chosen:
 //!
-//! - **Losses end to end.** Links repair what they lose, so a receiving daemon gets every message. It sees a loss as a gap in an origin's numbers, and
-//!   the copy that fills it says that it was [repaired](super::Message::repaired). As in the paper, a gap is a loss at once: a message that
+//! - **Losses end to end.** Links repair what they lose, so a receiving daemon gets every message.
+//!   It sees a loss as a gap in an origin's numbers, and the copy that fills it says that it was
+//!   [repaired](super::Message::repaired). As in the paper, a gap is a loss at once: a message that
 //!   was only late counts as lost.
-//! - **Repaired copies** say nothing about round-trip times, and count neither as received nor as lost a second time. Whether they belong to the
-//!   sending rate the paper leaves to future work. Here they do: a TCP connection's rate has its retransmissions in it, and so has Eq. (1). What may
-//!   be sent anew is the reported rate times (1 - share of repaired copies), for each receiving daemon, and the minimum of those.
-//!   [`count_repairs`](TfrcConfig::count_repairs)` = false` is the paper's measurement.
-//! - **An interval** has the lost packet that begins it. The paper counts what arrived between loss events, and no more: p is then too high by a
-//!   factor of 1 / (1 - p), and 1 after three losses in a row at a high loss rate, where Eq. (1) gives a message in 134 round-trip times:
-//!   it takes minutes to come back from there. [`count_losses`](TfrcConfig::count_losses)` = false` is the paper's letter.
-//! - **Eq. (2) forgets quickly**: half of p is the last interval. The rate scatters for it, and since low rates last longer, its mean lies below that of
-//!   Eq. (1) at the mean p: by some 10 % at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it). RFC 5348's average over eight
-//!   intervals would not; a [`loss_history`](TfrcConfig::loss_history) of 0.75 or more comes near it. That is a choice
-//!   between two of the paper's figures: with 0.75 fewer minutes beside TCP are off by a factor of two (`scenarios/xp-8.toml`), but the rate takes
-//!   four times as long to fall when a slower member joins (`scenarios/xp-6.toml`). The paper's half stays.
-//! - **The first loss.** Eq. (2) needs an I_past. The number of packets until the first loss says how slow start went; RFC 5348 section 6.3.1 takes
-//!   the interval at which Eq. (1) gives the highest rate that was received until then, which is what is done.
-//! - **Slow start.** A daemon that has seen no loss reports no limit. Its limit at the sender then grows in each round-trip time, at most to twice itself and
-//!   twice the rate at which acknowledged messages arrive (RFC 5348 section 4.3), and grows no further while it is not used. Where
-//!   losses are known, a limit at most doubles in a round-trip time as well: so the rate comes back from silence as it does at first.
-//! - **Silence.** RFC 5348 section 4.4, but for 3 s/X instead of 2: without a report for max(4 RTT, 3 s/X), and 2 s before the first one, a daemon's
-//!   limit is halved, down to a message in 64 s. After 2 s/X a single lost report or message would do that, wherever answers come message by message. Where nothing was sent in that time, down to the initial rate only.
-//! - **Members that come and go.** A daemon whose last member leaves counts no more, from the moment at which that is heard. One that joins counts from its
-//!   first report on, or from when it should have come. Until then the others' minimum bounds the rate, and the initial rate where there
-//!   are none: at worst, its path gets for one round-trip time what the others take. Its limit begins at the group's allowed rate.
-//! - **Before the round-trip time is known** a receiving daemon reports each message, and takes half a second for it.
-//! - **Groups whose members are all here.** Messages do not leave the machine, so there is no network to be fair to: every message is admitted. What
-//!   holds a client up is that it has one message at a time at its daemon, and that the daemon takes none for a group whose members are full. The
-//!   paper has TCP's window there, which between processes is this same back-pressure.
-//! - **The average round-trip time** weighs the past by one half instead of RFC 5348's 0.9: the RFC asks for a low weight where its section 4.5
-//!   (slower sending while queues grow) is left out, and the paper wants a change to take effect within a round-trip time.
-//! - **Demands.** A client's window is the one message that may wait at its daemon: see `allocation.rs`. Priorities are not used, as the paper has none.
+//! - **Repaired copies** say nothing about round-trip times, and count neither as received nor as
+//!   lost a second time. Whether they belong to the sending rate the paper leaves to future work.
+//!   Here they do: a TCP connection's rate has its retransmissions in it, and so has Eq. (1). What
+//!   may be sent anew is the reported rate times (1 - share of repaired copies), for each receiving
+//!   daemon, and the minimum of those. [`count_repairs`](TfrcConfig::count_repairs)` = false` is
+//!   the paper's measurement.
+//! - **An interval** has the lost packet that begins it. The paper counts what arrived between loss
+//!   events, and no more: p is then too high by a factor of 1 / (1 - p), and 1 after three losses
+//!   in a row at a high loss rate, where Eq. (1) gives a message in 134 round-trip times: it takes
+//!   minutes to come back from there. [`count_losses`](TfrcConfig::count_losses)` = false` is the
+//!   paper's letter.
+//! - **Eq. (2) forgets quickly**: half of p is the last interval. The rate scatters for it, and
+//!   since low rates last longer, its mean lies below that of Eq. (1) at the mean p: by some 10 %
+//!   at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it). RFC 5348's
+//!   average over eight intervals would not; a [`loss_history`](TfrcConfig::loss_history) of 0.75
+//!   or more comes near it. That is a choice between two of the paper's figures: with 0.75 fewer
+//!   minutes beside TCP are off by a factor of two (`scenarios/xp-8.toml`), but the rate takes four
+//!   times as long to fall when a slower member joins (`scenarios/xp-6.toml`). The paper's half
+//!   stays.
+//! - **The first loss.** Eq. (2) needs an I_past. The number of packets until the first loss says
+//!   how slow start went; RFC 5348 section 6.3.1 takes the interval at which Eq. (1) gives the
+//!   highest rate that was received until then, which is what is done.
+//! - **Slow start.** A daemon that has seen no loss reports no limit. Its limit at the sender then
+//!   grows in each round-trip time, at most to twice itself and twice the rate at which
+//!   acknowledged messages arrive (RFC 5348 section 4.3), and grows no further while it is not
+//!   used. Where losses are known, a limit at most doubles in a round-trip time as well: so the
+//!   rate comes back from silence as it does at first.
+//! - **Silence.** RFC 5348 section 4.4, but for 3 s/X instead of 2: without a report for max(4 RTT,
+//!   3 s/X), and 2 s before the first one, a daemon's limit is halved, down to a message in 64 s.
+//!   After 2 s/X a single lost report or message would do that, wherever answers come message by
+//!   message. Where nothing was sent in that time, down to the initial rate only.
+//! - **Members that come and go.** A daemon whose last member leaves counts no more, from the
+//!   moment at which that is heard. One that joins counts from its first report on, or from when it
+//!   should have come. Until then the others' minimum bounds the rate, and the initial rate where
+//!   there are none: at worst, its path gets for one round-trip time what the others take. Its
+//!   limit begins at the group's allowed rate.
+//! - **Before the round-trip time is known** a receiving daemon reports each message, and takes
+//!   half a second for it.
+//! - **Groups whose members are all here.** Messages do not leave the machine, so there is no
+//!   network to be fair to: every message is admitted. What holds a client up is that it has one
+//!   message at a time at its daemon, and that the daemon takes none for a group whose members are
+//!   full. The paper has TCP's window there, which between processes is this same back-pressure.
+//! - **The average round-trip time** weighs the past by one half instead of RFC 5348's 0.9: the RFC
+//!   asks for a low weight where its section 4.5 (slower sending while queues grow) is left out,
+//!   and the paper wants a change to take effect within a round-trip time.
+//! - **Demands.** A client's window is the one message that may wait at its daemon: see
+//!   `allocation.rs`. Priorities are not used, as the paper has none.
 
 mod allocation;
 mod config;

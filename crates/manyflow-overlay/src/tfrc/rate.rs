@@ -4,13 +4,15 @@ use core::time::Duration;
 
 use manyflow_core::estimate::tcp_equation;
 
-/// The rate in bytes per second at which TCP would send packets of `packet_bytes`, at a loss event rate of `p` (Eq. (1)).
+/// The rate in bytes per second at which TCP would send packets of `packet_bytes`, at a loss event
+/// rate of `p` (Eq. (1)).
 pub(super) fn acceptable_bytes_per_s(packet_bytes: f64, rtt: Duration, p: f64) -> f64 {
     packet_bytes * tcp_equation::full_rate_packets_per_s(rtt.as_secs_f64(), p)
 }
 
-/// The packets between loss events at which TCP would send at the rate that was received before the first loss (RFC 5348 section 6.3.1):
-/// the number of packets until then says how slow start went, and little of the path. A rate of at least a packet in two round-trip times.
+/// The packets between loss events at which TCP would send at the rate that was received before the
+/// first loss (RFC 5348 section 6.3.1): the number of packets until then says how slow start went,
+/// and little of the path. A rate of at least a packet in two round-trip times.
 pub(super) fn first_interval(rtt: Duration, received_packets_per_s: f64) -> f64 {
     let rtt_s = rtt.as_secs_f64();
     let target = received_packets_per_s.max(0.5 / rtt_s);
@@ -72,7 +74,8 @@ mod tests {
                 let rtt = Duration::from_secs_f64(RTT_MS[row][column] / 1000.0);
                 let ours = acceptable_bytes_per_s(1400.0, rtt, p) * 8.0 / 1e6;
                 line += &format!("{paper:>7.2} {ours:>6.3}");
-                // The printed digits are hundredths: half of one may be rounded away, and 3 % come on top.
+                // The printed digits are hundredths: half of one may be rounded away, and 3 % come
+                // on top.
                 assert!(
                     (ours - paper).abs() <= 0.03 * paper + 0.005,
                     "{receiver}, from {}: {ours}, not {paper}",

@@ -1,4 +1,5 @@
-//! What a receiving daemon measures of one flow, all messages of one daemon to one group, and reports (sections 3.1 and 4.2).
+//! What a receiving daemon measures of one flow, all messages of one daemon to one group, and
+//! reports (sections 3.1 and 4.2).
 
 use core::time::Duration;
 
@@ -127,7 +128,8 @@ impl ReceivedFlow {
         began
     }
 
-    /// Without a round-trip time each message is reported, so that the sending daemon soon has one (RFC 5348 section 6.3).
+    /// Without a round-trip time each message is reported, so that the sending daemon soon has one
+    /// (RFC 5348 section 6.3).
     fn schedule(&mut self, now: Time, at_once: bool) {
         let next = match self.reported_at {
             Some(reported_at) if self.rtt_is_known && !at_once => (reported_at + self.rtt).max(now),

@@ -82,13 +82,14 @@ impl SentLog {
         self.total_bytes
     }
 
-    /// s, in bytes: an average, so that one short message does not make the slowest rate one at which a long one takes minutes.
+    /// s, in bytes: an average, so that one short message does not make the slowest rate one at
+    /// which a long one takes minutes.
     pub(super) fn message_bytes(&self) -> f64 {
         self.message_bytes
     }
 
-    /// What a report that arrives now tells, if it acknowledges a message that is remembered, and for which it cannot have been held longer
-    /// than that was away.
+    /// What a report that arrives now tells, if it acknowledges a message that is remembered, and
+    /// for which it cannot have been held longer than that was away.
     pub(super) fn acknowledged(&self, now: Time, report: &Report) -> Option<Acknowledged> {
         let place = report.acknowledged.distance_from(self.first);
         let sent = self.messages.get(place as usize)?;

@@ -1,4 +1,5 @@
-//! What a sending daemon knows of a group: a limit for each remote daemon with members, and their minimum.
+//! What a sending daemon knows of a group: a limit for each remote daemon with members, and their
+//! minimum.
 //!
 //! ```text
 //!             first report                     each report, at most twice the limit of a round-trip time ago
@@ -19,8 +20,9 @@ use manyflow_core::time::{Time, seconds};
 
 /// The no-feedback timer before there is a round-trip time (RFC 5348 section 4.2).
 const SILENCE_AT_FIRST: Duration = Duration::from_secs(2);
-/// The time of so many messages is silence. RFC 5348 section 4.4 has two: between two answers lies as much where one message or report was lost,
-/// so that chance decides whether the rate is halved for a single loss.
+/// The time of so many messages is silence. RFC 5348 section 4.4 has two: between two answers lies
+/// as much where one message or report was lost, so that chance decides whether the rate is halved
+/// for a single loss.
 const SILENCE_MESSAGES: f64 = 3.0;
 /// t_mbi: a message in so many seconds is sent whatever happens (RFC 5348 section 4.3).
 const SLOWEST_S: f64 = 64.0;
@@ -96,8 +98,9 @@ impl Remote {
         acknowledged
     }
 
-    /// What the limit may grow to: twice as much in each round-trip time. While no loss was ever seen that is slow start, which does not go
-    /// beyond twice what has arrived (RFC 5348 section 4.3), so that what is not used does not grow.
+    /// What the limit may grow to: twice as much in each round-trip time. While no loss was ever
+    /// seen that is slow start, which does not go beyond twice what has arrived (RFC 5348 section
+    /// 4.3), so that what is not used does not grow.
     fn grown(
         &mut self,
         now: Time,
@@ -124,7 +127,8 @@ impl Remote {
         (2.0 * limit.min(received)).max(limit)
     }
 
-    /// Nothing was heard of it for too long (RFC 5348 section 4.4): half the rate. Where nothing was sent, the rate falls to the initial one.
+    /// Nothing was heard of it for too long (RFC 5348 section 4.4): half the rate. Where nothing
+    /// was sent, the rate falls to the initial one.
     fn on_silence(&mut self, now: Time, silence: Silence, terms: &Terms<'_>) {
         let limit = self.limit.unwrap_or(terms.allowed);
         let is_idle = silence.total_bytes == terms.log.total_bytes();
@@ -185,7 +189,8 @@ impl Group {
         !self.remotes.is_empty()
     }
 
-    /// These daemons have members now. One that is gone counts no more; one that is new counts from its first report on.
+    /// These daemons have members now. One that is gone counts no more; one that is new counts from
+    /// its first report on.
     pub(super) fn set_members(&mut self, members: impl Iterator<Item = DaemonId>) {
         let mut before = core::mem::take(&mut self.remotes);
         let remote = |daemon| (daemon, before.remove(&daemon).unwrap_or_default());
@@ -202,7 +207,8 @@ impl Group {
         let before = self.log.total_bytes();
         self.log.on_sent(now, sequence, bytes);
         for remote in self.remotes.values_mut() {
-            // The first message after a time without any: the answer to it is what the timer waits for.
+            // The first message after a time without any: the answer to it is what the timer waits
+            // for.
             let was_idle = remote
                 .silence
                 .is_none_or(|timer| timer.total_bytes == before);
@@ -221,8 +227,8 @@ impl Group {
         }
     }
 
-    /// A daemon has reported; returns the sample of the round-trip time that this gave, and the average. `None` within where the report gave
-    /// none, `None` where the daemon has no members.
+    /// A daemon has reported; returns the sample of the round-trip time that this gave, and the
+    /// average. `None` within where the report gave none, `None` where the daemon has no members.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -254,7 +260,8 @@ impl Group {
         }
     }
 
-    /// The allowed rate anew: the minimum of the limits. Where none counts, it is the initial rate. Returns it where that is news.
+    /// The allowed rate anew: the minimum of the limits. Where none counts, it is the initial rate.
+    /// Returns it where that is news.
     pub(super) fn settle(&mut self, now: Time, config: &TfrcConfig) -> Option<f64> {
         let limits = self.remotes.values().filter_map(|remote| remote.limit);
         let allowed = limits
@@ -288,7 +295,8 @@ mod tests {
     /// The initial rate in bytes per second.
     const INITIAL: f64 = 12_500.0;
 
-    /// A group whose messages of 1000 bytes are sent exactly as they may, with a round-trip time of 0.1 s.
+    /// A group whose messages of 1000 bytes are sent exactly as they may, with a round-trip time of
+    /// 0.1 s.
     struct Sending {
         group: Group,
         config: TfrcConfig,
@@ -391,7 +399,8 @@ mod tests {
             sending.send(0.12, 1.0);
         }
         let reached = sending.allowed();
-        // What arrives is what was sent a round trip before: once that counts, it takes two of them to double.
+        // What arrives is what was sent a round trip before: once that counts, it takes two of them
+        // to double.
         assert!(reached > 8.0 * INITIAL, "{reached}");
         for _ in 0..20 {
             sending.send(0.12, 0.1);

@@ -25,7 +25,8 @@ struct Way {
     delay: Duration,
     loss: f64,
     cut: bool,
-    /// Of the bottleneck, in bytes per second, and when it will have sent what waits: at most what takes [`QUEUE`].
+    /// Of the bottleneck, in bytes per second, and when it will have sent what waits: at most what
+    /// takes [`QUEUE`].
     rate: f64,
     free_at: Time,
 }
@@ -45,7 +46,8 @@ impl Way {
     }
 }
 
-/// Daemon 0, with a client that sends all that it may, and receiving daemons, each at the end of its own way.
+/// Daemon 0, with a client that sends all that it may, and receiving daemons, each at the end of
+/// its own way.
 struct World {
     now: Time,
     sites: Vec<Site>,
@@ -234,7 +236,8 @@ impl World {
         }
     }
 
-    /// Lets so many seconds pass; returns the rate in packets per second, and p as daemon 1 found it.
+    /// Lets so many seconds pass; returns the rate in packets per second, and p as daemon 1 found
+    /// it.
     fn measure(&mut self, span_s: f64) -> (f64, f64) {
         self.reset();
         self.run(span_s);

@@ -25,11 +25,12 @@ impl ClientFrame {
         }
     }
 
-    /// Decodes the bytes of one frame: its header and the header's length. The rest is the payload of [`ClientFrame::Send`] and
-    /// [`ClientFrame::Deliver`]; after any other nothing follows.
+    /// Decodes the bytes of one frame: its header and the header's length. The rest is the payload
+    /// of [`ClientFrame::Send`] and [`ClientFrame::Deliver`]; after any other nothing follows.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](ClientFrame::encode) makes of a frame in order, and after it at most a payload.
+    /// Where the bytes are not those that [`encode`](ClientFrame::encode) makes of a frame in
+    /// order, and after it at most a payload.
     pub fn decode(bytes: &[u8]) -> Result<(ClientFrame, usize), WireError> {
         let first = First::decode(bytes)?;
         let frame = match first.kind {

@@ -1,4 +1,5 @@
-//! Frames as the network below carries them: in datagrams of UDP, and for captures in segments of the simulator's TCP.
+//! Frames as the network below carries them: in datagrams of UDP, and for captures in segments of
+//! the simulator's TCP.
 
 use super::{
     COUNT, DATAGRAM, Encoded, FEEDBACK, First, WireError, check_payload, check_rest, count_flags,
@@ -8,7 +9,8 @@ use crate::message::{Ack, ClientFrame, Feedback, Frame, Message};
 use crate::sequence::LinkSeq;
 use manyflow_tcp::{self as tcp, EncodedHeader};
 
-/// TCP counts bytes. The simulator's streams count segments, which have all lengths: each is taken as one byte.
+/// TCP counts bytes. The simulator's streams count segments, which have all lengths: each is taken
+/// as one byte.
 const SEGMENT_BYTES: u32 = 1;
 /// Where TCP has its checksum (RFC 9293 section 3.1).
 const CHECKSUM: usize = 16;
@@ -16,7 +18,8 @@ const CHECKSUM: usize = 16;
 const CLIENTS: u8 = super::CONNECT;
 
 impl Frame {
-    /// Encodes what follows the header of UDP, or of TCP (see [`encode_tcp`](Frame::encode_tcp)), up to the payload.
+    /// Encodes what follows the header of UDP, or of TCP (see [`encode_tcp`](Frame::encode_tcp)),
+    /// up to the payload.
     ///
     /// # Errors
     /// Where the payload is too long.
@@ -36,11 +39,12 @@ impl Frame {
         }
     }
 
-    /// Decodes what a datagram of UDP holds: the frame, and the length of its header. The rest is the payload.
+    /// Decodes what a datagram of UDP holds: the frame, and the length of its header. The rest is
+    /// the payload.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Frame::encode) makes of a frame in order that goes in datagrams, and after it
-    /// at most a payload.
+    /// Where the bytes are not those that [`encode`](Frame::encode) makes of a frame in order that
+    /// goes in datagrams, and after it at most a payload.
     pub fn decode(bytes: &[u8]) -> Result<(Frame, usize), WireError> {
         let first = First::decode(bytes)?;
         match first.kind {
@@ -53,8 +57,8 @@ impl Frame {
         }
     }
 
-    /// The TCP header before what [`encode`](Frame::encode) gives; `None` for frames that go in datagrams. Its numbers count
-    /// segments, as the simulator's do, and its checksum is left zero.
+    /// The TCP header before what [`encode`](Frame::encode) gives; `None` for frames that go in
+    /// datagrams. Its numbers count segments, as the simulator's do, and its checksum is left zero.
     pub fn encode_tcp(&self, source: u16, destination: u16) -> Option<EncodedHeader> {
         let segment = match *self {
             Frame::Segment { sequence, .. } => tcp::Segment {
@@ -67,11 +71,12 @@ impl Frame {
         Some(segment.encode(source, destination, SEGMENT_BYTES))
     }
 
-    /// Decodes a segment of the simulator's TCP, from its TCP header on: the frame, and where its payload begins. The checksum is
-    /// not looked at.
+    /// Decodes a segment of the simulator's TCP, from its TCP header on: the frame, and where its
+    /// payload begins. The checksum is not looked at.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode_tcp`](Frame::encode_tcp) and [`encode`](Frame::encode) make of a frame in order.
+    /// Where the bytes are not those that [`encode_tcp`](Frame::encode_tcp) and
+    /// [`encode`](Frame::encode) make of a frame in order.
     pub fn decode_tcp(bytes: &[u8]) -> Result<(Frame, usize), WireError> {
         let unknown = WireError::Tcp("this TCP header is none of the simulator's");
         let words = bytes.get(12).ok_or(super::short(bytes, 20))? >> 4;
@@ -130,8 +135,9 @@ impl Feedback {
         encoded
     }
 
-    /// Ranges begin at the expected number or above it, none is empty, and none begins before the end of the one before it. Numbers
-    /// wrap, so they are compared by their distance from the expected one.
+    /// Ranges begin at the expected number or above it, none is empty, and none begins before the
+    /// end of the one before it. Numbers wrap, so they are compared by their distance from the
+    /// expected one.
     fn check(&self, count: usize) -> Result<(), WireError> {
         let mut free = 0;
         for (begin, end) in &self.missing[..count] {

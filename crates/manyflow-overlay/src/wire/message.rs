@@ -36,11 +36,12 @@ impl Message {
         }
     }
 
-    /// Decodes the bytes of one message: its header and the header's length. The rest is the payload of [`Body::Data`]; after any
-    /// other nothing follows.
+    /// Decodes the bytes of one message: its header and the header's length. The rest is the
+    /// payload of [`Body::Data`]; after any other nothing follows.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Message::encode) makes of a message in order, and after it at most a payload.
+    /// Where the bytes are not those that [`encode`](Message::encode) makes of a message in order,
+    /// and after it at most a payload.
     pub fn decode(bytes: &[u8]) -> Result<(Message, usize), WireError> {
         let first = First::decode(bytes)?;
         let message = Message {

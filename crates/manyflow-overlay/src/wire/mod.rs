@@ -1,4 +1,5 @@
-//! The bytes of the overlay's frames. Integers are in network order, each column below is a word of 32 bits.
+//! The bytes of the overlay's frames. Integers are in network order, each column below is a word of
+//! 32 bits.
 //!
 //! ```text
 //!      byte 0       4            8              12           16             20
@@ -24,11 +25,12 @@
 //!   flags      | repaired | joined or paused | links or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
 //! ```
 //!
-//! A [direct](Frame::Direct) message has no header of its own: its kind is none of the other frames'. On a stream a frame follows
-//! its length in two bytes, which do not count themselves.
+//! A [direct](Frame::Direct) message has no header of its own: its kind is none of the other
+//! frames'. On a stream a frame follows its length in two bytes, which do not count themselves.
 //!
-//! Decoding is strict: a frame has one encoding, and all other bytes are refused. After an error a stream cannot be read on, as
-//! nothing says where the next frame begins: whoever reads it closes it.
+//! Decoding is strict: a frame has one encoding, and all other bytes are refused. After an error a
+//! stream cannot be read on, as nothing says where the next frame begins: whoever reads it closes
+//! it.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -80,7 +82,8 @@ const ON: u8 = 0x40;
 const COUNT: u8 = 0x30;
 const COUNT_SHIFT: u32 = 4;
 
-/// The bytes of the longest encoded header: feedback with three ranges, or a datagram with a report.
+/// The bytes of the longest encoded header: feedback with three ranges, or a datagram with a
+/// report.
 const HEADER_BYTES_MAX: usize = 32;
 
 /// Why bytes are no frame of the overlay, or why there are none for a frame.

@@ -1,7 +1,7 @@
 //! Frames on a stream: each follows its length.
 //!
-//! Whoever reads the stream keeps its bytes, so that a payload need not be copied from a buffer of ours: it asks for the frame
-//! at their beginning, and drops them up to its end.
+//! Whoever reads the stream keeps its bytes, so that a payload need not be copied from a buffer of
+//! ours: it asks for the frame at their beginning, and drops them up to its end.
 
 use core::ops::Range;
 
@@ -23,8 +23,8 @@ impl Message {
         framed(&self.encode(), payload_bytes)
     }
 
-    /// Decodes the message at the beginning of a stream's bytes: its header, and where its payload stands. The next message begins
-    /// at the payload's end. `None` where more bytes are needed.
+    /// Decodes the message at the beginning of a stream's bytes: its header, and where its payload
+    /// stands. The next message begins at the payload's end. `None` where more bytes are needed.
     ///
     /// # Errors
     /// Where no message begins here, as soon as its header shows it. The stream is to be closed.

@@ -271,7 +271,8 @@ fn tcp_that_the_simulator_does_not_send_is_refused() {
     });
     let bytes = ack.encode_tcp(80, 81).unwrap().as_bytes().to_vec();
     assert_eq!(Frame::decode_tcp(&bytes), Ok((ack, 32)));
-    // The checksum may be anything; urgent pointer, flags and the number of an acknowledgement may not.
+    // The checksum may be anything; urgent pointer, flags and the number of an acknowledgement may
+    // not.
     for (at, known) in [(16, true), (19, false), (13, false), (7, false)] {
         let mut other = bytes.clone();
         other[at] ^= 4;

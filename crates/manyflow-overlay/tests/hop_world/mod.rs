@@ -1,5 +1,5 @@
-//! A world of one overlay link: a hop at each end, and a [`Link`] each way. An application at each end numbers what it pushes, and
-//! reads; that at the second end stops reading when it is told to.
+//! A world of one overlay link: a hop at each end, and a [`Link`] each way. An application at each
+//! end numbers what it pushes, and reads; that at the second end stops reading when it is told to.
 
 use std::time::Duration;
 

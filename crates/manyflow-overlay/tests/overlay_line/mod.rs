@@ -1,4 +1,5 @@
-//! Three daemons in a line, a client that sends at the first, and one that reads at the last. Frames arrive a millisecond later.
+//! Three daemons in a line, a client that sends at the first, and one that reads at the last.
+//! Frames arrive a millisecond later.
 
 use std::sync::Arc;
 use std::time::Duration;

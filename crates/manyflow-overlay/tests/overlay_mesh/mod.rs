@@ -1,5 +1,5 @@
-//! Five daemons, clients that come and go at random, and links on which a frame takes a few milliseconds, and of datagrams one in a
-//! hundred is lost.
+//! Five daemons, clients that come and go at random, and links on which a frame takes a few
+//! milliseconds, and of datagrams one in a hundred is lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

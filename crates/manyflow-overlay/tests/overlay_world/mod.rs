@@ -1,5 +1,6 @@
-//! Daemons with their controllers, links that take time, and clients that always have a message ready: just enough of an overlay to
-//! see what a flow control does. Links lose nothing, and daemons forward at once.
+//! Daemons with their controllers, links that take time, and clients that always have a message
+//! ready: just enough of an overlay to see what a flow control does. Links lose nothing, and
+//! daemons forward at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -33,10 +33,10 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Opens the connection to a member that has joined, if there is credit for it.
     ///
-    /// The other members must have used enough of what they were granted when they were fewer. Those
-    /// that have nothing to send may keep their grants: the new one does not wait for that. But it
-    /// waits until half its part of the peer's buffer is free: nothing can tell it of more credit
-    /// before its first frame, for which the grant must suffice.
+    /// The other members must have used enough of what they were granted when they were fewer.
+    /// Those that have nothing to send may keep their grants: the new one does not wait for that.
+    /// But it waits until half its part of the peer's buffer is free: nothing can tell it of more
+    /// credit before its first frame, for which the grant must suffice.
     fn admit(&mut self, now: Time, id: MemberId) {
         let credit = self.outbound.credit();
         let (part, of_buffer) = (
@@ -103,7 +103,8 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Renumbers frames from now on, beginning with the numbers that the only member and the peer have.
+    /// Renumbers frames from now on, beginning with the numbers that the only member and the peer
+    /// have.
     fn leave_pass_through(&mut self, now: Time) {
         if self.lifecycle.leave_pass_through(now) {
             self.members.restart_watch(now, ONLY_MEMBER);

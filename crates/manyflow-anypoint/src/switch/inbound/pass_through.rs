@@ -1,7 +1,7 @@
 //! The inbound direction while everything passes unchanged.
 //!
-//! What passes is watched nevertheless: if a second member joins, renumbering starts from the numbers
-//! that the only member and the peer have by then. Until then both have the same numbers.
+//! What passes is watched nevertheless: if a second member joins, renumbering starts from the
+//! numbers that the only member and the peer have by then. Until then both have the same numbers.
 
 use super::super::acknowledgement::Acknowledgement;
 use super::super::context::Context;
@@ -35,8 +35,8 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Watches a frame of `bytes`, or a Close. All numbers before it have passed as well, or were lost
-    /// before they reached the switch.
+    /// Watches a frame of `bytes`, or a Close. All numbers before it have passed as well, or were
+    /// lost before they reached the switch.
     fn watch_numbered(&mut self, sequence: PeerSeq, bytes: Option<u32>) {
         let is_new = !sequence.is_before(self.routes.next());
         if !self.routes.reaches(sequence) || (is_new && self.close.is_some()) {

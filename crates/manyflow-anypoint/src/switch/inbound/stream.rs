@@ -15,8 +15,9 @@ const FEEDBACK_WEIGHT: f64 = 1.0 / 8.0;
 /// What was sent to one member, and what it has said of it.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// The peer's number of each frame, by its number in this stream. A frame leaves when the peer's
-    /// cumulative number has passed it: until then, duplicate acknowledgements need its number.
+    /// The peer's number of each frame, by its number in this stream. A frame leaves when the
+    /// peer's cumulative number has passed it: until then, duplicate acknowledgements need its
+    /// number.
     sent: Ring<MemberSeq, PeerSeq>,
     /// The member has acknowledged everything before this number.
     acknowledged: MemberSeq,
@@ -84,8 +85,8 @@ impl Stream {
         self.outstanding
     }
 
-    /// The member acknowledges the first number that it has not yet. Returns the peer's number of the
-    /// frame; `None` for the Close.
+    /// The member acknowledges the first number that it has not yet. Returns the peer's number of
+    /// the frame; `None` for the Close.
     pub(super) fn acknowledge_next(&mut self) -> Option<PeerSeq> {
         let number = self.acknowledged;
         debug_assert!(number.is_before(self.next_number()), "it was never sent");

@@ -11,8 +11,8 @@ use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// A member that was silent for this many of its round trips, and at least for [`QUIET`], has no share
-/// in what the ensemble sends.
+/// A member that was silent for this many of its round trips, and at least for [`QUIET`], has no
+/// share in what the ensemble sends.
 const QUIET_ROUND_TRIPS: u32 = 4;
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -102,7 +102,8 @@ impl<P> Stream<P> {
         self.arrivals.advance();
     }
 
-    /// Gives the next frame the number `number` towards the peer; returns its number in this stream.
+    /// Gives the next frame the number `number` towards the peer; returns its number in this
+    /// stream.
     pub(super) fn forward(&mut self, number: PeerSeq) -> MemberSeq {
         let sequence = self.forwarded.next();
         self.forwarded.push(number);
@@ -186,8 +187,8 @@ impl<P> Stream<P> {
         self.granted = credit;
     }
 
-    /// The acknowledgement of frame `of`, which grants `credit` bytes. What was granted before is not
-    /// taken back, as it may be on its way.
+    /// The acknowledgement of frame `of`, which grants `credit` bytes. What was granted before is
+    /// not taken back, as it may be on its way.
     pub(super) fn acknowledge(
         &mut self,
         of: MemberSeq,

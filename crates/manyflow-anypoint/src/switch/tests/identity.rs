@@ -81,7 +81,8 @@ fn a_second_member_finds_the_numbers_where_the_first_left_them() {
         Body::Accept { credit: UNLIMITED },
     );
 
-    // What was lost before the switch still goes to the first member, under its number; new frames go in turn.
+    // What was lost before the switch still goes to the first member, under its number; new frames
+    // go in turn.
     let number = |body: &(Leg, Body)| match body {
         (to, Body::Data(data)) => (*to, data.sequence),
         other => panic!("no frame: {other:?}"),

@@ -46,7 +46,8 @@ fn a_members_gap_is_reported_in_the_peers_numbers_until_it_is_sent_again() {
             frames: 1
         }
     );
-    // The peer repeats it to the same member, under the same number; what was said before that is old.
+    // The peer repeats it to the same member, under the same number; what was said before that is
+    // old.
     hear(&mut switch, 0.1, PEER, data(3));
     assert_eq!(frames(&sent_to(&mut switch, member(1)))[0].sequence, 1);
     hear(&mut switch, 0.1, member(1), missing(ack(1, 3), &[(0, 1)]));
@@ -114,7 +115,8 @@ fn strict_credit_is_the_smallest_for_the_peer_and_a_part_for_each_member() {
     hear(&mut switch, 0.0, member(0), granted(3_000, 1, 0));
     assert_eq!(acks(&sent_to(&mut switch, PEER))[0].credit, 3_000);
 
-    // The peer reads nothing of 1000 bytes. What member 1 was granted it may still send: so member 0 gets less than its part.
+    // The peer reads nothing of 1000 bytes. What member 1 was granted it may still send: so member
+    // 0 gets less than its part.
     hear(&mut switch, 0.0, member(0), data(0));
     sent(&mut switch);
     hear(&mut switch, 0.0, PEER, granted(9_000, 1, 0));

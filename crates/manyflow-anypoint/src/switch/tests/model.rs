@@ -1,4 +1,5 @@
-//! A network that delays, loses and repeats, between a switch and hosts that know the least that the transport asks of them.
+//! A network that delays, loses and repeats, between a switch and hosts that know the least that
+//! the transport asks of them.
 
 use std::collections::BTreeMap;
 

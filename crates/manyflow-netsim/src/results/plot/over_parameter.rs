@@ -23,7 +23,8 @@ struct Row<'a> {
     cells: Vec<&'a CellResult>,
 }
 
-/// A figure for each combination of the values of `each`; in it a row of points for each of those of the other axes.
+/// A figure for each combination of the values of `each`; in it a row of points for each of those
+/// of the other axes.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, x: &str) -> Vec<Figure> {
     let panels = panels(results, plot, x);
     let several = panels.len() > 1;
@@ -221,7 +222,8 @@ fn point_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> V
     lines
 }
 
-/// Formulas as dashed lines: grey where they are the same for all rows, otherwise of the color of each row's points.
+/// Formulas as dashed lines: grey where they are the same for all rows, otherwise of the color of
+/// each row's points.
 fn curve_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> Vec<Line> {
     let mut lines = Vec::new();
     for curve in &plot.curves {

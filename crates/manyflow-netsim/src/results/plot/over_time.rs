@@ -105,7 +105,8 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     lines
 }
 
-/// What the legend calls one of several series of the same kind; where they are many, the first speaks for all.
+/// What the legend calls one of several series of the same kind; where they are many, the first
+/// speaks for all.
 fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
     let name = given.unwrap_or(series.what.label());
     match (place, series.channel) {

@@ -1,4 +1,5 @@
-//! Sessions of ACP: a connection to each receiver, or one connection through switches to all of them.
+//! Sessions of ACP: a connection to each receiver, or one connection through switches to all of
+//! them.
 
 use manyflow_anypoint::models::{
     Change, Liar, MemberChange, ModelledEnd, Span, SwitchEndpoint, Worker,
@@ -136,7 +137,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The switch of this number. `start` is when the connection opens: who is there then has been a member all along.
+    /// The switch of this number. `start` is when the connection opens: who is there then has been
+    /// a member all along.
     fn add_switch(
         &mut self,
         number: usize,
@@ -146,7 +148,8 @@ impl Builder<'_> {
     ) -> Result<(), Fault> {
         let switch = &self.session.switches[number];
         let mut seats = self.seats(switch, servers, staff);
-        // In the order in which they are numbered; who is there from the beginning keeps the order of the scenario.
+        // In the order in which they are numbered; who is there from the beginning keeps the order
+        // of the scenario.
         seats.sort_by_key(|seat| seat.start.max(start));
         if seats.len() > usize::from(u16::MAX) {
             return Err(Fault::value("a switch has at most 65,535 members"));
@@ -175,7 +178,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The members of a switch, in the order of the scenario; a receiver has one for each of its stays.
+    /// The members of a switch, in the order of the scenario; a receiver has one for each of its
+    /// stays.
     fn seats(&self, switch: &Switch, servers: &[Server], staff: u32) -> Vec<Seat> {
         let mut seats = Vec::new();
         for branch in &switch.members {

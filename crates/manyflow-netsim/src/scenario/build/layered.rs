@@ -98,7 +98,8 @@ impl Builder<'_> {
         Ok(members)
     }
 
-    /// Adds an aggregator at each node that is to have one, from the sender down, so that its parent is there before it.
+    /// Adds an aggregator at each node that is to have one, from the sender down, so that its
+    /// parent is there before it.
     fn add_aggregators(
         &mut self,
         session: u32,

@@ -1,8 +1,10 @@
-//! Formulas: `rtt / 2`, `1 bdp`-like products such as `rate * rtt`, `mean(webrc) / (mean(webrc) + mean(tcp))`.
+//! Formulas: `rtt / 2`, `1 bdp`-like products such as `rate * rtt`,
+//! `mean(webrc) / (mean(webrc) + mean(tcp))`.
 //!
-//! Numbers carry units and are checked like those of a physicist: a time times a rate is a size, and a time plus a rate
-//! an error. A name stands for a parameter of the scenario or for a measure; a measure has one sample a seed, arithmetic
-//! works sample by sample, and a statistic such as `mean` makes one number of them.
+//! Numbers carry units and are checked like those of a physicist: a time times a rate is a size,
+//! and a time plus a rate an error. A name stands for a parameter of the scenario or for a measure;
+//! a measure has one sample a seed, arithmetic works sample by sample, and a statistic such as
+//! `mean` makes one number of them.
 
 mod evaluate;
 mod functions;
@@ -71,7 +73,8 @@ impl From<Quantity> for Samples {
 }
 
 impl Samples {
-    /// The mean for people, with the standard deviation of several samples: `3.2 Mbit/s ± 0.1 Mbit/s`.
+    /// The mean for people, with the standard deviation of several samples:
+    /// `3.2 Mbit/s ± 0.1 Mbit/s`.
     pub fn shown(&self) -> String {
         let quantity = |value| Quantity {
             value,

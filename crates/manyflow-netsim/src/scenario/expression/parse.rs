@@ -47,7 +47,8 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Operands joined by the operators of this level; the level below the last is a single operand.
+    /// Operands joined by the operators of this level; the level below the last is a single
+    /// operand.
     fn level(&mut self, level: usize) -> Result<Node, String> {
         let Some(operators) = LEVELS.get(level) else {
             return self.operand();

@@ -68,8 +68,8 @@ impl Place {
 }
 
 impl Place {
-    /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its sender where the protocol is
-    /// unicast; a sender when its session stops.
+    /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its
+    /// sender where the protocol is unicast; a sender when its session stops.
     pub(super) fn ends_s(self, world: &World) -> Vec<f64> {
         let (session, stays) = match self {
             Place::Receiver(session, receiver) => (session, world.stays(session, receiver)),
@@ -112,8 +112,8 @@ impl Topic {
     }
 }
 
-/// The daemons that tell of a session's group: who is slow is told where it is, and views where there are members; all else is
-/// told by the sender's.
+/// The daemons that tell of a session's group: who is slow is told where it is, and views where
+/// there are members; all else is told by the sender's.
 pub(super) fn daemons_that_tell(
     world: &World,
     what: Observable,

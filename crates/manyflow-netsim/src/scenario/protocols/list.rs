@@ -1,7 +1,7 @@
 //! The one list of protocols, and the types that are sums over it.
 //!
-//! A protocol that is added here has to implement [`Framed`] and [`Traced`] for its header, and [`Reported`] for its
-//! event.
+//! A protocol that is added here has to implement [`Framed`] and [`Traced`] for its header, and
+//! [`Reported`] for its event.
 
 use core::convert::Infallible;
 

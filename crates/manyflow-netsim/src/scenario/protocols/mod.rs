@@ -1,5 +1,6 @@
-//! The protocols: for each a folder with its parameters (the papers' values are the defaults), with what its events say of
-//! observables, and with its packets in captures and traces. `list.rs` is the one list of them.
+//! The protocols: for each a folder with its parameters (the papers' values are the defaults), with
+//! what its events say of observables, and with its packets in captures and traces. `list.rs` is
+//! the one list of them.
 
 mod acp;
 mod cbr;
@@ -47,7 +48,8 @@ pub enum Protocol {
     Rlm,
     /// Single-rate multicast, equation-based: TFMCC, RFC 4654.
     Tfmcc,
-    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and Chase).
+    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and
+    /// Chase).
     Acp,
     /// Messages to a group of an overlay.
     Overlay,

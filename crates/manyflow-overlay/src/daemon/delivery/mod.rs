@@ -11,10 +11,10 @@
 //! | `inbox.rs` | one client's messages |
 //! | `slow.rs` | slow members and their deadlines |
 //!
-//! **Slow members.** Messages that a client's window has no room for wait in its inbox. If more than
-//! [`OverlayConfig::client_messages`] wait, the group's [policy](SlowPolicy) decides. To make senders
-//! wait, the daemon floods a [`Pause`](crate::Pause), which concerns this group alone; closed
-//! links would delay all groups. Messages already under way are still taken.
+//! **Slow members.** Messages that a client's window has no room for wait in its inbox. If more
+//! than [`OverlayConfig::client_messages`] wait, the group's [policy](SlowPolicy) decides. To make
+//! senders wait, the daemon floods a [`Pause`](crate::Pause), which concerns this group alone;
+//! closed links would delay all groups. Messages already under way are still taken.
 
 mod inbox;
 mod slow;
@@ -76,8 +76,8 @@ impl<P: Payload + Default> Delivery<P> {
         is_new
     }
 
-    /// Removes a member and its deadline; returns whether there was such a member. Senders that wait
-    /// for it do so until [`resume_senders`](Delivery::resume_senders).
+    /// Removes a member and its deadline; returns whether there was such a member. Senders that
+    /// wait for it do so until [`resume_senders`](Delivery::resume_senders).
     pub(super) fn leave(&mut self, group: GroupId, client: ClientId) -> bool {
         let Some(members) = self.members.get_mut(&group) else {
             return false;
@@ -161,8 +161,8 @@ impl<P: Payload + Default> Delivery<P> {
         must_pause
     }
 
-    /// A client has read messages: hands it more. Returns the groups whose senders need not wait for
-    /// it any longer.
+    /// A client has read messages: hands it more. Returns the groups whose senders need not wait
+    /// for it any longer.
     #[must_use]
     pub(super) fn handle_took(
         &mut self,
@@ -191,8 +191,8 @@ impl<P: Payload + Default> Delivery<P> {
         self.slow.contains(group, client)
     }
 
-    /// A group's senders no longer wait for a client; returns whether they wait for no member of this
-    /// daemon now.
+    /// A group's senders no longer wait for a client; returns whether they wait for no member of
+    /// this daemon now.
     #[must_use]
     pub(super) fn resume_senders(&mut self, group: GroupId, client: ClientId) -> bool {
         self.slow.remove(group, client)

@@ -59,8 +59,8 @@ impl SlowMembers {
         members.is_some_and(|members| members.contains(&client))
     }
 
-    /// Notes that a group's senders need not wait for a member any longer; returns whether it was the
-    /// last that they waited for.
+    /// Notes that a group's senders need not wait for a member any longer; returns whether it was
+    /// the last that they waited for.
     pub(super) fn remove(&mut self, group: GroupId, client: ClientId) -> bool {
         let Some(members) = self.by_group.get_mut(&group) else {
             return false;

@@ -11,8 +11,8 @@
 //! | `neighbour.rs` | one neighbour's queues and hop |
 //! | `routing.rs` | the neighbours that a message goes to |
 //!
-//! **Back-pressure.** Nothing is dropped. While a queue is full, only the link that this queue leads
-//! back to is read, so that the queues before it fill, and so on back to the clients.
+//! **Back-pressure.** Nothing is dropped. While a queue is full, only the link that this queue
+//! leads back to is read, so that the queues before it fill, and so on back to the clients.
 
 mod neighbour;
 mod routing;
@@ -118,8 +118,8 @@ impl<P: Payload + Default> Links<P> {
         })
     }
 
-    /// Bytes that a message takes on a link besides its own header and payload; the maximum, if links
-    /// differ.
+    /// Bytes that a message takes on a link besides its own header and payload; the maximum, if
+    /// links differ.
     pub(super) fn overhead_bytes(&self) -> u32 {
         self.overhead_bytes
     }
@@ -182,7 +182,8 @@ impl<P: Payload + Default> Links<P> {
         Some(index)
     }
 
-    /// The next message that has arrived from a neighbour, unless another neighbour's queue is full.
+    /// The next message that has arrived from a neighbour, unless another neighbour's queue is
+    /// full.
     pub(super) fn poll_arrival(&mut self, now: Time, index: NeighbourIndex) -> Option<Arrival<P>> {
         let neighbour = &mut self.neighbours[index.place()];
         let own = usize::from(neighbour.waiting_data() >= self.queue_messages);

@@ -1,5 +1,5 @@
-//! Which neighbours a message goes to next. That follows from the tree of its origin and the group's
-//! members, and from nothing that is kept for senders or flows.
+//! Which neighbours a message goes to next. That follows from the tree of its origin and the
+//! group's members, and from nothing that is kept for senders or flows.
 
 use std::collections::VecDeque;
 

@@ -6,7 +6,8 @@ use serde::ser::SerializeMap;
 use crate::capture::{Flow, Framed};
 use crate::trace::{Line, Traced};
 
-/// Added to the port of channels of layered sessions, so that a tool that takes that port for ALC leaves them alone.
+/// Added to the port of channels of layered sessions, so that a tool that takes that port for ALC
+/// leaves them alone.
 const LAYERED_PORTS: u16 = 43_000;
 
 impl Framed for Message {

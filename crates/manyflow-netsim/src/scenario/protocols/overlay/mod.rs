@@ -69,7 +69,8 @@ pub struct OverlayLinkTable {
 pub enum ControllerName {
     /// Links have prices, clients have salaries (Amir, Awerbuch, Danilov and Stanton).
     CostBenefit,
-    /// Receiving daemons report the rates that TCP would have (Anker, Dolev, Shnayderman and Sukhov).
+    /// Receiving daemons report the rates that TCP would have (Anker, Dolev, Shnayderman and
+    /// Sukhov).
     Tfrc,
     /// The links' back-pressure alone.
     None,
@@ -120,7 +121,8 @@ pub struct CostBenefitTable {
     pub salary_period_min: Option<Seconds>,
     /// The longest.
     pub salary_period_max: Option<Seconds>,
-    /// How long a client waits until it asks again, on average, for each dollar that its message costs.
+    /// How long a client waits until it asks again, on average, for each dollar that its message
+    /// costs.
     pub retry_per_dollar: Option<Seconds>,
     /// Whether a client buys with probability 1/C.
     pub randomise: Option<bool>,
@@ -174,7 +176,8 @@ pub struct OverlaySessionTable {
     pub slow_deadline: Option<Seconds>,
 }
 
-/// What is done about slow members. A deadline that nothing waits for is ignored, so that `slow` can be swept.
+/// What is done about slow members. A deadline that nothing waits for is ignored, so that `slow`
+/// can be swept.
 fn slow_policy(slow: SlowName, deadline: Option<Seconds>) -> Result<SlowPolicy, Fault> {
     match (slow, deadline) {
         (SlowName::Block, _) => Ok(SlowPolicy::Block),

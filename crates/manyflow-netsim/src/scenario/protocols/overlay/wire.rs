@@ -6,8 +6,8 @@ use serde::ser::SerializeMap;
 use crate::capture::{Flow, Framed};
 use crate::trace::{Line, Traced};
 
-/// Flipped in the port of the receiving end of a stream, since two daemons have one stream each way. The port remains a
-/// dynamic one.
+/// Flipped in the port of the receiving end of a stream, since two daemons have one stream each
+/// way. The port remains a dynamic one.
 const STREAM_PORTS: u16 = 0x2000;
 
 impl Framed for Frame {

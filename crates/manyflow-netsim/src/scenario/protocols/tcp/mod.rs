@@ -31,7 +31,8 @@ pub struct TcpTable {
     pub transfer: Option<Bits>,
     /// The shortest retransmission time-out.
     pub minimum_rto: Option<Seconds>,
-    /// Each segment waits at the host for up to so long, uniformly: against the lockstep of a simulation.
+    /// Each segment waits at the host for up to so long, uniformly: against the lockstep of a
+    /// simulation.
     pub send_jitter: Option<Seconds>,
 }
 

@@ -6,7 +6,8 @@ use serde::ser::SerializeMap;
 use crate::capture::{Flow, Framed};
 use crate::trace::{Line, Traced};
 
-/// Added to the port of the session's channel, so that a tool that takes that port for ALC leaves the packets alone.
+/// Added to the port of the session's channel, so that a tool that takes that port for ALC leaves
+/// the packets alone.
 const TFMCC_PORTS: u16 = 42_000;
 
 impl Framed for Message {

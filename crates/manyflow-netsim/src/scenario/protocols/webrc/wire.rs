@@ -8,10 +8,12 @@ use serde::ser::SerializeMap;
 use crate::capture::{Flow, Framed};
 use crate::trace::{Line, Traced};
 
-/// All of a session's data belongs to one object. 0 would be the table of files (RFC 6726 section 3.1).
+/// All of a session's data belongs to one object. 0 would be the table of files (RFC 6726 section
+/// 3.1).
 pub(crate) const TOI: u32 = 1;
 
-/// FEC Encoding ID 0, no code (RFC 5445 section 3.2): the symbols are zeros, so nothing can be decoded from them.
+/// FEC Encoding ID 0, no code (RFC 5445 section 3.2): the symbols are zeros, so nothing can be
+/// decoded from them.
 const NO_CODE: u8 = 0;
 
 impl Framed for Cci {
