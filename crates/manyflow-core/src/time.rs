@@ -45,11 +45,11 @@ impl Add<Duration> for Time {
     type Output = Time;
 
     /// Saturates at [`Time::MAX`].
+    #[inline]
     fn add(self, span: Duration) -> Time {
-        Time(
-            self.0
-                .saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        let whole = span.as_secs().saturating_mul(1_000_000_000);
+        let nanos = whole.saturating_add(u64::from(span.subsec_nanos()));
+        Time(self.0.saturating_add(nanos))
     }
 }
 
@@ -63,6 +63,7 @@ impl Sub for Time {
     type Output = Duration;
 
     /// The span from `earlier` to here; zero where `earlier` is later.
+    #[inline]
     fn sub(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -64,7 +64,7 @@ impl<P: Payload> End<P> {
         }
         while let Some((segment, payload)) = self.connection.poll_transmit(now) {
             let bytes = segment.wire_bytes() + payload.as_ref().map_or(0, Payload::length);
-            let _ = self.link.push(now, Datagram(segment, payload), bytes);
+            let _ = self.link.push(now, &Datagram(segment, payload), bytes);
         }
         while let Some(event) = self.connection.poll_event() {
             self.events.push((now, event));

@@ -279,7 +279,7 @@ impl World {
             let _ = link
                 .expect("neighbours have links")
                 .2
-                .push(now, datagram, bytes);
+                .push(now, &datagram, bytes);
         }
     }
 }

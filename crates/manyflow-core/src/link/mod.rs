@@ -184,28 +184,49 @@ impl<T: Carried> Link<T> {
         self.queued().0
     }
 
-    /// Hands a packet of `bytes` to the link.
+    /// Hands a packet of `bytes` to the link, which keeps a clone. Returns how many copies will
+    /// arrive: none if the wire is going to lose the packet, two if the wire duplicates it.
+    ///
+    /// The packet is borrowed, so that its bytes are copied only once, straight into the queue.
     ///
     /// # Errors
     /// The queue dropped the packet, or the link is cut. The packet is counted and gone.
-    pub fn push(&mut self, now: Time, mut item: T, bytes: u32) -> Result<(), Dropped> {
+    #[inline]
+    pub fn push(&mut self, now: Time, item: &T, bytes: u32) -> Result<u32, Dropped> {
         self.pushed += 1;
         if self.cut {
             self.extras().lost += 1;
             return Err(Dropped::Cut);
         }
         self.retire(now);
-        if let Err(why) = self.admit(now, &mut item, bytes) {
+        if self.config.red.is_some() || self.config.xcp.is_some() {
+            let mut item = item.clone();
+            self.judge(now, &mut item, bytes)?;
+            Ok(self.accept(now, &item, bytes))
+        } else if self.free_at > now && !self.has_room(bytes) {
             self.extras().dropped += 1;
-            return Err(why);
+            Err(Dropped::Full)
+        } else {
+            Ok(self.accept(now, item, bytes))
         }
+    }
+
+    /// Queues a packet. Returns how many copies of it will arrive.
+    #[inline]
+    fn accept(&mut self, now: Time, item: &T, bytes: u32) -> u32 {
         let begins = now.max(self.free_at);
-        self.free_at = begins + self.transmission_time(bytes);
+        self.free_at = self.transmitted(begins, bytes);
         if begins > now {
             self.extras().wait(begins, bytes);
         }
-        self.put_on_wire(self.free_at, item, bytes);
-        Ok(())
+        self.put_on_wire(self.free_at, item, bytes)
+    }
+
+    /// Returns the next packet that has arrived by `now`, and leaves it in the link.
+    #[inline]
+    pub fn peek_ready(&self, now: Time) -> Option<&T> {
+        let next = self.wire.front()?;
+        (next.arrives <= now).then_some(&next.item)
     }
 
     /// Removes and returns the next packet that has arrived by `now`.
@@ -243,9 +264,9 @@ impl<T: Carried> Link<T> {
         self.adopt(config.into());
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
-            self.free_at = begins + self.transmission_time(bytes);
+            self.free_at = self.transmitted(begins, bytes);
             self.extras().wait(begins, bytes);
-            self.deliver_later(self.free_at, item, bytes);
+            self.deliver_later(self.free_at, &item, bytes);
         }
     }
 
@@ -308,35 +329,39 @@ impl<T: Carried> Link<T> {
             .map_or((0, 0), |extras| extras.queued())
     }
 
-    /// Decides whether the packet enters the queue. RED may mark it, and XCP's router may lower its
-    /// window change.
-    fn admit(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
+    /// Decides whether the packet enters the queue of a link with RED or XCP. RED may mark it, and
+    /// XCP's router may lower its window change.
+    fn judge(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         let has_room = !is_busy || self.has_room(bytes);
-        if self.config.xcp.is_some()
-            && let Some(rate) = self.config.rate
-        {
+        let rate = self.config.rate;
+        if let Some(rate) = rate.filter(|_| self.config.xcp.is_some()) {
             self.extras().steer(now, item, bytes, rate, has_room);
         }
-        if self.config.red.is_none() {
-            return if has_room { Ok(()) } else { Err(Dropped::Full) };
-        }
         let idle = (!is_busy).then(|| now - self.free_at);
-        let rate = self.config.rate;
         let extras = self.extras();
         let arrival = extras.arrival(bytes, idle, rate);
-        if !has_room {
+        let verdict = if has_room {
+            extras.judge(item, arrival)
+        } else {
             extras.refuse(arrival);
-            return Err(Dropped::Full);
-        }
-        match extras.judge(item, arrival) {
+            Verdict::Drop
+        };
+        match verdict {
             Verdict::Accept => Ok(()),
             Verdict::Mark => {
                 item.mark();
                 extras.marked += 1;
                 Ok(())
             }
-            Verdict::Drop => Err(Dropped::Early),
+            Verdict::Drop => {
+                extras.dropped += 1;
+                Err(if has_room {
+                    Dropped::Early
+                } else {
+                    Dropped::Full
+                })
+            }
         }
     }
 
@@ -349,9 +374,11 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    fn transmission_time(&mut self, bytes: u32) -> Duration {
+    /// Returns when the transmission of a packet ends that begins at `begins`.
+    #[inline]
+    fn transmitted(&mut self, begins: Time, bytes: u32) -> Time {
         let Some(rate) = self.config.rate else {
-            return Duration::ZERO;
+            return begins;
         };
         let rate = rate.bits_per_s().max(1);
         // 2^32 bytes of 8 bits, times 10^9, stay below 2^65, so only giant packets need the
@@ -365,25 +392,35 @@ impl<T: Carried> Link<T> {
             ),
         };
         self.carry = rest;
-        Duration::from_nanos(whole)
+        Time::from_nanos(begins.as_nanos().saturating_add(whole))
     }
 
+    /// Returns how many copies of the packet will arrive.
     #[inline]
-    fn put_on_wire(&mut self, sent: Time, item: T, bytes: u32) {
+    fn put_on_wire(&mut self, sent: Time, item: &T, bytes: u32) -> u32 {
         let config = &*self.config;
+        let mut copies = 1;
         if config.loss != LossModel::None || config.duplication > 0.0 {
             let extras = extras(&mut self.extras, config, self.seed);
             if extras.loses_next(&config.loss) {
-                return;
+                return 0;
             }
             if extras.duplicates_next(config.duplication) {
-                self.deliver_later(sent, item.clone(), bytes);
+                self.deliver_copy(sent, item, bytes);
+                copies = 2;
             }
         }
         self.deliver_later(sent, item, bytes);
+        copies
     }
 
-    fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
+    #[cold]
+    fn deliver_copy(&mut self, sent: Time, item: &T, bytes: u32) {
+        self.deliver_later(sent, item, bytes);
+    }
+
+    #[inline(always)]
+    fn deliver_later(&mut self, sent: Time, item: &T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
             let share = self.extras().random.random();
@@ -391,22 +428,22 @@ impl<T: Carried> Link<T> {
         }
         make_room(&mut self.wire);
         let last = self.wire.back().map_or(Time::ZERO, |last| last.arrives);
+        let overtakes = arrives < last && self.config.reorder;
         let packet = InTransit {
-            arrives,
+            arrives: if overtakes {
+                arrives
+            } else {
+                arrives.max(last)
+            },
             bytes,
-            item,
+            item: item.clone(),
         };
-        if arrives >= last {
-            self.wire.push_back(packet);
-        } else if self.config.reorder {
+        if overtakes {
             let place = self.wire.iter().rposition(|other| other.arrives <= arrives);
-            self.wire
-                .insert(place.map_or(0, |before| before + 1), packet);
+            let place = place.map_or(0, |before| before + 1);
+            self.wire.insert(place, packet);
         } else {
-            self.wire.push_back(InTransit {
-                arrives: last,
-                ..packet
-            });
+            self.wire.push_back(packet);
         }
     }
 }

@@ -29,8 +29,8 @@ fn a_packet_takes_its_transmission_time_and_the_delay() {
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1);
-    link.push(Time::ZERO, 7, 1000).unwrap();
-    link.push(Time::ZERO, 8, 1000).unwrap();
+    link.push(Time::ZERO, &7, 1000).unwrap();
+    link.push(Time::ZERO, &8, 1000).unwrap();
     assert_eq!(drain(&mut link), [(ms(51), 7), (ms(52), 8)]);
 }
 
@@ -46,7 +46,7 @@ fn a_full_queue_drops_the_newcomer() {
         1,
     );
     let pushed: Vec<bool> = (0..5)
-        .map(|i| link.push(Time::ZERO, i, 100).is_ok())
+        .map(|i| link.push(Time::ZERO, &i, 100).is_ok())
         .collect();
     assert_eq!(pushed, [true, true, true, false, false]);
     assert_eq!(drain(&mut link).len(), 3);
@@ -57,8 +57,8 @@ fn a_full_queue_drops_the_newcomer() {
             ..link.config().clone()
         },
     );
-    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), i, 100)).collect();
-    assert_eq!(pushed, [Ok(()), Ok(()), Err(Dropped::Full)]);
+    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), &i, 100)).collect();
+    assert_eq!(pushed, [Ok(1), Ok(1), Err(Dropped::Full)]);
 }
 
 #[test]
@@ -72,7 +72,9 @@ fn a_million_packets_do_not_drift() {
         },
         1,
     );
-    (0..1_000_000).for_each(|i| link.push(Time::ZERO, i, 1000).unwrap());
+    (0..1_000_000).for_each(|i| {
+        link.push(Time::ZERO, &i, 1000).unwrap();
+    });
     let (last, _) = *drain(&mut link).last().unwrap();
     assert_eq!(last.as_nanos(), 8_000_000_000_000 / 3_300);
 }
@@ -90,9 +92,9 @@ fn ten_million_packets_at_an_odd_rate_do_not_drift() {
         1,
     );
     let mut now = Time::ZERO;
-    link.push(now, 0, 1040).unwrap();
+    link.push(now, &0, 1040).unwrap();
     for i in 1..10_000_000 {
-        link.push(now, i, 1040).unwrap();
+        link.push(now, &i, 1040).unwrap();
         now = link.next_time().unwrap();
         link.pop_ready(now).unwrap();
     }
@@ -112,11 +114,13 @@ fn a_cut_link_loses_what_it_carries_and_what_comes() {
         },
         1,
     );
-    (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+    (0..3).for_each(|i| {
+        link.push(Time::ZERO, &i, 100).unwrap();
+    });
     link.set_cut(ms(150), true);
-    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped::Cut));
+    assert_eq!(link.push(ms(160), &4, 100), Err(Dropped::Cut));
     link.set_cut(ms(170), false);
-    link.push(ms(180), 5, 100).unwrap();
+    link.push(ms(180), &5, 100).unwrap();
     assert_eq!(drain(&mut link), [(ms(280), 5)]);
     assert_eq!(link.counters().lost, 4);
 }
@@ -137,7 +141,7 @@ proptest! {
         let mut now = Time::ZERO;
         for (i, gap) in gaps.iter().enumerate() {
             now += Duration::from_millis(*gap);
-            let _ = link.push(now, i as u32, 1500);
+            let _ = link.push(now, &(i as u32), 1500);
             if i % 3 == 0 { link.pop_ready(now); }
         }
         let balance = |link: &Link<u32>| {
@@ -160,7 +164,9 @@ fn a_change_of_rate_applies_to_what_waits() {
         ..LinkConfig::default()
     };
     let mut link = Link::new(config.clone(), 1);
-    (0..3).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+    (0..3).for_each(|i| {
+        link.push(Time::ZERO, &i, 100).unwrap();
+    });
     // The first packet continues to take 100 ms; the others take 10 ms each from then on.
     link.reconfigure(
         ms(50),
@@ -180,7 +186,9 @@ fn jitter_without_reordering_keeps_the_order() {
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1);
-    (0..100).for_each(|i| link.push(ms(u64::from(i)), i, 100).unwrap());
+    (0..100).for_each(|i| {
+        link.push(ms(u64::from(i)), &i, 100).unwrap();
+    });
     assert!(drain(&mut link).iter().map(|(_, item)| *item).eq(0..100));
 }
 
@@ -192,7 +200,9 @@ fn jitter_with_reordering_delivers_each_packet_at_a_time_of_its_own() {
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1);
-    (0..1000).for_each(|i| link.push(ms(u64::from(i)), i, 100).unwrap());
+    (0..1000).for_each(|i| {
+        link.push(ms(u64::from(i)), &i, 100).unwrap();
+    });
     let arrived = drain(&mut link);
     let late = |&(time, item): &(Time, u32)| (time - ms(u64::from(item))).as_secs_f64();
     assert!(arrived.iter().all(|a| (0.005..0.015).contains(&late(a))));
@@ -216,7 +226,9 @@ fn bernoulli_loses_its_share() {
             },
             2,
         );
-        (0..1_000_000).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+        (0..1_000_000).for_each(|i| {
+            link.push(Time::ZERO, &i, 100).unwrap();
+        });
         let lost = link.counters().lost as f64;
         // Four standard deviations of a binomial distribution.
         let deviation = (1e6 * share * (1.0 - share)).sqrt();
@@ -240,7 +252,9 @@ fn gilbert_elliott_losses_come_in_bursts() {
             },
             7,
         );
-        (0..100_000).for_each(|i| link.push(Time::ZERO, i, 100).unwrap());
+        (0..100_000).for_each(|i| {
+            link.push(Time::ZERO, &i, 100).unwrap();
+        });
         let arrived: Vec<u32> = drain(&mut link).iter().map(|(_, item)| *item).collect();
         let gaps = arrived
             .windows(2)
@@ -283,7 +297,7 @@ fn counters_of_ten_queued<T: Carried>(red: RedConfig, packet: T) -> Counters {
     for i in 0..20_000_u64 {
         let now = Time::from_nanos(i * 1_000_000);
         while link.queue_packets(now) < 10 {
-            let _ = link.push(now, packet.clone(), 1000);
+            let _ = link.push(now, &packet, 1000);
         }
         while link.pop_ready(now).is_some() {}
     }
@@ -356,7 +370,7 @@ fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -
                 is_marked: false,
             };
             // A packet that RED drops does not fill the queue; the next millisecond brings another.
-            if link.push(now, layer, 1000).is_err() {
+            if link.push(now, &layer, 1000).is_err() {
                 break;
             }
         }
@@ -450,7 +464,7 @@ fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
         },
         3,
     );
-    let pushed = (0..1000).map(|_| link.push(Time::ZERO, Ect(false), 1000));
+    let pushed = (0..1000).map(|_| link.push(Time::ZERO, &Ect(false), 1000));
     assert!(pushed.filter(Result::is_ok).count() <= 31);
 }
 

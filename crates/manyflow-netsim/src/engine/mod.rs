@@ -36,7 +36,7 @@ pub use lift::{Holds, Lift};
 pub use limits::Halt;
 use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
-use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
+use manyflow_core::{Channel, Endpoint, EndpointId, Header, Packet, Time};
 use multicast::{Groups, Message};
 use pairs::Pairs;
 
@@ -158,6 +158,19 @@ struct LinkEntry<H> {
     /// The time of its pending event; `Time::MAX` without one.
     pending: Time,
     tapped: bool,
+}
+
+impl<H: Header> LinkEntry<H> {
+    /// Returns the time of the next arrival if it is earlier than that of the pending event, which
+    /// it replaces.
+    #[inline]
+    fn earlier_event(&mut self) -> Option<Time> {
+        let next = self.link.next_time()?;
+        (next < self.pending).then(|| {
+            self.pending = next;
+            next
+        })
+    }
 }
 
 /// An endpoint with its node.

@@ -15,10 +15,13 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the link on which a packet for `to` leaves `at`.
     #[inline]
     pub(super) fn next_hop(&mut self, at: NodeId, to: NodeId) -> Option<LinkId> {
-        if self.routes[to.0 as usize].is_empty() {
-            self.routes[to.0 as usize] = self.routes_to(to);
-        }
-        let link = self.routes[to.0 as usize][at.0 as usize];
+        let link = match self.routes[to.0 as usize].get(at.0 as usize) {
+            Some(&link) => link,
+            None => {
+                self.routes[to.0 as usize] = self.routes_to(to);
+                self.routes[to.0 as usize][at.0 as usize]
+            }
+        };
         (link != NONE).then_some(LinkId(link))
     }
 
@@ -28,6 +31,7 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Runs Dijkstra's algorithm from the destination, against the direction of the links.
+    #[cold]
     fn routes_to(&self, to: NodeId) -> Vec<u32> {
         let inbound = self.inbound();
         let mut next = vec![NONE; self.nodes.len()];

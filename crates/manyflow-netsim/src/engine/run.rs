@@ -30,7 +30,7 @@ impl<H: Header, E> Network<H, E> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
         self.limits.steps += 1;
         match due {
@@ -80,13 +80,18 @@ impl<H: Header, E> Network<H, E> {
             // The packets of this event were lost when the link was cut.
             return;
         }
-        while let Some(packet) = self.links[index as usize].link.pop_ready(self.now) {
-            self.limits.steps += 1;
-            self.limits.carried -= 1;
-            if self.links[index as usize].tapped {
+        loop {
+            let entry = &mut self.links[index as usize];
+            let Some(packet) = entry.link.peek_ready(self.now).cloned() else {
+                break;
+            };
+            entry.link.pop_ready(self.now);
+            let to = entry.to;
+            if entry.tapped {
                 observer.on_tapped(self.now, LinkId(index), &packet);
             }
-            self.arrive(self.links[index as usize].to, &packet, observer);
+            self.limits.carried -= 1;
+            self.arrive(to, &packet, observer);
         }
         self.rearm_link(index);
     }
@@ -127,22 +132,42 @@ impl<H: Header, E> Network<H, E> {
         packet: &Packet<H>,
         observer: &mut dyn Observer<H, E>,
     ) {
-        let before = self.link_entry(link).link.carried();
         if self.traced {
-            self.push_traced(link, packet, observer);
-        } else {
-            // The link counts the packets that it drops.
-            let _ = self.links[link.0 as usize].link.push(
-                self.now,
-                packet.clone(),
-                packet.wire_bytes(),
-            );
+            return self.transmit_traced(link, packet, observer);
         }
+        let now = self.now;
         let entry = &mut self.links[link.0 as usize];
-        self.limits.carried += entry.link.carried() - before;
-        let next = entry.link.next_time().unwrap_or(Time::MAX);
-        if next < entry.pending {
-            entry.pending = next;
+        // The link counts the packets that it drops.
+        if let Ok(copies) = entry.link.push(now, packet, packet.wire_bytes()) {
+            self.limits.carried += u64::from(copies);
+            if let Some(next) = entry.earlier_event() {
+                self.events.push(next, Due::Link(link.0));
+            }
+        }
+    }
+
+    /// Does the same as [`transmit`](Network::transmit) and reports what became of the packet.
+    #[cold]
+    fn transmit_traced(
+        &mut self,
+        link: LinkId,
+        packet: &Packet<H>,
+        observer: &mut dyn Observer<H, E>,
+    ) {
+        let now = self.now;
+        let entry = &mut self.links[link.0 as usize];
+        let marked = entry.link.counters().marked;
+        let pushed = entry.link.push(now, packet, packet.wire_bytes());
+        if entry.link.counters().marked > marked {
+            observer.on_incident(now, &Incident::Marked(link, packet));
+        }
+        match pushed {
+            Err(why) => observer.on_incident(now, &Incident::Dropped(link, why, packet)),
+            Ok(0) => observer.on_incident(now, &Incident::Lost(link, packet)),
+            Ok(_) => {}
+        }
+        self.limits.carried += u64::from(pushed.unwrap_or(0));
+        if let Some(next) = entry.earlier_event() {
             self.events.push(next, Due::Link(link.0));
         }
     }
@@ -152,25 +177,6 @@ impl<H: Header, E> Network<H, E> {
     pub(super) fn tell(&self, incident: &Incident<H>, observer: &mut dyn Observer<H, E>) {
         if self.traced {
             observer.on_incident(self.now, incident);
-        }
-    }
-
-    /// Pushes a packet and reports what became of it, by comparing the link's counters.
-    #[cold]
-    fn push_traced(&mut self, link: LinkId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
-        let carrier = &mut self.links[link.0 as usize].link;
-        let before = carrier.counters();
-        let pushed = carrier.push(self.now, packet.clone(), packet.wire_bytes());
-        let after = carrier.counters();
-        if after.marked > before.marked {
-            observer.on_incident(self.now, &Incident::Marked(link, packet));
-        }
-        match pushed {
-            Err(why) => observer.on_incident(self.now, &Incident::Dropped(link, why, packet)),
-            Ok(()) if after.lost > before.lost => {
-                observer.on_incident(self.now, &Incident::Lost(link, packet));
-            }
-            Ok(()) => {}
         }
     }
 

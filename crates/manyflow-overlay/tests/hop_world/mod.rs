@@ -119,7 +119,7 @@ impl World {
         while let Some((frame, payload)) = self.ends[from].poll_transmit(self.now) {
             if (self.tamper[from])(self.now, &frame) {
                 let bytes = frame.wire_bytes() + payload.length();
-                let _ = self.links[from].push(self.now, OnWire(frame, payload), bytes);
+                let _ = self.links[from].push(self.now, &OnWire(frame, payload), bytes);
             }
         }
     }

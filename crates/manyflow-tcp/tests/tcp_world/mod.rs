@@ -103,7 +103,7 @@ impl World {
             };
             if (self.on_data)(self.now, &mut packet) {
                 let bytes = packet.wire_bytes();
-                let _ = self.data.push(self.now, packet, bytes);
+                let _ = self.data.push(self.now, &packet, bytes);
             }
         }
         while let Some(event) = self.sender.poll_event() {
@@ -114,7 +114,7 @@ impl World {
     fn drain_receiver(&mut self) {
         while let Some(Action::Send(packet)) = self.receiver.poll_action(self.now) {
             let bytes = packet.wire_bytes();
-            let _ = self.acks.push(self.now, packet, bytes);
+            let _ = self.acks.push(self.now, &packet, bytes);
         }
     }
 }

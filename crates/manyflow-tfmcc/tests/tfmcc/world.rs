@@ -140,9 +140,7 @@ impl World {
             for number in 0..self.members.len() {
                 let member = &mut self.members[number];
                 if member.is_joined {
-                    let _ = member
-                        .down
-                        .push(self.now, packet.clone(), packet.wire_bytes());
+                    let _ = member.down.push(self.now, &packet, packet.wire_bytes());
                     self.schedule(number);
                 }
             }
@@ -175,7 +173,7 @@ impl Member {
             match action {
                 Action::Send(packet) => {
                     let bytes = packet.wire_bytes();
-                    let _ = self.up.push(now, packet, bytes);
+                    let _ = self.up.push(now, &packet, bytes);
                 }
                 Action::Join(_) => self.is_joined = true,
                 Action::Leave(_) => self.is_joined = false,

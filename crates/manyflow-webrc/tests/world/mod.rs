@@ -95,7 +95,7 @@ impl<S: Endpoint<Rx = R::Tx, Tx = R::Rx>, R: Endpoint> World<S, R> {
         while let Some(Action::Send(packet)) = self.sender.poll_action(now) {
             for branch in &mut self.branches {
                 if branch.members.iter().any(|member| member.wants(&packet)) {
-                    let _ = branch.link.push(now, packet.clone(), packet.wire_bytes());
+                    let _ = branch.link.push(now, &packet, packet.wire_bytes());
                 }
             }
         }
