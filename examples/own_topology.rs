@@ -8,8 +8,11 @@ use std::error::Error;
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::time::seconds;
 use manyflow_core::{EndpointId, Time};
-use manyflow_netsim::{Change, Network, NodeId};
-use manyflow_tcp::{Receiver, Sender, TcpConfig};
+use manyflow_netsim::{Change, NodeId};
+use manyflow_tcp::{Event, Receiver, Segment, Sender, TcpConfig};
+
+/// A network in which TCP alone runs.
+type Network = manyflow_netsim::Network<Segment, Event>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seed = 7;

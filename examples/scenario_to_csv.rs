@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use manyflow_netsim::scenario::Scenario;
+use manyflow_scenario::Scenario;
 
 const SCENARIO: &str = r#"
 title = "WEBRC beside TCP"

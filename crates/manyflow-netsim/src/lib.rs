@@ -5,18 +5,34 @@
 //! random streams belong to one link or endpoint each and are derived from seed and name, and
 //! nothing iterates over a hash map.
 //!
-//! How it is fast: a link has at most one pending event, whatever it carries; packets are copied by
-//! value; everything is an index into a vector; timers are cancelled lazily; multicast state exists
-//! only where a channel is joined.
+//! It is fast because a link has at most one pending event, whatever it carries; packets are copied
+//! by value; everything is an index into a vector; timers are cancelled lazily; and multicast state
+//! exists only where a channel is joined.
+//!
+//! The simulator names no protocol. A network runs the endpoints of one header type, which is a
+//! protocol's own or a sum over several, made by [`protocols!`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `engine` | the network and its run |
+//! | [`models`] | wrappers of endpoints: they end, or something is done to them at given times |
+//! | [`capture`] | packets as files that other tools read |
+//! | [`trace`] | events and incidents as lines of JSON |
 #![forbid(unsafe_code)]
 
-mod capture;
-pub mod engine;
+pub mod capture;
+mod engine;
+pub mod models;
 mod names;
-pub mod results;
-pub mod scenario;
-mod trace;
+mod sums;
+pub mod trace;
 
-pub use engine::{Change, Halt, Incident, LinkId, NodeId, Observer, Received};
+// For the macro `protocols!`.
+#[doc(hidden)]
+pub use manyflow_core;
+
+pub use engine::{
+    AccountingError, BoxedEndpoint, Change, Halt, Holds, Incident, Lift, LinkId, Network, NodeId,
+    Observer, Received,
+};
 pub use names::Names;
-pub use scenario::protocols::{AnyEvent, AnyHeader, Network, Packet};

@@ -1,4 +1,4 @@
-//! Traces: what endpoints and links tell, one JSON object a line. `docs/scenarios.md` lists the
+//! Traces: the events of endpoints and links, one JSON object a line. `docs/scenarios.md` lists the
 //! events.
 
 use std::io::{self, Write};
@@ -9,54 +9,72 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::ser::{CompactFormatter, Compound};
 use serde_json::value::RawValue;
 
-use crate::scenario::Reported;
 use crate::{Change, Incident, LinkId};
 
-/// What endpoints and links are called.
+/// The names of endpoints, sessions and links in a trace.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    /// Of each endpoint its node, and the receiver that it belongs to: `webrc/R`.
-    pub(crate) endpoints: Vec<(String, String)>,
-    /// Of each multicast session.
-    pub(crate) sessions: Vec<String>,
-    /// Of each link.
-    pub(crate) links: Vec<String>,
+pub struct Names {
+    /// For each endpoint its node, and the receiver that it belongs to, such as `webrc/R`.
+    pub endpoints: Vec<(String, String)>,
+    /// The name of each multicast session.
+    pub sessions: Vec<String>,
+    /// The name of each link.
+    pub links: Vec<String>,
 }
 
 /// Writes a line for each event and incident.
-pub(crate) struct Trace<'a> {
+pub struct Trace<'a> {
     names: Names,
     out: &'a mut dyn Write,
 }
 
-/// A header whose numbers stand in traces.
-pub(crate) trait Traced {
-    /// Writes the numbers by which the packet can be found again.
+/// A header that traces show.
+pub trait Traced {
+    /// Writes the numbers that identify the packet.
     ///
     /// # Errors
     /// Those of the output.
     fn trace(&self, payload_bytes: u32, line: &mut Line) -> serde_json::Result<()>;
 }
 
+/// An event that traces show.
+pub trait TracedEvent {
+    /// Returns the event's name.
+    fn name(&self) -> &'static str;
+
+    /// Writes the event's values.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn trace(&self, line: &mut Line) -> serde_json::Result<()>;
+}
+
 /// A line that is being written.
-pub(crate) type Line<'l, 'o> = Compound<'l, &'o mut dyn Write, CompactFormatter>;
+pub type Line<'l, 'o> = Compound<'l, &'o mut dyn Write, CompactFormatter>;
 
 impl<'a> Trace<'a> {
-    pub(crate) fn new(names: Names, out: &'a mut dyn Write) -> Trace<'a> {
+    /// Begins a trace.
+    pub fn new(names: Names, out: &'a mut dyn Write) -> Trace<'a> {
         Trace { names, out }
     }
 
     /// Writes what is left in buffers.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Writes what an endpoint tells.
-    pub(crate) fn on_event(
+    /// Writes an event that an endpoint reported.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn on_event(
         &mut self,
         now: Time,
         endpoint: EndpointId,
-        event: &impl Reported,
+        event: &impl TracedEvent,
     ) -> io::Result<()> {
         let (node, of) = &self.names.endpoints[endpoint.0 as usize];
         write_line(self.out, now, event.name(), |line| {
@@ -66,8 +84,11 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Writes what happens inside the network.
-    pub(crate) fn on_incident<H: Header + Traced>(
+    /// Writes an incident inside the network.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn on_incident<H: Header + Traced>(
         &mut self,
         now: Time,
         incident: &Incident<H>,

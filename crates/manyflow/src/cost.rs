@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::Bytes;
-use manyflow_netsim::scenario::Outcome;
+use manyflow_scenario::Outcome;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use manyflow_netsim::LinkId;
-use manyflow_netsim::scenario::{Inspection, Job, Scenario};
+use manyflow_scenario::{Inspection, Job, Scenario};
 
 use crate::cli::InspectArgs;
 use crate::display::Display;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use manyflow_netsim::scenario::{Job, Outcome, Progress, Scenario};
+use manyflow_scenario::{Job, Outcome, Progress, Scenario};
 
 use crate::display::Display;
 

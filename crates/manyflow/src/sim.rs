@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use manyflow_netsim::results::{Checked, Provenance, Results, Verdict};
-use manyflow_netsim::scenario::{Inspection, Job, Outcome, Scenario};
+use manyflow_scenario::results::{Checked, Provenance, Results, Verdict};
+use manyflow_scenario::{Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};

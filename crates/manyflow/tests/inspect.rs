@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// WEBRC, TCP and CBR over a link that drops, marks and loses packets, and that is cut for a while.
 const EVENTFUL: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../manyflow-netsim/tests/eventful.toml"
+    "/../manyflow-scenario/tests/eventful.toml"
 );
 /// Wireshark's filter for malformed frames and wrong checksums.
 const WRONG: &str = "_ws.malformed || !(ip.checksum.status == 1) || !(udp.checksum.status == 1 || tcp.checksum.status == 1)";

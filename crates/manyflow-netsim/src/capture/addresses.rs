@@ -1,5 +1,5 @@
-//! Who has which address: node `i` is 10.0.0.0 + `i` + 1, its endpoints have dynamic ports, and
-//! channels are groups of source-specific multicast.
+//! Addresses of nodes, endpoints and channels: node `i` is 10.0.0.0 + `i` + 1, its endpoints have
+//! dynamic ports, and channels are groups of source-specific multicast.
 //!
 //! Every flow has an address of its own, so that a capture can be read back to the packets that
 //! were sent.
@@ -20,35 +20,39 @@ const CHANNEL_PORT: u16 = 5445;
 /// reserved (RFC 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
-/// An endpoint that sends unicast packets or hears them.
+/// An endpoint that sends or receives unicast packets.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct End {
-    pub(crate) endpoint: EndpointId,
-    pub(crate) node: NodeId,
-    /// TCP: data of a segment.
-    pub(crate) segment_bytes: u32,
+pub struct End {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// Its node.
+    pub node: NodeId,
+    /// Bytes of data in a TCP segment.
+    pub segment_bytes: u32,
 }
 
 /// A node has more endpoints than a host has dynamic ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} has more endpoints than the 16,384 ports of a host: a capture cannot tell them apart; spread them over more nodes", node_address(*.0))]
-pub(crate) struct PortsExhausted(pub(crate) NodeId);
+pub struct PortsExhausted(pub NodeId);
 
-/// What a packet's headers say of its way.
+/// The addresses in a packet's headers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flow {
-    pub(crate) source: SocketAddrV4,
-    pub(crate) destination: SocketAddrV4,
-    /// TCP: data of a segment.
-    pub(crate) segment_bytes: u32,
-    /// The multicast session; 0 of unicast packets.
-    pub(crate) session: u32,
+pub struct Flow {
+    /// The source address and port.
+    pub source: SocketAddrV4,
+    /// The destination address and port.
+    pub destination: SocketAddrV4,
+    /// Bytes of data in a TCP segment.
+    pub segment_bytes: u32,
+    /// The number of the multicast session; 0 for unicast packets.
+    pub session: u32,
 }
 
 /// The addresses of a network.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    /// The socket of each endpoint, and TCP's segment; `None` where it neither sends nor hears
+pub struct Addresses {
+    /// The socket of each endpoint and its TCP segment size; `None` if it neither sends nor receives
     /// unicast packets.
     sockets: Vec<Option<(SocketAddrV4, u32)>>,
     /// The source of each multicast session.
@@ -56,11 +60,12 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Gives out the ports of each node, in the order of `ends`.
+    /// Assigns ports to the endpoints of each node, in the order of `ends`. `sources` are the nodes
+    /// of the multicast sessions' sources, by the numbers of the sessions.
     ///
     /// # Errors
-    /// Where a node has more endpoints than ports.
-    pub(crate) fn new(
+    /// A node has more endpoints than a host has dynamic ports.
+    pub fn new(
         nodes: usize,
         ends: impl IntoIterator<Item = End>,
         sources: &[NodeId],
@@ -79,16 +84,22 @@ impl Addresses {
         Ok(Addresses { sockets, sources })
     }
 
-    /// The way of a packet.
-    pub(super) fn flow_of<H: Framed>(&self, packet: &Packet<H>) -> Flow {
+    /// Returns the addresses of a packet.
+    ///
+    /// # Panics
+    /// If its source or destination is not among the known endpoints and sessions.
+    pub fn flow_of<H: Framed>(&self, packet: &Packet<H>) -> Flow {
         let mut flow = self.flow(packet.source, packet.destination);
         packet.header.adjust_ports(&mut flow);
         flow
     }
 
-    /// The way of the packets from one endpoint to another, or to a channel; those of layered
-    /// sessions take other ports there.
-    pub(super) fn flow(&self, source: EndpointId, destination: Destination) -> Flow {
+    /// Returns the addresses of packets from one endpoint to another, or to a channel, before
+    /// [`Framed::adjust_ports`].
+    ///
+    /// # Panics
+    /// If an endpoint or a session is unknown.
+    pub fn flow(&self, source: EndpointId, destination: Destination) -> Flow {
         match destination {
             Destination::Endpoint(id) => {
                 let (destination, segment_bytes) = self.end(id);
@@ -140,10 +151,6 @@ fn channel_socket(Channel { session, number }: Channel) -> SocketAddrV4 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::protocols::AnyHeader;
-    use manyflow_overlay::{
-        Ack, Body, ClientId, DaemonId, Data, Frame, GroupId, LinkSeq, Message, OriginSeq,
-    };
 
     fn end(endpoint: u32, node: u32) -> End {
         End {
@@ -167,44 +174,6 @@ mod tests {
             (there.destination, there.source)
         );
         assert_eq!(flow(2, 3).source, "10.0.0.1:49153".parse().unwrap());
-    }
-
-    #[test]
-    fn the_two_streams_between_daemons_are_two_connections() {
-        let addresses = Addresses::new(2, [end(0, 0), end(1, 1)], &[]).unwrap();
-        let data = Data {
-            group: GroupId(1),
-            sequence: OriginSeq(1),
-            sender: ClientId(0),
-            sent_us: 0,
-        };
-        let message = Message {
-            origin: DaemonId(0),
-            repaired: false,
-            body: Body::Data(data),
-        };
-        let sequence = LinkSeq(0);
-        let segment = Frame::Segment { sequence, message };
-        let ack = Frame::Ack(Ack {
-            acknowledgement: LinkSeq(1),
-            window: 1,
-            sack: [(LinkSeq(0), LinkSeq(0)); 3],
-        });
-        let ends = |from: u32, frame| {
-            let flow = addresses.flow_of(
-                &Packet::new(
-                    Destination::Endpoint(EndpointId(1 - from)),
-                    AnyHeader::Overlay(frame),
-                    0,
-                )
-                .with_source(EndpointId(from)),
-            );
-            (flow.source, flow.destination)
-        };
-        let (there, acknowledged) = (ends(0, segment), ends(1, ack));
-        assert_eq!((acknowledged.1, acknowledged.0), there);
-        let back = ends(1, segment);
-        assert_ne!((back.1, back.0), there);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A packet as bytes, with the headers that the simulator only counts.
+//! Packets in wire format, with the headers that the simulator only counts.
 //!
 //! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are
 //! written by the code that ships.
@@ -13,9 +13,10 @@ const TTL: u8 = 64;
 const IP_BYTES: usize = Ipv4Header::MIN_LEN;
 /// Where TCP has its checksum (RFC 9293 section 3.1).
 const TCP_CHECKSUM: usize = IP_BYTES + 16;
-/// What captures need to know of a protocol's header.
-pub(crate) trait Framed {
-    /// Whether packets are TCP segments; otherwise they are UDP datagrams.
+
+/// A header that can be captured.
+pub trait Framed {
+    /// Returns whether packets are TCP segments. Otherwise they are UDP datagrams.
     fn is_tcp(&self) -> bool {
         false
     }
@@ -24,16 +25,18 @@ pub(crate) trait Framed {
     /// protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}
 
-    /// Writes the header as it follows that of UDP; for TCP segments, TCP's header too.
+    /// Writes the bytes that follow the UDP header; for TCP segments, those that follow the IP
+    /// header.
     fn encode(&self, flow: &Flow, payload_bytes: u32, frame: &mut Vec<u8>);
 }
 
-/// Writes a packet to `frame`, whose old content goes. The length is what links charge.
+/// Replaces the contents of `frame` by a packet in wire format. Its length is the one that links
+/// charge.
 ///
 /// # Panics
-/// If the packet is longer than IPv4 allows, or shorter than its headers: the protocols'
+/// If the packet is longer than IPv4 allows, or shorter than its headers. The protocols'
 /// configurations exclude both.
-pub(super) fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut Vec<u8>) {
+pub fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut Vec<u8>) {
     let length = packet.wire_bytes() as usize;
     let is_tcp = packet.header.is_tcp();
     let ip = ip_header(packet.ecn, is_tcp, flow, length);

@@ -23,21 +23,19 @@
 mod addresses;
 mod frame;
 mod pcap;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-pub(crate) use addresses::{Addresses, End, Flow};
-pub(crate) use frame::Framed;
+pub use addresses::{Addresses, End, Flow, PortsExhausted};
+pub use frame::{Framed, encode};
 use manyflow_core::{Header, Packet, Time};
 use pcap::PcapWriter;
 
 use crate::LinkId;
 
-/// Writes the packets that some links deliver.
-pub(crate) struct Capture<'a> {
+/// Writes the packets that some links deliver to a capture file.
+pub struct Capture<'a> {
     links: BTreeSet<LinkId>,
     addresses: Addresses,
     writer: PcapWriter<&'a mut dyn Write>,
@@ -46,7 +44,12 @@ pub(crate) struct Capture<'a> {
 }
 
 impl<'a> Capture<'a> {
-    pub(crate) fn new(
+    /// Begins a capture of what `links` deliver. They have to be
+    /// [tapped](crate::Network::tap).
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn new(
         links: BTreeSet<LinkId>,
         addresses: Addresses,
         out: &'a mut dyn Write,
@@ -59,8 +62,11 @@ impl<'a> Capture<'a> {
         })
     }
 
-    /// Writes a packet that `link` delivers, unless the link is tapped for others.
-    pub(crate) fn on_tapped<H: Header + Framed>(
+    /// Writes a packet that `link` delivers. Ignores links that are not captured.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn on_tapped<H: Header + Framed>(
         &mut self,
         now: Time,
         link: LinkId,
@@ -75,7 +81,10 @@ impl<'a> Capture<'a> {
     }
 
     /// Writes what is left in buffers.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
 }

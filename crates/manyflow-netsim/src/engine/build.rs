@@ -162,10 +162,9 @@ impl<H: Header, E> Network<H, E> {
         self.events.push(time.max(self.now), Due::Change(index));
     }
 
-    /// Number of changes in memory, including those made already.
-    #[cfg(test)]
-    pub(crate) fn changes_kept(&self) -> usize {
-        self.changes.len()
+    /// Returns how many announced changes have not been made yet.
+    pub fn pending_changes(&self) -> usize {
+        self.changes.len() - self.free_changes.len()
     }
 
     /// Shows the observer the packets that this link delivers.

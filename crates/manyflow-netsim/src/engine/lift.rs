@@ -1,6 +1,5 @@
 //! Endpoints of one protocol in a network of several.
 
-use core::convert::Infallible;
 use core::marker::PhantomData;
 
 use manyflow_core::{Action, Endpoint, Header, Packet, Time};
@@ -11,10 +10,11 @@ pub trait Holds<T>: Header {
     fn get(&self) -> Option<T>;
 }
 
-/// No header is of the type without values: endpoints that only send receive nothing.
-impl<H: Header> Holds<Infallible> for H {
-    fn get(&self) -> Option<Infallible> {
-        None
+/// In a network of one protocol, every header is of that protocol.
+impl<H: Header> Holds<H> for H {
+    #[inline]
+    fn get(&self) -> Option<H> {
+        Some(*self)
     }
 }
 

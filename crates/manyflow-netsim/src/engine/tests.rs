@@ -11,7 +11,24 @@ use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_webrc::{self as webrc, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 
 use super::{Change, LinkId, NodeId, Observer};
-use crate::scenario::protocols::{AnyEvent, AnyHeader, Network};
+use manyflow_tcp::cbr;
+
+crate::protocols! {
+    /// A packet's header.
+    pub(super) enum AnyHeader;
+    /// An event.
+    pub(super) enum AnyEvent;
+    /// WEBRC.
+    Webrc: webrc::Cci, webrc::Event;
+    /// TCP.
+    Tcp: manyflow_tcp::Segment, manyflow_tcp::Event;
+    /// Sources without congestion control.
+    Cbr: cbr::Datagram, cbr::Event;
+    /// Layered multicast.
+    Layered: layered::Message, layered::Event;
+}
+
+pub(super) type Network = super::Network<AnyHeader, AnyEvent>;
 
 /// Keeps the last average of each endpoint's round-trip time.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use manyflow_core::{Channel, Destination, EndpointId, Time};
 use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
+use super::tests::Network;
 use super::{Change, Halt, LinkId, NodeId};
-use crate::scenario::protocols::Network;
 
 fn at_s(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)

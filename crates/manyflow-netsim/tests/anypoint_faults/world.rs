@@ -4,14 +4,16 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use manyflow_anypoint as anypoint;
 use manyflow_anypoint::models::{Change, MemberChange, SwitchEndpoint};
 use manyflow_anypoint::switch::MemberId;
-use manyflow_core::{EndpointId, Time};
-use manyflow_netsim::{AnyEvent, AnyHeader, LinkId, Network, Observer, Packet};
+use manyflow_anypoint::{Event, Segment};
+use manyflow_core::{EndpointId, Packet, Time};
+use manyflow_netsim::{LinkId, Observer};
 
 use crate::end::{End, KEYS, RestartingSwitch, SharedLog, Task};
 use crate::plan::{Fault, Plan};
+
+type Network = manyflow_netsim::Network<Segment, Event>;
 
 /// A connection that is not over by then is stuck.
 const LIMIT: Time = Time::from_nanos(600_000_000_000);
@@ -43,10 +45,10 @@ struct Watch {
     failures: Vec<Failure>,
 }
 
-impl Observer<AnyHeader, AnyEvent> for Watch {
-    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &AnyEvent) {
+impl Observer<Segment, Event> for Watch {
+    fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
         if endpoint == self.switch
-            && let AnyEvent::Anypoint(anypoint::Event::MemberFailed(member)) = event
+            && let Event::MemberFailed(member) = event
         {
             self.failures.push(Failure {
                 member: *member,
@@ -60,7 +62,7 @@ impl Observer<AnyHeader, AnyEvent> for Watch {
         }
     }
 
-    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet) {}
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<Segment>) {}
 }
 
 /// Runs a plan until all ends are through.

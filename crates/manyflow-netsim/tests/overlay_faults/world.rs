@@ -5,11 +5,13 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
-use manyflow_netsim::{Change, Network};
+use manyflow_netsim::Change;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, Topology};
+
+type Network = manyflow_netsim::Network<manyflow_overlay::Frame, manyflow_overlay::Event>;
 
 use crate::client::{LoggingClient, SharedLog, Task};
 use crate::plan::{Control, Plan};

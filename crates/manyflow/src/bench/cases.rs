@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{Channel, Destination, EndpointId, Time};
-use manyflow_netsim::{Network, NodeId};
+use manyflow_netsim::NodeId;
+use manyflow_scenario::Network;
 use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_tcp::{self as tcp, TcpConfig, Variant};
 

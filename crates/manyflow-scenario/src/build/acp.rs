@@ -1,0 +1,267 @@
+//! Sessions of ACP: a connection to each receiver, or one connection through switches to all of
+//! them.
+
+use manyflow_anypoint::models::{
+    Change, Liar, MemberChange, ModelledEnd, Span, SwitchEndpoint, Worker,
+};
+use manyflow_anypoint::switch::{
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
+};
+use manyflow_core::{Contents, EndpointId, Time};
+
+use super::{Builder, Member};
+use crate::ensemble::{Branch, Switch};
+use crate::error::Fault;
+use crate::protocols::{Direction, PolicyName};
+use crate::quantity::Seconds;
+use crate::schema::ReceiverTable;
+use manyflow_netsim::NodeId;
+use manyflow_netsim::models::Fated;
+
+/// A stay of a receiver.
+struct Server {
+    id: EndpointId,
+    /// Its receiver's number.
+    receiver: usize,
+    name: String,
+    start: Time,
+    stop: Option<Time>,
+}
+
+/// A member of a switch: from when to when, and where.
+struct Seat {
+    id: EndpointId,
+    node: u32,
+    start: Time,
+    stop: Option<Time>,
+}
+
+impl Builder<'_> {
+    /// The receivers' ends have the first numbers, then come the sender's, and then the switches.
+    pub(super) fn add_acp(&mut self) -> Result<Vec<Member>, Fault> {
+        let servers = self.servers();
+        let staff = self.network.next_endpoint().0 + servers.len() as u32;
+        let mut members = Vec::with_capacity(self.session.receivers.len());
+        for (number, server) in servers.iter().enumerate() {
+            if members.len() == server.receiver {
+                members.push(self.member(&self.session.receivers[server.receiver], false));
+            }
+            let remote = match self.switch_of(server.receiver) {
+                Some(switch) => switch_id(staff, switch),
+                None => EndpointId(staff + number as u32),
+            };
+            self.add_server(server, remote)?;
+        }
+        let start = self.draw(self.table.start, "sender");
+        let stop = self.table.stop.map(Seconds::time);
+        if self.session.switches.is_empty() {
+            for server in &servers {
+                let stop = [stop, server.stop].into_iter().flatten().min();
+                self.add_peer(server.id, &server.name, start.max(server.start), stop)?;
+            }
+        } else {
+            self.add_peer(switch_id(staff, 0), "sender", start, stop)?;
+            for switch in 0..self.session.switches.len() {
+                self.add_switch(switch, &servers, staff, start)?;
+            }
+        }
+        Ok(members)
+    }
+
+    fn servers(&self) -> Vec<Server> {
+        let first = self.network.next_endpoint().0;
+        let mut servers: Vec<Server> = Vec::new();
+        for (number, receiver) in self.session.receivers.iter().enumerate() {
+            for (index, stay) in receiver.stays.iter().enumerate() {
+                let name = self.stay(receiver, index);
+                servers.push(Server {
+                    id: EndpointId(first + servers.len() as u32),
+                    receiver: number,
+                    start: self.draw(stay.start, &name),
+                    stop: stay.stop.map(Seconds::time),
+                    name,
+                });
+            }
+        }
+        servers
+    }
+
+    /// The switch that a receiver is a member of.
+    fn switch_of(&self, receiver: usize) -> Option<usize> {
+        let switches = self.session.switches.iter();
+        let mut members = switches.map(|switch| &switch.members);
+        members.position(|members| members.contains(&Branch::Receiver(receiver)))
+    }
+
+    fn add_server(&mut self, server: &Server, remote: EndpointId) -> Result<(), Fault> {
+        let receiver = &self.session.receivers[server.receiver];
+        let own = self.entry(receiver);
+        let table = &self.table.acp;
+        let stop = [server.stop, self.table.stop.map(Seconds::time)];
+        let stop = stop.into_iter().flatten().min();
+        let sends = match table.direction {
+            Direction::Inbound => Vec::new(),
+            Direction::Outbound | Direction::Both => {
+                spans(own, server.start, stop.unwrap_or(Time::MAX))
+            }
+        };
+        let seed = self.seed(&format!("flow of {}", server.name));
+        let worker = table.worker(sends, own.service, seed)?;
+        let end = ModelledEnd::acceptor(table.receiver(own), worker, remote);
+        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
+        let crash = own.crash.map(Seconds::time);
+        self.add_endpoint(NodeId(receiver.node), fated(end, stop, crash));
+        Ok(())
+    }
+
+    /// The sender's end of a connection.
+    fn add_peer(
+        &mut self,
+        remote: EndpointId,
+        name: &str,
+        start: Time,
+        stop: Option<Time>,
+    ) -> Result<(), Fault> {
+        let table = &self.table.acp;
+        let to = stop.unwrap_or(Time::MAX);
+        let sends = match table.direction {
+            Direction::Inbound | Direction::Both if start < to => vec![Span { from: start, to }],
+            _ => Vec::new(),
+        };
+        let connection = self.network.next_endpoint().0;
+        let seed = self.seed(&format!("sender's flow of {name}"));
+        let worker = table.worker(sends, None, seed)?;
+        let end = ModelledEnd::initiator(table.config(), worker, remote, connection, start);
+        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
+        self.add_staff(NodeId(self.session.sender), fated(end, stop, None));
+        Ok(())
+    }
+
+    /// The switch of this number. `start` is when the connection opens: who is there then has been
+    /// a member all along.
+    fn add_switch(
+        &mut self,
+        number: usize,
+        servers: &[Server],
+        staff: u32,
+        start: Time,
+    ) -> Result<(), Fault> {
+        let switch = &self.session.switches[number];
+        let mut seats = self.seats(switch, servers, staff);
+        // In the order in which they are numbered; who is there from the beginning keeps the order
+        // of the scenario.
+        seats.sort_by_key(|seat| seat.start.max(start));
+        if seats.len() > usize::from(u16::MAX) {
+            return Err(Fault::value("a switch has at most 65,535 members"));
+        }
+        let (first, later) = seats.split_at(seats.partition_point(|seat| seat.start <= start));
+        let joins = later.iter().map(|seat| Change {
+            at: seat.start,
+            change: MemberChange::Join(seat.id),
+        });
+        let leaves = seats.iter().enumerate().filter_map(|(member, seat)| {
+            let change = MemberChange::Leave(MemberId(member as u16));
+            seat.stop.map(|at| Change { at, change })
+        });
+        let mut changes: Vec<Change> = joins.chain(leaves).collect();
+        changes.sort_by_key(|change| change.at);
+        let peers = &self.session.switches;
+        let above = peers
+            .iter()
+            .position(|other| other.members.contains(&Branch::Switch(number)));
+        let peer = above.map_or(EndpointId(staff), |above| switch_id(staff, above));
+        let table = &self.table.acp.switches[number];
+        let policy = policy(table.policy, switch, &seats);
+        let members = first.iter().map(|seat| seat.id).collect();
+        let endpoint = SwitchEndpoint::new(table.config(), policy, peer, members, changes);
+        self.add_staff(NodeId(switch.node), endpoint.map_err(Fault::value)?);
+        Ok(())
+    }
+
+    /// The members of a switch, in the order of the scenario; a receiver has one for each of its
+    /// stays.
+    fn seats(&self, switch: &Switch, servers: &[Server], staff: u32) -> Vec<Seat> {
+        let mut seats = Vec::new();
+        for branch in &switch.members {
+            match *branch {
+                Branch::Switch(number) => seats.push(Seat {
+                    id: switch_id(staff, number),
+                    node: self.session.switches[number].node,
+                    start: Time::ZERO,
+                    stop: None,
+                }),
+                Branch::Receiver(number) => {
+                    let stays = servers.iter().filter(|server| server.receiver == number);
+                    seats.extend(stays.map(|server| Seat {
+                        id: server.id,
+                        node: self.session.receivers[number].node,
+                        start: server.start,
+                        stop: server.stop,
+                    }));
+                }
+            }
+        }
+        seats
+    }
+}
+
+/// The switches come behind the sender's end, whose number is `staff`.
+fn switch_id(staff: u32, number: usize) -> EndpointId {
+    EndpointId(staff + 1 + number as u32)
+}
+
+/// An end with its application, which may lie.
+type End = Liar<ModelledEnd<Worker>>;
+
+/// An end that closes its direction when it stops, and may die.
+fn fated(end: End, stop: Option<Time>, crash: Option<Time>) -> Fated<End> {
+    let close: fn(&mut End) = |end| end.end_mut().close();
+    let die: fn(&mut End) = |end| end.end_mut().crash();
+    let ends = [
+        stop.map(|time| (time, close)),
+        crash.map(|time| (time, die)),
+    ];
+    Fated::new(end, ends.into_iter().flatten().collect())
+}
+
+/// When a receiver sends, while it is there.
+fn spans(own: &ReceiverTable, start: Time, stop: Time) -> Vec<Span> {
+    let always = Span {
+        from: start,
+        to: stop,
+    };
+    if own.sends.is_empty() {
+        return vec![always];
+    }
+    let spans = own.sends.iter().map(|span| Span {
+        from: span.from.time().max(start),
+        to: span.to.map_or(stop, Seconds::time).min(stop),
+    });
+    spans.filter(|span| span.from < span.to).collect()
+}
+
+/// The policy of a switch whose members have the numbers of these seats.
+fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<Contents>> {
+    match name {
+        PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+        PolicyName::LeastOutstanding => Box::new(LeastOutstanding::default()),
+        PolicyName::Hash => Box::new(HashOfKey::default()),
+        PolicyName::Weighted => {
+            let weight = |seat: &Seat| {
+                let mut weights = switch.weights.iter();
+                let own = weights.find(|(nodes, _)| nodes.contains(&seat.node));
+                own.map_or(0.0, |(_, weight)| *weight)
+            };
+            Box::new(Weighted::new(seats.iter().map(weight).collect()))
+        }
+        PolicyName::Rule => {
+            let mut rules = Vec::new();
+            for (keys, nodes) in &switch.rules {
+                let members = seats.iter().enumerate();
+                let named = members.filter(|(_, seat)| nodes.contains(&seat.node));
+                rules.extend(named.map(|(member, _)| (keys.clone(), MemberId(member as u16))));
+            }
+            Box::new(KeyRule::new(rules))
+        }
+    }
+}

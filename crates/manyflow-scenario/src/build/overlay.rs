@@ -1,0 +1,157 @@
+//! Overlays: a daemon at each of their nodes, and clients at daemons.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use manyflow_core::{EndpointId, Time};
+use manyflow_overlay::{
+    Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, OverlayConfig,
+    SlowPolicy, Source,
+};
+
+use super::{Builder, Member};
+use crate::error::Fault;
+use crate::overlays::{Affiliation, Overlay};
+use crate::protocols::{IntoBoxed, Network, OverlayTable};
+use crate::quantity::{BitsPerSecond, Count, Seconds};
+use crate::schema::Schema;
+use crate::sessions::{Receiver, Session, Sessions};
+use manyflow_netsim::NodeId;
+
+/// The groups of an overlay whose sessions say what is done about slow members.
+pub(super) fn slow_groups(
+    overlay: usize,
+    sessions: &Sessions,
+    schema: &Schema,
+) -> BTreeMap<GroupId, SlowPolicy> {
+    let policy = |session: &Session| {
+        let own = session.affiliation.filter(|own| own.overlay == overlay)?;
+        let policy = schema.sessions[session.table].overlay.slow_policy()?;
+        Some((own.group, policy))
+    };
+    sessions.0.iter().filter_map(policy).collect()
+}
+
+/// Adds the daemons of an overlay, which have successive numbers; returns the first.
+pub(super) fn add_daemons(
+    network: &mut Network,
+    overlay: &Overlay,
+    table: &OverlayTable,
+    slow_groups: BTreeMap<GroupId, SlowPolicy>,
+) -> Result<EndpointId, Fault> {
+    let first = network.next_endpoint();
+    let config = OverlayConfig {
+        slow_groups,
+        ..table.config()
+    };
+    let links = table.link_kind();
+    let daemons = 0..overlay.nodes.len() as u16;
+    let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
+    let addresses = Arc::new(Addresses::new(addresses.collect()));
+    for (&node, number) in overlay.nodes.iter().zip(0u16..) {
+        let here = DaemonId(number);
+        let node = NodeId(node);
+        let seed = network.stream(&format!(
+            "{}: daemon at {}",
+            overlay.name,
+            network.name(node)
+        ));
+        let controller = table.controller(here, seed).map_err(Fault::value)?;
+        let topology = Arc::clone(&overlay.topology);
+        let addresses = Arc::clone(&addresses);
+        let daemon = DaemonEndpoint::new(
+            config.clone(),
+            &links,
+            controller,
+            here,
+            topology,
+            addresses,
+            seed,
+        );
+        network.add_endpoint(node, daemon.map_err(Fault::value)?.into_boxed());
+    }
+    Ok(first)
+}
+
+/// A daemon's endpoint, where that of the first is known.
+pub(super) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
+    EndpointId(first.0 + u32::from(daemon.0))
+}
+
+impl Builder<'_> {
+    /// The receivers' clients, and then those that send.
+    pub(super) fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
+        let affiliation = self.session.affiliation;
+        let own = affiliation.ok_or_else(|| Fault::value("the session has no overlay"))?;
+        let mut members = Vec::with_capacity(self.session.receivers.len());
+        for receiver in &self.session.receivers {
+            members.push(self.member(receiver, false));
+            self.add_listeners(&own, receiver)?;
+        }
+        for client in 0..own.clients {
+            self.add_talker(&own, client)?;
+        }
+        Ok(members)
+    }
+
+    /// A client for each stay of a receiver.
+    fn add_listeners(&mut self, own: &Affiliation, receiver: &Receiver) -> Result<(), Fault> {
+        let node = NodeId(receiver.node);
+        let daemon = self.daemon_at(own, receiver.node);
+        let entry = self.entry(receiver);
+        let crash = entry.crash.map(Seconds::time);
+        let service = entry.service.unwrap_or_default().duration();
+        for (index, stay) in receiver.stays.iter().enumerate() {
+            let name = self.stay(receiver, index);
+            let start = self.draw(stay.start, &name);
+            let stop = stay.stop.map(Seconds::time);
+            // It dies in the stay that the moment falls into, and may come again.
+            let dies = |crash: &Time| *crash > start && stop.is_none_or(|stop| *crash < stop);
+            let crash = crash.filter(dies);
+            let application = Application {
+                start,
+                stop: crash.or(stop),
+                crash: crash.is_some(),
+                joins: Some(own.group),
+                service,
+                ..Application::default()
+            };
+            let client = ClientEndpoint::new(application, daemon, self.seed(&name));
+            self.add_endpoint(node, client.map_err(Fault::value)?);
+        }
+        Ok(())
+    }
+
+    /// A client that sends.
+    fn add_talker(&mut self, own: &Affiliation, number: u32) -> Result<(), Fault> {
+        let name = format!("client {number}");
+        let application = Application {
+            start: self.draw(self.table.start, &name),
+            stop: self.table.stop.map(Seconds::time),
+            sends: Some(self.source(own.group)),
+            priority: self.table.overlay.priority_percent() as u16,
+            ..Application::default()
+        };
+        let daemon = self.daemon_at(own, self.session.sender);
+        let client = ClientEndpoint::new(application, daemon, self.seed(&name));
+        self.add_staff(NodeId(self.session.sender), client.map_err(Fault::value)?);
+        Ok(())
+    }
+
+    fn source(&self, group: GroupId) -> Source {
+        let table = &self.table.overlay;
+        Source {
+            group,
+            message_bytes: table.message_bytes() as u32,
+            rate: table.rate.map(BitsPerSecond::rate),
+            messages: table.messages.map(Count::get),
+        }
+    }
+
+    /// The endpoint of the daemon at a node, which has one.
+    fn daemon_at(&self, own: &Affiliation, node: u32) -> EndpointId {
+        let daemon = self.overlays.0[own.overlay].daemon_at(node);
+        let daemon = daemon.expect("a session's clients are at daemons: it was checked");
+        endpoint(self.daemons[own.overlay], daemon)
+    }
+}

@@ -1,0 +1,237 @@
+//! The parameters of layered multicast: SIM and RLM.
+
+mod observe;
+mod wire;
+
+use manyflow_core::{EndpointId, Time};
+use manyflow_layered::{rlm, sim};
+use serde::Deserialize;
+
+use super::set;
+use crate::error::Fault;
+use crate::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
+use crate::schema::OneOrMany;
+use crate::topology::Topology;
+
+/// `sessions.sim`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SimTable {
+    /// n_g.
+    pub groups: Option<Count>,
+    /// Bytes of a packet, headers counted.
+    pub packet: Option<Bits>,
+    /// What each group adds at the beginning.
+    pub initial_rate: Option<BitsPerSecond>,
+    /// What each group adds at least.
+    pub minimum_rate: Option<BitsPerSecond>,
+    /// What all groups together send at most.
+    pub maximum_rate: Option<BitsPerSecond>,
+    /// The additive increase, in packets per round-trip time for each round-trip time.
+    pub increase: Option<Number>,
+    /// What a rate is multiplied by until it is congested for the first time.
+    pub start_factor: Option<Number>,
+    /// The multiplicative decrease.
+    pub decrease: Option<Number>,
+    /// The longest round-trip time until feedback has told it.
+    pub initial_rtt: Option<Seconds>,
+    /// The menu adaptation interval, in longest round-trip times.
+    pub menu_rtts: Option<Count>,
+    /// The selection interval, in longest round-trip times.
+    pub selection_rtts: Option<Count>,
+    /// The weight of a round's received rate in its average.
+    pub rate_weight: Option<Number>,
+    /// Nodes that aggregate feedback, or `all`.
+    pub aggregators: Option<OneOrMany>,
+    /// An aggregator that crashes.
+    pub outage: Option<OutageTable>,
+}
+
+/// `sessions.sim.outage`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OutageTable {
+    /// The node of the aggregator.
+    pub node: String,
+    /// When it crashes.
+    pub from: Seconds,
+    /// When it starts anew.
+    pub to: Seconds,
+}
+
+/// `sessions.rlm`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RlmTable {
+    /// What each group adds.
+    pub rates: Vec<BitsPerSecond>,
+    /// Bytes of a packet, headers counted.
+    pub packet: Option<Bits>,
+    /// T_J's lowest interval.
+    pub join_timer_min: Option<Seconds>,
+    /// T_J's highest interval.
+    pub join_timer_max: Option<Seconds>,
+    /// Alpha.
+    pub backoff: Option<Number>,
+    /// Beta.
+    pub relaxation: Option<Number>,
+    /// D before any is measured.
+    pub detection_time: Option<Seconds>,
+    /// Sigma before any is measured.
+    pub detection_deviation: Option<Seconds>,
+    /// The weight of D in T_D.
+    pub k1: Option<Number>,
+    /// The weight of sigma in T_D.
+    pub k2: Option<Number>,
+    /// The weight of a measurement in D.
+    pub g1: Option<Number>,
+    /// The weight of a measurement in sigma.
+    pub g2: Option<Number>,
+    /// The share of packets lost above which a measurement ends with a drop.
+    pub loss_threshold: Option<Probability>,
+    /// Packets that must have arrived before a measurement is judged.
+    pub measured_packets: Option<Count>,
+}
+
+impl SimTable {
+    /// The sender's parameters.
+    ///
+    /// # Errors
+    /// More groups than a session can have.
+    pub(crate) fn sender(&self) -> Result<sim::SenderConfig, Fault> {
+        let mut config = sim::SenderConfig::default();
+        set(&mut config.groups, self.groups.map(groups).transpose()?);
+        set(&mut config.packet_bytes, self.packet.map(packet_bytes));
+        let rates = [
+            (&mut config.initial_rate, self.initial_rate),
+            (&mut config.minimum_rate, self.minimum_rate),
+            (&mut config.maximum_rate, self.maximum_rate),
+        ];
+        for (rate, given) in rates {
+            set(rate, given.map(BitsPerSecond::rate));
+        }
+        set(&mut config.increase, self.increase.map(|x| x.0));
+        set(&mut config.start_factor, self.start_factor.map(|x| x.0));
+        set(&mut config.decrease, self.decrease.map(|x| x.0));
+        set(
+            &mut config.initial_rtt,
+            self.initial_rtt.map(Seconds::duration),
+        );
+        set(&mut config.menu_rtts, self.menu_rtts.map(Count::get));
+        Ok(config)
+    }
+
+    /// How its receivers behave.
+    pub(crate) fn receiver(&self) -> sim::ReceiverConfig {
+        let mut config = sim::ReceiverConfig::default();
+        set(
+            &mut config.selection_rtts,
+            self.selection_rtts.map(Count::get),
+        );
+        set(&mut config.rate_weight, self.rate_weight.map(|x| x.0));
+        config
+    }
+
+    /// Whether the parameters are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let config = self.sender()?;
+        let groups = config.groups;
+        sim::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
+        let parent = EndpointId(0);
+        let receiver = sim::Receiver::new(self.receiver(), groups, 0, 0, parent, Time::ZERO, None);
+        receiver.map(|_| ()).map_err(Fault::value)
+    }
+
+    /// The nodes that aggregate feedback; `None` for all on the way of packets.
+    pub(crate) fn aggregators(&self, topology: &Topology) -> Result<Option<Vec<u32>>, Fault> {
+        let Some(OneOrMany(names)) = &self.aggregators else {
+            return Ok(None);
+        };
+        if names.as_slice() == ["all"] {
+            return Ok(None);
+        }
+        let mut nodes = Vec::new();
+        for name in names {
+            let named = topology.nodes_named(name);
+            nodes.extend(named.map_err(|problem| Fault::at(&["aggregators"], problem))?);
+        }
+        Ok(Some(nodes))
+    }
+}
+
+impl SimTable {
+    /// The aggregator that crashes: its node, when, and when it starts anew.
+    pub(crate) fn outage(&self, topology: &Topology) -> Result<Option<(u32, Time, Time)>, Fault> {
+        let Some(table) = &self.outage else {
+            return Ok(None);
+        };
+        let nodes = topology.nodes_named(&table.node);
+        let nodes = nodes.map_err(|problem| Fault::at(&["outage", "node"], problem))?;
+        Ok(Some((nodes.start, table.from.time(), table.to.time())))
+    }
+}
+
+impl RlmTable {
+    /// The sender's parameters.
+    pub(crate) fn sender(&self) -> rlm::SenderConfig {
+        rlm::SenderConfig {
+            rates: self.rates.iter().map(|rate| rate.rate()).collect(),
+            packet_bytes: self.packet.map_or(1000, packet_bytes),
+        }
+    }
+
+    /// How many groups there are.
+    ///
+    /// # Errors
+    /// More than a session can have.
+    pub(crate) fn groups(&self) -> Result<u8, Fault> {
+        groups(Count(self.rates.len() as f64))
+    }
+
+    /// How its receivers behave.
+    pub(crate) fn receiver(&self) -> rlm::ReceiverConfig {
+        let mut config = rlm::ReceiverConfig::default();
+        let times = [
+            (&mut config.join_timer_min, self.join_timer_min),
+            (&mut config.join_timer_max, self.join_timer_max),
+            (&mut config.detection_time, self.detection_time),
+            (&mut config.detection_deviation, self.detection_deviation),
+        ];
+        for (time, given) in times {
+            set(time, given.map(Seconds::duration));
+        }
+        let numbers = [
+            (&mut config.backoff, self.backoff),
+            (&mut config.relaxation, self.relaxation),
+            (&mut config.k1, self.k1),
+            (&mut config.k2, self.k2),
+            (&mut config.g1, self.g1),
+            (&mut config.g2, self.g2),
+        ];
+        for (number, given) in numbers {
+            set(number, given.map(|x| x.0));
+        }
+        set(&mut config.loss_threshold, self.loss_threshold.map(|p| p.0));
+        set(
+            &mut config.measured_packets,
+            self.measured_packets.map(Count::get),
+        );
+        config
+    }
+
+    /// Whether the parameters are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
+        let (config, groups) = (self.receiver(), self.groups()?);
+        let receiver = rlm::Receiver::new(config, groups, 0, EndpointId(0), 0, Time::ZERO, None);
+        receiver.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+fn groups(count: Count) -> Result<u8, Fault> {
+    u8::try_from(count.get()).map_err(|_| Fault::value("there are more groups than 32"))
+}
+
+fn packet_bytes(size: Bits) -> u32 {
+    size.bytes() as u32
+}

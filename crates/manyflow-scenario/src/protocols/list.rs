@@ -1,0 +1,141 @@
+//! The one list of protocols, and the types that are sums over it.
+//!
+//! A protocol that is added here has to implement [`Wire`] for its header, and [`Reported`] for its
+//! event.
+
+use manyflow_anypoint as anypoint;
+use manyflow_core::Endpoint;
+use manyflow_layered as layered;
+use manyflow_netsim::capture::{Flow, Framed};
+use manyflow_netsim::trace::{Line, Traced, TracedEvent};
+use manyflow_netsim::{BoxedEndpoint, Holds, Lift};
+use manyflow_overlay as overlay;
+use manyflow_tcp as tcp;
+use manyflow_tcp::cbr;
+use manyflow_tfmcc as tfmcc;
+use manyflow_webrc as webrc;
+
+use super::{Observed, Reported, Topic, Wire};
+use crate::observables::Observable;
+
+macro_rules! protocols {
+    ($($(#[$doc:meta])* $name:ident: $header:ty, $event:ty;)*) => {
+        manyflow_netsim::protocols! {
+            /// The header of a packet of any protocol.
+            pub enum AnyHeader;
+            /// An event of any protocol.
+            pub enum AnyEvent;
+            $($(#[$doc])* $name: $header, $event;)*
+        }
+
+        impl Framed for AnyHeader {
+            fn is_tcp(&self) -> bool {
+                match self {
+                    $(AnyHeader::$name(header) => header.is_tcp(),)*
+                }
+            }
+
+            fn adjust_ports(&self, flow: &mut Flow) {
+                match self {
+                    $(AnyHeader::$name(header) => header.adjust_ports(flow),)*
+                }
+            }
+
+            fn encode(&self, flow: &Flow, payload_bytes: u32, frame: &mut Vec<u8>) {
+                match self {
+                    $(AnyHeader::$name(header) => Wire::encode(header, flow, payload_bytes, frame),)*
+                }
+            }
+        }
+
+        impl Traced for AnyHeader {
+            fn trace(&self, payload_bytes: u32, line: &mut Line) -> serde_json::Result<()> {
+                match self {
+                    $(AnyHeader::$name(header) => header.trace(payload_bytes, line),)*
+                }
+            }
+        }
+
+        impl TracedEvent for AnyEvent {
+            fn name(&self) -> &'static str {
+                match self {
+                    $(AnyEvent::$name(event) => event.name(),)*
+                }
+            }
+
+            fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
+                match self {
+                    $(AnyEvent::$name(event) => event.trace(line),)*
+                }
+            }
+
+        }
+
+        impl AnyEvent {
+            /// Returns what the event says of an observable, if anything.
+            #[inline]
+            pub(crate) fn observe(&self, what: Observable) -> Option<Observed> {
+                match self {
+                    $(AnyEvent::$name(event) => event.observe(what),)*
+                }
+            }
+
+            /// Returns whether nothing follows: a level that the endpoint reported no longer stands.
+            pub(crate) fn is_end(&self) -> bool {
+                match self {
+                    $(AnyEvent::$name(event) => event.is_end(),)*
+                }
+            }
+
+            /// Returns whether the event is about a topic.
+            #[inline]
+            pub(crate) fn is_about(&self, topic: Topic) -> bool {
+                match self {
+                    $(AnyEvent::$name(event) => event.is_about(topic),)*
+                }
+            }
+        }
+    };
+}
+
+protocols! {
+    /// Wave and equation based rate control (RFC 3738).
+    Webrc: webrc::Cci, webrc::Event;
+    /// TCP: data or acknowledgement.
+    Tcp: tcp::Segment, tcp::Event;
+    /// A source without congestion control.
+    Cbr: cbr::Datagram, cbr::Event;
+    /// Layered multicast, by SIM or RLM.
+    Layered: layered::Message, layered::Event;
+    /// Single-rate multicast (RFC 4654).
+    Tfmcc: tfmcc::Message, tfmcc::Event;
+    /// Anypoint's transport of frames.
+    Anypoint: anypoint::Segment, anypoint::Event;
+    /// Messages between an overlay's daemons and clients.
+    Overlay: overlay::Frame, overlay::Event;
+}
+
+/// A network in which all protocols run.
+pub type Network = manyflow_netsim::Network<AnyHeader, AnyEvent>;
+
+/// A packet of any protocol.
+pub type Packet = manyflow_core::Packet<AnyHeader>;
+
+/// An endpoint of one of these protocols.
+pub trait IntoBoxed {
+    /// Makes it an endpoint of a [`Network`].
+    fn into_boxed(self) -> BoxedEndpoint<AnyHeader, AnyEvent>;
+}
+
+impl<X> IntoBoxed for X
+where
+    X: Endpoint + 'static,
+    AnyHeader: Holds<X::Rx> + From<X::Tx>,
+    AnyEvent: From<X::Event>,
+{
+    fn into_boxed(self) -> BoxedEndpoint<AnyHeader, AnyEvent> {
+        Box::new(Lift::new(self))
+    }
+}
+
+const _: () = assert!(size_of::<Packet>() <= 72, "packets are passed by value");

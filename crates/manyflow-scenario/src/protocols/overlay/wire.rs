@@ -1,0 +1,74 @@
+//! An overlay's frames in captures and traces: streams are TCP, all else is UDP.
+
+use manyflow_overlay::{Body, Control, Frame, Message};
+use serde::ser::SerializeMap;
+
+use manyflow_netsim::capture::Flow;
+use manyflow_netsim::trace::Line;
+
+use crate::protocols::Wire;
+
+/// Flipped in the port of the receiving end of a stream, since two daemons have one stream each
+/// way. The port remains a dynamic one.
+const STREAM_PORTS: u16 = 0x2000;
+
+impl Wire for Frame {
+    fn is_tcp(&self) -> bool {
+        matches!(self, Frame::Segment { .. } | Frame::Ack(_))
+    }
+
+    fn adjust_ports(&self, flow: &mut Flow) {
+        let receiving = match self {
+            Frame::Segment { .. } => &mut flow.destination,
+            Frame::Ack(_) => &mut flow.source,
+            _ => return,
+        };
+        receiving.set_port(receiving.port() ^ STREAM_PORTS);
+    }
+
+    fn encode(&self, flow: &Flow, payload_bytes: u32, frame: &mut Vec<u8>) {
+        let [source, destination] = [flow.source, flow.destination].map(|end| end.port());
+        if let Some(header) = self.encode_tcp(source, destination) {
+            frame.extend_from_slice(header.as_bytes());
+        }
+        let encoded = Frame::encode(self, payload_bytes);
+        let encoded = encoded.expect("the longest message was checked when the session was");
+        frame.extend_from_slice(encoded.as_bytes());
+    }
+
+    fn trace(&self, _payload_bytes: u32, line: &mut Line) -> serde_json::Result<()> {
+        match self {
+            Frame::Segment { sequence, message } => {
+                line.serialize_entry("sequence", &sequence.0)?;
+                trace_message(message, line)
+            }
+            Frame::Datagram { number, message } => {
+                line.serialize_entry("sequence", &number.0)?;
+                trace_message(message, line)
+            }
+            Frame::Direct(message) => trace_message(message, line),
+            Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement.0),
+            Frame::Feedback(feedback) => {
+                line.serialize_entry("acknowledgement", &feedback.expected.0)
+            }
+            Frame::Client(_) => line.serialize_entry("kind", "client"),
+        }
+    }
+}
+
+/// Writes a message between daemons: a client's by its group and its number there.
+fn trace_message(message: &Message, line: &mut Line) -> serde_json::Result<()> {
+    let kind = match message.body {
+        Body::Data(data) => {
+            line.serialize_entry("group", &data.group.0)?;
+            return line.serialize_entry("message", &data.sequence.0);
+        }
+        Body::Membership(_) => "membership",
+        Body::Welcome(_) => "welcome",
+        Body::Pause(_) => "pause",
+        Body::Control(Control::Cost(_)) => "cost",
+        Body::Control(Control::Report(_)) => "report",
+        Body::Control(Control::RoundTrip(_)) => "round-trip",
+    };
+    line.serialize_entry("kind", kind)
+}

@@ -1,0 +1,199 @@
+//! An axis: its range, its ticks, and what stands beside them.
+
+use crate::{Dimension, Quantity, short};
+
+/// About so many ticks.
+const TICKS: f64 = 6.0;
+
+/// A horizontal or vertical axis. Values are placed along it linearly, or by their logarithm.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub(super) label: String,
+    pub(super) log: bool,
+    /// Texts in the place of numbers: the value 0 is the first.
+    pub(super) names: Vec<String>,
+    /// From and to, as placed.
+    pub(super) range: (f64, f64),
+    /// Where ticks are, as placed.
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Axis {
+    /// An axis that shows all of `values`; a linear one that comes near 0 begins there.
+    pub(super) fn fitting(label: String, log: bool, values: impl Iterator<Item = f64>) -> Axis {
+        let mut axis = Axis {
+            label,
+            log,
+            names: Vec::new(),
+            range: (0.0, 1.0),
+            ticks: Vec::new(),
+        };
+        let placed = values
+            .map(|value| axis.place(value))
+            .filter(|value| value.is_finite());
+        let (low, high) = placed.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        let range = match (low <= high, log) {
+            (false, _) => (0.0, 1.0),
+            (true, true) => (
+                low - 0.05 * (high - low).max(1.0),
+                high + 0.05 * (high - low).max(1.0),
+            ),
+            (true, false) => linear_range(low, high),
+        };
+        axis.set_range(range);
+        axis
+    }
+
+    /// An axis of texts.
+    pub(super) fn named(label: String, names: Vec<String>) -> Axis {
+        Axis {
+            label,
+            log: false,
+            range: (-0.5, names.len() as f64 - 0.5),
+            ticks: (0..names.len()).map(|index| index as f64).collect(),
+            names,
+        }
+    }
+
+    /// Sets the range, as placed, and the ticks that go with it.
+    pub(super) fn set_range(&mut self, (low, high): (f64, f64)) {
+        self.range = (low, high);
+        self.ticks = match self.log {
+            true => log_ticks(low, high),
+            false => linear_ticks(low, high),
+        };
+    }
+
+    /// Where a value is placed: NaN where it has no place.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        match self.log {
+            true if value > 0.0 => libm::log10(value),
+            true => f64::NAN,
+            false => value,
+        }
+    }
+
+    /// What stands beside a tick.
+    pub(super) fn text(&self, placed: f64) -> String {
+        if !self.names.is_empty() {
+            return self
+                .names
+                .get(placed.round() as usize)
+                .cloned()
+                .unwrap_or_default();
+        }
+        let value = if self.log {
+            libm::pow(10.0, placed)
+        } else {
+            placed
+        };
+        // What is left of 0.1 + 0.2 - 0.3 is no number to print.
+        let span = self.range.1 - self.range.0;
+        match !self.log && value.abs() < span * 1e-9 {
+            true => "0".to_owned(),
+            false => short(value),
+        }
+    }
+}
+
+fn linear_range(low: f64, high: f64) -> (f64, f64) {
+    let low = if low >= 0.0 && low < 0.6 * high {
+        0.0
+    } else {
+        low
+    };
+    let span = if high > low {
+        high - low
+    } else {
+        high.abs().max(1.0)
+    };
+    let below = if low == 0.0 { 0.0 } else { 0.05 * span };
+    (low - below, high + 0.05 * span)
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten.
+fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
+    let raw = (high - low) / TICKS;
+    let power = libm::pow(10.0, libm::log10(raw).floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    let step = steps.into_iter().find(|step| *step >= raw).unwrap_or(raw);
+    let first = (low / step).ceil() as i64;
+    let last = (high / step).floor() as i64;
+    (first..=last).map(|index| index as f64 * step).collect()
+}
+
+/// Powers of ten; and 2 and 5 times them where the range is short.
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let factors: &[f64] = if high - low < 2.5 {
+        &[1.0, 2.0, 5.0]
+    } else {
+        &[1.0]
+    };
+    let decades = (low.floor() as i32)..=(high.ceil() as i32);
+    let placed = |decade: i32| {
+        factors
+            .iter()
+            .map(move |f| f64::from(decade) + libm::log10(*f))
+    };
+    let all = decades.flat_map(placed);
+    all.filter(|tick| *tick >= low && *tick <= high).collect()
+}
+
+/// The unit in which values up to `largest` are shown, as (name, size).
+pub(super) fn unit_for(dimension: Dimension, largest: f64, given: Option<&str>) -> (String, f64) {
+    if let Some((name, unit)) = given.and_then(|name| Some((name, Quantity::of_unit(1.0, name)?))) {
+        return (name.to_owned(), unit.value);
+    }
+    let scales: &[(&str, f64)] = match dimension {
+        Dimension::RATE => &[
+            ("Gbit/s", 1e9),
+            ("Mbit/s", 1e6),
+            ("kbit/s", 1e3),
+            ("bit/s", 1.0),
+        ],
+        Dimension::TIME => &[("s", 1.0), ("ms", 1e-3)],
+        _ => return (dimension.unit(), 1.0),
+    };
+    let fitting = scales.iter().find(|(_, size)| largest >= *size);
+    let (name, size) = fitting.unwrap_or(&scales[scales.len() - 1]);
+    ((*name).to_owned(), *size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_inside_the_range() {
+        assert_eq!(
+            linear_ticks(0.0, 500.0),
+            [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
+        );
+        assert_eq!(linear_ticks(0.0, 0.25).len(), 6);
+        assert_eq!(log_ticks(-4.0, -1.0), [-4.0, -3.0, -2.0, -1.0]);
+    }
+
+    #[test]
+    fn an_axis_of_what_cannot_be_placed_is_still_an_axis() {
+        let none = Axis::fitting("x".into(), true, [0.0, -1.0, f64::NAN].into_iter());
+        assert_eq!(none.range, (0.0, 1.0));
+        let one = Axis::fitting("x".into(), false, [5.0].into_iter());
+        assert!(one.range.0 < 5.0 && one.range.1 > 5.0);
+    }
+
+    #[test]
+    fn units_fit_the_values() {
+        assert_eq!(
+            unit_for(Dimension::RATE, 3.2e6, None),
+            ("Mbit/s".into(), 1e6)
+        );
+        assert_eq!(
+            unit_for(Dimension::RATE, 3.2e6, Some("kbit/s")),
+            ("kbit/s".into(), 1e3)
+        );
+        assert_eq!(unit_for(Dimension::TIME, 0.2, None), ("ms".into(), 1e-3));
+        assert_eq!(unit_for(Dimension::NUMBER, 7.0, None), (String::new(), 1.0));
+    }
+}

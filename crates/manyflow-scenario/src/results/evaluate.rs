@@ -1,0 +1,403 @@
+//! Runs to cells, cells to expectations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::seeds;
+use crate::schema::{Across, ExpectTable, Label};
+use crate::{
+    Cell, Dimension, Environment, Expression, Fault, Job, Quantity, Run, Samples, Scenario,
+    ScenarioError, mean, quantile,
+};
+
+/// A cell of the sweep with what its runs gave.
+#[derive(Clone, Debug)]
+pub struct CellResult {
+    /// The cell.
+    pub cell: Cell,
+    /// The seeds of the runs that succeeded.
+    pub seeds: Vec<u64>,
+    /// Parameters and measures; a measure has a sample a seed, NaN where nothing was observed.
+    pub environment: Environment,
+}
+
+/// An expectation, held against the results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// What is expected.
+    pub what: String,
+    /// What came out; of an expectation on every cell the worst.
+    pub value: Option<Quantity>,
+    /// The lower bound.
+    pub at_least: Option<Quantity>,
+    /// The upper bound.
+    pub at_most: Option<Quantity>,
+    /// Whether it is met.
+    pub verdict: Verdict,
+    /// The cell that the value is of, or why there is none.
+    pub note: String,
+    /// What the paper has.
+    pub paper: Option<String>,
+    /// Where the bound comes from.
+    pub source: String,
+    /// Whether numbers are to be shown in hundredths.
+    pub percent: bool,
+}
+
+/// Whether an expectation is met.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Met,
+    /// The value is outside its bounds.
+    Missed,
+    /// There is no value.
+    NoValue,
+    /// Cells that it is about were not to be run.
+    NotJudged,
+}
+
+impl Verdict {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::NoValue => "no value",
+            Verdict::NotJudged => "not judged",
+        }
+    }
+}
+
+impl CellResult {
+    /// The values of the sweep's axes, named: `rtt = 100 ms, loss = 1 %`.
+    pub fn describe(&self, scenario: &Scenario) -> String {
+        let keys = scenario.axes().iter().map(|axis| &axis.key);
+        let named = keys.zip(&self.cell.labels);
+        let named: Vec<String> = named
+            .map(|(key, label)| format!("{key} = {label}"))
+            .collect();
+        named.join(", ")
+    }
+
+    /// Whether it has the values of `only`, and the condition holds; one that has no value does
+    /// not.
+    pub(super) fn is_chosen(
+        &self,
+        scenario: &Scenario,
+        only: &BTreeMap<String, Label>,
+        condition: Option<&Expression>,
+    ) -> bool {
+        let labels = || scenario.axes().iter().zip(&self.cell.labels);
+        let has = |(key, Label(wanted)): (&String, &Label)| {
+            labels().any(|(axis, label)| axis.key == *key && label == wanted)
+        };
+        let holds = |condition: &Expression| {
+            let value = condition.evaluate(&self.environment);
+            value.is_ok_and(|value| value.value != 0.0)
+        };
+        only.iter().all(has) && condition.is_none_or(holds)
+    }
+}
+
+/// The measures of each cell.
+pub(super) fn cells(scenario: &Scenario, runs: &[&Run]) -> Result<Vec<CellResult>, ScenarioError> {
+    let cell = |index| {
+        let cell = scenario.cell(index)?;
+        let own: Vec<&&Run> = runs.iter().filter(|run| run.cell == index).collect();
+        Ok(CellResult {
+            environment: environment(&cell, &own),
+            seeds: own.iter().map(|run| run.seed).collect(),
+            cell,
+        })
+    };
+    (0..scenario.cells()).map(cell).collect()
+}
+
+/// Measures in the order of the file, so that a formula sees those before it.
+fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
+    let mut environment = cell.parameters.clone();
+    for (index, measure) in cell.schema.measure.iter().enumerate() {
+        let samples = match &measure.value {
+            Some(formula) => formula.known_samples(&environment).unwrap_or_else(|_| {
+                let dimension = formula.dimension(&environment).unwrap_or_default();
+                let values = vec![f64::NAN; runs.len().max(1)];
+                Samples { values, dimension }
+            }),
+            None => {
+                let mut values: Vec<f64> = runs.iter().map(|run| run.measures[index]).collect();
+                if values.is_empty() {
+                    values.push(f64::NAN);
+                }
+                let dimension = measure.dimension();
+                Samples { values, dimension }
+            }
+        };
+        environment.insert(measure.name.clone(), samples);
+    }
+    environment
+}
+
+/// Every expectation with its verdict; one about cells of which no run is among `jobs` is not
+/// judged.
+pub(super) fn expectations(
+    scenario: &Scenario,
+    cells: &[CellResult],
+    jobs: &[Job],
+) -> Result<Vec<Checked>, ScenarioError> {
+    let schema = scenario.cell(0)?.schema;
+    let wanted: BTreeSet<usize> = jobs.iter().map(|job| job.cell).collect();
+    let checked = |expect: &ExpectTable| {
+        let bounds = Bounds::of(expect, scenario.is_fast());
+        let chosen = cells
+            .iter()
+            .enumerate()
+            .filter(|(_, cell)| cell.is_chosen(scenario, &expect.only, expect.condition.as_ref()));
+        let (places, chosen): (Vec<usize>, Vec<&CellResult>) = chosen.unzip();
+        if places.iter().any(|place| !wanted.contains(place)) {
+            return Checked {
+                verdict: Verdict::NotJudged,
+                ..without_value(expect, "it is about cells that were not run".to_owned())
+            };
+        }
+        let outcome = judge(expect, &bounds, &chosen, scenario);
+        outcome.unwrap_or_else(|fault| without_value(expect, fault.to_string()))
+    };
+    Ok(schema.expect.iter().map(checked).collect())
+}
+
+/// The bounds that apply: those of the shortened form replace the others.
+pub(super) struct Bounds<'a> {
+    pub(super) at_least: Option<&'a Expression>,
+    pub(super) at_most: Option<&'a Expression>,
+}
+
+impl<'a> Bounds<'a> {
+    fn of(expect: &'a ExpectTable, fast: bool) -> Bounds<'a> {
+        match expect.fast.as_ref().filter(|_| fast) {
+            Some(own) => Bounds {
+                at_least: own.at_least.as_ref(),
+                at_most: own.at_most.as_ref(),
+            },
+            None => Bounds {
+                at_least: expect.at_least.as_ref(),
+                at_most: expect.at_most.as_ref(),
+            },
+        }
+    }
+}
+
+fn judge(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    cells: &[&CellResult],
+    scenario: &Scenario,
+) -> Result<Checked, Fault> {
+    if cells.is_empty() {
+        return Err(Fault::value("no cell of the sweep is chosen"));
+    }
+    if let Some(share) = expect.share_of_seeds {
+        let checked = |cell: &&CellResult| of_seeds(expect, bounds, share.0, cell, scenario);
+        let checked = cells.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
+        return worst(checked);
+    }
+    let value = |cell: &&CellResult| {
+        expect.value.evaluate(&cell.environment).map_err(|fault| {
+            let why = cell.missing(&expect.value);
+            placed(&why.unwrap_or(fault.problem.to_string()), cell, scenario)
+        })
+    };
+    let values = cells.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    if expect.across != Across::Every {
+        let numbers: Vec<f64> = values.iter().map(|value| value.value).collect();
+        let value = across(expect, &numbers);
+        let dimension = expect.across.dimension(values[0].dimension);
+        let value = Quantity { value, dimension };
+        let note = match cells.len() {
+            1 => String::new(),
+            count => format!("{} of {count} cells", expect.across.word()),
+        };
+        return compare(expect, bounds, value, cells[0], note);
+    }
+    let checked = cells.iter().zip(values).map(|(cell, value)| {
+        let note = cell.describe(scenario);
+        compare(expect, bounds, value, cell, note)
+    });
+    worst(checked.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The first of those that are the least inside their bounds.
+fn worst(checked: Vec<Checked>) -> Result<Checked, Fault> {
+    let lower = |worst: Checked, next: Checked| match next.margin() < worst.margin() {
+        true => next,
+        false => worst,
+    };
+    let worst = checked.into_iter().reduce(lower);
+    worst.ok_or_else(|| Fault::value("nothing to compare"))
+}
+
+/// A problem, and the cell that has it.
+fn placed(why: &str, cell: &CellResult, scenario: &Scenario) -> Fault {
+    match cell.describe(scenario) {
+        place if place.is_empty() => Fault::value(why),
+        place => Fault::value(format!("{why}, at {place}")),
+    }
+}
+
+/// Holds a share of a cell's seeds to the bounds, each seed by its own value.
+fn of_seeds(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    share: f64,
+    cell: &CellResult,
+    scenario: &Scenario,
+) -> Result<Checked, Fault> {
+    let count = cell.seeds.len();
+    if count == 0 {
+        return Err(placed("no run gave a value", cell, scenario));
+    }
+    let outside = cell.seeds_outside(&expect.value, bounds);
+    let kept = (count - outside.len()) as f64 / count as f64;
+    let mut notes = vec![cell.describe(scenario)];
+    if !outside.is_empty() {
+        notes.push(format!("not {}", seeds::described(&outside)));
+    }
+    notes.retain(|note| !note.is_empty());
+    Ok(Checked {
+        value: Some(Quantity::number(kept)),
+        at_least: Some(Quantity::number(share)),
+        verdict: match kept >= share {
+            true => Verdict::Met,
+            false => Verdict::Missed,
+        },
+        percent: true,
+        ..without_value(expect, notes.join("; "))
+    })
+}
+
+fn across(expect: &ExpectTable, values: &[f64]) -> f64 {
+    let extreme =
+        |choose: fn(f64, f64) -> f64| values.iter().copied().reduce(choose).unwrap_or(f64::NAN);
+    match expect.across {
+        Across::Mean | Across::Every => mean(values),
+        Across::Median => quantile(values, 0.5),
+        Across::Quantile => quantile(values, expect.quantile.map_or(0.5, |q| q.0)),
+        Across::Min => extreme(f64::min),
+        Across::Max => extreme(f64::max),
+        Across::Ratio => extreme(f64::max) / extreme(f64::min),
+        Across::SmallestStep => {
+            let steps = values.windows(2).map(|pair| pair[1] - pair[0]);
+            steps.reduce(f64::min).unwrap_or(f64::NAN)
+        }
+    }
+}
+
+fn compare(
+    expect: &ExpectTable,
+    bounds: &Bounds<'_>,
+    value: Quantity,
+    cell: &CellResult,
+    note: String,
+) -> Result<Checked, Fault> {
+    if !value.value.is_finite() {
+        return Err(Fault::value("the result is not a finite number"));
+    }
+    let evaluate = |bound: Option<&Expression>| {
+        bound
+            .map(|bound| bound.evaluate(&cell.environment))
+            .transpose()
+    };
+    let mut checked = Checked {
+        value: Some(value),
+        at_least: evaluate(bounds.at_least)?,
+        at_most: evaluate(bounds.at_most)?,
+        note,
+        ..without_value(expect, String::new())
+    };
+    if let (Some(low), Some(high)) = (checked.at_least, checked.at_most)
+        && low.value > high.value
+    {
+        let message = format!("`at-least` comes out as {low}, above `at-most`, {high}");
+        return Err(Fault::value(message));
+    }
+    checked.verdict = match checked.margin() >= 0.0 {
+        true => Verdict::Met,
+        false => Verdict::Missed,
+    };
+    Ok(checked)
+}
+
+fn without_value(expect: &ExpectTable, note: String) -> Checked {
+    Checked {
+        what: expect.what.clone(),
+        value: None,
+        at_least: None,
+        at_most: None,
+        verdict: Verdict::NoValue,
+        note,
+        paper: expect.paper.clone(),
+        source: expect.source.clone(),
+        percent: expect.percent,
+    }
+}
+
+impl Checked {
+    /// How far the value is inside its bounds; negative outside.
+    fn margin(&self) -> f64 {
+        let Some(value) = self.value else {
+            return f64::NEG_INFINITY;
+        };
+        let above = self
+            .at_least
+            .map_or(f64::INFINITY, |bound| value.value - bound.value);
+        let below = self
+            .at_most
+            .map_or(f64::INFINITY, |bound| bound.value - value.value);
+        above.min(below)
+    }
+
+    /// The value for people.
+    pub fn shown(&self) -> String {
+        self.value
+            .map_or("none".to_owned(), |value| self.show(value))
+    }
+
+    /// The bounds for people.
+    pub fn bounds(&self) -> String {
+        match (self.at_least, self.at_most) {
+            (Some(low), Some(high)) => format!("{} to {}", self.show(low), self.show(high)),
+            (Some(low), None) => format!("at least {}", self.show(low)),
+            (None, Some(high)) => format!("at most {}", self.show(high)),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn show(&self, quantity: Quantity) -> String {
+        match self.percent {
+            true => format!("{} %", crate::short(quantity.value * 100.0)),
+            false => quantity.to_string(),
+        }
+    }
+}
+
+impl Across {
+    /// The unit of the result.
+    pub(crate) fn dimension(self, of: Dimension) -> Dimension {
+        match self {
+            Across::Ratio => Dimension::NUMBER,
+            _ => of,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Across::Every => "worst",
+            Across::Mean => "mean",
+            Across::Median => "median",
+            Across::Quantile => "quantile",
+            Across::Min => "smallest",
+            Across::Max => "largest",
+            Across::SmallestStep => "smallest step",
+            Across::Ratio => "largest over smallest",
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Series against time: a figure for each cell.
+
+use super::{GREY, chosen, y_axis};
+use crate::results::axis::Axis;
+use crate::results::chart::{Chart, Line, LineStyle, Point};
+use crate::results::{CellResult, Figure, Results};
+use crate::schema::{LogAxes, PlotTable};
+use crate::{Dimension, Run, Series};
+
+/// Points of a line; a longer one is drawn by the extremes of its pieces.
+const POINTS_MAX: usize = 1500;
+
+/// Series of the same kind that are named one by one.
+const NAMED_MAX: usize = 8;
+
+/// Figures that are drawn of a plot; the last of them says how many there would be.
+const FIGURES_MAX: usize = 12;
+
+/// A figure for each cell, up to the most that are drawn.
+pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
+    let cells = results
+        .cells
+        .iter()
+        .filter(|cell| chosen(results, plot, cell));
+    let mut cells: Vec<&CellResult> = cells.collect();
+    let count = cells.len();
+    cells.truncate(FIGURES_MAX);
+    let cut = (count > FIGURES_MAX).then(|| format!("{FIGURES_MAX} of {count} cells shown"));
+    let figure = |cell: &&CellResult| {
+        let runs = results
+            .runs
+            .iter()
+            .filter(|run| run.cell == cell.cell.index);
+        let runs: Vec<&Run> = runs.copied().collect();
+        let shown = runs
+            .iter()
+            .flat_map(|run| run.series.get(index).into_iter().flatten().flatten());
+        let lines = time_lines(&runs, plot, index);
+        let dimension = shown
+            .map(|series| series.what.dimension())
+            .next()
+            .unwrap_or_default();
+        let end = plot.to.unwrap_or(cell.cell.schema.run.duration).0;
+        let several = cells.len() > 1;
+        let place = cell.describe(results.scenario);
+        let subtitle = match (&cut, several) {
+            (Some(cut), _) => format!("{place} ({cut})"),
+            (None, true) => place.clone(),
+            (None, false) => String::new(),
+        };
+        let chart = Chart {
+            subtitle,
+            ..time_chart(plot, cell, lines, dimension, end)
+        };
+        Figure {
+            name: match several {
+                true => format!("{}-{}", plot.name, cell.cell.index),
+                false => plot.name.clone(),
+            },
+            title: match several {
+                true => format!("{}: {place}", plot.title),
+                false => plot.title.clone(),
+            },
+            svg: chart.draw(),
+            note: None,
+        }
+    };
+    let mut figures: Vec<Figure> = cells.iter().map(figure).collect();
+    if let Some(last) = figures.last_mut() {
+        let note = |cut| {
+            format!(
+                "{}: {cut}. {}.csv has all; `only` and `where` choose.",
+                plot.title, plot.name
+            )
+        };
+        last.note = cut.map(note);
+    }
+    figures
+}
+
+/// The recorded series of the runs, each with its own color and label.
+fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let shown = runs
+        .iter()
+        .filter(|run| run.series.get(index).is_some_and(|own| !own.is_empty()));
+    let several = shown.clone().count() > 1;
+    for run in shown {
+        for (table, recorded) in plot.series.iter().zip(&run.series[index]) {
+            let scale = table.scale.map_or(1.0, |scale| scale.0);
+            for (place, series) in recorded.iter().enumerate() {
+                let mut label = label(table.label.as_deref(), series, place, recorded.len());
+                if several && !label.is_empty() {
+                    label.push_str(&format!(", seed {}", run.seed));
+                }
+                lines.push(Line {
+                    label,
+                    color: lines.len(),
+                    style: LineStyle::Solid,
+                    points: time_points(series, scale, plot),
+                });
+            }
+        }
+    }
+    lines
+}
+
+/// What the legend calls one of several series of the same kind; where they are many, the first
+/// speaks for all.
+fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
+    let name = given.unwrap_or(series.what.label());
+    match (place, series.channel) {
+        (0, _) if count > NAMED_MAX => format!("{name}, {count} of them in repeating colours"),
+        _ if count > NAMED_MAX => String::new(),
+        (_, Some(channel)) => format!("{} {channel}", given.unwrap_or("channel")),
+        (_, None) if given.is_none() || count > 1 => format!("{name}, {}", series.of),
+        (_, None) => name.to_owned(),
+    }
+}
+
+/// A value over an interval is drawn in its middle.
+fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
+    let shift = series.bin_s.unwrap_or(0.0) / 2.0;
+    let to = plot.to.map_or(f64::INFINITY, |to| to.0);
+    let points = series.points.iter().map(|(time, value)| Point {
+        x: time - shift,
+        y: value * scale,
+        error: 0.0,
+    });
+    let points: Vec<Point> = points
+        .filter(|point| point.x >= plot.from.0 && point.x <= to)
+        .collect();
+    thinned(without_runs(&points))
+}
+
+/// The same line without the points inside runs of equal values.
+fn without_runs(points: &[Point]) -> Vec<Point> {
+    let is_inside = |place: usize| {
+        let around = place
+            .checked_sub(1)
+            .and_then(|from| points.get(from..=place + 1));
+        around.is_some_and(|three| three.iter().all(|point| point.y == three[1].y))
+    };
+    let kept = (0..points.len()).filter(|place| !is_inside(*place));
+    kept.map(|place| points[place]).collect()
+}
+
+/// The lowest and the highest point of each piece, so that no peak is lost.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    if points.len() <= POINTS_MAX {
+        return points;
+    }
+    let piece = points.len().div_ceil(POINTS_MAX / 2);
+    let extremes = points.chunks(piece).flat_map(|chunk| {
+        let place = |better: fn(f64, f64) -> bool| {
+            let best = |best: usize, (i, p): (usize, &Point)| {
+                if better(p.y, chunk[best].y) { i } else { best }
+            };
+            chunk.iter().enumerate().fold(0, best)
+        };
+        let (low, high) = (place(|a, b| a < b), place(|a, b| a > b));
+        [chunk[low.min(high)], chunk[low.max(high)]]
+    });
+    extremes.collect()
+}
+
+fn time_chart(
+    plot: &PlotTable,
+    cell: &CellResult,
+    mut lines: Vec<Line>,
+    dimension: Dimension,
+    end: f64,
+) -> Chart {
+    for curve in &plot.curves {
+        let value = curve.value.evaluate(&cell.environment);
+        let y = value.map_or(f64::NAN, |value| value.value);
+        let ends = [plot.from.0, end];
+        lines.push(Line {
+            label: curve.label.clone(),
+            color: GREY,
+            style: LineStyle::Dashed,
+            points: ends.map(|x| Point { x, y, error: 0.0 }).to_vec(),
+        });
+    }
+    let what = plot.series.first().map(|series| series.what.label());
+    let y = y_axis(
+        plot,
+        &mut lines,
+        dimension,
+        what.unwrap_or_default(),
+        &cell.environment,
+    );
+    let log = matches!(plot.log, LogAxes::X | LogAxes::Xy);
+    let mut x = Axis::fitting("time (s)".to_owned(), log, [plot.from.0, end].into_iter());
+    if !log {
+        x.set_range((plot.from.0, end));
+    }
+    Chart {
+        title: plot.title.clone(),
+        subtitle: String::new(),
+        x,
+        y,
+        lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_equal_values_are_drawn_by_their_ends() {
+        let kept = |values: &[f64]| -> Vec<f64> {
+            let point = |(x, y): (usize, &f64)| Point {
+                x: x as f64,
+                y: *y,
+                error: 0.0,
+            };
+            let points: Vec<Point> = values.iter().enumerate().map(point).collect();
+            without_runs(&points).iter().map(|point| point.x).collect()
+        };
+        assert_eq!(
+            kept(&[0.0, 0.0, 0.0, 0.0, 5.0, 5.0, 0.0]),
+            [0.0, 3.0, 4.0, 5.0, 6.0]
+        );
+        let hole = f64::NAN;
+        assert_eq!(kept(&[1.0, hole, hole, hole, 1.0]).len(), 5);
+        assert!(kept(&[]).is_empty());
+    }
+}

@@ -1,0 +1,166 @@
+//! The same scenario and seeds give the same bytes in any profile and on any machine: their digests
+//! stand here.
+//!
+//! `make test` runs this in the test profile and in release. Where a change of behaviour is meant,
+//! put in the digests that the failing test prints; where none is meant, the failure has found one.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::path::Path;
+
+use manyflow_scenario::Scenario;
+use manyflow_scenario::results::{Provenance, Results};
+use sha2::{Digest, Sha256};
+
+/// WEBRC with random starts on a link that loses, duplicates and reorders, and a cut.
+const WEBRC: &str = r#"title = "WEBRC, lossy"
+[run]
+duration = "120 s"
+seeds = 2
+leave-latency = "1 s"
+[nodes]
+names = ["S"]
+trees.T = { depth = 2, children = 2 }
+[[links]]
+all-of = "T"
+delay = "10 ms"
+rate = "5 Mbit/s"
+queue = "20 packets"
+[[links]]
+name = "lossy"
+between = ["S", "T-0"]
+delay = "20 ms"
+jitter = "5 ms"
+bursts = { to-bad = 0.005, to-good = 0.4 }
+duplication = "0.1 %"
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "S"
+receivers = [{ node = "T-leaves", start = "uniform 0 s to 10 s" }]
+webrc.session-rate = "4 Mbit/s"
+[[at]]
+time = "80 s"
+link = "T-0-T-1"
+cut = true
+[[at]]
+time = "83 s"
+link = "T-0-T-1"
+cut = false
+[[measure]]
+name = "rate"
+what = "received-rate"
+of = "webrc"
+[[measure]]
+name = "rtt"
+what = "rtt"
+of = "webrc"
+[[plots]]
+name = "rates"
+title = "Rates"
+series = [{ what = "received-rate", of = "webrc" }]
+"#;
+
+/// All variants of TCP through RED, beside sources that send at random.
+const TCP: &str = r#"title = "TCP and noise"
+[run]
+duration = "60 s"
+seeds = 2
+[nodes]
+dumbbells.D = { left = 3, right = 3 }
+[[links]]
+all-of = "D"
+delay = "5 ms"
+rate = "100 Mbit/s"
+[[links]]
+name = "bottleneck"
+between = ["D-router-0", "D-router-1"]
+rate = "9.7 Mbit/s"
+queue = "60 packets"
+red = {}
+loss = "0.1 %"
+[[sessions]]
+name = "tcp"
+protocol = "tcp"
+sender = "D-left-0"
+receivers = ["D-right-0"]
+tcp.ecn = true
+tcp.send-jitter = "1 ms"
+[[sessions]]
+name = "noise"
+protocol = "cbr"
+sender = "D-left-1"
+receivers = ["D-right-1"]
+cbr.rate = "500 kbit/s"
+cbr.pattern = "poisson"
+[[sessions]]
+name = "bursts"
+protocol = "cbr"
+sender = "D-left-2"
+receivers = ["D-right-2"]
+cbr = { rate = "2 Mbit/s", pattern = "on-off", on = "300 ms", off = "700 ms", random-periods = true }
+[sweep]
+sessions.tcp.tcp.variant = ["new-reno", "sack", "cubic"]
+[[measure]]
+name = "rate"
+what = "received-rate"
+of = ["tcp", "noise", "bursts"]
+[[measure]]
+name = "marks"
+what = "marks"
+of = "bottleneck"
+[[plots]]
+name = "windows"
+title = "Windows"
+series = [{ what = "cwnd", of = "tcp" }, { what = "queue", of = "bottleneck" }]
+"#;
+
+/// The digest of the tables and the summary, of which the program's version is left out.
+fn digest(name: &str, text: &str, threads: usize) -> String {
+    let scenario = Scenario::parse(name, text, false).unwrap_or_else(|error| panic!("{error}"));
+    let jobs = scenario.jobs().unwrap();
+    let outcomes = scenario.run(&jobs, threads, &mut |_| {});
+    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    assert!(results.failures().is_empty());
+    let folder = tempfile::tempdir().unwrap();
+    results.write(folder.path()).unwrap();
+    let mut hash = Sha256::new();
+    for path in tables(folder.path()) {
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            if !line.trim_start().starts_with("\"version\"") {
+                hash.update(line);
+                hash.update("\n");
+            }
+        }
+    }
+    format!("{:x}", hash.finalize())
+}
+
+fn tables(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_table = |path: &Path| {
+        path.extension()
+            .is_some_and(|end| end == "csv" || end == "json")
+    };
+    let mut tables: Vec<_> = paths.filter(|path| is_table(path)).collect();
+    tables.sort();
+    assert!(tables.len() >= 3, "{tables:?}");
+    tables
+}
+
+#[test]
+fn a_run_of_webrc_has_these_bytes_on_every_machine() {
+    let expected = "5d9a0b10549e650bbd539c35f34b231916780a52544331fd22fed910eadca64a";
+    for threads in [1, 2] {
+        assert_eq!(digest("webrc.toml", WEBRC, threads), expected);
+    }
+}
+
+#[test]
+fn a_run_of_tcp_has_these_bytes_on_every_machine() {
+    let expected = "c90fc517319631ab1485e2ec63930e7b76c733519a0a85440a14153a630468e0";
+    for threads in [1, 2] {
+        assert_eq!(digest("tcp.toml", TCP, threads), expected);
+    }
+}
