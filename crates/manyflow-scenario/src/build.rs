@@ -1,30 +1,23 @@
 //! A cell of a scenario, made into a network that runs.
 
-mod acp;
-mod layered;
-mod overlay;
-mod tfmcc;
-
 use std::sync::Arc;
 
-use manyflow_core::{Destination, EndpointId, Time};
+use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::DaemonId;
-use manyflow_tcp as tcp;
-use manyflow_tcp::cbr::{Sink, Source};
-use manyflow_webrc::{Receiver as WebrcReceiver, Sender as WebrcSender};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::cells::Cell;
 use super::error::Fault;
 use super::overlays::{Affiliation, Overlays};
-use super::protocols::Protocol;
+use super::protocols::overlay::{self, add_daemons, slow_groups};
 use super::protocols::{IntoBoxed, Network};
+use super::quantity::Seconds;
 use super::schedule::Schedule;
-use super::schema::{ReceiverTable, SessionTable, Start};
+use super::schema::{Lie, ReceiverTable, SessionTable, Start};
 use super::sessions::{Receiver, Session, Sessions, Stay};
 use super::topology::Topology;
-use manyflow_netsim::models::{Listener, Until};
+use manyflow_netsim::models::Listener;
 use manyflow_netsim::{Names, NodeId};
 
 /// A network with its sessions, and which endpoints stand for which receiver.
@@ -100,8 +93,8 @@ impl World {
         }
         let tables = overlays.0.iter().zip(&cell.schema.overlays).enumerate();
         let daemons = tables.map(|(number, (made, table))| {
-            let slow_groups = overlay::slow_groups(number, &sessions, &cell.schema);
-            overlay::add_daemons(&mut network, made, table, slow_groups)
+            let slow_groups = slow_groups(number, &sessions, &cell.schema);
+            add_daemons(&mut network, made, table, slow_groups)
         });
         let daemons: Vec<EndpointId> = daemons.collect::<Result<_, _>>()?;
         let mut members = Vec::with_capacity(sessions.0.len());
@@ -117,7 +110,7 @@ impl World {
                 daemons: &daemons,
                 staff: Vec::new(),
             };
-            members.push(builder.add()?);
+            members.push(table.protocol.kind().add(&mut builder)?);
             staff.push(builder.staff);
         }
         let schedule = Schedule::new(&cell.schema, &topology)?;
@@ -215,110 +208,56 @@ fn stay(nodes: &Names, receiver: &Receiver, index: usize) -> String {
 }
 
 /// Adds one session to the network.
-struct Builder<'a> {
-    network: &'a mut Network,
-    session: &'a Session,
-    table: &'a SessionTable,
-    topology: &'a Topology,
-    overlays: &'a Overlays,
+pub(crate) struct Builder<'a> {
+    pub(crate) network: &'a mut Network,
+    pub(crate) session: &'a Session,
+    pub(crate) table: &'a SessionTable,
+    pub(crate) topology: &'a Topology,
+    pub(crate) overlays: &'a Overlays,
     /// Of each overlay its first daemon.
-    daemons: &'a [EndpointId],
-    staff: Vec<(EndpointId, NodeId)>,
+    pub(crate) daemons: &'a [EndpointId],
+    pub(crate) staff: Vec<(EndpointId, NodeId)>,
 }
 
 impl Builder<'_> {
-    fn add(&mut self) -> Result<Vec<Member>, Fault> {
-        match self.table.protocol {
-            Protocol::Webrc => self.add_webrc(),
-            Protocol::Sim => self.add_sim(),
-            Protocol::Rlm => self.add_rlm(),
-            Protocol::Tfmcc => self.add_tfmcc(),
-            Protocol::Acp => self.add_acp(),
-            Protocol::Overlay => self.add_overlay(),
-            Protocol::Tcp => self.for_each_stay(Self::add_connection),
-            Protocol::Cbr => self.for_each_stay(Self::add_constant),
-        }
-    }
-
     /// A seed for something of this session: the same whatever else the scenario has.
-    fn seed(&self, of: &str) -> u64 {
+    pub(crate) fn seed(&self, of: &str) -> u64 {
         seed(self.network, self.session, of)
     }
 
     /// A time from a range, from a random stream of its own.
-    fn draw(&self, start: Start, of: &str) -> Time {
+    pub(crate) fn draw(&self, start: Start, of: &str) -> Time {
         draw(self.network, self.session, start, of)
     }
 
     /// What the scenario says of a receiver.
-    fn entry(&self, receiver: &Receiver) -> &ReceiverTable {
+    pub(crate) fn entry(&self, receiver: &Receiver) -> &ReceiverTable {
         &self.table.receivers[receiver.entry as usize].0
     }
 
     /// A name for a stay of a receiver.
-    fn stay(&self, receiver: &Receiver, index: usize) -> String {
+    pub(crate) fn stay(&self, receiver: &Receiver, index: usize) -> String {
         stay(&self.topology.nodes, receiver, index)
     }
 
     /// A multicast session's sender.
-    fn add_sender(&mut self, sender: impl IntoBoxed) -> EndpointId {
+    pub(crate) fn add_sender(&mut self, sender: impl IntoBoxed) -> EndpointId {
         self.add_staff(NodeId(self.session.sender), sender)
     }
 
     /// An endpoint that is none of a receiver's.
-    fn add_staff(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
+    pub(crate) fn add_staff(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
         let id = self.add_endpoint(node, endpoint);
         self.staff.push((id, node));
         id
     }
 
-    fn add_webrc(&mut self) -> Result<Vec<Member>, Fault> {
-        let table = self.table.webrc.as_ref();
-        let table = table.ok_or_else(|| Fault::value("the table `webrc` is missing"))?;
-        let session = Arc::new(table.session()?);
-        let config = Arc::new(table.receiver());
-        let source = NodeId(self.session.sender);
-        let id = self.network.open_session(source);
-        let sender = WebrcSender::new(
-            (*session).clone(),
-            id,
-            self.draw(self.table.start, "sender"),
-        );
-        match self.table.stop {
-            Some(stop) => self.add_sender(Until::new(sender, stop.time(), |_| {})),
-            None => self.add_sender(sender),
-        };
-        let mut members = Vec::with_capacity(self.session.receivers.len());
-        for receiver in &self.session.receivers {
-            members.push(self.member(receiver, false));
-            let node = NodeId(receiver.node);
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let start = self.draw(stay.start, &self.stay(receiver, index));
-                if self.entry(receiver).whole_session {
-                    let channels = session.wave_channels() + 1;
-                    self.add_endpoint(node, Listener::new(id, channels, start));
-                    continue;
-                }
-                let made = WebrcReceiver::new(session.clone(), config.clone(), id, start);
-                let made = made.map_err(Fault::value)?;
-                match stay.stop {
-                    Some(stop) => {
-                        let until = Until::new(made, stop.time(), WebrcReceiver::leave);
-                        self.add_endpoint(node, until)
-                    }
-                    None => self.add_endpoint(node, made),
-                };
-            }
-        }
-        Ok(members)
-    }
-
-    fn add_endpoint(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
+    pub(crate) fn add_endpoint(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
         self.network.add_endpoint(node, endpoint.into_boxed())
     }
 
     /// A receiver whose endpoints are going to be the next.
-    fn member(&self, receiver: &Receiver, is_unicast: bool) -> Member {
+    pub(crate) fn member(&self, receiver: &Receiver, is_unicast: bool) -> Member {
         Member {
             first: self.network.next_endpoint(),
             stays: receiver.stays.len() as u32,
@@ -326,10 +265,47 @@ impl Builder<'_> {
         }
     }
 
-    /// A unicast protocol: a pair of endpoints for each stay of each receiver.
-    fn for_each_stay(
+    /// The session's number, and when its sender starts and stops.
+    pub(crate) fn open(&mut self) -> (u32, Time, Option<Time>) {
+        let session = self.network.open_session(NodeId(self.session.sender));
+        let start = self.draw(self.table.start, "sender");
+        (session, start, self.table.stop.map(Seconds::time))
+    }
+
+    /// Adds all receivers, an endpoint for each of their stays.
+    pub(crate) fn add_guests(
         &mut self,
-        add: fn(&mut Self, &Pair) -> Result<(), Fault>,
+        session: u32,
+        groups: u8,
+        mut add: impl FnMut(&mut Self, &Guest) -> Result<(), Fault>,
+    ) -> Result<Vec<Member>, Fault> {
+        let mut members = Vec::with_capacity(self.session.receivers.len());
+        for receiver in &self.session.receivers {
+            members.push(self.member(receiver, false));
+            for (index, stay) in receiver.stays.iter().enumerate() {
+                let name = self.stay(receiver, index);
+                let guest = Guest {
+                    node: NodeId(receiver.node),
+                    start: self.draw(stay.start, &name),
+                    stop: stay.stop.map(Seconds::time),
+                    lie: self.entry(receiver).lie,
+                    name,
+                };
+                if self.entry(receiver).whole_session {
+                    let listener = Listener::new(session, groups.into(), guest.start);
+                    self.add_endpoint(guest.node, listener);
+                } else {
+                    add(self, &guest)?;
+                }
+            }
+        }
+        Ok(members)
+    }
+
+    /// A unicast protocol: a pair of endpoints for each stay of each receiver.
+    pub(crate) fn for_each_stay(
+        &mut self,
+        mut add: impl FnMut(&mut Self, &Pair) -> Result<(), Fault>,
     ) -> Result<Vec<Member>, Fault> {
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
@@ -356,38 +332,23 @@ impl Builder<'_> {
         }
         Ok(members)
     }
+}
 
-    fn add_connection(&mut self, pair: &Pair) -> Result<(), Fault> {
-        let config = tcp::TcpConfig {
-            start: pair.start,
-            stop: pair.stop,
-            ..self.table.tcp.config()
-        };
-        let sender = tcp::Sender::new(config.clone(), pair.receiving, pair.seed);
-        let receiver = tcp::Receiver::new(config, pair.sending);
-        self.add_endpoint(NodeId(self.session.sender), sender.map_err(Fault::value)?);
-        self.add_endpoint(pair.node, receiver.map_err(Fault::value)?);
-        Ok(())
-    }
-
-    fn add_constant(&mut self, pair: &Pair) -> Result<(), Fault> {
-        let table = self.table.cbr.as_ref();
-        let table = table.ok_or_else(|| Fault::value("the table `cbr` is missing"))?;
-        let mut config = table.config(Destination::Endpoint(pair.receiving));
-        (config.start, config.stop) = (pair.start, pair.stop);
-        let source = Source::new(config, pair.seed).map_err(Fault::value)?;
-        self.add_endpoint(NodeId(self.session.sender), source);
-        self.add_endpoint(pair.node, Sink::new(None, Time::ZERO, None));
-        Ok(())
-    }
+/// A stay of a receiver: its node, its name, and from when to when.
+pub(crate) struct Guest {
+    pub(crate) node: NodeId,
+    pub(crate) name: String,
+    pub(crate) start: Time,
+    pub(crate) stop: Option<Time>,
+    pub(crate) lie: Option<Lie>,
 }
 
 /// The two ends of a unicast flow.
-struct Pair {
-    sending: EndpointId,
-    receiving: EndpointId,
-    node: NodeId,
-    start: Time,
-    stop: Option<Time>,
-    seed: u64,
+pub(crate) struct Pair {
+    pub(crate) sending: EndpointId,
+    pub(crate) receiving: EndpointId,
+    pub(crate) node: NodeId,
+    pub(crate) start: Time,
+    pub(crate) stop: Option<Time>,
+    pub(crate) seed: u64,
 }

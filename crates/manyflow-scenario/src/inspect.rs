@@ -11,7 +11,7 @@ use super::build::World;
 use super::cells::{Cell, Scenario};
 use super::error::{Fault, Problem};
 use super::observe::Recorder;
-use super::protocols::{AnyEvent, AnyHeader, Packet, Protocol};
+use super::protocols::{AnyEvent, AnyHeader, Packet};
 use super::sessions::Session;
 use super::topology::Topology;
 use manyflow_netsim::capture::{Addresses, Capture, End};
@@ -193,7 +193,7 @@ fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
             segment_bytes: tcp.segment_bytes,
         };
         ends.extend(world.staff[index].iter().copied().map(end));
-        if session.protocol != Protocol::Webrc {
+        if session.protocol.kind().receivers_send() {
             ends.extend(world.hosts(index).map(|(id, node, _)| end((id, node))));
         }
     }
@@ -247,5 +247,5 @@ pub(super) fn names(world: &World) -> Names {
 /// The sessions that the network numbers, in that order.
 fn multicast_sessions(world: &World) -> impl Iterator<Item = &Session> {
     let sessions = world.sessions.0.iter();
-    sessions.filter(|session| session.protocol.is_multicast())
+    sessions.filter(|session| session.protocol.kind().is_multicast())
 }

@@ -13,7 +13,7 @@
 //! | `cells.rs`, `sweep.rs` | `[sweep]` and `[fast]`: the cells of a scenario |
 //! | `expand.rs` | parameters, and tables that are written once and read many times |
 //! | `topology.rs`, `sessions.rs`, `ensemble.rs`, `overlays.rs` | generators: nodes, links, receivers, switches and daemons written out |
-//! | `build.rs`, `build/` | a cell made into a network |
+//! | `build.rs` | a cell made into a network |
 //! | `schedule.rs` | what changes in the course of a run |
 //! | `observe.rs`, `audience.rs` | what is recorded of a run |
 //! | `scalars.rs`, `levels.rs`, `compare.rs` | the numbers taken from it |

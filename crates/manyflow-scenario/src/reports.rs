@@ -1,61 +1,14 @@
 //! What the protocols report. A quantity that is never reported would be 0 or missing in silence,
 //! so a scenario that asks for it is refused.
 
-use super::error::{Fault, Problem};
+use super::error::Fault;
 use super::observables::{Observable, Subject};
 use super::overlays::Overlays;
-use super::protocols::{ControllerName, Protocol};
+use super::protocols::ControllerName;
+use super::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
 use super::schema::{ReceiverTable, Schema, SessionTable};
 use super::sessions::{Session, Sessions};
 use super::topology::Topology;
-
-/// The network counts these at every endpoint.
-const COUNTED: &[Observable] = &[Observable::ReceivedRate, Observable::ReceivedPackets];
-
-/// What every protocol whose receivers join channels reports of them.
-const MEMBERSHIP: &[Observable] = &[Observable::Joins, Observable::Channels];
-
-/// What WEBRC's receivers report besides [`MEMBERSHIP`].
-const WEBRC: &[Observable] = &[
-    Observable::TargetRate,
-    Observable::ReportedRate,
-    Observable::Rtt,
-    Observable::RttSample,
-    Observable::LossProbability,
-    Observable::LossEvents,
-];
-
-/// What TFMCC's receivers report besides [`MEMBERSHIP`].
-const TFMCC: &[Observable] = &[
-    Observable::Rtt,
-    Observable::RttSample,
-    Observable::LossProbability,
-    Observable::LossEvents,
-];
-
-/// What the sender of a window reports: TCP's, or an end of ACP.
-const WINDOW: &[Observable] = &[
-    Observable::Cwnd,
-    Observable::Rtt,
-    Observable::RttSample,
-    Observable::LossEvents,
-    Observable::Timeouts,
-];
-
-/// What an end of ACP reports of frames that it receives, and of its connection.
-const FRAMES: &[Observable] = &[
-    Observable::Goodput,
-    Observable::DeliveredFrames,
-    Observable::Overflows,
-    Observable::Failures,
-];
-
-/// What a client reports that is a member of an overlay's group.
-const MEMBER: &[Observable] = &[
-    Observable::Goodput,
-    Observable::DeliveredFrames,
-    Observable::Latency,
-];
 
 /// What a daemon reports whose controller is TFRC.
 const TFRC: &[Observable] = &[
@@ -66,38 +19,6 @@ const TFRC: &[Observable] = &[
     Observable::Rtt,
     Observable::RttSample,
 ];
-
-/// Who would have to report an observable, and what it does report.
-struct Reporter {
-    /// For messages: `TCP`.
-    name: &'static str,
-    reports: Vec<Observable>,
-}
-
-impl Reporter {
-    fn new(name: &'static str, reports: &[&[Observable]]) -> Reporter {
-        let reports = reports.concat();
-        Reporter { name, reports }
-    }
-
-    fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
-        if self.reports.contains(&what) {
-            return Ok(());
-        }
-        let names = self.reports.iter();
-        let names: Vec<String> = names.map(|known| format!("`{}`", known.name())).collect();
-        let instead = match names.as_slice() {
-            [] => String::new(),
-            names => format!("; it reports {}", names.join(", ")),
-        };
-        let message = format!(
-            "{} (`{of}`) does not report `{}`{instead}",
-            self.name,
-            what.name()
-        );
-        Err(Fault::at(&["what"], Problem::Value(message)))
-    }
-}
 
 /// Checks that whoever `of` names reports `what`. The name has been found to name something.
 pub(super) fn check(
@@ -114,7 +35,7 @@ pub(super) fn check(
         Subject::Sender => {
             let index = sessions.named(of);
             let index = index.map_err(|problem| Fault::at(&["of"], problem))?;
-            of_sender(table(index)).check(what, of)
+            table(index).protocol.kind().sender().check(what, of)
         }
         Subject::Group | Subject::Reporter => {
             let session = of.split_once('/').map_or(of, |(session, _)| session);
@@ -137,7 +58,9 @@ pub(super) fn check(
                 });
             }
             if let Some((index, node)) = sessions.staff_named(of, topology) {
-                return of_staff(table(index), &sessions.0[index], node).check(what, of);
+                let is_sender = node == sessions.0[index].sender;
+                let staff = table(index).protocol.kind().staff(is_sender);
+                return staff.map_or(Ok(()), |staff| staff.check(what, of));
             }
             match overlays.daemon_named(of, topology) {
                 Some((overlay, _)) => of_daemon(by_tfrc(overlay)).check(what, of),
@@ -148,52 +71,12 @@ pub(super) fn check(
 }
 
 fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
-    let together = [Observable::Efficiency];
-    let layered = [Observable::Efficiency, Observable::Instability];
-    match table.protocol {
-        protocol if protocol.is_multicast() && entry.whole_session => Reporter::new(
+    match entry.whole_session && table.protocol.kind().is_multicast() {
+        true => Reporter::new(
             "a receiver of the whole session",
-            &[COUNTED, MEMBERSHIP, &layered],
+            &[COUNTED, MEMBERSHIP, TOGETHER],
         ),
-        Protocol::Webrc => Reporter::new("WEBRC", &[COUNTED, MEMBERSHIP, WEBRC, &layered]),
-        Protocol::Sim => Reporter::new("SIM", &[COUNTED, MEMBERSHIP, &layered]),
-        Protocol::Rlm => Reporter::new(
-            "RLM",
-            &[COUNTED, MEMBERSHIP, &[Observable::LossEvents], &layered],
-        ),
-        Protocol::Tfmcc => Reporter::new("TFMCC", &[COUNTED, MEMBERSHIP, TFMCC, &layered]),
-        Protocol::Tcp => Reporter::new("TCP", &[COUNTED, WINDOW, &together]),
-        Protocol::Cbr => Reporter::new("CBR", &[COUNTED, &together]),
-        Protocol::Acp => Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW, &together]),
-        Protocol::Overlay => Reporter::new(
-            "a member of an overlay's group",
-            &[COUNTED, MEMBER, &together],
-        ),
-    }
-}
-
-/// What a session has at a node besides its receivers.
-fn of_staff(table: &SessionTable, session: &Session, node: u32) -> Reporter {
-    if table.protocol != Protocol::Acp {
-        return Reporter::new("a sending client of an overlay", &[COUNTED]);
-    }
-    if node != session.sender {
-        return Reporter::new("a switch of ACP", &[COUNTED, &[Observable::Failures]]);
-    }
-    Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW])
-}
-
-/// What a session has only one of.
-fn of_sender(table: &SessionTable) -> Reporter {
-    match table.protocol {
-        Protocol::Sim => Reporter::new("SIM's sender", &[&[Observable::GroupRate]]),
-        Protocol::Acp => Reporter::new("ACP", &[&[Observable::MemberFailures]]),
-        Protocol::Webrc => Reporter::new("WEBRC's sender", &[]),
-        Protocol::Rlm => Reporter::new("RLM's sender", &[]),
-        Protocol::Tfmcc => Reporter::new("TFMCC's sender", &[&[Observable::Reports]]),
-        Protocol::Tcp => Reporter::new("TCP", &[]),
-        Protocol::Cbr => Reporter::new("CBR", &[]),
-        Protocol::Overlay => Reporter::new("a session of an overlay", &[]),
+        false => table.protocol.kind().receiver(),
     }
 }
 

@@ -185,7 +185,11 @@ mod tests {
             network.run_until(now, &mut ()).unwrap();
         }
         // Both directions of the present change, and of one before it.
-        assert!(network.pending_changes() <= 4, "{}", network.pending_changes());
+        assert!(
+            network.pending_changes() <= 4,
+            "{}",
+            network.pending_changes()
+        );
         assert_eq!(
             schedule.next_time(),
             Some(Time::ZERO + Duration::from_millis(1001))

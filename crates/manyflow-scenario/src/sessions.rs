@@ -13,7 +13,7 @@ use super::quantity::Seconds;
 use manyflow_core::Time;
 use manyflow_overlay::{DaemonId, GroupId};
 
-use super::schema::{ReceiverEntry, ReceiverTable, Schema, SessionTable, Start};
+use super::schema::{ReceiverTable, Schema, SessionTable, Start};
 use super::topology::Topology;
 
 /// All sessions of a scenario.
@@ -75,7 +75,11 @@ impl Sessions {
         let mut names = BTreeSet::new();
         let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
-            protocol(table).map_err(|fault| fault.within(&table.name).within("sessions"))?;
+            table
+                .protocol
+                .kind()
+                .check(table)
+                .map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
             if count > REPETITIONS_MAX {
                 let message = format!("{count} sessions: at most {REPETITIONS_MAX} are possible");
@@ -202,15 +206,7 @@ impl Session {
     pub(crate) fn endpoints(&self) -> usize {
         let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
         let stays: usize = stays.sum();
-        match self.protocol {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => 1 + stays,
-            Protocol::Acp if !self.switches.is_empty() => 1 + self.switches.len() + stays,
-            Protocol::Tcp | Protocol::Cbr | Protocol::Acp => 2 * stays,
-            Protocol::Overlay => {
-                let clients = self.affiliation.map_or(0, |own| own.clients);
-                clients as usize + stays
-            }
-        }
+        self.protocol.kind().endpoints(self, stays)
     }
 
     /// Whether each receiver of an ACP session has a connection of its own, whose other ends are
@@ -223,7 +219,7 @@ impl Session {
     /// receivers: the sender, or a switch.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
-        let has_staff = matches!(self.protocol, Protocol::Acp | Protocol::Overlay);
+        let has_staff = self.protocol.kind().staff(true).is_some();
         has_staff && (node == self.sender || is_switch())
     }
 
@@ -379,46 +375,6 @@ fn stays(table: &ReceiverTable, duration: Seconds) -> Result<Vec<Stay>, String> 
         stop: Some(later(stop, f64::from(index))),
     };
     Ok((0..count as u32).map(stay).collect())
-}
-
-/// Whether the protocol has the table that it needs, with parameters that fit together.
-fn protocol(table: &SessionTable) -> Result<(), Fault> {
-    let missing = |key: &str| {
-        let message = format!("the table `{key}` is missing: its parameters");
-        Fault::value(message)
-    };
-    match table.protocol {
-        Protocol::Webrc => {
-            let webrc = table.webrc.as_ref().ok_or_else(|| missing("webrc"))?;
-            webrc.check().map_err(|fault| fault.within("webrc"))
-        }
-        Protocol::Sim => table.sim.check().map_err(|fault| fault.within("sim")),
-        Protocol::Rlm => match &table.rlm {
-            Some(rlm) => rlm.check().map_err(|fault| fault.within("rlm")),
-            None => Err(missing("rlm")),
-        },
-        Protocol::Tfmcc => table.tfmcc.check().map_err(|fault| fault.within("tfmcc")),
-        Protocol::Tcp => table.tcp.check().map_err(|fault| fault.within("tcp")),
-        Protocol::Cbr => match &table.cbr {
-            Some(cbr) => cbr.check().map_err(|fault| fault.within("cbr")),
-            None => Err(missing("cbr")),
-        },
-        Protocol::Acp => {
-            let receivers: Vec<_> = table.receivers.iter().map(|ReceiverEntry(r)| r).collect();
-            table
-                .acp
-                .check(&receivers)
-                .map_err(|fault| fault.within("acp"))
-        }
-        Protocol::Overlay if table.stop.is_some_and(|stop| stop <= table.start.to) => {
-            let message = "it stops before it has started".to_owned();
-            Err(Fault::at(&["stop"], Problem::Value(message)))
-        }
-        Protocol::Overlay => table
-            .overlay
-            .check()
-            .map_err(|fault| fault.within("overlay")),
-    }
 }
 
 #[cfg(test)]

@@ -77,7 +77,8 @@ impl Place {
             _ => return Vec::new(),
         };
         let known = &world.sessions.0[session as usize];
-        let with_sender = !(known.protocol.is_multicast() && matches!(self, Place::Receiver(..)));
+        let with_sender =
+            !(known.protocol.kind().is_multicast() && matches!(self, Place::Receiver(..)));
         let stop = known.stop.filter(|_| with_sender);
         let stays = stays.iter().map(|&(_, stop)| stop);
         let left = stays.filter(|&stop| stop < Time::MAX);

@@ -6,8 +6,9 @@ mod acp;
 mod cbr;
 mod layered;
 mod list;
-mod overlay;
+pub(crate) mod overlay;
 mod report;
+pub(crate) mod session;
 mod tcp;
 mod tfmcc;
 mod webrc;
@@ -30,39 +31,48 @@ pub use tfmcc::TfmccTable;
 pub(crate) use webrc::TOI;
 pub use webrc::{Cci, RttRuleName, Rule, WebrcTable, WeightsTable};
 
+use session::SessionProtocol;
+
 use super::observe::Topic;
 
-/// Which protocol a session speaks.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Wave and equation based rate control, RFC 3738.
-    Webrc,
-    /// TCP, one connection to each receiver.
-    Tcp,
-    /// A constant bit rate to each receiver, without congestion control.
-    Cbr,
-    /// Layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
-    Sim,
-    /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
-    Rlm,
-    /// Single-rate multicast, equation-based: TFMCC, RFC 4654.
-    Tfmcc,
-    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and
-    /// Chase).
-    Acp,
-    /// Messages to a group of an overlay.
-    Overlay,
+macro_rules! session_protocols {
+    ($($(#[$doc:meta])* $name:ident: $kind:expr;)*) => {
+        /// The protocol of a session.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Protocol {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Protocol {
+            /// Returns what scenarios need of the protocol.
+            pub(crate) fn kind(self) -> &'static dyn SessionProtocol {
+                match self {
+                    $(Protocol::$name => &$kind,)*
+                }
+            }
+        }
+    };
 }
 
-impl Protocol {
-    /// Whether its packets go to channels that receivers join.
-    pub(crate) fn is_multicast(self) -> bool {
-        match self {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => true,
-            Protocol::Tcp | Protocol::Cbr | Protocol::Acp | Protocol::Overlay => false,
-        }
-    }
+session_protocols! {
+    /// Wave and equation based rate control, RFC 3738.
+    Webrc: webrc::Webrc;
+    /// TCP, one connection to each receiver.
+    Tcp: tcp::Tcp;
+    /// A constant bit rate to each receiver, without congestion control.
+    Cbr: cbr::Cbr;
+    /// Layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
+    Sim: layered::Sim;
+    /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
+    Rlm: layered::Rlm;
+    /// Single-rate multicast, equation-based: TFMCC, RFC 4654.
+    Tfmcc: tfmcc::Tfmcc;
+    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and
+    /// Chase).
+    Acp: acp::Acp;
+    /// Messages to a group of an overlay.
+    Overlay: overlay::Overlays;
 }
 
 /// Puts a value that is given in the place of a default.

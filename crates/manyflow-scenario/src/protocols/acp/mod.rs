@@ -1,7 +1,10 @@
 //! The parameters of ACP, and of the switches between a peer and an ensemble.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::Acp;
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,10 @@
 //! Sources without congestion control in scenarios: their parameters, and what is recorded of them.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::Cbr;
 
 use manyflow_core::{Destination, EndpointId, Time};
 use manyflow_tcp::cbr::{Pattern, Periods, Source, SourceConfig};

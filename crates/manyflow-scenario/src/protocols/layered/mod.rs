@@ -1,7 +1,10 @@
 //! The parameters of layered multicast: SIM and RLM.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::{Rlm, Sim};
 
 use manyflow_core::{EndpointId, Time};
 use manyflow_layered::{rlm, sim};

@@ -1,7 +1,10 @@
 //! The parameters of overlays, and of the sessions in them.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::{Overlays, add_daemons, endpoint, slow_groups};
 
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};

@@ -1,7 +1,10 @@
 //! TCP in scenarios: its parameters, and what is recorded of it.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::Tcp;
 
 use manyflow_core::EndpointId;
 use manyflow_tcp::{self as tcp, TcpConfig, Variant};

@@ -1,7 +1,10 @@
 //! TFMCC in scenarios: its parameters, and what is recorded of it.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::Tfmcc;
 
 use manyflow_tfmcc::{ReceiverConfig, SenderConfig};
 use serde::Deserialize;

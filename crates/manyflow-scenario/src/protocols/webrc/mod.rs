@@ -1,7 +1,10 @@
 //! WEBRC in scenarios: its parameters, and what is recorded of it.
 
 mod observe;
+mod session;
 mod wire;
+
+pub(crate) use session::Webrc;
 
 use std::sync::Arc;
 

@@ -9,17 +9,63 @@ use manyflow_overlay::{
     SlowPolicy, Source,
 };
 
-use super::{Builder, Member};
-use crate::error::Fault;
+use manyflow_netsim::NodeId;
+
+use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
+use crate::build::{Builder, Member};
+use crate::error::{Fault, Problem};
+use crate::observables::Observable;
 use crate::overlays::{Affiliation, Overlay};
 use crate::protocols::{IntoBoxed, Network, OverlayTable};
 use crate::quantity::{BitsPerSecond, Count, Seconds};
-use crate::schema::Schema;
+use crate::schema::{Schema, SessionTable};
 use crate::sessions::{Receiver, Session, Sessions};
-use manyflow_netsim::NodeId;
+
+/// Messages to a group of an overlay.
+pub(crate) struct Overlays;
+
+/// Quantities of members.
+const MEMBER: &[Observable] = &[
+    Observable::Goodput,
+    Observable::DeliveredFrames,
+    Observable::Latency,
+];
+
+impl SessionProtocol for Overlays {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        if table.stop.is_some_and(|stop| stop <= table.start.to) {
+            let message = "it stops before it has started".to_owned();
+            return Err(Fault::at(&["stop"], Problem::Value(message)));
+        }
+        let checked = table.overlay.check();
+        checked.map_err(|fault| fault.within("overlay"))
+    }
+
+    fn endpoints(&self, session: &Session, stays: usize) -> usize {
+        let clients = session.affiliation.map_or(0, |own| own.clients);
+        clients as usize + stays
+    }
+
+    fn receiver(&self) -> Reporter {
+        let name = "a member of an overlay's group";
+        Reporter::new(name, &[COUNTED, MEMBER, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("a session of an overlay", &[])
+    }
+
+    fn staff(&self, _is_sender: bool) -> Option<Reporter> {
+        Some(Reporter::new("a sending client of an overlay", &[COUNTED]))
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        builder.add_overlay()
+    }
+}
 
 /// The groups of an overlay whose sessions say what is done about slow members.
-pub(super) fn slow_groups(
+pub(crate) fn slow_groups(
     overlay: usize,
     sessions: &Sessions,
     schema: &Schema,
@@ -33,7 +79,7 @@ pub(super) fn slow_groups(
 }
 
 /// Adds the daemons of an overlay, which have successive numbers; returns the first.
-pub(super) fn add_daemons(
+pub(crate) fn add_daemons(
     network: &mut Network,
     overlay: &Overlay,
     table: &OverlayTable,
@@ -74,13 +120,13 @@ pub(super) fn add_daemons(
 }
 
 /// A daemon's endpoint, where that of the first is known.
-pub(super) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
+pub(crate) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
     EndpointId(first.0 + u32::from(daemon.0))
 }
 
 impl Builder<'_> {
     /// The receivers' clients, and then those that send.
-    pub(super) fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
         let affiliation = self.session.affiliation;
         let own = affiliation.ok_or_else(|| Fault::value("the session has no overlay"))?;
         let mut members = Vec::with_capacity(self.session.receivers.len());

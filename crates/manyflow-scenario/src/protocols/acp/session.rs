@@ -9,14 +9,63 @@ use manyflow_anypoint::switch::{
 };
 use manyflow_core::{Contents, EndpointId, Time};
 
-use super::{Builder, Member};
-use crate::ensemble::{Branch, Switch};
-use crate::error::Fault;
-use crate::protocols::{Direction, PolicyName};
-use crate::quantity::Seconds;
-use crate::schema::ReceiverTable;
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
+
+use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::build::{Builder, Member};
+use crate::ensemble::{Branch, Switch};
+use crate::error::Fault;
+use crate::observables::Observable;
+use crate::protocols::{Direction, PolicyName};
+use crate::quantity::Seconds;
+use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
+use crate::sessions::Session;
+
+/// Anypoint's transport of frames.
+pub(crate) struct Acp;
+
+/// Quantities of ends.
+const FRAMES: &[Observable] = &[
+    Observable::Goodput,
+    Observable::DeliveredFrames,
+    Observable::Overflows,
+    Observable::Failures,
+];
+
+impl SessionProtocol for Acp {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        let receivers: Vec<_> = table.receivers.iter().map(|ReceiverEntry(r)| r).collect();
+        let checked = table.acp.check(&receivers);
+        checked.map_err(|fault| fault.within("acp"))
+    }
+
+    fn endpoints(&self, session: &Session, stays: usize) -> usize {
+        match session.switches.len() {
+            0 => 2 * stays,
+            switches => 1 + switches + stays,
+        }
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("ACP", &[&[Observable::MemberFailures]])
+    }
+
+    fn staff(&self, is_sender: bool) -> Option<Reporter> {
+        Some(match is_sender {
+            true => Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW]),
+            false => Reporter::new("a switch of ACP", &[COUNTED, &[Observable::Failures]]),
+        })
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        builder.add_acp()
+    }
+}
 
 /// A stay of a receiver.
 struct Server {
@@ -38,7 +87,7 @@ struct Seat {
 
 impl Builder<'_> {
     /// The receivers' ends have the first numbers, then come the sender's, and then the switches.
-    pub(super) fn add_acp(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_acp(&mut self) -> Result<Vec<Member>, Fault> {
         let servers = self.servers();
         let staff = self.network.next_endpoint().0 + servers.len() as u32;
         let mut members = Vec::with_capacity(self.session.receivers.len());

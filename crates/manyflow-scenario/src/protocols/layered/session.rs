@@ -2,28 +2,81 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use manyflow_core::{EndpointId, Time};
+use manyflow_core::EndpointId;
 use manyflow_layered::sim::Conduct;
 use manyflow_layered::{rlm, sim};
 
-use super::{Builder, Member};
-use crate::error::Fault;
-use crate::quantity::Seconds;
-use crate::schema::Lie;
 use manyflow_netsim::NodeId;
-use manyflow_netsim::models::Listener;
 
-/// A stay of a receiver: its node, its name, and from when to when.
-pub(super) struct Guest {
-    pub(super) node: NodeId,
-    pub(super) name: String,
-    pub(super) start: Time,
-    pub(super) stop: Option<Time>,
-    lie: Option<Lie>,
+use super::super::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required};
+use crate::build::{Builder, Member};
+use crate::error::Fault;
+use crate::observables::Observable;
+use crate::schema::{Lie, SessionTable};
+use crate::sessions::Session;
+
+/// Layered multicast with marks, feedback and a menu.
+pub(crate) struct Sim;
+
+/// Receiver-driven layered multicast.
+pub(crate) struct Rlm;
+
+impl SessionProtocol for Sim {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        table.sim.check().map_err(|fault| fault.within("sim"))
+    }
+
+    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
+        1 + stays
+    }
+
+    fn is_multicast(&self) -> bool {
+        true
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("SIM", &[COUNTED, MEMBERSHIP, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("SIM's sender", &[&[Observable::GroupRate]])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        builder.add_sim()
+    }
+}
+
+impl SessionProtocol for Rlm {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        let rlm = required(table.rlm.as_ref(), "rlm")?;
+        rlm.check().map_err(|fault| fault.within("rlm"))
+    }
+
+    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
+        1 + stays
+    }
+
+    fn is_multicast(&self) -> bool {
+        true
+    }
+
+    fn receiver(&self) -> Reporter {
+        let losses = &[Observable::LossEvents];
+        Reporter::new("RLM", &[COUNTED, MEMBERSHIP, losses, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("RLM's sender", &[])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        builder.add_rlm()
+    }
 }
 
 impl Builder<'_> {
-    pub(super) fn add_sim(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_sim(&mut self) -> Result<Vec<Member>, Fault> {
         let config = self.table.sim.sender()?;
         let groups = config.groups;
         let (session, start, stop) = self.open();
@@ -45,9 +98,8 @@ impl Builder<'_> {
         })
     }
 
-    pub(super) fn add_rlm(&mut self) -> Result<Vec<Member>, Fault> {
-        let table = self.table.rlm.as_ref();
-        let table = table.ok_or_else(|| Fault::value("the table `rlm` is missing"))?;
+    fn add_rlm(&mut self) -> Result<Vec<Member>, Fault> {
+        let table = required(self.table.rlm.as_ref(), "rlm")?;
         let groups = table.groups()?;
         let (session, start, stop) = self.open();
         let sender = rlm::Sender::new(table.sender(), session, start, stop);
@@ -59,43 +111,6 @@ impl Builder<'_> {
             builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
             Ok(())
         })
-    }
-
-    /// The session's number, and when its sender starts and stops.
-    pub(super) fn open(&mut self) -> (u32, Time, Option<Time>) {
-        let session = self.network.open_session(NodeId(self.session.sender));
-        let start = self.draw(self.table.start, "sender");
-        (session, start, self.table.stop.map(Seconds::time))
-    }
-
-    /// Adds all receivers, an endpoint for each of their stays.
-    pub(super) fn add_guests(
-        &mut self,
-        session: u32,
-        groups: u8,
-        mut add: impl FnMut(&mut Self, &Guest) -> Result<(), Fault>,
-    ) -> Result<Vec<Member>, Fault> {
-        let mut members = Vec::with_capacity(self.session.receivers.len());
-        for receiver in &self.session.receivers {
-            members.push(self.member(receiver, false));
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let name = self.stay(receiver, index);
-                let guest = Guest {
-                    node: NodeId(receiver.node),
-                    start: self.draw(stay.start, &name),
-                    stop: stay.stop.map(Seconds::time),
-                    lie: self.entry(receiver).lie,
-                    name,
-                };
-                if self.entry(receiver).whole_session {
-                    let listener = Listener::new(session, groups.into(), guest.start);
-                    self.add_endpoint(guest.node, listener);
-                } else {
-                    add(self, &guest)?;
-                }
-            }
-        }
-        Ok(members)
     }
 
     /// Adds an aggregator at each node that is to have one, from the sender down, so that its

@@ -1,0 +1,45 @@
+//! Sessions without congestion control: a source and a sink for each stay of each receiver.
+
+use manyflow_core::{Destination, Time};
+use manyflow_netsim::NodeId;
+use manyflow_tcp::cbr::{Sink, Source};
+
+use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
+use crate::build::{Builder, Member};
+use crate::error::Fault;
+use crate::schema::SessionTable;
+use crate::sessions::Session;
+
+/// Sources without congestion control.
+pub(crate) struct Cbr;
+
+impl SessionProtocol for Cbr {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        let cbr = required(table.cbr.as_ref(), "cbr")?;
+        cbr.check().map_err(|fault| fault.within("cbr"))
+    }
+
+    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
+        2 * stays
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("CBR", &[COUNTED, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("CBR", &[])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        let table = required(builder.table.cbr.as_ref(), "cbr")?;
+        builder.for_each_stay(|builder, pair| {
+            let mut config = table.config(Destination::Endpoint(pair.receiving));
+            (config.start, config.stop) = (pair.start, pair.stop);
+            let source = Source::new(config, pair.seed).map_err(Fault::value)?;
+            builder.add_endpoint(NodeId(builder.session.sender), source);
+            builder.add_endpoint(pair.node, Sink::new(None, Time::ZERO, None));
+            Ok(())
+        })
+    }
+}

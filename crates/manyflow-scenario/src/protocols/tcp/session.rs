@@ -1,0 +1,47 @@
+//! Sessions of TCP: a connection for each stay of each receiver.
+
+use manyflow_netsim::NodeId;
+use manyflow_tcp::{Receiver, Sender, TcpConfig};
+
+use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::build::{Builder, Member};
+use crate::error::Fault;
+use crate::schema::SessionTable;
+use crate::sessions::Session;
+
+/// TCP.
+pub(crate) struct Tcp;
+
+impl SessionProtocol for Tcp {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        table.tcp.check().map_err(|fault| fault.within("tcp"))
+    }
+
+    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
+        2 * stays
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("TCP", &[COUNTED, WINDOW, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("TCP", &[])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        builder.for_each_stay(|builder, pair| {
+            let config = TcpConfig {
+                start: pair.start,
+                stop: pair.stop,
+                ..builder.table.tcp.config()
+            };
+            let sender = Sender::new(config.clone(), pair.receiving, pair.seed);
+            let receiver = Receiver::new(config, pair.sending);
+            let source = NodeId(builder.session.sender);
+            builder.add_endpoint(source, sender.map_err(Fault::value)?);
+            builder.add_endpoint(pair.node, receiver.map_err(Fault::value)?);
+            Ok(())
+        })
+    }
+}

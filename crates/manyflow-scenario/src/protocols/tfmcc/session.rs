@@ -1,0 +1,59 @@
+//! Sessions of TFMCC: a sender, and an endpoint for each stay of each receiver.
+
+use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
+
+use super::super::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
+use crate::build::{Builder, Member};
+use crate::error::Fault;
+use crate::observables::Observable;
+use crate::schema::SessionTable;
+use crate::sessions::Session;
+
+/// Single-rate multicast, equation-based.
+pub(crate) struct Tfmcc;
+
+/// Quantities of receivers.
+const RECEIVER: &[Observable] = &[
+    Observable::Rtt,
+    Observable::RttSample,
+    Observable::LossProbability,
+    Observable::LossEvents,
+];
+
+impl SessionProtocol for Tfmcc {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        table.tfmcc.check().map_err(|fault| fault.within("tfmcc"))
+    }
+
+    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
+        1 + stays
+    }
+
+    fn is_multicast(&self) -> bool {
+        true
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("TFMCC", &[COUNTED, MEMBERSHIP, RECEIVER, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("TFMCC's sender", &[&[Observable::Reports]])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+        let table = &builder.table.tfmcc;
+        let (session, start, stop) = builder.open();
+        let sender = Sender::new(table.sender(), session, start, stop).map_err(Fault::value)?;
+        let sender = builder.add_sender(sender);
+        builder.add_guests(session, 1, |builder, guest| {
+            let id = ReceiverId(builder.network.next_endpoint().0);
+            let seed = builder.seed(&format!("feedback of {}", guest.name));
+            let (start, stop) = (guest.start, guest.stop);
+            let config = table.receiver();
+            let receiver = Receiver::new(config, session, id, sender, seed, start, stop);
+            builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
+            Ok(())
+        })
+    }
+}
