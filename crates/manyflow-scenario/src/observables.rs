@@ -1,94 +1,140 @@
-//! What can be observed in a run, and how it becomes a number.
+//! The quantities that a run can record, and how they become numbers.
 
 use serde::Deserialize;
 
 use super::quantity::Dimension;
 use super::schema::MeasureTable;
 
-/// What is observed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Observable {
-    /// What a receiver receives, whole packets counted.
-    ReceivedRate,
-    /// Packets that a receiver received.
-    ReceivedPackets,
-    /// The rate that an endpoint aims at.
-    TargetRate,
-    /// The rate at which packets arrive as the receiver itself averages it.
-    ReportedRate,
-    /// The round-trip time as an endpoint averages it.
-    Rtt,
-    /// Each measurement of the round-trip time.
-    RttSample,
-    /// The loss event probability as an endpoint estimates it.
-    LossProbability,
-    /// Loss events that an endpoint counts.
-    LossEvents,
-    /// The congestion window of a sender of TCP or ACP.
-    Cwnd,
-    /// Retransmission time-outs of a sender of TCP or ACP.
-    Timeouts,
-    /// Bits of the frames that the application at an end of ACP took.
-    Goodput,
-    /// Frames that it took.
-    DeliveredFrames,
-    /// Frames for which an end of ACP had no room.
-    Overflows,
-    /// Connections that are over before their time.
-    Failures,
-    /// Members that a session's switches have given up.
-    MemberFailures,
-    /// Feedback packets that arrive in a round at the sender of TFMCC, those of the limiting
-    /// receiver not counted.
-    Reports,
-    /// How old the messages of an overlay are when a receiver takes them.
-    Latency,
-    /// Bits of the messages that an overlay takes from a sending client.
-    SentRate,
-    /// Messages that wait for a link of an overlay, at most.
-    OverlayQueue,
-    /// What an overlay's daemons say to each other for its own sake, over a link of the network.
-    ControlRate,
-    /// The rate that a daemon tells a session's sender.
-    AcceptableRate,
-    /// The rate at which the clients of a session's daemon may send to its group.
-    AllowedRate,
-    /// How many members a session's group has, as a daemon with members knows them.
-    Members,
-    /// How often a member of a session's group was too slow.
-    SlowMembers,
-    /// Channels joined.
-    Joins,
-    /// Channels that are joined at a time.
-    Channels,
-    /// What a link delivers.
-    LinkRate,
-    /// What a link delivers, over its rate.
-    Utilisation,
-    /// Packets that a link delivered.
-    DeliveredPackets,
-    /// Packets that a link's queue dropped.
-    Drops,
-    /// Packets that a link lost on the wire.
-    Losses,
-    /// Packets that a link's queue marked.
-    Marks,
-    /// Packets that wait at a link.
-    Queue,
-    /// What a link delivers on each multicast channel.
-    ChannelRate,
-    /// The rate at which a sender sends each group and all below it.
-    GroupRate,
-    /// What receivers receive over the lowest rate of a link on the path to each, in the mean over
-    /// those that are there: E(t) of section IV-A of SIM's paper.
-    Efficiency,
-    /// How often a receiver changes its groups in an interval, in the mean over those that are
-    /// there: I(t) of section IV-A.
-    Instability,
+/// Defines the observables, one row each: name, subject, unit, kind and label.
+macro_rules! observables {
+    ($($(#[$doc:meta])* $name:ident: $subject:ident, $unit:ident, $kind:ident, $label:literal;)*) => {
+        /// A quantity that a run records.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[non_exhaustive]
+        pub enum Observable {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Observable {
+            fn row(self) -> Row {
+                match self {
+                    $(Observable::$name => Row {
+                        subject: Subject::$subject,
+                        unit: Dimension::$unit,
+                        kind: Kind::$kind,
+                        label: $label,
+                    },)*
+                }
+            }
+        }
+    };
 }
 
-/// What an observable belongs to.
+observables! {
+    /// The rate at which a receiver receives, with whole packets counted.
+    ReceivedRate: Endpoint, RATE, Interval, "received rate";
+    /// Packets that a receiver received.
+    ReceivedPackets: Endpoint, PACKETS, Count, "received packets";
+    /// The rate that an endpoint aims at.
+    TargetRate: Endpoint, RATE, Level, "target rate";
+    /// The average rate of arriving packets, as the receiver itself computes it.
+    ReportedRate: Endpoint, RATE, Level, "rate as the receiver sees it";
+    /// The average round-trip time, as an endpoint computes it.
+    Rtt: Endpoint, TIME, Level, "round-trip time, averaged";
+    /// Each measurement of the round-trip time.
+    RttSample: Endpoint, TIME, Sample, "round-trip time, each";
+    /// The loss event probability, as an endpoint estimates it.
+    LossProbability: Endpoint, NUMBER, Level, "loss event probability";
+    /// Loss events that an endpoint counts.
+    LossEvents: Endpoint, NUMBER, Count, "loss events";
+    /// The congestion window of a TCP or ACP sender.
+    Cwnd: Endpoint, PACKETS, Level, "congestion window";
+    /// Retransmission time-outs of a TCP or ACP sender.
+    Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
+    /// The rate of the frames or messages that an application reads, payloads only.
+    Goodput: Endpoint, RATE, Interval, "goodput";
+    /// Frames or messages that an application reads.
+    DeliveredFrames: Endpoint, PACKETS, Count, "frames delivered";
+    /// Frames for which an end of an ACP connection had no room.
+    Overflows: Endpoint, NUMBER, Count, "frames without room";
+    /// Connections that ended before their time.
+    Failures: Endpoint, NUMBER, Count, "connections failed";
+    /// Members that a session's switches have given up.
+    MemberFailures: Sender, NUMBER, Count, "members failed";
+    /// Feedback packets that arrive at a TFMCC sender in a round, without those of the current
+    /// limiting receiver.
+    Reports: Sender, PACKETS, Sample, "feedback packets in a round";
+    /// The age of an overlay's messages when a receiver reads them.
+    Latency: Endpoint, TIME, Sample, "latency";
+    /// The rate of the messages that an overlay takes from a sending client.
+    SentRate: Clients, RATE, Interval, "sent rate";
+    /// The maximum number of messages that wait for a link of an overlay.
+    OverlayQueue: OverlayLink, PACKETS, Interval, "messages waiting";
+    /// The rate of control traffic between an overlay's daemons on a link of the network.
+    ControlRate: Link, RATE, Interval, "control traffic";
+    /// The rate that a daemon announces to a session's sender.
+    AcceptableRate: Reporter, RATE, Level, "acceptable rate";
+    /// The rate at which the clients of a session's daemon may send to its group.
+    AllowedRate: Group, RATE, Level, "allowed rate";
+    /// The number of members of a session's group, as a daemon with members knows it.
+    Members: Reporter, NUMBER, Level, "members";
+    /// How often a member of a session's group was too slow.
+    SlowMembers: Group, NUMBER, Count, "slow members";
+    /// Channels joined.
+    Joins: Endpoint, NUMBER, Count, "joins";
+    /// The number of channels that are joined at a time.
+    Channels: Endpoint, NUMBER, Level, "channels joined";
+    /// The rate at which a link delivers.
+    LinkRate: Link, RATE, Interval, "rate";
+    /// The rate at which a link delivers, divided by the link's rate.
+    Utilisation: Link, NUMBER, Interval, "utilisation";
+    /// Packets that a link delivered.
+    DeliveredPackets: Link, PACKETS, Count, "packets delivered";
+    /// Packets that a link's queue dropped.
+    Drops: Link, PACKETS, Count, "packets dropped";
+    /// Packets that a link lost on the wire.
+    Losses: Link, PACKETS, Count, "packets lost";
+    /// Packets that a link's queue marked.
+    Marks: Link, PACKETS, Count, "packets marked";
+    /// Packets that wait at a link.
+    Queue: Link, PACKETS, Interval, "queue";
+    /// The rate at which a link delivers each multicast channel.
+    ChannelRate: Link, RATE, Interval, "rate";
+    /// The rate at which a sender sends each group and all groups below it.
+    GroupRate: Sender, RATE, Level, "rate of a group and those below it";
+    /// Received rates divided by the lowest link rate on each receiver's path, averaged over the
+    /// receivers that are present: E(t) of section IV-A of SIM's paper.
+    Efficiency: Audience, NUMBER, Interval, "efficiency";
+    /// Changes of groups in an interval, averaged over the receivers that are present: I(t) of
+    /// section IV-A of SIM's paper.
+    Instability: Audience, NUMBER, Interval, "changes of groups";
+}
+
+/// The properties of an observable.
+struct Row {
+    subject: Subject,
+    unit: Dimension,
+    kind: Kind,
+    /// Its name on an axis.
+    label: &'static str,
+}
+
+/// How an observable's values stand in time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A value for each interval that cannot be summed up over intervals, such as a rate.
+    Interval,
+    /// A count for each interval.
+    Count,
+    /// A value at the time of an event, which stands until the next one. Statistics weigh it by the
+    /// time for which it stands.
+    Level,
+    /// A value at the time of an event, which counts as much as any other.
+    Sample,
+}
+
+/// The kind of thing that an observable belongs to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A session's endpoints.
@@ -110,7 +156,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Whether it is something that only overlays have.
+    /// Returns whether only overlays have such things.
     pub(crate) fn is_in_overlays(self) -> bool {
         matches!(
             self,
@@ -120,116 +166,40 @@ impl Subject {
 }
 
 impl Observable {
-    /// What it belongs to.
+    /// Returns the kind of thing that the observable belongs to.
     pub fn subject(self) -> Subject {
-        match self {
-            Observable::LinkRate
-            | Observable::Utilisation
-            | Observable::DeliveredPackets
-            | Observable::Drops
-            | Observable::Losses
-            | Observable::Marks
-            | Observable::Queue
-            | Observable::ChannelRate
-            | Observable::ControlRate => Subject::Link,
-            Observable::SentRate => Subject::Clients,
-            Observable::OverlayQueue => Subject::OverlayLink,
-            Observable::AcceptableRate | Observable::Members => Subject::Reporter,
-            Observable::AllowedRate | Observable::SlowMembers => Subject::Group,
-            Observable::GroupRate | Observable::MemberFailures | Observable::Reports => {
-                Subject::Sender
-            }
-            Observable::Efficiency | Observable::Instability => Subject::Audience,
-            _ => Subject::Endpoint,
-        }
+        self.row().subject
     }
 
-    /// Its unit.
+    /// Returns its unit.
     pub fn dimension(self) -> Dimension {
-        match self {
-            Observable::ReceivedRate
-            | Observable::Goodput
-            | Observable::TargetRate
-            | Observable::ReportedRate
-            | Observable::LinkRate
-            | Observable::ChannelRate
-            | Observable::GroupRate
-            | Observable::SentRate
-            | Observable::ControlRate
-            | Observable::AcceptableRate
-            | Observable::AllowedRate => Dimension::RATE,
-            Observable::Rtt | Observable::RttSample | Observable::Latency => Dimension::TIME,
-            Observable::ReceivedPackets
-            | Observable::DeliveredFrames
-            | Observable::DeliveredPackets
-            | Observable::Drops
-            | Observable::Losses
-            | Observable::Marks
-            | Observable::Cwnd
-            | Observable::Queue
-            | Observable::Reports
-            | Observable::OverlayQueue => Dimension::PACKETS,
-            _ => Dimension::NUMBER,
-        }
+        self.row().unit
     }
 
-    /// Whether its values count something in each interval, so that their sum has a meaning.
+    /// Returns whether its values count something in each interval, so that their sum has a
+    /// meaning.
     pub fn is_count(self) -> bool {
-        matches!(
-            self,
-            Observable::ReceivedPackets
-                | Observable::DeliveredFrames
-                | Observable::Overflows
-                | Observable::Failures
-                | Observable::MemberFailures
-                | Observable::SlowMembers
-                | Observable::DeliveredPackets
-                | Observable::Drops
-                | Observable::Losses
-                | Observable::Marks
-                | Observable::Joins
-                | Observable::LossEvents
-                | Observable::Timeouts
-        )
+        self.row().kind == Kind::Count
     }
 
-    /// Whether its values stand at the times of events, instead of intervals.
+    /// Returns whether its values stand at the times of events, instead of intervals.
     pub fn is_event(self) -> bool {
-        matches!(
-            self,
-            Observable::TargetRate
-                | Observable::ReportedRate
-                | Observable::Rtt
-                | Observable::RttSample
-                | Observable::LossProbability
-                | Observable::Cwnd
-                | Observable::Channels
-                | Observable::Reports
-                | Observable::GroupRate
-                | Observable::Latency
-                | Observable::AcceptableRate
-                | Observable::AllowedRate
-                | Observable::Members
-        )
+        matches!(self.row().kind, Kind::Level | Kind::Sample)
     }
 
-    /// Whether each value stands until the next one, so that statistics weigh it by the time for
-    /// which it stands. Other values at the times of events are samples, which count alike.
+    /// Returns whether each value stands until the next one, so that statistics weigh it by the
+    /// time for which it stands.
     pub fn is_level(self) -> bool {
-        self.is_event()
-            && !matches!(
-                self,
-                Observable::RttSample | Observable::Latency | Observable::Reports
-            )
+        self.row().kind == Kind::Level
     }
 
-    /// Whether it is told by the events of endpoints; the network itself counts the rest.
+    /// Returns whether the events of endpoints report it. The network itself counts the others.
     pub(crate) fn is_told(self) -> bool {
         let counted = matches!(self, Observable::ReceivedRate | Observable::ReceivedPackets);
         self.subject() == Subject::Endpoint && !counted
     }
 
-    /// Its name in scenario files: `received-rate`.
+    /// Returns its name in scenario files, such as `received-rate`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -241,47 +211,9 @@ impl Observable {
         name
     }
 
-    /// What it is called on an axis.
+    /// Returns its name on an axis.
     pub fn label(self) -> &'static str {
-        match self {
-            Observable::ReceivedRate => "received rate",
-            Observable::ReceivedPackets => "received packets",
-            Observable::TargetRate => "target rate",
-            Observable::ReportedRate => "rate as the receiver sees it",
-            Observable::Rtt => "round-trip time, averaged",
-            Observable::RttSample => "round-trip time, each",
-            Observable::LossProbability => "loss event probability",
-            Observable::LossEvents => "loss events",
-            Observable::Cwnd => "congestion window",
-            Observable::Timeouts => "retransmission time-outs",
-            Observable::Goodput => "goodput",
-            Observable::DeliveredFrames => "frames delivered",
-            Observable::Overflows => "frames without room",
-            Observable::Failures => "connections failed",
-            Observable::MemberFailures => "members failed",
-            Observable::Reports => "feedback packets in a round",
-            Observable::Latency => "latency",
-            Observable::SentRate => "sent rate",
-            Observable::OverlayQueue => "messages waiting",
-            Observable::ControlRate => "control traffic",
-            Observable::AcceptableRate => "acceptable rate",
-            Observable::AllowedRate => "allowed rate",
-            Observable::Members => "members",
-            Observable::SlowMembers => "slow members",
-            Observable::Joins => "joins",
-            Observable::Channels => "channels joined",
-            Observable::LinkRate => "rate",
-            Observable::Utilisation => "utilisation",
-            Observable::DeliveredPackets => "packets delivered",
-            Observable::Drops => "packets dropped",
-            Observable::Losses => "packets lost",
-            Observable::Marks => "packets marked",
-            Observable::Queue => "queue",
-            Observable::ChannelRate => "rate",
-            Observable::GroupRate => "rate of a group and those below it",
-            Observable::Efficiency => "efficiency",
-            Observable::Instability => "changes of groups",
-        }
+        self.row().label
     }
 }
 
