@@ -8,7 +8,7 @@ use manyflow_core::time::seconds;
 use manyflow_core::units::{BYTE_UNITS, RATE_UNITS, TIME_UNITS};
 use serde::Deserialize;
 
-use super::error::Fault;
+use crate::error::Fault;
 
 /// The exponents of second, bit and packet in a unit.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::build::World;
-use super::cells::{Cell, Scenario};
-use super::error::{Fault, ScenarioError};
-use super::inspect::{Inspection, Inspector, names};
-use super::observe::{Recorder, Series};
-use super::scalars::scalar;
+use crate::error::{Fault, ScenarioError};
+use crate::file::cells::{Cell, Scenario};
+use crate::measure::scalar;
+use crate::record::inspect::{Inspection, Inspector, names};
+use crate::record::{Recorder, Series};
+use crate::world::World;
 use manyflow_netsim::Halt;
 
 /// The stack of a thread that runs simulations: endpoints at one node that answer each other at one

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::{Fault, NAME_MAX, shortened};
-use super::quantity::{Dimension, Quantity};
+use crate::error::{Fault, NAME_MAX, shortened};
+use crate::quantity::{Dimension, Quantity};
 
 pub use functions::{FUNCTIONS, Function};
 pub(crate) use functions::{mean, quantile, spread};

@@ -16,7 +16,7 @@ use manyflow_tfmcc as tfmcc;
 use manyflow_webrc as webrc;
 
 use super::{Observed, Reported, Topic, Wire};
-use crate::observables::Observable;
+use crate::schema::observables::Observable;
 
 macro_rules! protocols {
     ($($(#[$doc:meta])* $name:ident: $header:ty, $event:ty;)*) => {

@@ -33,7 +33,7 @@ pub use webrc::{Cci, RttRuleName, Rule, WebrcTable, WeightsTable};
 
 use session::SessionProtocol;
 
-use super::observe::Topic;
+use crate::record::Topic;
 
 macro_rules! session_protocols {
     ($($(#[$doc:meta])* $name:ident: $kind:expr;)*) => {

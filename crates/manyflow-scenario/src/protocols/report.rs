@@ -1,7 +1,7 @@
 //! What captures, traces and the recorder need to know of a protocol's headers and events.
 
-use crate::observables::Observable;
-use crate::observe::Topic;
+use crate::record::Topic;
+use crate::schema::observables::Observable;
 use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
 

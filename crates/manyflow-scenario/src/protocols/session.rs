@@ -1,10 +1,10 @@
 //! What a scenario needs of a protocol to run its sessions.
 
-use super::super::build::{Builder, Member};
-use super::super::error::{Fault, Problem};
-use super::super::observables::Observable;
-use super::super::schema::SessionTable;
-use super::super::sessions::Session;
+use crate::error::{Fault, Problem};
+use crate::plan::sessions::Session;
+use crate::schema::SessionTable;
+use crate::schema::observables::Observable;
+use crate::world::{Builder, Member};
 
 /// A protocol that sessions use. Each protocol implements this in its `session.rs`.
 pub(crate) trait SessionProtocol: Sync {

@@ -1,6 +1,6 @@
 //! The parameters of ACP, and of the switches between a peer and an ensemble.
 
-mod observe;
+mod events;
 mod session;
 mod wire;
 

@@ -12,15 +12,15 @@ use manyflow_core::{Contents, EndpointId, Time};
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
-use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::build::{Builder, Member};
-use crate::ensemble::{Branch, Switch};
 use crate::error::Fault;
-use crate::observables::Observable;
+use crate::plan::ensemble::{Branch, Switch};
+use crate::plan::sessions::Session;
+use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::protocols::{Direction, PolicyName};
 use crate::quantity::Seconds;
+use crate::schema::observables::Observable;
 use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
-use crate::sessions::Session;
+use crate::world::{Builder, Member};
 
 /// Anypoint's transport of frames.
 pub(crate) struct Acp;

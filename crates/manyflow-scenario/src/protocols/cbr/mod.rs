@@ -1,6 +1,6 @@
 //! Sources without congestion control in scenarios: their parameters, and what is recorded of them.
 
-mod observe;
+mod events;
 mod session;
 mod wire;
 

@@ -4,11 +4,11 @@ use manyflow_core::{Destination, Time};
 use manyflow_netsim::NodeId;
 use manyflow_tcp::cbr::{Sink, Source};
 
-use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
-use crate::build::{Builder, Member};
 use crate::error::Fault;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
 use crate::schema::SessionTable;
-use crate::sessions::Session;
+use crate::world::{Builder, Member};
 
 /// Sources without congestion control.
 pub(crate) struct Cbr;

@@ -1,6 +1,6 @@
 //! The parameters of layered multicast: SIM and RLM.
 
-mod observe;
+mod events;
 mod session;
 mod wire;
 
@@ -12,9 +12,9 @@ use serde::Deserialize;
 
 use super::set;
 use crate::error::Fault;
+use crate::plan::topology::Topology;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
 use crate::schema::OneOrMany;
-use crate::topology::Topology;
 
 /// `sessions.sim`
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -8,12 +8,14 @@ use manyflow_layered::{rlm, sim};
 
 use manyflow_netsim::NodeId;
 
-use super::super::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required};
-use crate::build::{Builder, Member};
 use crate::error::Fault;
-use crate::observables::Observable;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{
+    COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
+};
+use crate::schema::observables::Observable;
 use crate::schema::{Lie, SessionTable};
-use crate::sessions::Session;
+use crate::world::{Builder, Member};
 
 /// Layered multicast with marks, feedback and a menu.
 pub(crate) struct Sim;

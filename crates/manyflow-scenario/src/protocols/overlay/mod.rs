@@ -1,6 +1,6 @@
 //! The parameters of overlays, and of the sessions in them.
 
-mod observe;
+mod events;
 mod session;
 mod wire;
 

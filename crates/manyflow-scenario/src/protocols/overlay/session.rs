@@ -11,15 +11,15 @@ use manyflow_overlay::{
 
 use manyflow_netsim::NodeId;
 
-use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::build::{Builder, Member};
 use crate::error::{Fault, Problem};
-use crate::observables::Observable;
-use crate::overlays::{Affiliation, Overlay};
+use crate::plan::overlays::{Affiliation, Overlay};
+use crate::plan::sessions::{Receiver, Session, Sessions};
+use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
 use crate::protocols::{IntoBoxed, Network, OverlayTable};
 use crate::quantity::{BitsPerSecond, Count, Seconds};
+use crate::schema::observables::Observable;
 use crate::schema::{Schema, SessionTable};
-use crate::sessions::{Receiver, Session, Sessions};
+use crate::world::{Builder, Member};
 
 /// Messages to a group of an overlay.
 pub(crate) struct Overlays;

@@ -3,11 +3,11 @@
 use manyflow_netsim::NodeId;
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
-use super::super::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::build::{Builder, Member};
 use crate::error::Fault;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::schema::SessionTable;
-use crate::sessions::Session;
+use crate::world::{Builder, Member};
 
 /// TCP.
 pub(crate) struct Tcp;

@@ -2,12 +2,12 @@
 
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
-use super::super::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
-use crate::build::{Builder, Member};
 use crate::error::Fault;
-use crate::observables::Observable;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
 use crate::schema::SessionTable;
-use crate::sessions::Session;
+use crate::schema::observables::Observable;
+use crate::world::{Builder, Member};
 
 /// Single-rate multicast, equation-based.
 pub(crate) struct Tfmcc;

@@ -1,6 +1,6 @@
 //! WEBRC in scenarios: its parameters, and what is recorded of it.
 
-mod observe;
+mod events;
 mod session;
 mod wire;
 

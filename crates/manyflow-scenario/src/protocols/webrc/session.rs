@@ -6,12 +6,14 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{Listener, Until};
 use manyflow_webrc::{Receiver, Sender};
 
-use super::super::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required};
-use crate::build::{Builder, Member};
 use crate::error::Fault;
-use crate::observables::Observable;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{
+    COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
+};
 use crate::schema::SessionTable;
-use crate::sessions::Session;
+use crate::schema::observables::Observable;
+use crate::world::{Builder, Member};
 
 /// Wave and equation based rate control.
 pub(crate) struct Webrc;

@@ -1,0 +1,19 @@
+//! A scenario file as a tree of values for each cell.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `tree.rs` | TOML with the places of its values |
+//! | `expand.rs` | parameters, and tables that are written once and used many times |
+//! | `sweep.rs` | `[sweep]`: the axes of the cells |
+//! | `cells.rs` | [`Scenario`], which reads a file, and its cells |
+//! | `de.rs`, `entries.rs` | from a tree to the tables of the schema |
+
+pub(crate) mod cells;
+pub(crate) mod de;
+mod entries;
+pub(crate) mod expand;
+pub(crate) mod sweep;
+pub(crate) mod tree;
+
+pub use cells::{Cell, Scenario};
+pub use sweep::Axis;

@@ -1,0 +1,286 @@
+//! A parsed TOML file whose keys and values know their places: sweeps and `--fast` replace values
+//! in it, and errors found later still name the line.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{Fault, NAME_MAX, Problem, shortened};
+
+/// A value with its place in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) span: Range<usize>,
+    pub(crate) value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    Number(f64),
+    Flag(bool),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Table(Vec<Entry>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_span: Range<usize>,
+    pub(crate) node: Node,
+}
+
+/// Reads TOML.
+pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
+    let table = DeTable::parse(text).map_err(|error| Fault {
+        path: Vec::new(),
+        span: error.span(),
+        problem: Problem::Syntax(described(&error, text)),
+    })?;
+    let span = table.span();
+    table_node(table.into_inner(), span)
+}
+
+/// What is wrong; TOML's error leaves out which key is there twice.
+fn described(error: &toml::de::Error, text: &str) -> String {
+    let key = error.span().and_then(|span| text.get(span));
+    match (error.message(), key) {
+        ("duplicate key", Some(key)) => {
+            let key = shortened(key, NAME_MAX);
+            format!("the key `{key}` is there twice: keep one")
+        }
+        (message, _) => message.to_owned(),
+    }
+}
+
+fn table_node(table: DeTable<'_>, span: Range<usize>) -> Result<Node, Fault> {
+    let mut entries = table
+        .into_iter()
+        .map(|(key, value)| {
+            Ok(Entry {
+                key: key.get_ref().to_string(),
+                key_span: key.span(),
+                node: node(value).map_err(|fault| fault.within(key.get_ref()))?,
+            })
+        })
+        .collect::<Result<Vec<_>, Fault>>()?;
+    entries.sort_by_key(|entry| entry.key_span.start);
+    Ok(Node {
+        span,
+        value: Value::Table(entries),
+    })
+}
+
+fn node(value: Spanned<DeValue<'_>>) -> Result<Node, Fault> {
+    let span = value.span();
+    let refused = |message: &str| Err(Fault::value(message).spanned(&span));
+    let value = match value.into_inner() {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(digits) => match i64::from_str_radix(digits.as_str(), digits.radix()) {
+            Ok(number) => Value::Number(number as f64),
+            Err(_) => return refused("the number is too large"),
+        },
+        DeValue::Float(digits) => match digits.as_str().parse::<f64>() {
+            Ok(number) if number.is_finite() => Value::Number(number),
+            _ => return refused("the number must be finite"),
+        },
+        DeValue::Boolean(flag) => Value::Flag(flag),
+        DeValue::Datetime(_) => return refused("a date has no meaning in a scenario"),
+        DeValue::Array(items) => {
+            Value::List(items.into_iter().map(node).collect::<Result<_, _>>()?)
+        }
+        DeValue::Table(table) => return table_node(table, span),
+    };
+    Ok(Node { span, value })
+}
+
+impl Node {
+    /// The entry of a table, or of a list of tables by its `name` or by its number.
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Table(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
+            Value::List(items) => items.get(position(items, key)?),
+            _ => None,
+        }
+    }
+
+    /// The entry of a table.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let found = entries.iter_mut().find(|entry| entry.key == key);
+        found.map(|entry| &mut entry.node)
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// Where it is none: says what is expected.
+    pub(crate) fn items(&self, expected: &str) -> Result<&[Node], Fault> {
+        match &self.value {
+            Value::List(items) => Ok(items),
+            _ => Err(Fault::value(expected)),
+        }
+    }
+
+    /// Changes every text in this value; keys are no texts.
+    pub(crate) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
+        match &mut self.value {
+            Value::Text(text) => change(text),
+            Value::List(items) => items.iter_mut().for_each(|item| item.each_text(change)),
+            Value::Table(entries) => {
+                let nodes = entries.iter_mut().map(|entry| &mut entry.node);
+                nodes.for_each(|node| node.each_text(change));
+            }
+            Value::Number(_) | Value::Flag(_) => {}
+        }
+    }
+
+    /// The place of the value at `path`, or of the innermost table around it that exists.
+    pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
+        let mut here = self;
+        for key in path {
+            match here.get(key) {
+                Some(next) => here = next,
+                None => break,
+            }
+        }
+        here.span.clone()
+    }
+
+    /// Puts `value` at `path`; creates tables that are missing on the way, but no items of lists.
+    pub(crate) fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
+        let Some((key, rest)) = path.split_first() else {
+            *self = value;
+            return Ok(());
+        };
+        let next = match &mut self.value {
+            Value::Table(entries) => match entries.iter().position(|e| e.key == *key) {
+                Some(found) => &mut entries[found].node,
+                None => new_entry(entries, key, &value),
+            },
+            Value::List(items) => match position(items, key) {
+                Some(found) => &mut items[found],
+                None => {
+                    let names = items.iter().filter_map(name_of);
+                    return Err(Fault::at(&[], Problem::unknown("entry", key, names)));
+                }
+            },
+            _ => return Err(Fault::value("this is a value, it has no keys below it")),
+        };
+        next.set(rest, value).map_err(|fault| fault.within(key))
+    }
+
+    /// Removes a key from a table and returns its value.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Entry> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let found = entries.iter().position(|e| e.key == key)?;
+        Some(entries.remove(found))
+    }
+
+    /// The keys of a table.
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        match &self.value {
+            Value::Table(entries) => entries.iter().map(|e| e.key.as_str()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The paths below this table down to its values that are no tables, with these values.
+    pub(crate) fn leaves(&self) -> Vec<(Vec<String>, &Node)> {
+        let Value::Table(entries) = &self.value else {
+            return vec![(Vec::new(), self)];
+        };
+        let below = |entry| {
+            let Entry { key, node, .. }: &Entry = entry;
+            let prefixed = move |(mut path, leaf): (Vec<String>, _)| {
+                path.insert(0, key.clone());
+                (path, leaf)
+            };
+            node.leaves().into_iter().map(prefixed)
+        };
+        entries.iter().flat_map(below).collect()
+    }
+}
+
+fn new_entry<'a>(entries: &'a mut Vec<Entry>, key: &str, value: &Node) -> &'a mut Node {
+    let node = Node {
+        span: value.span.clone(),
+        value: Value::Table(Vec::new()),
+    };
+    entries.push(Entry {
+        key: key.to_owned(),
+        key_span: value.span.clone(),
+        node,
+    });
+    let last = entries.len() - 1;
+    &mut entries[last].node
+}
+
+fn position(items: &[Node], key: &str) -> Option<usize> {
+    let by_name = items.iter().position(|item| name_of(item) == Some(key));
+    by_name.or_else(|| key.parse().ok().filter(|&index| index < items.len()))
+}
+
+/// What a table in a list is called in paths: its `name`.
+pub(crate) fn name_of(item: &Node) -> Option<&str> {
+    match &item.get("name")?.value {
+        Value::Text(name) if matches!(item.value, Value::Table(_)) => Some(name),
+        _ => None,
+    }
+}
+
+/// The line, from 1, of a byte of the text.
+pub(crate) fn line_of(text: &str, byte: usize) -> usize {
+    1 + text
+        .as_bytes()
+        .iter()
+        .take(byte)
+        .filter(|&&b| b == b'\n')
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(dotted: &str) -> Vec<String> {
+        dotted.split('.').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn values_are_found_and_replaced_by_name_or_number() {
+        let text = "[[links]]\nname = \"a\"\nrate = 1\n[[links]]\nname = \"b\"\nrate = 2\n";
+        let mut tree = parse(text).unwrap();
+        assert_eq!(line_of(text, tree.locate(&path("links.b.rate")).start), 6);
+        let seven = Node {
+            span: 0..0,
+            value: Value::Number(7.0),
+        };
+        tree.set(&path("links.0.rate"), seven.clone()).unwrap();
+        tree.set(&path("run.seeds"), seven.clone()).unwrap();
+        assert_eq!(
+            tree.get("links").unwrap().get("a").unwrap().get("rate"),
+            Some(&seven)
+        );
+        assert_eq!(tree.get("run").unwrap().get("seeds"), Some(&seven));
+        let fault = tree.set(&path("links.c.rate"), seven).unwrap_err();
+        assert!(fault.to_string().contains("no entry `c`"), "{fault}");
+    }
+
+    #[test]
+    fn leaves_are_listed_in_the_order_of_the_file() {
+        let tree = parse("z.b = [1]\nz.a = 2\nc = \"x\"\n").unwrap();
+        let paths: Vec<String> = tree
+            .leaves()
+            .iter()
+            .map(|(path, _)| path.join("."))
+            .collect();
+        assert_eq!(paths, ["z.b", "z.a", "c"]);
+    }
+}

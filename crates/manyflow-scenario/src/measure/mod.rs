@@ -1,0 +1,269 @@
+//! Series to numbers: what a measure takes from a run.
+
+mod compare;
+mod levels;
+
+use crate::error::Fault;
+use crate::expression::{mean, quantile, spread};
+use crate::file::cells::Cell;
+use crate::record::{Recorder, Series};
+use crate::schema::MeasureTable;
+use crate::schema::observables::{Combination, Statistic};
+use crate::world::World;
+use levels::{Span, Steps};
+
+/// The window and the statistic of a measure, as numbers.
+struct Reduction {
+    from_s: f64,
+    to_s: f64,
+    statistic: Statistic,
+    quantile: f64,
+    level: f64,
+}
+
+/// The number that a measure takes from a run; NaN where nothing was observed.
+pub(crate) fn scalar(
+    measure: &MeasureTable,
+    cell: &Cell,
+    world: &World,
+    recorder: &Recorder,
+) -> Result<f64, Fault> {
+    let Some(what) = measure.what else {
+        return Ok(f64::NAN);
+    };
+    let run = &cell.schema.run;
+    let level = measure
+        .level
+        .as_ref()
+        .map(|level| level.evaluate(&cell.parameters))
+        .transpose()?;
+    let reduction = Reduction {
+        from_s: measure.from.unwrap_or(run.steady_from()).0,
+        to_s: measure.to.unwrap_or(run.duration).0,
+        statistic: measure.statistic_or_default(what),
+        quantile: measure.quantile.map_or(0.5, |q| q.0),
+        level: level.map_or(f64::NAN, |level| level.value),
+    };
+    let bin_s = measure.bin.unwrap_or(run.bin).0;
+    let channel = measure.channel.map(|channel| channel.get() as u16);
+    let mut others: Vec<Series> = Vec::new();
+    if let Some(against) = &measure.against {
+        let of = against.of.0.iter();
+        of.for_each(|of| others.extend(recorder.series(world, against.what, of, bin_s)));
+    }
+    let mut numbers = Vec::new();
+    for of in &measure.of.0 {
+        let series = recorder.series(world, what, of, bin_s);
+        let chosen = series.filter(|s| channel.is_none() || s.channel == channel);
+        numbers.extend(chosen.map(|series| match measure.against {
+            Some(_) => reduction.compare(&series, &others),
+            None => reduction.apply(&series),
+        }));
+    }
+    Ok(measure.combine.apply(&numbers))
+}
+
+impl Reduction {
+    /// A tenth of a nanosecond of slack, for intervals that end where the window does.
+    fn has(&self, time: f64) -> bool {
+        time > self.from_s + 1e-10 && time <= self.to_s + 1e-10
+    }
+
+    fn apply(&self, series: &Series) -> f64 {
+        if series.is_level() {
+            let steps = Steps::lowest(std::slice::from_ref(series));
+            return self.apply_to_level(&steps.spans(self.from_s, self.to_s));
+        }
+        let points = series.points.iter().filter(|(time, _)| self.has(*time));
+        let (times, values): (Vec<f64>, Vec<f64>) = points.copied().unzip();
+        match self.statistic {
+            Statistic::Mean => mean(&values),
+            Statistic::Total => values.iter().sum(),
+            Statistic::Median => quantile(&values, 0.5),
+            Statistic::Quantile => quantile(&values, self.quantile),
+            Statistic::Min => values.iter().copied().reduce(f64::min).unwrap_or(f64::NAN),
+            Statistic::Max => values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN),
+            Statistic::Last => values.last().copied().unwrap_or(f64::NAN),
+            Statistic::Spread => spread(&values),
+            Statistic::Variation => spread(&values) / mean(&values),
+            Statistic::TimeToRise => self.time_until(&times, &values, |v, level| v >= level),
+            Statistic::TimeToFall => self.time_until(&times, &values, |v, level| v <= level),
+            Statistic::LongestSilence => {
+                longest_silence(&values) * series.bin_s.unwrap_or(f64::NAN)
+            }
+            // Of one series there is none.
+            Statistic::Correlation => f64::NAN,
+        }
+    }
+
+    /// Statistics of values that each stand for some time.
+    fn apply_to_level(&self, spans: &[Span]) -> f64 {
+        let values = || spans.iter().map(|span| span.value);
+        let until = |span: Option<&Span>| span.map_or(f64::NAN, |span| span.start_s - self.from_s);
+        match self.statistic {
+            Statistic::Mean => levels::mean(spans),
+            Statistic::Median => levels::quantile(spans, 0.5),
+            Statistic::Quantile => levels::quantile(spans, self.quantile),
+            Statistic::Min => values().reduce(f64::min).unwrap_or(f64::NAN),
+            Statistic::Max => values().reduce(f64::max).unwrap_or(f64::NAN),
+            Statistic::Last => values().next_back().unwrap_or(f64::NAN),
+            Statistic::Spread => levels::spread(spans),
+            Statistic::Variation => levels::spread(spans) / levels::mean(spans),
+            Statistic::TimeToRise => until(spans.iter().find(|span| span.value >= self.level)),
+            Statistic::TimeToFall => until(spans.iter().find(|span| span.value <= self.level)),
+            // Refused by the check, as levels have neither.
+            Statistic::Total | Statistic::LongestSilence | Statistic::Correlation => f64::NAN,
+        }
+    }
+
+    /// The correlation with the lowest of others, or the statistic of the ratio to it.
+    fn compare(&self, series: &Series, others: &[Series]) -> f64 {
+        let pairs = compare::pairs(series, others);
+        if self.statistic == Statistic::Correlation && series.is_level() {
+            return compare::correlation_of_levels(&pairs, self.from_s, self.to_s);
+        }
+        if self.statistic == Statistic::Correlation {
+            let inside = pairs.into_iter().filter(|(time, ..)| self.has(*time));
+            let values: Vec<_> = inside.map(|(_, own, other)| (own, other)).collect();
+            return compare::correlation(&values);
+        }
+        let ratios = pairs
+            .into_iter()
+            .map(|(time, own, other)| (time, own / other));
+        self.apply(&Series {
+            points: ratios.collect(),
+            ..series.clone()
+        })
+    }
+
+    /// NaN where it never is.
+    fn time_until(&self, times: &[f64], values: &[f64], reached: fn(f64, f64) -> bool) -> f64 {
+        let place = values.iter().position(|value| reached(*value, self.level));
+        place.map_or(f64::NAN, |place| times[place] - self.from_s)
+    }
+}
+
+/// Intervals without anything, one after the other.
+fn longest_silence(values: &[f64]) -> f64 {
+    let mut longest = 0;
+    let mut present = 0;
+    for value in values {
+        present = if *value == 0.0 { present + 1 } else { 0 };
+        longest = longest.max(present);
+    }
+    f64::from(longest)
+}
+
+impl Combination {
+    fn apply(self, numbers: &[f64]) -> f64 {
+        let sum: f64 = numbers.iter().sum();
+        match self {
+            Combination::Mean => mean(numbers),
+            Combination::Sum => sum,
+            Combination::Min => numbers.iter().copied().reduce(f64::min).unwrap_or(f64::NAN),
+            Combination::Max => numbers.iter().copied().reduce(f64::max).unwrap_or(f64::NAN),
+            Combination::Median => quantile(numbers, 0.5),
+            Combination::Variation => spread(numbers) / mean(numbers),
+            Combination::Jain => {
+                let squares: f64 = numbers.iter().map(|number| number * number).sum();
+                sum * sum / (numbers.len() as f64 * squares)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Observable;
+
+    fn apply(statistic: Statistic, values: &[f64]) -> f64 {
+        let points = values.iter().enumerate().map(|(i, v)| (i as f64 + 1.0, *v));
+        let series = Series {
+            what: Observable::Queue,
+            of: "A-B".into(),
+            channel: None,
+            bin_s: Some(1.0),
+            points: points.collect(),
+            ends_s: Vec::new(),
+        };
+        let reduction = Reduction {
+            from_s: 1.0,
+            to_s: 100.0,
+            statistic,
+            quantile: 0.9,
+            level: 3.0,
+        };
+        reduction.apply(&series)
+    }
+
+    #[test]
+    fn statistics_are_taken_over_the_window() {
+        let values = [100.0, 1.0, 2.0, 3.0, 6.0];
+        for (statistic, expected) in [
+            (Statistic::Mean, 3.0),
+            (Statistic::Total, 12.0),
+            (Statistic::Median, 2.5),
+            (Statistic::Min, 1.0),
+            (Statistic::Max, 6.0),
+            (Statistic::Last, 6.0),
+            (Statistic::TimeToRise, 3.0),
+            (Statistic::TimeToFall, 1.0),
+        ] {
+            assert_eq!(apply(statistic, &values), expected, "{statistic:?}");
+        }
+        assert_eq!(
+            apply(Statistic::LongestSilence, &[0.0, 1.0, 0.0, 0.0, 2.0, 0.0]),
+            2.0
+        );
+        assert!(apply(Statistic::TimeToFall, &[9.0, 9.0, 8.0]).is_nan());
+        assert!(apply(Statistic::Mean, &[9.0]).is_nan());
+    }
+
+    #[test]
+    fn statistics_of_levels_are_weighed_by_time_and_those_of_samples_are_not() {
+        let of = |what, statistic| {
+            let series = Series {
+                what,
+                of: "tcp/R".into(),
+                channel: None,
+                bin_s: None,
+                points: vec![(1.0, 4.0), (8.0, 2.0), (9.0, 1.0)],
+                ends_s: vec![10.0],
+            };
+            let reduction = Reduction {
+                from_s: 2.0,
+                to_s: 12.0,
+                statistic,
+                quantile: 0.9,
+                level: 2.0,
+            };
+            reduction.apply(&series)
+        };
+        for (statistic, level, sample) in [
+            (Statistic::Mean, 27.0 / 8.0, 1.5),
+            (Statistic::Median, 4.0, 1.5),
+            (Statistic::Max, 4.0, 2.0),
+            (Statistic::Min, 1.0, 1.0),
+            (Statistic::Last, 1.0, 1.0),
+            (Statistic::TimeToFall, 6.0, 6.0),
+            (Statistic::TimeToRise, 0.0, 6.0),
+        ] {
+            assert_eq!(of(Observable::Cwnd, statistic), level, "{statistic:?}");
+            assert_eq!(
+                of(Observable::RttSample, statistic),
+                sample,
+                "{statistic:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_of_several_are_combined() {
+        let numbers = [1.0, 2.0, 3.0];
+        assert_eq!(Combination::Sum.apply(&numbers), 6.0);
+        assert_eq!(Combination::Jain.apply(&[5.0, 5.0]), 1.0);
+        assert_eq!(Combination::Jain.apply(&[5.0, 0.0]), 0.5);
+        assert!(Combination::Mean.apply(&[]).is_nan());
+    }
+}

@@ -1,0 +1,182 @@
+//! The switches of an ACP session written out: where each is, and who its members are.
+
+use std::ops::{Range, RangeInclusive};
+
+use crate::error::{Fault, Problem};
+use crate::plan::sessions::numbered;
+use crate::plan::topology::Topology;
+use crate::protocols::SwitchTable;
+
+/// A switch of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch {
+    pub(crate) node: u32,
+    /// Its members, in their order.
+    pub(crate) members: Vec<Branch>,
+    /// For `weighted`: of the members at these nodes.
+    pub(crate) weights: Vec<(Range<u32>, f64)>,
+    /// For `rule`: which keys go to the members at these nodes.
+    pub(crate) rules: Vec<(RangeInclusive<u32>, Range<u32>)>,
+}
+
+/// A member of a switch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Branch {
+    /// The session's receiver of this number.
+    Receiver(usize),
+    /// Its switch of this number, further from the peer.
+    Switch(usize),
+}
+
+/// What the switches of a session are made from.
+pub(crate) struct Site<'a> {
+    pub(crate) topology: &'a Topology,
+    /// The session's number, for `{i}` in names.
+    pub(crate) number: u32,
+    /// Of each of its receivers the node.
+    pub(crate) receivers: Vec<u32>,
+}
+
+impl Site<'_> {
+    /// The switches, in the order of their tables.
+    pub(crate) fn switches(&self, tables: &[SwitchTable]) -> Result<Vec<Switch>, Fault> {
+        let mut nodes = Vec::with_capacity(tables.len());
+        for (index, table) in tables.iter().enumerate() {
+            nodes.push(self.place(table, &nodes).map_err(|f| within(f, index))?);
+        }
+        let mut switches: Vec<Switch> = Vec::with_capacity(tables.len());
+        for (index, table) in tables.iter().enumerate() {
+            let switch = self.switch(table, index, &nodes);
+            let switch = switch.map_err(|fault| within(fault, index))?;
+            let is_taken = |branch| switches.iter().any(|other| other.members.contains(branch));
+            if switch.members.iter().any(is_taken) {
+                let fault = refuse("members", "one of them has another switch already");
+                return Err(within(fault, index));
+            }
+            switches.push(switch);
+        }
+        self.check_all_are_members(&switches)?;
+        Ok(switches)
+    }
+
+    fn nodes_named(&self, name: &str) -> Result<Range<u32>, Problem> {
+        self.topology.nodes_named(&numbered(name, self.number))
+    }
+
+    /// The node of a switch; those before it are at others.
+    fn place(&self, table: &SwitchTable, before: &[u32]) -> Result<u32, Fault> {
+        let nodes = self.nodes_named(&table.node);
+        let nodes = nodes.map_err(|problem| Fault::at(&["node"], problem))?;
+        if nodes.len() != 1 {
+            let message = format!("`{}` is a group: a switch is at one node", table.node);
+            return Err(refuse("node", message));
+        }
+        match before.contains(&nodes.start) {
+            true => Err(refuse("node", "the session has another switch there")),
+            false => Ok(nodes.start),
+        }
+    }
+
+    /// The switch number `index`; `nodes` are those of all.
+    fn switch(&self, table: &SwitchTable, index: usize, nodes: &[u32]) -> Result<Switch, Fault> {
+        let mut members = Vec::new();
+        let mut own = Vec::new();
+        for name in &table.members {
+            let named = self.nodes_named(name);
+            for node in named.map_err(|problem| Fault::at(&["members"], problem))? {
+                let found = self.branches(node, index, nodes);
+                let name = self.topology.nodes.get(node);
+                if found.is_empty() {
+                    let message = format!("at `{name}` there is no receiver and no later switch");
+                    return Err(refuse("members", message));
+                }
+                if own.contains(&node) {
+                    return Err(refuse("members", format!("`{name}` is there twice")));
+                }
+                own.push(node);
+                members.extend(found);
+            }
+        }
+        if members.is_empty() {
+            return Err(refuse("members", "a switch takes at least one member"));
+        }
+        let mut weights = Vec::with_capacity(table.weights.len());
+        for (name, weight) in &table.weights {
+            let named = self.members_named(name, &own);
+            let named = named.map_err(|problem| Fault::at(&["weights", name], problem))?;
+            let overlaps =
+                |(other, _): &(Range<u32>, f64)| named.start < other.end && other.start < named.end;
+            if weights.iter().any(overlaps) {
+                let message = format!("`{name}` has another weight already");
+                return Err(refuse("weights", message));
+            }
+            weights.push((named, weight.0));
+        }
+        let mut rules = Vec::with_capacity(table.rules.len());
+        for (number, rule) in table.rules.iter().enumerate() {
+            let path = ["rules", &number.to_string(), "member"];
+            let named = self.members_named(&rule.member, &own);
+            let named = named.map_err(|problem| Fault::at(&path, problem))?;
+            rules.push((rule.from.get()..=rule.to.get(), named));
+        }
+        Ok(Switch {
+            node: nodes[index],
+            members,
+            weights,
+            rules,
+        })
+    }
+
+    /// What is at a node: a switch behind this one, or else receivers.
+    fn branches(&self, node: u32, index: usize, nodes: &[u32]) -> Vec<Branch> {
+        let later = (index + 1..nodes.len()).find(|&other| nodes[other] == node);
+        if let Some(switch) = later {
+            return vec![Branch::Switch(switch)];
+        }
+        let receivers = self.receivers.iter().enumerate();
+        let here = receivers.filter(|(_, at)| **at == node);
+        here.map(|(receiver, _)| Branch::Receiver(receiver))
+            .collect()
+    }
+
+    /// Nodes that weights and rules name.
+    fn members_named(&self, name: &str, own: &[u32]) -> Result<Range<u32>, Problem> {
+        match self.nodes_named(name) {
+            Ok(named) if named.clone().all(|node| own.contains(&node)) => Ok(named),
+            _ => {
+                let known = own.iter().map(|&node| self.topology.nodes.get(node));
+                Err(Problem::unknown("member", name, known))
+            }
+        }
+    }
+
+    /// Whether each receiver, and each switch but the first, is a member of some switch.
+    fn check_all_are_members(&self, switches: &[Switch]) -> Result<(), Fault> {
+        if switches.is_empty() {
+            return Ok(());
+        }
+        let receivers = self.receivers.iter().enumerate();
+        let receivers = receivers.map(|(index, node)| (Branch::Receiver(index), *node));
+        let behind = switches.iter().enumerate().skip(1);
+        let behind = behind.map(|(index, switch)| (Branch::Switch(index), switch.node));
+        for (branch, node) in receivers.chain(behind) {
+            if !switches
+                .iter()
+                .any(|switch| switch.members.contains(&branch))
+            {
+                let name = self.topology.nodes.get(node);
+                let message = format!("what is at `{name}` is a member of none of them");
+                return Err(refuse("switches", message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within(fault: Fault, index: usize) -> Fault {
+    fault.within(&index.to_string()).within("switches")
+}
+
+fn refuse(key: &str, message: impl ToString) -> Fault {
+    Fault::at(&[key], Problem::Value(message.to_string()))
+}

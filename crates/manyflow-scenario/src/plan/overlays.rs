@@ -1,0 +1,310 @@
+//! `[[overlays]]` written out: at which nodes there are daemons, which of them are joined, and who
+//! is in which group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use manyflow_overlay::topology::TopologyError;
+use manyflow_overlay::{self as overlay, DaemonId, GroupId};
+
+use crate::error::{Fault, Problem};
+use crate::plan::topology::{Reach, Topology};
+use crate::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};
+use crate::schema::Schema;
+
+/// All overlays of a scenario, in the order of their tables.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlays(pub(crate) Vec<Overlay>);
+
+/// An overlay.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlay {
+    pub(crate) name: String,
+    /// The node of each daemon.
+    pub(crate) nodes: Vec<u32>,
+    by_node: BTreeMap<u32, DaemonId>,
+    pub(crate) topology: Arc<overlay::Topology>,
+}
+
+/// What a session of an overlay belongs to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Affiliation {
+    /// The overlay's number.
+    pub(crate) overlay: usize,
+    pub(crate) group: GroupId,
+    /// The daemon of its sending clients.
+    pub(crate) sender: DaemonId,
+    /// How many of them there are.
+    pub(crate) clients: u32,
+}
+
+/// The groups of all overlays, which are numbered as they are first named.
+pub(crate) type GroupNumbers = BTreeMap<(usize, String), GroupId>;
+
+impl Overlays {
+    /// Writes them out.
+    pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Overlays, Fault> {
+        let mut overlays: Vec<Overlay> = Vec::with_capacity(schema.overlays.len());
+        for table in &schema.overlays {
+            let within = |fault: Fault| fault.within(&table.name).within("overlays");
+            if overlays.iter().any(|other| other.name == table.name) {
+                let message = format!("there are two overlays called `{}`", table.name);
+                return Err(within(refuse("name", message)));
+            }
+            table.check().map_err(within)?;
+            overlays.push(Overlay::new(table, topology).map_err(within)?);
+        }
+        Ok(Overlays(overlays))
+    }
+
+    /// How many daemons there are in all.
+    pub(crate) fn daemons(&self) -> usize {
+        self.0.iter().map(|overlay| overlay.nodes.len()).sum()
+    }
+
+    /// Which overlay a session is in.
+    pub(crate) fn of_session(&self, table: &OverlaySessionTable) -> Result<usize, Problem> {
+        let names = || self.0.iter().map(|overlay| overlay.name.as_str());
+        let Some(name) = &table.overlay else {
+            let message = match self.0.len() {
+                1 => return Ok(0),
+                0 => "there is no overlay: give one in `[[overlays]]`",
+                _ => "there are several overlays: name one",
+            };
+            return Err(Problem::Value(message.to_owned()));
+        };
+        let found = names().position(|known| known == name);
+        found.ok_or_else(|| Problem::unknown("overlay", name, names()))
+    }
+
+    /// Overlay and daemon, where `OVERLAY/NODE` names them.
+    pub(crate) fn daemon_named(
+        &self,
+        name: &str,
+        topology: &Topology,
+    ) -> Option<(usize, DaemonId)> {
+        let (overlay, node) = name.split_once('/')?;
+        let index = self.0.iter().position(|known| known.name == overlay)?;
+        let nodes = topology.nodes_named(node).ok()?;
+        let daemon = self.0[index].daemon_at(nodes.start)?;
+        (nodes.len() == 1).then_some((index, daemon))
+    }
+
+    /// Overlay and link by the link's ends, `A-B`; where several overlays have it, `OVERLAY/A-B`.
+    pub(crate) fn link_named(
+        &self,
+        name: &str,
+        topology: &Topology,
+    ) -> Result<(usize, overlay::LinkId), Problem> {
+        let (of, ends) = match name.split_once('/') {
+            Some((of, ends)) => (Some(of), ends),
+            None => (None, name),
+        };
+        let candidates = self.0.iter().enumerate();
+        let candidates = candidates.filter(|(_, overlay)| of.is_none_or(|of| of == overlay.name));
+        let links = candidates
+            .filter_map(|(index, overlay)| Some((index, overlay.link_named(ends, topology)?)));
+        let links: Vec<_> = links.collect();
+        match links.as_slice() {
+            [link] => Ok(*link),
+            [] => {
+                let known = self.link_names(topology);
+                let known = known.iter().map(String::as_str);
+                Err(Problem::unknown("link of an overlay", name, known))
+            }
+            _ => {
+                let message =
+                    format!("several overlays have a link `{ends}`: write `OVERLAY/{ends}`");
+                Err(Problem::Value(message))
+            }
+        }
+    }
+
+    /// What a link is called.
+    pub(crate) fn link_name(
+        &self,
+        overlay: usize,
+        link: overlay::LinkId,
+        topology: &Topology,
+    ) -> String {
+        let overlay = &self.0[overlay];
+        let (from, to) = overlay
+            .topology
+            .ends(link)
+            .expect("it has a link of this number");
+        format!(
+            "{}-{}",
+            overlay.node_name(from, topology),
+            overlay.node_name(to, topology)
+        )
+    }
+
+    fn link_names(&self, topology: &Topology) -> BTreeSet<String> {
+        let links = self.0.iter().enumerate().flat_map(|(index, overlay)| {
+            let links = 0..overlay.topology.link_count();
+            links.map(move |link| (index, overlay::LinkId(link as u16)))
+        });
+        links
+            .map(|(index, link)| self.link_name(index, link, topology))
+            .collect()
+    }
+}
+
+impl Overlay {
+    fn new(table: &OverlayTable, topology: &Topology) -> Result<Overlay, Fault> {
+        let nodes = daemons(table, topology)?;
+        let by_node: BTreeMap<u32, DaemonId> = nodes
+            .iter()
+            .zip(0u16..)
+            .map(|(node, number)| (*node, DaemonId(number)))
+            .collect();
+        let links = match table.links.is_empty() {
+            true => network_links(topology, &by_node),
+            false => overlay_links(table, topology, &by_node)?,
+        };
+        let node_name = |daemon: DaemonId| topology.nodes.get(nodes[usize::from(daemon.0)]);
+        let joined = overlay::Topology::new(nodes.len(), &links);
+        let joined = joined.map_err(|error| match error {
+            TopologyError::Apart(daemon) => {
+                let [first, other] = [DaemonId(0), DaemonId(daemon as u16)].map(node_name);
+                let message = format!("no links of the overlay lead from `{first}` to `{other}`");
+                refuse("links", message)
+            }
+            TopologyError::Superfluous(link) => {
+                let [a, b] = [links[link].0, links[link].1].map(node_name);
+                refuse(
+                    "links",
+                    format!("`{a}-{b}` is there twice, or leads nowhere"),
+                )
+            }
+            other => refuse("links", other.to_string()),
+        })?;
+        check_reach(&nodes, topology)?;
+        Ok(Overlay {
+            name: table.name.clone(),
+            nodes,
+            by_node,
+            topology: Arc::new(joined),
+        })
+    }
+
+    /// The daemon at a node.
+    pub(crate) fn daemon_at(&self, node: u32) -> Option<DaemonId> {
+        self.by_node.get(&node).copied()
+    }
+
+    /// The name of a daemon's node.
+    pub(crate) fn node_name<'t>(&self, daemon: DaemonId, topology: &'t Topology) -> &'t str {
+        topology.nodes.get(self.nodes[usize::from(daemon.0)])
+    }
+
+    /// The link with these ends; names may contain dashes themselves.
+    fn link_named(&self, name: &str, topology: &Topology) -> Option<overlay::LinkId> {
+        let daemon = |name: &str| {
+            let nodes = topology.find_nodes(name)?;
+            self.daemon_at(nodes.start).filter(|_| nodes.len() == 1)
+        };
+        let mut dashes = name.match_indices('-');
+        dashes.find_map(|(dash, _)| {
+            let (from, to) = (daemon(&name[..dash])?, daemon(&name[dash + 1..])?);
+            self.topology.link(from, to)
+        })
+    }
+}
+
+/// The nodes with daemons, in their order.
+fn daemons(table: &OverlayTable, topology: &Topology) -> Result<Vec<u32>, Fault> {
+    let mut nodes = Vec::new();
+    let mut known = BTreeSet::new();
+    for name in &table.daemons {
+        let named = topology.nodes_named(name);
+        for node in named.map_err(|problem| Fault::at(&["daemons"], problem))? {
+            if !known.insert(node) {
+                let name = topology.nodes.get(node);
+                return Err(refuse("daemons", format!("`{name}` is there twice")));
+            }
+            nodes.push(node);
+        }
+    }
+    match nodes.len() {
+        0 => Err(refuse("daemons", "an overlay has at least one daemon")),
+        1..=65_535 => Ok(nodes),
+        _ => Err(refuse("daemons", "an overlay has at most 65,535 daemons")),
+    }
+}
+
+/// Two ends and a weight.
+type Link = (DaemonId, DaemonId, u32);
+
+/// A link of the overlay for each link of the network that joins two daemons.
+fn network_links(topology: &Topology, by_node: &BTreeMap<u32, DaemonId>) -> Vec<Link> {
+    let mut known = BTreeSet::new();
+    let mut links = Vec::new();
+    for link in &topology.links {
+        let ends = [link.from, link.to].map(|node| by_node.get(&node).copied());
+        if let [Some(from), Some(to)] = ends
+            && known.insert((from.min(to), from.max(to)))
+        {
+            links.push((from, to, 1));
+        }
+    }
+    links
+}
+
+/// The links that the table has.
+fn overlay_links(
+    table: &OverlayTable,
+    topology: &Topology,
+    by_node: &BTreeMap<u32, DaemonId>,
+) -> Result<Vec<Link>, Fault> {
+    let mut links = Vec::new();
+    for (index, OverlayLinkEntry(entry)) in table.links.iter().enumerate() {
+        let within = |fault: Fault| fault.within(&index.to_string()).within("links");
+        let ends = |name: &String| daemons_named(name, topology, by_node).map_err(within);
+        let [from, to] = &entry.between;
+        let (from, to) = (ends(from)?, ends(to)?);
+        let weight = entry.weight.map_or(1, |weight| weight.get());
+        if weight < 1 {
+            return Err(within(refuse("weight", "it must be at least 1")));
+        }
+        let pairs = from
+            .iter()
+            .flat_map(|&a| to.iter().map(move |&b| (a, b, weight)));
+        links.extend(pairs);
+    }
+    Ok(links)
+}
+
+/// The daemons at a node, or at those of a group.
+fn daemons_named(
+    name: &str,
+    topology: &Topology,
+    by_node: &BTreeMap<u32, DaemonId>,
+) -> Result<Vec<DaemonId>, Fault> {
+    let nodes = topology.nodes_named(name);
+    let nodes = nodes.map_err(|problem| Fault::at(&[], problem))?;
+    let daemon = |node: u32| {
+        by_node.get(&node).copied().ok_or_else(|| {
+            let name = topology.nodes.get(node);
+            Fault::value(format!("there is no daemon at `{name}`"))
+        })
+    };
+    nodes.map(daemon).collect()
+}
+
+/// Whether packets get from each daemon to each other.
+fn check_reach(nodes: &[u32], topology: &Topology) -> Result<(), Fault> {
+    let reached = Reach::new(topology).both_ways(nodes[0]);
+    match nodes.iter().find(|node| !reached[**node as usize]) {
+        None => Ok(()),
+        Some(&far) => {
+            let [from, to] = [nodes[0], far].map(|node| topology.nodes.get(node));
+            let message = format!("no links of the network lead from `{from}` to `{to}` and back");
+            Err(refuse("daemons", message))
+        }
+    }
+}
+
+fn refuse(key: &str, message: impl ToString) -> Fault {
+    Fault::at(&[key], Problem::Value(message.to_string()))
+}

@@ -1,0 +1,417 @@
+//! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Fault, Problem};
+use crate::plan::ensemble::{Site, Switch};
+use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
+use crate::protocols::Protocol;
+use crate::quantity::Seconds;
+use crate::schema::check::REPETITIONS_MAX;
+use manyflow_core::Time;
+use manyflow_overlay::{DaemonId, GroupId};
+
+use crate::plan::topology::Topology;
+use crate::schema::{ReceiverTable, Schema, SessionTable, Start};
+
+/// All sessions of a scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions(pub(crate) Vec<Session>);
+
+/// A session.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) name: String,
+    pub(crate) protocol: Protocol,
+    /// Its table in the schema.
+    pub(crate) table: usize,
+    key: String,
+    pub(crate) sender: u32,
+    /// When the sender stops.
+    pub(crate) stop: Option<Seconds>,
+    pub(crate) receivers: Vec<Receiver>,
+    /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
+    pub(crate) aggregators: Option<Vec<u32>>,
+    /// An aggregator that crashes: its node, when, and when it starts anew.
+    pub(crate) outage: Option<(u32, Time, Time)>,
+    /// Those between the sender of an ACP session and its receivers.
+    pub(crate) switches: Vec<Switch>,
+    /// Of a session of an overlay.
+    pub(crate) affiliation: Option<Affiliation>,
+}
+
+/// A receiver of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub(crate) node: u32,
+    /// Its place among the receivers of the session's table.
+    pub(crate) entry: u32,
+    /// The same for all receivers of an entry.
+    pub(crate) stays: Arc<[Stay]>,
+}
+
+/// A time for which a receiver is there.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Stay {
+    pub(crate) start: Start,
+    pub(crate) stop: Option<Seconds>,
+}
+
+impl Session {
+    pub(crate) fn fault(&self, key: &str, problem: Problem) -> Fault {
+        Fault::at(&["sessions", &self.key, key], problem)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        schema: &Schema,
+        topology: &Topology,
+        overlays: &Overlays,
+    ) -> Result<Sessions, Fault> {
+        let mut sessions: Vec<Session> = Vec::new();
+        let mut names = BTreeSet::new();
+        let mut groups = GroupNumbers::new();
+        for (index, table) in schema.sessions.iter().enumerate() {
+            table
+                .protocol
+                .kind()
+                .check(table)
+                .map_err(|fault| fault.within(&table.name).within("sessions"))?;
+            let count = table.count.map_or(1, |count| count.get());
+            if count > REPETITIONS_MAX {
+                let message = format!("{count} sessions: at most {REPETITIONS_MAX} are possible");
+                let path = ["sessions", &table.name, "count"];
+                return Err(Fault::at(&path, Problem::Value(message)));
+            }
+            for number in 0..count {
+                let mut session = Session::new(schema, index, number, topology)?;
+                if table.protocol == Protocol::Overlay {
+                    let name =
+                        numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
+                    session.affiliate(table, name, topology, overlays, &mut groups)?;
+                }
+                if !names.insert(session.name.clone()) {
+                    let message = format!("there are two sessions called `{}`", session.name);
+                    return Err(session.fault("name", Problem::Value(message)));
+                }
+                sessions.push(session);
+            }
+        }
+        Ok(Sessions(sessions))
+    }
+
+    /// How many receivers there are.
+    pub(crate) fn receivers(&self) -> u64 {
+        let receivers = self.0.iter().map(|session| session.receivers.len() as u64);
+        receivers.sum()
+    }
+
+    /// A session's number.
+    pub(crate) fn named(&self, name: &str) -> Result<usize, Problem> {
+        let known = self.0.iter().map(|session| session.name.as_str());
+        let found = self.0.iter().position(|session| session.name == name);
+        found.ok_or_else(|| Problem::unknown("session", name, known))
+    }
+
+    /// The numbers of the sessions of an entry with a `count`, by the name that stands there
+    /// (`flow-{i}`); of any other name the one.
+    fn all_named(&self, name: &str) -> Result<Range<usize>, Problem> {
+        let Some(first) = self.0.iter().position(|session| session.key == name) else {
+            return self.named(name).map(|index| index..index + 1);
+        };
+        let entry = self.0[first..].iter().take_while(|other| other.key == name);
+        Ok(first..first + entry.count())
+    }
+
+    /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE`
+    /// those at a node or group.
+    pub(crate) fn receivers_named(
+        &self,
+        name: &str,
+        topology: &Topology,
+    ) -> Result<Vec<(usize, usize)>, Problem> {
+        let (session, node) = match name.split_once('/') {
+            Some((session, node)) => (session, Some(node)),
+            None => (name, None),
+        };
+        let nodes = node.map(|node| topology.nodes_named(node)).transpose()?;
+        let wanted = |node: &u32| nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
+        let of = |index: usize| {
+            let receivers = self.0[index].receivers.iter().enumerate();
+            let chosen = receivers.filter(|(_, receiver)| wanted(&receiver.node));
+            chosen.map(move |(receiver, _)| (index, receiver))
+        };
+        let chosen: Vec<_> = self.all_named(session)?.flat_map(of).collect();
+        match chosen.is_empty() {
+            true => Err(Problem::Value(format!("`{session}` has no receiver there"))),
+            false => Ok(chosen),
+        }
+    }
+
+    /// What a session of an overlay belongs to.
+    fn affiliation(&self, index: usize) -> Result<Affiliation, Problem> {
+        let session = &self.0[index];
+        session.affiliation.ok_or_else(|| {
+            Problem::Value(format!("`{}` is no session of an overlay", session.name))
+        })
+    }
+
+    /// A session of an overlay, and what it belongs to.
+    pub(crate) fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
+        let index = self.named(name)?;
+        Ok((index, self.affiliation(index)?))
+    }
+
+    /// The sessions of an overlay that a name stands for, and how many sending clients each has.
+    pub(crate) fn clients_named(&self, name: &str) -> Result<Vec<(usize, u32)>, Problem> {
+        let clients = |index: usize| Ok((index, self.affiliation(index)?.clients));
+        self.all_named(name)?.map(clients).collect()
+    }
+
+    /// Of `SESSION/NODE` the session, what it belongs to, and the daemon at the node.
+    pub(crate) fn reporter_named(
+        &self,
+        name: &str,
+        overlays: &Overlays,
+        topology: &Topology,
+    ) -> Result<(usize, Affiliation, DaemonId), Problem> {
+        let Some((session, node)) = name.split_once('/') else {
+            let message = "write `SESSION/NODE`: which daemon tells it";
+            return Err(Problem::Value(message.to_owned()));
+        };
+        let (index, own) = self.affiliated(session)?;
+        let nodes = topology.nodes_named(node)?;
+        let daemon = overlays.0[own.overlay].daemon_at(nodes.start);
+        match daemon.filter(|_| nodes.len() == 1) {
+            Some(daemon) => Ok((index, own, daemon)),
+            None => Err(Problem::Value(format!("at `{node}` there is no daemon"))),
+        }
+    }
+
+    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session, or
+    /// the sender of one of an overlay.
+    pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
+        let (session, node) = name.split_once('/')?;
+        let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
+        let is_staff = nodes.len() == 1 && self.0[index].has_staff_at(nodes.start);
+        is_staff.then_some((index, nodes.start))
+    }
+}
+
+impl Session {
+    /// How many endpoints it takes, SIM's aggregators not counted.
+    pub(crate) fn endpoints(&self) -> usize {
+        let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
+        let stays: usize = stays.sum();
+        self.protocol.kind().endpoints(self, stays)
+    }
+
+    /// Whether each receiver of an ACP session has a connection of its own, whose other ends are
+    /// the sender's.
+    pub(crate) fn is_point_to_point(&self) -> bool {
+        self.protocol == Protocol::Acp && self.switches.is_empty()
+    }
+
+    /// Whether there is something of a session of ACP or an overlay at a node besides its
+    /// receivers: the sender, or a switch.
+    fn has_staff_at(&self, node: u32) -> bool {
+        let is_switch = || self.switches.iter().any(|switch| switch.node == node);
+        let has_staff = self.protocol.kind().staff(true).is_some();
+        has_staff && (node == self.sender || is_switch())
+    }
+
+    /// Finds the daemons of a session of an overlay, and numbers the group that it calls so.
+    fn affiliate(
+        &mut self,
+        table: &SessionTable,
+        group: String,
+        topology: &Topology,
+        overlays: &Overlays,
+        groups: &mut GroupNumbers,
+    ) -> Result<(), Fault> {
+        let index = overlays.of_session(&table.overlay).map_err(|problem| {
+            Fault::at(&["sessions", &self.key, "overlay", "overlay"], problem)
+        })?;
+        let overlay = &overlays.0[index];
+        let daemon = |key: &str, node: u32| {
+            overlay.daemon_at(node).ok_or_else(|| {
+                let name = topology.nodes.get(node);
+                let message = format!("at `{name}` the overlay `{}` has no daemon", overlay.name);
+                self.fault(key, Problem::Value(message))
+            })
+        };
+        let sender = daemon("sender", self.sender)?;
+        for receiver in &self.receivers {
+            daemon("receivers", receiver.node)?;
+        }
+        let next = GroupId(groups.len() as u32);
+        self.affiliation = Some(Affiliation {
+            overlay: index,
+            group: *groups.entry((index, group)).or_insert(next),
+            sender,
+            clients: table.overlay.clients(),
+        });
+        Ok(())
+    }
+
+    fn new(
+        schema: &Schema,
+        table_index: usize,
+        number: u32,
+        topology: &Topology,
+    ) -> Result<Session, Fault> {
+        let table = &schema.sessions[table_index];
+        let mut session = Session {
+            name: numbered(&table.name, number),
+            protocol: table.protocol,
+            table: table_index,
+            key: table.name.clone(),
+            sender: 0,
+            stop: table.stop,
+            receivers: Vec::new(),
+            aggregators: None,
+            outage: None,
+            switches: Vec::new(),
+            affiliation: None,
+        };
+        let sender = topology.nodes_named(&numbered(&table.sender, number));
+        let sender = sender.map_err(|problem| session.fault("sender", problem))?;
+        if sender.len() != 1 {
+            let message = format!("`{}` is a group: a session has one sender", table.sender);
+            return Err(session.fault("sender", Problem::Value(message)));
+        }
+        session.sender = sender.start;
+        for (place, entry) in table.receivers.iter().enumerate() {
+            let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
+            let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
+            let stays = stays(&entry.0, schema.run.duration)
+                .map_err(|message| session.fault("receivers", Problem::Value(message)))?;
+            let stays: Arc<[Stay]> = stays.into();
+            let receivers = nodes.map(|node| Receiver {
+                node,
+                entry: place as u32,
+                stays: stays.clone(),
+            });
+            session.receivers.extend(receivers);
+        }
+        session.aggregators = table
+            .sim
+            .aggregators(topology)
+            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        session.outage = table
+            .sim
+            .outage(topology)
+            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        if !table.acp.switches.is_empty() {
+            let site = Site {
+                topology,
+                number,
+                receivers: session.receivers.iter().map(|r| r.node).collect(),
+            };
+            session.switches = site
+                .switches(&table.acp.switches)
+                .map_err(|fault| fault.within("acp").within(&table.name).within("sessions"))?;
+        }
+        Ok(session)
+    }
+}
+
+/// `{i}`, `{i+1}` and `{i+1 mod 800}` in a name, for the session of this number.
+pub(crate) fn numbered(name: &str, number: u32) -> String {
+    let mut rest = name;
+    let mut result = String::new();
+    while let Some((before, after)) = rest.split_once("{i") {
+        let Some((offset, behind)) = after.split_once('}') else {
+            break;
+        };
+        let (offset, modulus) = match offset.split_once(" mod ") {
+            Some((offset, modulus)) => (offset, modulus.trim().parse().ok()),
+            None => (offset, None),
+        };
+        let offset: u32 = offset.trim_start_matches('+').parse().unwrap_or(0);
+        let sum = number.saturating_add(offset);
+        let wrapped = modulus.and_then(|modulus| sum.checked_rem(modulus));
+        result.push_str(before);
+        result.push_str(&wrapped.unwrap_or(sum).to_string());
+        rest = behind;
+    }
+    result + rest
+}
+
+/// When a receiver is there: once, or again and again.
+fn stays(table: &ReceiverTable, duration: Seconds) -> Result<Vec<Stay>, String> {
+    let first = Stay {
+        start: table.start,
+        stop: table.stop,
+    };
+    let Some(stop) = table.stop else {
+        return match table.every {
+            Some(_) => Err("`every` takes a `stop`".to_owned()),
+            None => Ok(vec![first]),
+        };
+    };
+    if stop <= table.start.to {
+        return Err("it leaves before it has come".to_owned());
+    }
+    let Some(every) = table.every else {
+        return Ok(vec![first]);
+    };
+    if every.0 <= stop.0 - table.start.from.0 {
+        return Err("it comes again before it has left".to_owned());
+    }
+    let count = ((duration.0 - table.start.from.0) / every.0).ceil();
+    if count > f64::from(REPETITIONS_MAX) {
+        return Err(format!("it comes more than {REPETITIONS_MAX} times"));
+    }
+    let later = |time: Seconds, index: f64| Seconds(time.0 + index * every.0);
+    let stay = |index: u32| Stay {
+        start: Start {
+            from: later(table.start.from, f64::from(index)),
+            to: later(table.start.to, f64::from(index)),
+        },
+        stop: Some(later(stop, f64::from(index))),
+    };
+    Ok((0..count as u32).map(stay).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_the_number_of_their_session() {
+        assert_eq!(numbered("R-{i+2}", 5), "R-7");
+        assert_eq!(numbered("{i}-{i}", 5), "5-5");
+        assert_eq!(numbered("plain {i", 5), "plain {i");
+        let wrapping = [797, 798, 799].map(|number| numbered("R-{i+2 mod 800}", number));
+        assert_eq!(wrapping, ["R-799", "R-0", "R-1"]);
+        assert_eq!(numbered("{i mod 3}", 5), "2");
+    }
+
+    #[test]
+    fn a_receiver_comes_again_and_again() {
+        let table = ReceiverTable {
+            start: Start {
+                from: Seconds(10.0),
+                to: Seconds(10.0),
+            },
+            stop: Some(Seconds(20.0)),
+            every: Some(Seconds(30.0)),
+            ..ReceiverTable::default()
+        };
+        let starts: Vec<f64> = stays(&table, Seconds(100.0))
+            .unwrap()
+            .iter()
+            .map(|stay| stay.start.from.0)
+            .collect();
+        assert_eq!(starts, [10.0, 40.0, 70.0]);
+        let overlapping = ReceiverTable {
+            every: Some(Seconds(5.0)),
+            ..table
+        };
+        assert!(stays(&overlapping, Seconds(100.0)).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! Watching a run: which series the measures and plots need, and how they are recorded.
+
+mod audience;
+pub(crate) mod inspect;
+mod place;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use manyflow_core::time::seconds;
+use manyflow_core::{EndpointId, Time};
+
+pub use inspect::Inspection;
+pub(crate) use place::Topic;
+use place::{Place, daemons_that_tell, places};
+use probe::Probe;
+
+use crate::error::Fault;
+use crate::file::cells::Cell;
+use crate::protocols::{AnyEvent, AnyHeader, Network, Packet};
+use crate::record::audience::Audience;
+use crate::record::inspect::{Inspector, Watchers};
+use crate::schema::observables::{Observable, Subject};
+use crate::world::World;
+use manyflow_netsim::{Halt, LinkId, Observer};
+
+/// Values of one observable of one receiver or link over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What was observed.
+    pub what: Observable,
+    /// The session and the receiver's node, `webrc/R`, or the link, `A-B`.
+    pub of: String,
+    /// For a rate on a multicast channel: its number.
+    pub channel: Option<u16>,
+    /// The length of the intervals in seconds; `None` where a value stands at the time of its
+    /// event.
+    pub bin_s: Option<f64>,
+    /// Times in seconds, of an interval its end, and values in the observable's unit.
+    pub points: Vec<(f64, f64)>,
+    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It
+    /// has no value until the next point.
+    pub ends_s: Vec<f64>,
+}
+
+impl Series {
+    /// Whether each value stands until the next one.
+    pub(crate) fn is_level(&self) -> bool {
+        self.bin_s.is_none() && self.what.is_level()
+    }
+}
+
+/// The length of an observable's intervals; values at the times of events have none.
+fn interval_ns(what: Observable, bin_s: f64) -> u64 {
+    match what.is_event() {
+        true => 0,
+        false => seconds(bin_s).as_nanos() as u64,
+    }
+}
+
+/// The series of a run, while they grow.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    probes: Vec<Probe>,
+    /// The probes of an observable, by interval and by the name of what is observed.
+    watched: BTreeMap<(u64, Observable, String), Range<usize>>,
+    /// For each endpoint the probes that its events concern.
+    by_endpoint: Vec<Vec<u32>>,
+    by_link: BTreeMap<LinkId, Vec<u32>>,
+    audiences: Vec<Audience>,
+    /// For each endpoint the audiences that it is in, and the number of its receiver there.
+    by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
+}
+
+/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+    loop {
+        let began = network.now();
+        let next = end.min(began + watchers.inspector.step());
+        network.run_until(next, watchers)?;
+        watchers.inspector.advance(next - began);
+        if next == end {
+            return Ok(());
+        }
+    }
+}
+
+impl Recorder {
+    /// Watches what the measures and plots of a cell need.
+    pub(crate) fn new(cell: &Cell, world: &mut World) -> Result<Recorder, Fault> {
+        let mut recorder = Recorder::default();
+        let common = cell.schema.run.bin;
+        for measure in &cell.schema.measure {
+            for of in measure.of.0.iter().filter(|_| measure.what.is_some()) {
+                let what = measure.what.expect("filtered for it");
+                recorder.watch(world, what, of, measure.bin.unwrap_or(common).0)?;
+            }
+            if let Some(against) = &measure.against {
+                for of in &against.of.0 {
+                    recorder.watch(world, against.what, of, measure.bin.unwrap_or(common).0)?;
+                }
+            }
+        }
+        for series in cell.schema.plots.iter().flat_map(|plot| &plot.series) {
+            let bin = series.bin.unwrap_or(common).0;
+            recorder.watch(world, series.what, &series.of, bin)?;
+        }
+        Ok(recorder)
+    }
+
+    fn watch(
+        &mut self,
+        world: &mut World,
+        what: Observable,
+        of: &str,
+        bin_s: f64,
+    ) -> Result<(), Fault> {
+        let bin_ns = interval_ns(what, bin_s);
+        let key = (bin_ns, what, of.to_owned());
+        if self.watched.contains_key(&key) {
+            return Ok(());
+        }
+        let places = match what.subject() {
+            Subject::Audience => vec![self.add_audience(world, of)?],
+            _ => places(world, what, of)?,
+        };
+        let first = self.probes.len();
+        self.watched.insert(key, first..first + places.len());
+        self.probes.reserve_exact(places.len());
+        for subject in places {
+            self.attach(world, what, subject);
+            self.probes.push(Probe::new(world, what, subject, bin_ns));
+        }
+        Ok(())
+    }
+
+    /// Each observable has an audience of its own, which counts from interval to interval.
+    fn add_audience(&mut self, world: &mut World, of: &str) -> Result<Place, Fault> {
+        let receivers = places(world, Observable::ReceivedRate, of)?;
+        let receivers = receivers.into_iter().filter_map(|place| match place {
+            Place::Receiver(session, receiver) => Some((session, receiver)),
+            _ => None,
+        });
+        let audience = Audience::new(of, &receivers.collect::<Vec<_>>(), world);
+        let number = self.audiences.len() as u32;
+        for (listener, endpoints) in audience.endpoints(world).into_iter().enumerate() {
+            for endpoint in endpoints {
+                let entry = self.by_listener.entry(endpoint).or_default();
+                entry.push((number, listener as u32));
+            }
+        }
+        self.audiences.push(audience);
+        Ok(Place::Audience(number))
+    }
+
+    /// Leads events and packets to the probe that is going to be the next.
+    fn attach(&mut self, world: &mut World, what: Observable, subject: Place) {
+        let number = self.probes.len() as u32;
+        match subject {
+            Place::Receiver(session, receiver) if what.is_told() => {
+                for endpoint in world.member(session, receiver).all() {
+                    self.hear(endpoint, number);
+                }
+            }
+            Place::Sender(session) => {
+                for &(id, _) in &world.staff[session as usize] {
+                    self.hear(id, number);
+                }
+            }
+            Place::Staff(session, node) if what.is_told() => {
+                for id in world.staff_at(session, node) {
+                    self.hear(id, number);
+                }
+            }
+            Place::Client(session, client) => {
+                let (id, _) = world.staff[session as usize][client as usize];
+                self.hear(id, number);
+            }
+            Place::Daemon(overlay, daemon) if what.is_told() => {
+                self.hear(world.daemon(overlay as usize, daemon), number);
+            }
+            Place::OverlayLink(overlay, link) => {
+                let (overlay, links) = (overlay as usize, &world.overlays.0[overlay as usize]);
+                let (from, _) = links.topology.ends(link).expect("it was found by its name");
+                self.hear(world.daemon(overlay, from), number);
+            }
+            Place::Group(_) | Place::Reporter(..) => {
+                for id in daemons_that_tell(world, what, subject) {
+                    self.hear(id, number);
+                }
+            }
+            Place::Link(link)
+                if matches!(what, Observable::ChannelRate | Observable::ControlRate) =>
+            {
+                world.network.tap(LinkId(link));
+                self.by_link.entry(LinkId(link)).or_default().push(number);
+            }
+            _ => {}
+        }
+    }
+
+    /// Leads an endpoint's events to a probe.
+    fn hear(&mut self, endpoint: EndpointId, probe: u32) {
+        let index = endpoint.0 as usize;
+        if self.by_endpoint.len() <= index {
+            self.by_endpoint.resize_with(index + 1, Vec::new);
+        }
+        self.by_endpoint[index].push(probe);
+    }
+
+    /// Runs the network to its end and records. It pauses at each change, so that what lies between
+    /// is all alike.
+    ///
+    /// # Errors
+    /// Where the network gives up.
+    pub(super) fn run(
+        &mut self,
+        world: &mut World,
+        end: Time,
+        inspector: &mut Inspector,
+    ) -> Result<(), Halt> {
+        let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (index, probe) in self.probes.iter().enumerate() {
+            if probe.bin_ns > 0 {
+                bins.entry(probe.bin_ns).or_default().push(index);
+            }
+        }
+        let next = |bin: u64, now: Time| Time::from_nanos((now.as_nanos() / bin + 1) * bin);
+        let mut now = Time::ZERO;
+        while now < end {
+            let ends = bins.keys().map(|&bin| next(bin, now));
+            let until = ends.chain(world.schedule.next_time()).min();
+            let until = until.unwrap_or(end).min(end);
+            world.schedule.announce(&mut world.network, until);
+            for audience in &mut self.audiences {
+                audience.advance(&world.network, now, until);
+            }
+            now = until;
+            let mut watchers = Watchers {
+                recorder: self,
+                inspector,
+            };
+            advance(&mut world.network, now, &mut watchers)?;
+            let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
+            for &probe in over.flat_map(|(_, probes)| probes) {
+                self.end_interval(probe, world, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
+        let probe = &mut self.probes[probe];
+        match probe.subject {
+            Place::Audience(number) => probe.measure(&mut self.audiences[number as usize], world),
+            _ => probe.sample(world, now),
+        }
+    }
+
+    /// The series of an observable, of one `of`; each is made when it is asked for.
+    pub(crate) fn series(
+        &self,
+        world: &World,
+        what: Observable,
+        of: &str,
+        bin_s: f64,
+    ) -> impl Iterator<Item = Series> {
+        let key = (interval_ns(what, bin_s), what, of.to_owned());
+        let probes = self.watched.get(&key).cloned().unwrap_or_default();
+        self.probes[probes]
+            .iter()
+            .flat_map(|probe| probe.series(probe.subject.name(world, &self.audiences)))
+    }
+}
+
+/// Whether an interval of this length ends now.
+fn is_end(bin_ns: u64, now: Time) -> bool {
+    now > Time::ZERO && now.as_nanos().is_multiple_of(bin_ns)
+}
+
+impl Observer<AnyHeader, AnyEvent> for Recorder {
+    fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
+        let concerned = self.by_endpoint.get(endpoint.0 as usize);
+        for &probe in concerned.into_iter().flatten() {
+            self.probes[probe as usize].on_event(now, event);
+        }
+        for &(audience, listener) in self.by_listener.get(&endpoint).into_iter().flatten() {
+            self.audiences[audience as usize].on_event(now, listener as usize, event);
+        }
+    }
+
+    fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet) {
+        for &probe in self.by_link.get(&link).into_iter().flatten() {
+            self.probes[probe as usize].on_tapped(now, packet);
+        }
+    }
+}

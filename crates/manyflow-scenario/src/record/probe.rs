@@ -1,0 +1,236 @@
+//! One series of a run while it grows: values of one observable of one place.
+
+use std::collections::BTreeMap;
+
+use manyflow_core::link::Counters;
+use manyflow_core::{Destination, EndpointId, Time};
+use manyflow_netsim::LinkId;
+
+use super::Series;
+use super::audience::Audience;
+use super::place::{Place, Topic};
+use crate::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet};
+use crate::schema::{Observable, Subject};
+use crate::world::World;
+
+/// The bits of a packet that is there for an overlay's own sake.
+fn control_bits(packet: &Packet) -> f64 {
+    match packet.header {
+        AnyHeader::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
+        _ => 0.0,
+    }
+}
+
+/// One series while it grows. There may be one for each of a million receivers.
+pub(super) struct Probe {
+    pub(super) bin_ns: u64,
+    pub(super) what: Observable,
+    pub(super) subject: Place,
+    topic: Topic,
+    values: Vec<f64>,
+    /// When each value was told; empty where values stand at the ends of intervals.
+    times: Vec<f64>,
+    /// When a level ends.
+    ends_s: Vec<f64>,
+    /// A count of events, or what is joined.
+    count: f64,
+    /// The count at the end of the last interval.
+    last: f64,
+    /// Of each multicast channel the bits in the present interval, and times and values.
+    channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+}
+
+impl Probe {
+    /// Begins a series. Values at the times of events have intervals of length 0.
+    pub(super) fn new(world: &World, what: Observable, subject: Place, bin_ns: u64) -> Probe {
+        Probe {
+            bin_ns,
+            what,
+            subject,
+            topic: Topic::of(world, what, subject),
+            values: Vec::new(),
+            times: Vec::new(),
+            ends_s: match what.is_level() {
+                true => subject.ends_s(world),
+                false => Vec::new(),
+            },
+            count: 0.0,
+            last: 0.0,
+            channels: BTreeMap::new(),
+        }
+    }
+
+    /// Ends an interval of an audience.
+    pub(super) fn measure(&mut self, audience: &mut Audience, world: &World) {
+        self.values.push(match self.what {
+            Observable::Efficiency => audience.efficiency(world),
+            _ => audience.instability(),
+        });
+    }
+
+    /// Counts a packet that a tapped link delivers.
+    pub(super) fn on_tapped(&mut self, now: Time, packet: &Packet) {
+        if self.what == Observable::ControlRate {
+            self.count += control_bits(packet);
+            return;
+        }
+        let Destination::Channel(channel) = packet.destination else {
+            return;
+        };
+        let bin_s = self.bin_ns as f64 / 1e9;
+        let entry = self.channels.entry(channel.number).or_insert_with(|| {
+            // No packet came in the intervals before.
+            let earlier = (now.as_nanos() / self.bin_ns) as u32;
+            let zeros = (1..=earlier).map(|bin| (f64::from(bin) * bin_s, 0.0));
+            (0.0, zeros.collect())
+        });
+        entry.0 += f64::from(packet.wire_bytes()) * 8.0;
+    }
+
+    /// Ends an interval.
+    pub(super) fn sample(&mut self, world: &mut World, now: Time) {
+        let time_s = now.as_secs_f64();
+        let bin_s = self.bin_ns as f64 / 1e9;
+        if self.what == Observable::ChannelRate {
+            for (bits, points) in self.channels.values_mut() {
+                points.push((time_s, std::mem::take(bits) / bin_s));
+            }
+            return;
+        }
+        let total = self.total(world);
+        let value = match self.what {
+            Observable::Queue => total,
+            Observable::OverlayQueue => std::mem::take(&mut self.count),
+            Observable::ReceivedRate
+            | Observable::Goodput
+            | Observable::LinkRate
+            | Observable::SentRate
+            | Observable::ControlRate => (total - self.last) / bin_s,
+            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
+            _ => total - self.last,
+        };
+        self.last = total;
+        self.values.push(value);
+    }
+
+    /// What has been counted so far.
+    fn total(&self, world: &mut World) -> f64 {
+        let link = match self.subject {
+            Place::Link(_) if self.what == Observable::ControlRate => return self.count,
+            Place::Link(link) => LinkId(link),
+            Place::Daemon(overlay, daemon) => {
+                let endpoint = world.daemon(overlay as usize, daemon);
+                return self.received(world, std::iter::once(endpoint));
+            }
+            Place::Sender(_)
+            | Place::Audience(_)
+            | Place::Client(..)
+            | Place::OverlayLink(..)
+            | Place::Group(_)
+            | Place::Reporter(..) => return self.count,
+            Place::Receiver(session, receiver) => {
+                return self.received(world, world.member(session, receiver).receiving());
+            }
+            Place::Staff(session, node) => {
+                return self.received(world, world.staff_at(session, node));
+            }
+        };
+        let counters: Counters = world.network.link_counters(link);
+        match self.what {
+            Observable::Queue => world.network.queue_packets(link) as f64,
+            Observable::DeliveredPackets => counters.delivered as f64,
+            Observable::Drops => counters.dropped as f64,
+            Observable::Losses => counters.lost as f64,
+            Observable::Marks => counters.marked as f64,
+            _ => counters.delivered_bytes as f64 * 8.0,
+        }
+    }
+
+    /// What has been counted at these endpoints so far, by the network or by their events.
+    fn received(&self, world: &World, ends: impl Iterator<Item = EndpointId>) -> f64 {
+        let received = ends.map(|id| world.network.received(id));
+        match self.what {
+            Observable::ReceivedRate => received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0,
+            Observable::ReceivedPackets => received.map(|all| all.packets).sum::<u64>() as f64,
+            _ => self.count,
+        }
+    }
+
+    /// The rate of the link; NaN, no number, where it has no limit.
+    fn capacity(&self, network: &Network) -> f64 {
+        let rate = match self.subject {
+            Place::Link(link) => network.link_config(LinkId(link)).rate,
+            _ => None,
+        };
+        rate.map_or(f64::NAN, |rate| rate.bits_per_s() as f64)
+    }
+
+    pub(super) fn on_event(&mut self, now: Time, event: &AnyEvent) {
+        if !event.is_about(self.topic) {
+            return;
+        }
+        if self.what.is_level() && event.is_end() {
+            self.ends_s.push(now.as_secs_f64());
+        }
+        let value = match event.observe(self.what) {
+            None => return,
+            Some(Observed::Value(value)) => value,
+            Some(Observed::Step(by)) => {
+                self.count += by;
+                self.count
+            }
+            Some(Observed::Count(by)) => {
+                self.count += by;
+                return;
+            }
+            Some(Observed::AtLeast(value)) => {
+                self.count = self.count.max(value);
+                return;
+            }
+            Some(Observed::OfGroup(group, value)) => {
+                let (_, points) = self.channels.entry(u16::from(group)).or_default();
+                points.push((now.as_secs_f64(), value));
+                return;
+            }
+        };
+        self.times.push(now.as_secs_f64());
+        self.values.push(value);
+    }
+
+    /// Times and values.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let values = self.values.iter().copied();
+        if self.bin_ns == 0 {
+            return self.times.iter().copied().zip(values).collect();
+        }
+        let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
+        let points = ends.zip(values);
+        match self.what.subject() {
+            // Where nobody is there, nothing is observed.
+            Subject::Audience => points.filter(|(_, value)| !value.is_nan()).collect(),
+            _ => points.collect(),
+        }
+    }
+
+    pub(super) fn series(&self, of: String) -> Vec<Series> {
+        let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
+        let mut ends_s = self.ends_s.clone();
+        ends_s.sort_by(f64::total_cmp);
+        let series = |channel, points| Series {
+            what: self.what,
+            of: of.clone(),
+            channel,
+            bin_s,
+            points,
+            ends_s: ends_s.clone(),
+        };
+        match self.what {
+            Observable::ChannelRate | Observable::GroupRate => self
+                .channels
+                .iter()
+                .map(|(&channel, (_, points))| series(Some(channel), points.clone()))
+                .collect(),
+            _ => vec![series(None, self.points())],
+        }
+    }
+}

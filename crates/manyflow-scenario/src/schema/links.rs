@@ -1,0 +1,303 @@
+//! `[[links]]`: which nodes are joined, and what the links are like.
+
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
+use serde::Deserialize;
+
+use crate::quantity::{
+    Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
+};
+use manyflow_core::xcp::XcpConfig;
+
+/// Two tables share the properties of a link: serde cannot flatten one into the other and still
+/// refuse unknown keys.
+macro_rules! link_tables {
+    ($(#[$properties_doc:meta])* $properties:ident; $(#[$table_doc:meta])* $table:ident { $($own:tt)* };
+     $($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
+        $(#[$properties_doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+        pub struct $properties { $($(#[$doc])* pub $field: Option<$type>,)* }
+
+        $(#[$table_doc])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+        pub struct $table { $($own)* $($(#[$doc])* pub $field: Option<$type>,)* }
+
+        impl $table {
+            /// What the links of this entry are like, from the first node to the second.
+            pub fn properties(&self) -> $properties {
+                $properties { $($field: self.$field,)* }
+            }
+        }
+    };
+}
+
+link_tables! {
+    /// What a link is like; what is not given stays as it was.
+    LinkProperties;
+    /// `[[links]]`
+    LinkTable {
+        /// A name for all links of this entry.
+        pub name: Option<String>,
+        /// So many entries like this; read before the rest.
+        pub count: Option<Count>,
+        /// Two nodes; a group stands for a link to each of its nodes.
+        pub between: Option<[String; 2]>,
+        /// Nodes, each joined to the next; a group stands for its nodes in their order.
+        pub chain: Option<Vec<String>>,
+        /// All links of this tree, dumbbell or random graph.
+        pub all_of: Option<String>,
+        /// No link back.
+        #[serde(default)]
+        pub one_way: bool,
+        /// What differs on the way back.
+        #[serde(default)]
+        pub back: LinkProperties,
+    };
+    /// The rate.
+    rate: BitsPerSecond,
+    /// The propagation delay, one way.
+    delay: Seconds,
+    /// What the queue holds.
+    queue: QueueSize,
+    /// The probability that a packet is lost.
+    loss: Probability,
+    /// Loss in bursts.
+    bursts: BurstTable,
+    /// The probability that a packet arrives twice.
+    duplication: Probability,
+    /// Further delay, uniformly up to this.
+    jitter: Seconds,
+    /// Whether jitter reorders packets.
+    reorder: bool,
+    /// Random early detection.
+    red: RedTable,
+    /// The link is an XCP router's.
+    xcp: XcpTable,
+}
+
+/// The capacity of a queue.
+#[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Quantity")]
+pub enum QueueSize {
+    /// So many packets.
+    Packets(u32),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// `bursts`: loss in two states (Gilbert 1960, Elliott 1963).
+#[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BurstTable {
+    /// The probability of a step from good to bad.
+    pub to_bad: Probability,
+    /// The probability of a step from bad to good.
+    pub to_good: Probability,
+    /// The probability of loss in the good state.
+    #[serde(default)]
+    pub loss_good: Probability,
+    /// The probability of loss in the bad state.
+    #[serde(default = "certain")]
+    pub loss_bad: Probability,
+}
+
+fn certain() -> Probability {
+    Probability(1.0)
+}
+
+/// `red`: random early detection (Floyd and Jacobson 1993).
+#[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RedTable {
+    /// The average queue, in packets, below which nothing happens.
+    pub minimum: Option<Number>,
+    /// The average queue, in packets, at which the probability reaches its maximum.
+    pub maximum: Option<Number>,
+    /// max_p.
+    pub probability: Option<Probability>,
+    /// The weight of the present queue in its average.
+    pub weight: Option<Probability>,
+    /// Whether packets that know ECN are marked instead of dropped.
+    pub ecn: Option<bool>,
+    /// A typical packet's size.
+    pub packet_size: Option<Bits>,
+    /// Which packets are marked.
+    #[serde(default)]
+    pub marking: MarkingName,
+    /// What happens to packets that know ECN while the average is above the maximum.
+    #[serde(default)]
+    pub above_maximum: AboveMaximum,
+    /// Which description of RED is followed.
+    #[serde(default)]
+    pub variant: RedVariantName,
+}
+
+/// Which description of RED is followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedVariantName {
+    /// That of Floyd and Jacobson 1993.
+    #[default]
+    Paper,
+    /// ns-2's, with its defaults.
+    #[serde(rename = "ns-2")]
+    Ns2,
+}
+
+/// Which of the packets that know ECN are marked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarkingName {
+    /// All.
+    #[default]
+    All,
+    /// Of a layered session those of its top subscribed group.
+    TopGroup,
+}
+
+/// What happens to packets that know ECN while the average is above the maximum.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AboveMaximum {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They are marked.
+    Mark,
+}
+
+/// `xcp`: the constants of an XCP router (Katabi, Handley and Rohrs 2002).
+#[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct XcpTable {
+    /// The share of the spare capacity that is given out in an interval.
+    pub alpha: Option<Probability>,
+    /// The share of the persistent queue that is taken back in an interval.
+    pub beta: Option<Probability>,
+    /// The share of the traffic that is moved between the flows in an interval.
+    pub gamma: Option<Probability>,
+    /// The control interval before any packet has told a round-trip time.
+    pub initial_interval: Option<Seconds>,
+}
+
+impl TryFrom<Quantity> for QueueSize {
+    type Error = String;
+
+    fn try_from(quantity: Quantity) -> Result<QueueSize, String> {
+        let value = quantity.value;
+        let whole = (0.0..=4e9).contains(&value);
+        match quantity.dimension {
+            _ if !whole => Err(format!("{quantity} is out of range for a queue")),
+            Dimension::PACKETS => Ok(QueueSize::Packets(value.round() as u32)),
+            Dimension::SIZE => Ok(QueueSize::Bytes((value / 8.0).round() as u64)),
+            other => Err(format!(
+                "this is {}, where a queue such as `40 packets`, `64 kB` or `2 Mbit/s * 100 ms` is expected",
+                other.described()
+            )),
+        }
+    }
+}
+
+impl QueueSize {
+    fn limit(self) -> QueueLimit {
+        match self {
+            QueueSize::Packets(packets) => QueueLimit::Packets(packets),
+            QueueSize::Bytes(bytes) => QueueLimit::Bytes(bytes),
+        }
+    }
+}
+
+impl RedTable {
+    fn config(self) -> RedConfig {
+        let default = RedConfig::default();
+        let number = |given: Option<f64>, otherwise| given.unwrap_or(otherwise);
+        RedConfig {
+            minimum_packets: number(self.minimum.map(|x| x.0), default.minimum_packets),
+            maximum_packets: number(self.maximum.map(|x| x.0), default.maximum_packets),
+            maximum_probability: number(self.probability.map(|x| x.0), default.maximum_probability),
+            weight: number(self.weight.map(|x| x.0), default.weight),
+            ecn: self.ecn.unwrap_or(default.ecn),
+            mean_packet_bytes: self
+                .packet_size
+                .map_or(default.mean_packet_bytes, |size| size.bytes() as u32),
+            marking: match self.marking {
+                MarkingName::All => Marking::All,
+                MarkingName::TopGroup => Marking::TopGroup,
+            },
+            overload: match self.above_maximum {
+                AboveMaximum::Drop => Overload::Drop,
+                AboveMaximum::Mark => Overload::Mark,
+            },
+            variant: match self.variant {
+                RedVariantName::Paper => RedVariant::Paper,
+                RedVariantName::Ns2 => RedVariant::Ns2,
+            },
+        }
+    }
+}
+
+impl XcpTable {
+    fn config(self) -> XcpConfig {
+        let default = XcpConfig::default();
+        let share = |given: Option<Probability>, otherwise| given.map_or(otherwise, |x| x.0);
+        XcpConfig {
+            alpha: share(self.alpha, default.alpha),
+            beta: share(self.beta, default.beta),
+            gamma: share(self.gamma, default.gamma),
+            initial_interval: self
+                .initial_interval
+                .map_or(default.initial_interval, Seconds::duration),
+        }
+    }
+}
+
+impl LinkProperties {
+    /// Changes what is given, and leaves the rest.
+    pub fn apply(&self, config: &mut LinkConfig) {
+        let set = |target: &mut std::time::Duration, given: Option<Seconds>| {
+            *target = given.map_or(*target, Seconds::duration);
+        };
+        set(&mut config.delay, self.delay);
+        set(&mut config.jitter, self.jitter);
+        config.rate = self.rate.map(BitsPerSecond::rate).or(config.rate);
+        config.queue = self.queue.map_or(config.queue, QueueSize::limit);
+        config.red = self.red.map(RedTable::config).or(config.red.take());
+        config.xcp = self.xcp.map(XcpTable::config).or(config.xcp.take());
+        config.duplication = self.duplication.map_or(config.duplication, |p| p.0);
+        config.reorder = self.reorder.unwrap_or(config.reorder);
+        match (self.loss, self.bursts) {
+            (_, Some(bursts)) => config.loss = bursts.model(),
+            (Some(loss), None) if loss.0 == 0.0 => config.loss = LossModel::None,
+            (Some(loss), None) => config.loss = LossModel::Bernoulli(loss.0),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Whether what is given goes together.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn check(config: &LinkConfig) -> Result<(), &'static str> {
+    match config.xcp {
+        Some(_) if config.rate.is_none() => Err("an XCP router shares out a `rate`: give one"),
+        Some(_) if config.red.is_some() => {
+            Err("a link has either `red` or `xcp`: both would steer the same queue")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl BurstTable {
+    fn model(self) -> LossModel {
+        LossModel::GilbertElliott {
+            to_bad: self.to_bad.0,
+            to_good: self.to_good.0,
+            loss_good: self.loss_good.0,
+            loss_bad: self.loss_bad.0,
+        }
+    }
+}

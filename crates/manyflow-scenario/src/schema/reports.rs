@@ -1,0 +1,100 @@
+//! What the protocols report. A quantity that is never reported would be 0 or missing in silence,
+//! so a scenario that asks for it is refused.
+
+use crate::error::Fault;
+use crate::plan::overlays::Overlays;
+use crate::plan::sessions::{Session, Sessions};
+use crate::plan::topology::Topology;
+use crate::protocols::ControllerName;
+use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
+use crate::schema::observables::{Observable, Subject};
+use crate::schema::{ReceiverTable, Schema, SessionTable};
+
+/// What a daemon reports whose controller is TFRC.
+const TFRC: &[Observable] = &[
+    Observable::TargetRate,
+    Observable::ReportedRate,
+    Observable::LossProbability,
+    Observable::LossEvents,
+    Observable::Rtt,
+    Observable::RttSample,
+];
+
+/// Checks that whoever `of` names reports `what`. The name has been found to name something.
+pub(super) fn check(
+    what: Observable,
+    of: &str,
+    (schema, topology): (&Schema, &Topology),
+    overlays: &Overlays,
+    sessions: &Sessions,
+) -> Result<(), Fault> {
+    let table = |index: usize| &schema.sessions[sessions.0[index].table];
+    let by_tfrc = |overlay: usize| schema.overlays[overlay].controller == ControllerName::Tfrc;
+    match what.subject() {
+        Subject::Link | Subject::OverlayLink | Subject::Clients => Ok(()),
+        Subject::Sender => {
+            let index = sessions.named(of);
+            let index = index.map_err(|problem| Fault::at(&["of"], problem))?;
+            table(index).protocol.kind().sender().check(what, of)
+        }
+        Subject::Group | Subject::Reporter => {
+            let session = of.split_once('/').map_or(of, |(session, _)| session);
+            let own = sessions.affiliated(session);
+            let (_, own) = own.map_err(|problem| Fault::at(&["of"], problem))?;
+            of_group(what.subject(), by_tfrc(own.overlay)).check(what, of)
+        }
+        Subject::Endpoint | Subject::Audience => {
+            if let Ok(receivers) = sessions.receivers_named(of, topology) {
+                let entry = |&(index, receiver): &(usize, usize)| {
+                    let session: &Session = &sessions.0[index];
+                    (session.table, session.receivers[receiver].entry as usize)
+                };
+                // There may be a million receivers, but there are few entries.
+                let mut entries: Vec<_> = receivers.iter().map(entry).collect();
+                entries.dedup();
+                return entries.into_iter().try_for_each(|(table, entry)| {
+                    let table = &schema.sessions[table];
+                    of_receiver(table, &table.receivers[entry].0).check(what, of)
+                });
+            }
+            if let Some((index, node)) = sessions.staff_named(of, topology) {
+                let is_sender = node == sessions.0[index].sender;
+                let staff = table(index).protocol.kind().staff(is_sender);
+                return staff.map_or(Ok(()), |staff| staff.check(what, of));
+            }
+            match overlays.daemon_named(of, topology) {
+                Some((overlay, _)) => of_daemon(by_tfrc(overlay)).check(what, of),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
+    match entry.whole_session && table.protocol.kind().is_multicast() {
+        true => Reporter::new(
+            "a receiver of the whole session",
+            &[COUNTED, MEMBERSHIP, TOGETHER],
+        ),
+        false => table.protocol.kind().receiver(),
+    }
+}
+
+/// What daemons report of a group: of a session, or each of them.
+fn of_group(subject: Subject, by_tfrc: bool) -> Reporter {
+    let (always, with_tfrc) = match subject {
+        Subject::Group => (Observable::SlowMembers, Observable::AllowedRate),
+        _ => (Observable::Members, Observable::AcceptableRate),
+    };
+    match by_tfrc {
+        true => Reporter::new("a daemon with TFRC", &[&[always, with_tfrc]]),
+        false => Reporter::new("a daemon whose controller is not TFRC", &[&[always]]),
+    }
+}
+
+fn of_daemon(by_tfrc: bool) -> Reporter {
+    match by_tfrc {
+        true => Reporter::new("a daemon with TFRC", &[COUNTED, TFRC]),
+        false => Reporter::new("a daemon whose controller is not TFRC", &[COUNTED]),
+    }
+}

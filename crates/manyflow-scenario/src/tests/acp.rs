@@ -1,0 +1,233 @@
+//! Tests of reading and checking sessions of ACP.
+
+use crate::world::World;
+use crate::*;
+
+/// Two switches in a row, with a member each.
+const CASCADE: &str = r#"title = "A cascade"
+[run]
+duration = "10 s"
+[nodes]
+names = ["P", "V", "W", "far"]
+groups = { S = 3 }
+[[links]]
+chain = ["P", "V", "W"]
+[[links]]
+between = ["V", "S"]
+[[links]]
+between = ["W", "S"]
+[[sessions]]
+name = "any"
+protocol = "acp"
+sender = "P"
+receivers = ["S-0", { node = "S-1", start = "2 s", stop = "3 s", every = "5 s" }, "S-2"]
+acp.control = "xcp"
+[[sessions.acp.switches]]
+node = "V"
+members = ["S-0", "W"]
+policy = "weighted"
+weights = { W = 2, S-0 = 1 }
+[[sessions.acp.switches]]
+node = "W"
+members = ["S-1", "S-2"]
+policy = "rule"
+rules = [{ from = 0, to = 9, member = "S-2" }]
+[[measure]]
+name = "goodput"
+what = "goodput"
+of = "any/P"
+[[measure]]
+name = "failed"
+what = "member-failures"
+of = "any"
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse("cascade.toml", text, false)
+}
+
+#[test]
+fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
+    let cell = parse(CASCADE).unwrap().cell(0).unwrap();
+    let world = World::new(&cell, 1).unwrap();
+    let nodes =
+        |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
+            let name =
+                |(id, node): (_, manyflow_netsim::NodeId)| (id, world.topology.nodes.get(node.0));
+            ends.into_iter()
+                .map(|(id, node)| name((id.0, node)))
+                .collect()
+        };
+    let hosts = world.hosts(0).map(|(id, node, _)| (id, node)).collect();
+    assert_eq!(
+        nodes(hosts),
+        [(0, "S-0"), (1, "S-1"), (2, "S-1"), (3, "S-2")]
+    );
+    assert_eq!(
+        nodes(world.staff[0].clone()),
+        [(4, "P"), (5, "V"), (6, "W")]
+    );
+    assert_eq!(world.sessions.0[0].endpoints(), 7);
+    assert_eq!(world.network.next_endpoint().0, 7);
+}
+
+#[test]
+fn point_to_point_the_sender_has_an_end_for_each_stay() {
+    let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
+    let (_, measures) = rest.split_once("[[measure]]").unwrap();
+    let cell = parse(&format!("{head}[[measure]]{measures}"));
+    let cell = cell.unwrap().cell(0).unwrap();
+    let world = World::new(&cell, 1).unwrap();
+    assert_eq!(world.hosts(0).count(), 4);
+    assert_eq!(world.staff[0].len(), 4);
+    assert_eq!(world.sessions.0[0].endpoints(), 8);
+}
+
+/// What stands in the scenario, what is put in its place, and the message.
+const ERRORS: &[(&str, &str, &str)] = &[
+    (
+        "acp.control = \"xcp\"",
+        "acp.control = \"reno\"\nacp.flow = \"soft\"",
+        "cascade.toml:19: `sessions.any.acp.flow`: soft flow control goes by XCP's feedback: with `reno` it can only be `credit`",
+    ),
+    (
+        "acp.control = \"xcp\"",
+        "acp.control = \"vegas\"",
+        "cascade.toml:18: `sessions.any.acp.control`: there is no choice `vegas`; known are `xcp`, `reno`",
+    ),
+    (
+        "acp.control = \"xcp\"",
+        "acp.frame = \"70 kB\"",
+        "`sessions.any.acp`: the longest frame must be 1 to 65,000 bytes",
+    ),
+    (
+        "acp.control = \"xcp\"",
+        "acp.frame-rate = \"0 packets/s\"",
+        "cascade.toml:18: `sessions.any.acp.frame-rate`: it must be above 0",
+    ),
+    (
+        "acp.control = \"xcp\"",
+        "acp.service = \"1 ms\"\nacp.square = { low = \"1 ms\", high = \"2 ms\", period = \"1 s\" }",
+        "`sessions.any.acp`: give one of `service` and `square`",
+    ),
+    (
+        "acp.control = \"xcp\"",
+        "acp.control = \"reno\"\nacp.lie = \"tenfold-rtt\"",
+        "`sessions.any.acp`: a lie must be told to XCP's routers, by a factor above 0",
+    ),
+    (
+        "node = \"S-1\", ",
+        "node = \"S-1\", receive-buffer = \"100 B\", ",
+        "`sessions.any.acp`: the receive buffer must be at least one frame",
+    ),
+    (
+        "node = \"S-1\", ",
+        "node = \"S-1\", sends = [{ from = \"2 s\" }, { from = \"3 s\" }], ",
+        "`sessions.any.acp`: `sends` of a receiver is in the order of time",
+    ),
+    (
+        "node = \"V\"",
+        "node = \"X\"",
+        "cascade.toml:20: `sessions.any.acp.switches.0.node`: there is no node `X`",
+    ),
+    (
+        "node = \"V\"",
+        "node = \"S\"",
+        "cascade.toml:20: `sessions.any.acp.switches.0.node`: `S` is a group: a switch is at one node",
+    ),
+    (
+        "node = \"V\"",
+        "node = \"W\"",
+        "cascade.toml:25: `sessions.any.acp.switches.1.node`: the session has another switch there",
+    ),
+    (
+        "node = \"V\"",
+        "node = \"far\"",
+        "`sessions.any.acp`: no links lead from `P` to the switch at `far` and back",
+    ),
+    (
+        "members = [\"S-0\", \"W\"]",
+        "members = [\"S-0\", \"P\"]",
+        "cascade.toml:21: `sessions.any.acp.switches.0.members`: at `P` there is no receiver and no later switch",
+    ),
+    (
+        "members = [\"S-0\", \"W\"]",
+        "members = [\"S-0\", \"S-0\"]",
+        "cascade.toml:21: `sessions.any.acp.switches.0.members`: `S-0` is there twice",
+    ),
+    (
+        "members = [\"S-1\", \"S-2\"]",
+        "members = [\"S\"]",
+        "cascade.toml:26: `sessions.any.acp.switches.1.members`: one of them has another switch already",
+    ),
+    (
+        "members = [\"S-1\", \"S-2\"]",
+        "members = [\"S-2\"]",
+        "`sessions.any.acp.switches`: what is at `S-1` is a member of none of them",
+    ),
+    (
+        "members = [\"S-1\", \"S-2\"]",
+        "members = []",
+        "cascade.toml:26: `sessions.any.acp.switches.1.members`: a switch takes at least one member",
+    ),
+    (
+        "weights = { W = 2, S-0 = 1 }",
+        "weights = { S-2 = 1 }",
+        "cascade.toml:23: `sessions.any.acp.switches.0.weights.S-2`: there is no member `S-2`; did you mean `S-0`?",
+    ),
+    (
+        "weights = { W = 2, S-0 = 1 }",
+        "weights = { W = -2 }",
+        "cascade.toml:23: `sessions.any.acp.switches.0.weights`: weights are not negative",
+    ),
+    (
+        "weights = { W = 2, S-0 = 1 }",
+        "",
+        "cascade.toml:22: `sessions.any.acp.switches.0.policy`: this policy takes `weights`",
+    ),
+    (
+        "to = 9, member = \"S-2\"",
+        "to = 9, member = \"S-0\"",
+        "cascade.toml:28: `sessions.any.acp.switches.1.rules.0.member`: there is no member `S-0`",
+    ),
+    (
+        "node = \"V\"",
+        "node = \"V\"\nhistogram = 0",
+        "`sessions.any.acp.switches.0`: the histogram must be 1 to 65,536 frames",
+    ),
+    (
+        "of = \"any/P\"",
+        "of = \"any/far\"",
+        "cascade.toml:32: `measure.goodput.of`: `any` has no receiver there",
+    ),
+];
+
+#[test]
+fn wrong_combinations_are_told_with_their_place() {
+    for (line, other, expected) in ERRORS {
+        assert!(CASCADE.contains(line), "the scenario has no {line}");
+        let error = parse(&CASCADE.replacen(line, other, 1));
+        let message = error.err().map(|error| error.to_string());
+        let message = message.unwrap_or_else(|| panic!("accepted {other}"));
+        assert!(message.contains(expected), "{message}\nnot\n{expected}");
+    }
+}
+
+/// The same session with one switch, and these weights.
+fn with_weights(weights: &str) -> String {
+    let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
+    let (_, measures) = rest.split_once("[[measure]]").unwrap();
+    let switch = "acp.switches = [{ node = \"V\", members = [\"S\"], policy = \"weighted\"";
+    format!("{head}{switch}, weights = {weights} }}]\n[[measure]]{measures}")
+}
+
+#[test]
+fn a_member_has_one_weight() {
+    assert!(parse(&with_weights("{ S-1 = 1, S-0 = 2 }")).is_ok());
+    let error = parse(&with_weights("{ S = 1, S-0 = 2 }")).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("`S-0` has another weight already"),
+        "{message}"
+    );
+}

@@ -1,0 +1,296 @@
+//! Tests of reading, checking and building overlays and their sessions.
+
+use crate::world::World;
+use crate::*;
+
+/// A chain of three daemons, a router without one, and a lonely node.
+const CHAIN: &str = r#"title = "A chain of daemons"
+[run]
+duration = "10 s"
+[nodes]
+names = ["A", "B", "r", "C", "far"]
+groups = { D = 2 }
+[[links]]
+chain = ["A", "B", "r", "C"]
+rate = "2 Mbit/s"
+delay = "10 ms"
+[[links]]
+between = ["C", "D"]
+[[overlays]]
+name = "spines"
+daemons = ["A", "B", "C", "D"]
+links = [["A", "B"], { between = ["B", "C"], weight = 3 }, ["C", "D"]]
+controller = "none"
+[[sessions]]
+name = "one"
+protocol = "overlay"
+sender = "A"
+start = "uniform 1 s to 2 s"
+receivers = ["C", { node = "D-1", start = "2 s", stop = "3 s", every = "5 s" }]
+overlay.clients = 2
+[[sessions]]
+name = "two"
+protocol = "overlay"
+sender = "B"
+receivers = []
+overlay.group = "one"
+[[measure]]
+name = "sent"
+what = "sent-rate"
+of = "one"
+[[measure]]
+name = "waiting"
+what = "overlay-queue"
+of = "B-C"
+[[measure]]
+name = "told"
+what = "members"
+of = "two/D-0"
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse("chain.toml", text, false)
+}
+
+#[test]
+fn daemons_come_first_then_each_sessions_receivers_and_sending_clients() {
+    let cell = parse(CHAIN).unwrap().cell(0).unwrap();
+    let world = World::new(&cell, 1).unwrap();
+    let nodes =
+        |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
+            let name =
+                |(id, node): (_, manyflow_netsim::NodeId)| (id, world.topology.nodes.get(node.0));
+            ends.into_iter()
+                .map(|(id, node)| name((id.0, node)))
+                .collect()
+        };
+    assert_eq!((world.daemons[0].0, world.overlays.daemons()), (0, 5));
+    let hosts = world.hosts(0).map(|(id, node, _)| (id, node)).collect();
+    assert_eq!(nodes(hosts), [(5, "C"), (6, "D-1"), (7, "D-1")]);
+    assert_eq!(nodes(world.staff[0].clone()), [(8, "A"), (9, "A")]);
+    assert_eq!(nodes(world.staff[1].clone()), [(10, "B")]);
+    assert_eq!(world.network.next_endpoint().0, 11);
+}
+
+#[test]
+fn sessions_that_name_the_same_group_share_it() {
+    let groups = |text: &str| {
+        let cell = parse(text).unwrap().cell(0).unwrap();
+        let world = World::new(&cell, 1).unwrap();
+        [0, 1].map(|session| world.affiliation(session).group.0)
+    };
+    assert_eq!(groups(CHAIN), [0, 0]);
+    assert_eq!(
+        groups(&CHAIN.replace("overlay.group = \"one\"", "")),
+        [0, 1]
+    );
+}
+
+#[test]
+fn without_links_daemons_are_joined_as_the_network_is() {
+    let given =
+        "links = [[\"A\", \"B\"], { between = [\"B\", \"C\"], weight = 3 }, [\"C\", \"D\"]]\n";
+    let error = parse(&CHAIN.replace(given, "")).unwrap_err().to_string();
+    // The router has no daemon, so it does not join B to C.
+    assert!(
+        error.contains("`overlays.spines.links`: no links of the overlay lead from `A` to `C`"),
+        "{error}"
+    );
+    let all = CHAIN
+        .replace(given, "")
+        .replace("\"B\", \"C\", \"D\"]\nc", "\"B\", \"r\", \"C\", \"D\"]\nc");
+    let all = all.replace("of = \"B-C\"", "of = \"r-C\"");
+    let world = World::new(&parse(&all).unwrap().cell(0).unwrap(), 1).unwrap();
+    assert_eq!(world.overlays.0[0].topology.link_count(), 10);
+}
+
+#[test]
+fn an_entrys_name_stands_for_the_clients_and_receivers_of_all_its_sessions() {
+    let many = CHAIN
+        .replace("name = \"two\"", "name = \"two-{i}\"\ncount = 3")
+        .replace("receivers = []", "receivers = [\"C\"]\noverlay.clients = 4")
+        .replace("of = \"two/D-0\"", "of = \"two-1/D-0\"");
+    let cell = parse(&many).unwrap().cell(0).unwrap();
+    let sessions = World::new(&cell, 1).unwrap().sessions;
+    let clients = |name: &str| sessions.clients_named(name).map_err(|_| ());
+    assert_eq!(clients("two-{i}"), Ok(vec![(1, 4), (2, 4), (3, 4)]));
+    assert_eq!(clients("two-1"), Ok(vec![(2, 4)]));
+    assert_eq!(clients("two-3"), Err(()));
+    let topology = World::new(&cell, 1).unwrap().topology;
+    let receivers = |name: &str| sessions.receivers_named(name, &topology).map_err(|_| ());
+    assert_eq!(receivers("two-{i}/C"), Ok(vec![(1, 0), (2, 0), (3, 0)]));
+    assert_eq!(receivers("two-{i}/D"), Err(()));
+}
+
+/// What stands in the scenario, what is put in its place, and the message.
+const ERRORS: &[(&str, &str, &str)] = &[
+    (
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"E\"]\nlinks",
+        "chain.toml:15: `overlays.spines.daemons`: there is no node `E`",
+    ),
+    (
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"D\", \"C\"]\nlinks",
+        "chain.toml:15: `overlays.spines.daemons`: `C` is there twice",
+    ),
+    (
+        "\"C\", \"D\"]\nlinks",
+        "\"C\", \"D\", \"far\"]\nlinks",
+        "`overlays.spines.links`: no links of the overlay lead from `A` to `far`",
+    ),
+    (
+        "\"C\", \"D\"]\nlinks = [",
+        "\"C\", \"D\", \"far\"]\nlinks = [[\"A\", \"far\"], ",
+        "chain.toml:15: `overlays.spines.daemons`: no links of the network lead from `A` to `far` and back",
+    ),
+    (
+        "[\"A\", \"B\"], {",
+        "[\"A\", \"r\"], {",
+        "`overlays.spines.links.0`: there is no daemon at `r`",
+    ),
+    (
+        "[\"A\", \"B\"], {",
+        "[\"A\", \"B\"], [\"B\", \"A\"], {",
+        "`overlays.spines.links`: `B-A` is there twice",
+    ),
+    (
+        "weight = 3",
+        "weight = 0",
+        "`overlays.spines.links.1.weight`: it must be at least 1",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"cost-benefit\"\nkind = \"datagrams\"",
+        "chain.toml:18: `overlays.spines.kind`: `cost-benefit` needs `streams`",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"tfrc\"\nkind = \"streams\"",
+        "chain.toml:18: `overlays.spines.kind`: `tfrc` needs `datagrams`",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"reno\"",
+        "there is no choice `reno`",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\nslow = \"evict\"",
+        "chain.toml:18: `overlays.spines.slow`: `evict` takes a `slow-deadline`",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\nqueue = 0",
+        "`overlays.spines`: a link's queue must be at least one message",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\ntcp.transfer = \"1 MB\"",
+        "`overlays.spines.tcp`: the streams of an overlay have no `transfer`",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\ntcp.segment = \"1 kB\"",
+        "`overlays.spines.tcp`: the streams of an overlay have no `segment`: each message is one",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"none\"\ntcp.ecn = true",
+        "`overlays.spines.tcp`: the streams of an overlay have no `ecn`",
+    ),
+    (
+        "sender = \"A\"",
+        "sender = \"r\"",
+        "chain.toml:21: `sessions.one.sender`: at `r` the overlay `spines` has no daemon",
+    ),
+    (
+        "receivers = [\"C\",",
+        "receivers = [\"r\",",
+        "chain.toml:23: `sessions.one.receivers`: at `r` the overlay `spines` has no daemon",
+    ),
+    (
+        "overlay.clients = 2",
+        "overlay.overlay = \"mesh\"",
+        "chain.toml:24: `sessions.one.overlay.overlay`: there is no overlay `mesh`; known are `spines`",
+    ),
+    (
+        "overlay.clients = 2",
+        "overlay.message = \"70 kB\"",
+        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65473 bytes",
+    ),
+    (
+        "overlay.clients = 2",
+        "overlay.priority = 0",
+        "chain.toml:24: `sessions.one.overlay.priority`: it must be 1 % to 65,535 %",
+    ),
+    (
+        "overlay.clients = 2",
+        "stop = \"2 s\"",
+        "chain.toml:24: `sessions.one.stop`: it stops before it has started",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"cost-benefit\"\ncost-benefit.fee = 30",
+        "`overlays.spines`: the savings cap must be at least a salary and above the fee",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"tfrc\"\ntfrc.demand-history = 0.5",
+        "`overlays.spines`: the demand's history must be at least 0 and below 0.5",
+    ),
+    (
+        "overlay.clients = 2",
+        "overlay.rate = \"0 bit/s\"",
+        "chain.toml:24: `sessions.one.overlay.rate`: it must be at least 1 bit/s",
+    ),
+    (
+        "of = \"B-C\"",
+        "of = \"A-C\"",
+        "`measure.waiting.of`: there is no link of an overlay `A-C`; did you mean `A-B`?",
+    ),
+    (
+        "of = \"two/D-0\"",
+        "of = \"two/r\"",
+        "`measure.told.of`: at `r` there is no daemon",
+    ),
+    (
+        "of = \"two/D-0\"",
+        "of = \"two\"",
+        "`measure.told.of`: write `SESSION/NODE`: which daemon tells it",
+    ),
+];
+
+#[test]
+fn wrong_combinations_are_told_with_their_place() {
+    for (line, other, expected) in ERRORS {
+        assert!(CHAIN.contains(line), "the scenario has no {line}");
+        let error = parse(&CHAIN.replacen(line, other, 1));
+        let message = error.err().map(|error| error.to_string());
+        let message = message.unwrap_or_else(|| panic!("accepted {other}"));
+        assert!(message.contains(expected), "{message}\nnot\n{expected}");
+    }
+}
+
+#[test]
+fn several_overlays_have_to_be_named() {
+    let second = "[[overlays]]\nname = \"mesh\"\ndaemons = [\"A\", \"B\"]\ncontroller = \"none\"\n[[sessions]]";
+    let both = CHAIN.replacen("[[sessions]]", second, 1);
+    let message = parse(&both).unwrap_err().to_string();
+    assert!(
+        message.contains("`sessions.one.overlay.overlay`: there are several overlays: name one"),
+        "{message}"
+    );
+    let named = both.replace(
+        "protocol = \"overlay\"",
+        "protocol = \"overlay\"\noverlay.overlay = \"spines\"",
+    );
+    assert!(parse(&named).is_ok());
+    let unclear = parse(&named.replace("of = \"B-C\"", "of = \"A-B\""));
+    let message = unclear.unwrap_err().to_string();
+    assert!(
+        message.contains("several overlays have a link `A-B`: write `OVERLAY/A-B`"),
+        "{message}"
+    );
+    assert!(parse(&named.replace("of = \"B-C\"", "of = \"mesh/A-B\"")).is_ok());
+}
