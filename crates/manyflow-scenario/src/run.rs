@@ -4,12 +4,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::error::{Fault, ScenarioError};
-use crate::file::cells::{Cell, Scenario};
+use crate::file::Scenario;
 use crate::measure::scalar;
+use crate::plan::Plan;
 use crate::record::inspect::{Inspection, Inspector, names};
 use crate::record::{Recorder, Series};
 use crate::world::World;
@@ -108,11 +109,12 @@ impl Scenario {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Vec<Outcome> {
         let next = AtomicUsize::new(0);
+        let plans = Plans::default();
         let (told, heard) = mpsc::channel();
         let mut outcomes = vec![None; jobs.len()];
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-                let (told, next) = (told.clone(), &next);
+                let (told, next, plans) = (told.clone(), &next, &plans);
                 let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
                 let spawned = thread.spawn_scoped(scope, move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +127,10 @@ impl Scenario {
                             progress: Some(&mut |passed| tell(News::Simulated(passed))),
                             ..Inspection::default()
                         };
-                        tell(News::Ended(index, self.run_inspected(*job, inspection)));
+                        tell(News::Ended(
+                            index,
+                            self.run_planned(*job, inspection, plans),
+                        ));
                     }
                 });
                 spawned.expect("the system has room for a thread");
@@ -155,12 +160,37 @@ impl Scenario {
     /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it
     /// goes on; it fails where that cannot be written.
     pub fn run_inspected(&self, job: Job, inspection: Inspection) -> Outcome {
+        self.run_planned(job, inspection, &Plans::default())
+    }
+
+    fn run_planned(&self, job: Job, inspection: Inspection, plans: &Plans) -> Outcome {
         let failed = |message| FailedRun::new(self, job, message);
         guarded(|| {
-            let cell = self.cell(job.cell).map_err(|error| error.to_string())?;
-            simulate(&cell, job, inspection).map_err(|fault| fault.to_string())
+            let plan = plans.plan(self, job.cell)?;
+            simulate(plan, job, inspection).map_err(|fault| fault.to_string())
         })
         .map_err(failed)
+    }
+}
+
+/// Keeps the plan of the latest cell, which its runs with other seeds share: runs come cell by
+/// cell.
+#[derive(Default)]
+struct Plans(Mutex<Option<(usize, Arc<Plan>)>>);
+
+impl Plans {
+    fn plan(&self, scenario: &Scenario, cell: usize) -> Result<Arc<Plan>, String> {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, plan)) = &*latest
+            && *known == cell
+        {
+            return Ok(Arc::clone(plan));
+        }
+        let tables = scenario.cell(cell).map_err(|error| error.to_string())?;
+        let plan = Plan::new(tables).map_err(|fault| fault.to_string())?;
+        let plan = Arc::new(plan);
+        *latest = Some((cell, Arc::clone(&plan)));
+        Ok(plan)
     }
 }
 
@@ -199,8 +229,9 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault> {
-    let mut world = World::new(cell, job.seed)?;
+fn simulate(plan: Arc<Plan>, job: Job, inspection: Inspection) -> Result<Run, Fault> {
+    let mut world = World::new(Arc::clone(&plan), job.seed)?;
+    let cell = &plan.cell;
     let mut recorder = Recorder::new(cell, &mut world)?;
     let mut inspector = Inspector::new(inspection, cell, &mut world)?;
     let end = cell.schema.run.duration.time();
@@ -225,7 +256,7 @@ fn simulate(cell: &Cell, job: Job, inspection: Inspection) -> Result<Run, Fault>
         measures: measures.collect::<Result<_, _>>()?,
         series,
         transmissions: world.network.transmissions(),
-        receivers: world.sessions.receivers(),
+        receivers: plan.sessions.receivers(),
     })
 }
 

@@ -8,11 +8,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::error::Fault;
-use crate::file::cells::Cell;
-use crate::plan::overlays::{Affiliation, Overlays};
+use crate::plan::Plan;
+use crate::plan::overlays::Affiliation;
 use crate::plan::schedule::Schedule;
-use crate::plan::sessions::{Receiver, Session, Sessions, Stay};
-use crate::plan::topology::Topology;
+use crate::plan::sessions::{Receiver, Session, Stay};
 use crate::protocols::overlay::{self, add_daemons, slow_groups};
 use crate::protocols::{IntoBoxed, Network};
 use crate::quantity::Seconds;
@@ -23,11 +22,9 @@ use manyflow_netsim::{Names, NodeId};
 /// A network with its sessions, and which endpoints stand for which receiver.
 pub(crate) struct World {
     pub(crate) network: Network,
-    pub(crate) topology: Topology,
-    pub(crate) overlays: Overlays,
+    pub(crate) plan: Arc<Plan>,
     /// Of each overlay its first daemon; the others follow.
     pub(crate) daemons: Vec<EndpointId>,
-    pub(crate) sessions: Sessions,
     /// For each session and receiver.
     pub(crate) members: Vec<Vec<Member>>,
     /// For each session, with their nodes: where it is multicast its sender and then its
@@ -68,58 +65,39 @@ impl Member {
 }
 
 impl World {
-    /// Builds a cell, which was checked.
+    /// Builds the network of a plan that was checked.
     ///
     /// # Errors
-    /// What the check would have found.
-    pub(crate) fn new(cell: &Cell, seed: u64) -> Result<World, Fault> {
-        let topology = Topology::new(&cell.schema)?;
-        let overlays = Overlays::new(&cell.schema, &topology)?;
-        let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
-        let mut network = Network::new(seed);
-        network.set_leave_latency(cell.schema.run.leave_latency.duration());
-        if let Some(packets) = cell.schema.run.carried_packets_max {
-            network.set_carried_max(packets.get().into());
-        }
-        let endpoints: usize = sessions.0.iter().map(Session::endpoints).sum();
-        let endpoints = overlays.daemons() + endpoints;
-        network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
-        for name in topology.nodes.iter() {
-            network.add_node(name);
-        }
-        for link in &topology.links {
-            let config = Arc::clone(&link.config);
-            network.add_link(NodeId(link.from), NodeId(link.to), config);
-        }
-        let tables = overlays.0.iter().zip(&cell.schema.overlays).enumerate();
+    /// Those that the check finds.
+    pub(crate) fn new(plan: Arc<Plan>, seed: u64) -> Result<World, Fault> {
+        let mut network = empty_network(&plan, seed);
+        let schema = &plan.cell.schema;
+        let tables = plan.overlays.0.iter().zip(&schema.overlays).enumerate();
         let daemons = tables.map(|(number, (made, table))| {
-            let slow_groups = slow_groups(number, &sessions, &cell.schema);
+            let slow_groups = slow_groups(number, &plan.sessions, schema);
             add_daemons(&mut network, made, table, slow_groups)
         });
         let daemons: Vec<EndpointId> = daemons.collect::<Result<_, _>>()?;
-        let mut members = Vec::with_capacity(sessions.0.len());
-        let mut staff = Vec::with_capacity(sessions.0.len());
-        for session in &sessions.0 {
-            let table = &cell.schema.sessions[session.table];
+        let mut members = Vec::with_capacity(plan.sessions.0.len());
+        let mut staff = Vec::with_capacity(plan.sessions.0.len());
+        for session in &plan.sessions.0 {
+            let table = &schema.sessions[session.table];
             let mut builder = Builder {
                 network: &mut network,
                 session,
                 table,
-                topology: &topology,
-                overlays: &overlays,
+                plan: &plan,
                 daemons: &daemons,
                 staff: Vec::new(),
             };
             members.push(table.protocol.kind().add(&mut builder)?);
             staff.push(builder.staff);
         }
-        let schedule = Schedule::new(&cell.schema, &topology)?;
+        let schedule = Schedule::new(schema, &plan.topology)?;
         Ok(World {
             network,
-            topology,
-            overlays,
+            plan,
             daemons,
-            sessions,
             members,
             staff,
             schedule,
@@ -128,10 +106,10 @@ impl World {
 
     /// The times for which a receiver is there, each with its end.
     pub(crate) fn stays(&self, session: u32, receiver: u32) -> Vec<(Time, Time)> {
-        let session = &self.sessions.0[session as usize];
+        let session = &self.plan.sessions.0[session as usize];
         let receiver = &session.receivers[receiver as usize];
         let times = |(index, known): (usize, &Stay)| {
-            let name = stay(&self.topology.nodes, receiver, index);
+            let name = stay(&self.plan.topology.nodes, receiver, index);
             let start = draw(&self.network, session, known.start, &name);
             (start, known.stop.map_or(Time::MAX, |stop| stop.time()))
         };
@@ -143,7 +121,7 @@ impl World {
         &self,
         session: usize,
     ) -> impl Iterator<Item = (EndpointId, NodeId, NodeId)> {
-        let known = &self.sessions.0[session];
+        let known = &self.plan.sessions.0[session];
         let sender = NodeId(known.sender);
         let members = known.receivers.iter().zip(&self.members[session]);
         members.flat_map(move |(receiver, member)| {
@@ -168,7 +146,7 @@ impl World {
     /// # Panics
     /// If it is not of an overlay.
     pub(crate) fn affiliation(&self, session: u32) -> Affiliation {
-        let affiliation = self.sessions.0[session as usize].affiliation;
+        let affiliation = self.plan.sessions.0[session as usize].affiliation;
         affiliation.expect("only sessions of overlays are asked for it")
     }
 
@@ -179,14 +157,35 @@ impl World {
 
     /// How measures name what a session has at a node: `webrc/R`.
     pub(crate) fn name_at(&self, session: u32, node: u32) -> String {
-        let session = &self.sessions.0[session as usize].name;
-        format!("{session}/{}", self.topology.nodes.get(node))
+        let session = &self.plan.sessions.0[session as usize].name;
+        format!("{session}/{}", self.plan.topology.nodes.get(node))
     }
 
     /// The endpoints of a receiver.
     pub(crate) fn member(&self, session: u32, receiver: u32) -> Member {
         self.members[session as usize][receiver as usize]
     }
+}
+
+/// Makes a network with a plan's nodes and links, and room for its endpoints.
+fn empty_network(plan: &Plan, seed: u64) -> Network {
+    let (topology, run) = (&plan.topology, &plan.cell.schema.run);
+    let mut network = Network::new(seed);
+    network.set_leave_latency(run.leave_latency.duration());
+    if let Some(packets) = run.carried_packets_max {
+        network.set_carried_max(packets.get().into());
+    }
+    let endpoints: usize = plan.sessions.0.iter().map(Session::endpoints).sum();
+    let endpoints = plan.overlays.daemons() + endpoints;
+    network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
+    for name in topology.nodes.iter() {
+        network.add_node(name);
+    }
+    for link in &topology.links {
+        let config = Arc::clone(&link.config);
+        network.add_link(NodeId(link.from), NodeId(link.to), config);
+    }
+    network
 }
 
 /// A seed for something of a session: the same whatever else the scenario has.
@@ -212,8 +211,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) network: &'a mut Network,
     pub(crate) session: &'a Session,
     pub(crate) table: &'a SessionTable,
-    pub(crate) topology: &'a Topology,
-    pub(crate) overlays: &'a Overlays,
+    pub(crate) plan: &'a Plan,
     /// Of each overlay its first daemon.
     pub(crate) daemons: &'a [EndpointId],
     pub(crate) staff: Vec<(EndpointId, NodeId)>,
@@ -237,7 +235,7 @@ impl Builder<'_> {
 
     /// A name for a stay of a receiver.
     pub(crate) fn stay(&self, receiver: &Receiver, index: usize) -> String {
-        stay(&self.topology.nodes, receiver, index)
+        stay(&self.plan.topology.nodes, receiver, index)
     }
 
     /// A multicast session's sender.

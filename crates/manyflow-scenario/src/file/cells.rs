@@ -8,6 +8,7 @@ use crate::file::de::read;
 use crate::file::expand::expand;
 use crate::file::sweep::{Axis, Sweep, label};
 use crate::file::tree::{self, Node, Value};
+use crate::plan::Plan;
 use crate::schema::Schema;
 use crate::schema::check;
 
@@ -67,7 +68,10 @@ impl Scenario {
     }
 
     fn check(&self, cell: usize) -> Result<(), ScenarioError> {
-        check::check(&self.cell(cell)?, self.axes()).map_err(|fault| self.place(fault))
+        let cell = self.cell(cell)?;
+        let planned = check::run(&cell.schema).and_then(|()| Plan::new(cell));
+        let checked = planned.and_then(|plan| check::check(&plan, self.axes()));
+        checked.map_err(|fault| self.place(fault))
     }
 
     fn read(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {

@@ -1,5 +1,5 @@
-//! What a cell consists of, with all generators expanded: nodes and links, sessions with their
-//! receivers, switches and daemons, and the changes in the course of a run.
+//! A cell with all generators expanded: nodes and links, sessions with their receivers, switches and
+//! daemons.
 
 pub(crate) mod ensemble;
 pub(crate) mod overlays;
@@ -7,4 +7,37 @@ pub(crate) mod schedule;
 pub(crate) mod sessions;
 pub(crate) mod topology;
 
+use overlays::Overlays;
+use sessions::Sessions;
 pub use topology::{Direction, Topology};
+
+use crate::error::Fault;
+use crate::file::Cell;
+
+/// What a cell consists of. It is made once, checked, and run with every seed.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The tables.
+    pub(crate) cell: Cell,
+    pub(crate) topology: Topology,
+    pub(crate) overlays: Overlays,
+    pub(crate) sessions: Sessions,
+}
+
+impl Plan {
+    /// Expands a cell.
+    ///
+    /// # Errors
+    /// Names that are unknown, or parameters out of their ranges.
+    pub(crate) fn new(cell: Cell) -> Result<Plan, Fault> {
+        let topology = Topology::new(&cell.schema)?;
+        let overlays = Overlays::new(&cell.schema, &topology)?;
+        let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
+        Ok(Plan {
+            cell,
+            topology,
+            overlays,
+            sessions,
+        })
+    }
+}

@@ -65,7 +65,7 @@ impl Groups {
 impl Audience {
     pub(super) fn new(of: &str, receivers: &[(u32, u32)], world: &mut World) -> Audience {
         let listener = |&(session, receiver): &(u32, u32)| {
-            let known = &world.sessions.0[session as usize];
+            let known = &world.plan.sessions.0[session as usize];
             let ends = [known.sender, known.receivers[receiver as usize].node].map(NodeId);
             Listener {
                 session,

@@ -185,7 +185,7 @@ fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
             segment_bytes: 0,
         })
         .collect();
-    for (index, session) in world.sessions.0.iter().enumerate() {
+    for (index, session) in world.plan.sessions.0.iter().enumerate() {
         let tcp = cell.schema.sessions[session.table].tcp.config();
         let end = |(endpoint, node)| End {
             endpoint,
@@ -199,12 +199,12 @@ fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
     }
     let sources = multicast_sessions(world).map(|session| NodeId(session.sender));
     let sources: Vec<_> = sources.collect();
-    Addresses::new(world.topology.nodes.len(), ends, &sources).map_err(Fault::value)
+    Addresses::new(world.plan.topology.nodes.len(), ends, &sources).map_err(Fault::value)
 }
 
 /// The daemons of all overlays, with their nodes and their overlays' names.
 fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
-    let overlays = world.overlays.0.iter().enumerate();
+    let overlays = world.plan.overlays.0.iter().enumerate();
     overlays.flat_map(move |(index, overlay)| {
         overlay.nodes.iter().zip(0u16..).map(move |(node, daemon)| {
             let endpoint = world.daemon(index, DaemonId(daemon));
@@ -217,11 +217,11 @@ fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
 pub(crate) fn names(world: &World) -> Names {
     let count = world.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
-    let node_name = |node: NodeId| world.topology.nodes.get(node.0).to_owned();
+    let node_name = |node: NodeId| world.plan.topology.nodes.get(node.0).to_owned();
     for (id, node, overlay) in daemons(world) {
         endpoints[id.0 as usize] = (node_name(node), overlay.to_owned());
     }
-    for (index, session) in world.sessions.0.iter().enumerate() {
+    for (index, session) in world.plan.sessions.0.iter().enumerate() {
         for &(id, node) in &world.staff[index] {
             endpoints[id.0 as usize] = (node_name(node), session.name.clone());
         }
@@ -234,18 +234,20 @@ pub(crate) fn names(world: &World) -> Names {
             endpoints[id.0 as usize] = (node_name(node), of);
         }
     }
-    let links = 0..world.topology.links.len() as u32;
+    let links = 0..world.plan.topology.links.len() as u32;
     Names {
         endpoints,
         sessions: multicast_sessions(world)
             .map(|session| session.name.clone())
             .collect(),
-        links: links.map(|link| world.topology.link_name(link)).collect(),
+        links: links
+            .map(|link| world.plan.topology.link_name(link))
+            .collect(),
     }
 }
 
 /// The sessions that the network numbers, in that order.
 fn multicast_sessions(world: &World) -> impl Iterator<Item = &Session> {
-    let sessions = world.sessions.0.iter();
+    let sessions = world.plan.sessions.0.iter();
     sessions.filter(|session| session.protocol.kind().is_multicast())
 }

@@ -181,7 +181,7 @@ impl Recorder {
                 self.hear(world.daemon(overlay as usize, daemon), number);
             }
             Place::OverlayLink(overlay, link) => {
-                let (overlay, links) = (overlay as usize, &world.overlays.0[overlay as usize]);
+                let (overlay, links) = (overlay as usize, &world.plan.overlays.0[overlay as usize]);
                 let (from, _) = links.topology.ends(link).expect("it was found by its name");
                 self.hear(world.daemon(overlay, from), number);
             }

@@ -36,31 +36,34 @@ impl Place {
     /// The session and the receiver's node, or the link, or what stands in the scenario.
     pub(super) fn name(self, world: &World, audiences: &[Audience]) -> String {
         match self {
-            Place::Link(link) => world.topology.link_name(link),
-            Place::Sender(session) => world.sessions.0[session as usize].name.clone(),
+            Place::Link(link) => world.plan.topology.link_name(link),
+            Place::Sender(session) => world.plan.sessions.0[session as usize].name.clone(),
             Place::Audience(number) => audiences[number as usize].of.clone(),
             Place::Staff(session, node) => world.name_at(session, node),
             Place::Client(session, client) => {
-                let sender = world.sessions.0[session as usize].sender;
+                let sender = world.plan.sessions.0[session as usize].sender;
                 format!("{}/{client}", world.name_at(session, sender))
             }
-            Place::Group(session) => world.sessions.0[session as usize].name.clone(),
+            Place::Group(session) => world.plan.sessions.0[session as usize].name.clone(),
             Place::Daemon(overlay, daemon) => {
-                let overlay = &world.overlays.0[overlay as usize];
-                let node = overlay.node_name(daemon, &world.topology);
+                let overlay = &world.plan.overlays.0[overlay as usize];
+                let node = overlay.node_name(daemon, &world.plan.topology);
                 format!("{}/{node}", overlay.name)
             }
             Place::Reporter(session, daemon) => {
                 let own = world.affiliation(session);
-                let overlay = &world.overlays.0[own.overlay];
+                let overlay = &world.plan.overlays.0[own.overlay];
                 world.name_at(session, overlay.nodes[usize::from(daemon.0)])
             }
             Place::OverlayLink(overlay, link) => {
                 let overlay = overlay as usize;
-                world.overlays.link_name(overlay, link, &world.topology)
+                world
+                    .plan
+                    .overlays
+                    .link_name(overlay, link, &world.plan.topology)
             }
             Place::Receiver(session, receiver) => {
-                let receivers = &world.sessions.0[session as usize].receivers;
+                let receivers = &world.plan.sessions.0[session as usize].receivers;
                 world.name_at(session, receivers[receiver as usize].node)
             }
         }
@@ -76,7 +79,7 @@ impl Place {
             Place::Sender(session) | Place::Staff(session, _) => (session, Vec::new()),
             _ => return Vec::new(),
         };
-        let known = &world.sessions.0[session as usize];
+        let known = &world.plan.sessions.0[session as usize];
         let with_sender =
             !(known.protocol.kind().is_multicast() && matches!(self, Place::Receiver(..)));
         let stop = known.stop.filter(|_| with_sender);
@@ -124,7 +127,7 @@ pub(super) fn daemons_that_tell(
         return Vec::new();
     };
     let own = world.affiliation(session);
-    let all = 0..world.overlays.0[own.overlay].nodes.len() as u16;
+    let all = 0..world.plan.overlays.0[own.overlay].nodes.len() as u16;
     let daemons = match (what, subject) {
         (Observable::SlowMembers, _) => all.map(DaemonId).collect(),
         (Observable::Members, Place::Reporter(_, daemon)) => vec![daemon],
@@ -136,14 +139,14 @@ pub(super) fn daemons_that_tell(
 
 /// What a name stands for, where it is of an overlay.
 fn places_in_overlays(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Problem> {
-    let (sessions, overlays) = (&world.sessions, &world.overlays);
+    let (sessions, overlays) = (&world.plan.sessions, &world.plan.overlays);
     Ok(match what.subject() {
         Subject::OverlayLink => {
-            let (overlay, link) = overlays.link_named(of, &world.topology)?;
+            let (overlay, link) = overlays.link_named(of, &world.plan.topology)?;
             vec![Place::OverlayLink(overlay as u32, link)]
         }
         Subject::Reporter => {
-            let named = sessions.reporter_named(of, overlays, &world.topology);
+            let named = sessions.reporter_named(of, overlays, &world.plan.topology);
             let (session, _, daemon) = named?;
             vec![Place::Reporter(session as u32, daemon)]
         }
@@ -162,22 +165,25 @@ fn places_in_overlays(world: &World, what: Observable, of: &str) -> Result<Vec<P
 pub(super) fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
     if what.subject() == Subject::Link {
-        let links = world.topology.links_named(of).map_err(refuse)?;
+        let links = world.plan.topology.links_named(of).map_err(refuse)?;
         return Ok(links.into_iter().map(Place::Link).collect());
     }
     if what.subject().is_in_overlays() {
         return places_in_overlays(world, what, of).map_err(refuse);
     }
     if what.subject() == Subject::Sender {
-        let session = world.sessions.named(of).map_err(refuse)?;
+        let session = world.plan.sessions.named(of).map_err(refuse)?;
         return Ok(vec![Place::Sender(session as u32)]);
     }
-    let staff = world.sessions.staff_named(of, &world.topology);
-    let receivers = world.sessions.receivers_named(of, &world.topology);
+    let staff = world.plan.sessions.staff_named(of, &world.plan.topology);
+    let receivers = world
+        .plan
+        .sessions
+        .receivers_named(of, &world.plan.topology);
     if let (Some((session, node)), Err(_)) = (staff, &receivers) {
         return Ok(vec![Place::Staff(session as u32, node)]);
     }
-    let daemon = world.overlays.daemon_named(of, &world.topology);
+    let daemon = world.plan.overlays.daemon_named(of, &world.plan.topology);
     if let (Some((overlay, daemon)), Err(_)) = (daemon, &receivers) {
         return Ok(vec![Place::Daemon(overlay as u32, daemon)]);
     }

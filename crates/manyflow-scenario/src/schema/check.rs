@@ -7,6 +7,7 @@ use crate::error::{Fault, Problem};
 use crate::expression::{Environment, Expression, FUNCTIONS, Samples};
 use crate::file::cells::Cell;
 use crate::file::sweep::Axis;
+use crate::plan::Plan;
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::{Reach, Topology};
@@ -18,21 +19,23 @@ use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema}
 /// A change that repeats may do so this often: more is a mistake in `every`.
 pub(crate) const REPETITIONS_MAX: u32 = 100_000;
 
-/// Checks a cell that was read.
-pub(crate) fn check(cell: &Cell, axes: &[Axis]) -> Result<(), Fault> {
+/// Checks a plan as a whole.
+pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
+    let Plan {
+        cell,
+        topology,
+        overlays,
+        sessions,
+    } = plan;
     let schema = &cell.schema;
-    run(schema)?;
-    let topology = Topology::new(schema)?;
-    let overlays = Overlays::new(schema, &topology)?;
-    let sessions = Sessions::new(schema, &topology, &overlays)?;
-    reachable(&sessions, &topology)?;
-    links(&topology)?;
-    changes(schema, &topology)?;
+    reachable(sessions, topology)?;
+    links(topology)?;
+    changes(schema, topology)?;
     let names = Names {
         schema,
-        topology: &topology,
-        overlays: &overlays,
-        sessions: &sessions,
+        topology,
+        overlays,
+        sessions,
     };
     let environment = measures(cell, &names)?;
     plots(schema, axes, &names, &environment)?;
@@ -55,7 +58,8 @@ pub(crate) fn name(name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn run(schema: &Schema) -> Result<(), Fault> {
+/// Checks the times of a run.
+pub(crate) fn run(schema: &Schema) -> Result<(), Fault> {
     let run = &schema.run;
     let refuse =
         |key, message: &str| Err(Fault::at(&["run", key], Problem::Value(message.to_owned())));

@@ -1,6 +1,6 @@
 //! Tests of reading and checking sessions of ACP.
 
-use crate::world::World;
+use super::world;
 use crate::*;
 
 /// Two switches in a row, with a member each.
@@ -49,11 +49,12 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 #[test]
 fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
     let cell = parse(CASCADE).unwrap().cell(0).unwrap();
-    let world = World::new(&cell, 1).unwrap();
+    let world = world(cell);
     let nodes =
         |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
-            let name =
-                |(id, node): (_, manyflow_netsim::NodeId)| (id, world.topology.nodes.get(node.0));
+            let name = |(id, node): (_, manyflow_netsim::NodeId)| {
+                (id, world.plan.topology.nodes.get(node.0))
+            };
             ends.into_iter()
                 .map(|(id, node)| name((id.0, node)))
                 .collect()
@@ -67,7 +68,7 @@ fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
         nodes(world.staff[0].clone()),
         [(4, "P"), (5, "V"), (6, "W")]
     );
-    assert_eq!(world.sessions.0[0].endpoints(), 7);
+    assert_eq!(world.plan.sessions.0[0].endpoints(), 7);
     assert_eq!(world.network.next_endpoint().0, 7);
 }
 
@@ -77,10 +78,10 @@ fn point_to_point_the_sender_has_an_end_for_each_stay() {
     let (_, measures) = rest.split_once("[[measure]]").unwrap();
     let cell = parse(&format!("{head}[[measure]]{measures}"));
     let cell = cell.unwrap().cell(0).unwrap();
-    let world = World::new(&cell, 1).unwrap();
+    let world = world(cell);
     assert_eq!(world.hosts(0).count(), 4);
     assert_eq!(world.staff[0].len(), 4);
-    assert_eq!(world.sessions.0[0].endpoints(), 8);
+    assert_eq!(world.plan.sessions.0[0].endpoints(), 8);
 }
 
 /// What stands in the scenario, what is put in its place, and the message.

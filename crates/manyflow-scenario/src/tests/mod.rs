@@ -8,7 +8,16 @@ mod manual;
 mod overlay;
 mod topology;
 
+use std::sync::Arc;
+
+use crate::plan::Plan;
+use crate::world::World;
 use crate::*;
+
+/// Builds a cell with seed 1.
+fn world(cell: Cell) -> World {
+    World::new(Arc::new(Plan::new(cell).unwrap()), 1).unwrap()
+}
 
 const SOUND: &str = r#"title = "Two receivers"
 [run]

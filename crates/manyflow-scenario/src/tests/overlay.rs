@@ -1,6 +1,7 @@
 //! Tests of reading, checking and building overlays and their sessions.
 
-use crate::world::World;
+use super::world;
+use crate::plan::Plan;
 use crate::*;
 
 /// A chain of three daemons, a router without one, and a lonely node.
@@ -55,16 +56,17 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 #[test]
 fn daemons_come_first_then_each_sessions_receivers_and_sending_clients() {
     let cell = parse(CHAIN).unwrap().cell(0).unwrap();
-    let world = World::new(&cell, 1).unwrap();
+    let world = world(cell);
     let nodes =
         |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
-            let name =
-                |(id, node): (_, manyflow_netsim::NodeId)| (id, world.topology.nodes.get(node.0));
+            let name = |(id, node): (_, manyflow_netsim::NodeId)| {
+                (id, world.plan.topology.nodes.get(node.0))
+            };
             ends.into_iter()
                 .map(|(id, node)| name((id.0, node)))
                 .collect()
         };
-    assert_eq!((world.daemons[0].0, world.overlays.daemons()), (0, 5));
+    assert_eq!((world.daemons[0].0, world.plan.overlays.daemons()), (0, 5));
     let hosts = world.hosts(0).map(|(id, node, _)| (id, node)).collect();
     assert_eq!(nodes(hosts), [(5, "C"), (6, "D-1"), (7, "D-1")]);
     assert_eq!(nodes(world.staff[0].clone()), [(8, "A"), (9, "A")]);
@@ -76,7 +78,7 @@ fn daemons_come_first_then_each_sessions_receivers_and_sending_clients() {
 fn sessions_that_name_the_same_group_share_it() {
     let groups = |text: &str| {
         let cell = parse(text).unwrap().cell(0).unwrap();
-        let world = World::new(&cell, 1).unwrap();
+        let world = world(cell);
         [0, 1].map(|session| world.affiliation(session).group.0)
     };
     assert_eq!(groups(CHAIN), [0, 0]);
@@ -100,8 +102,8 @@ fn without_links_daemons_are_joined_as_the_network_is() {
         .replace(given, "")
         .replace("\"B\", \"C\", \"D\"]\nc", "\"B\", \"r\", \"C\", \"D\"]\nc");
     let all = all.replace("of = \"B-C\"", "of = \"r-C\"");
-    let world = World::new(&parse(&all).unwrap().cell(0).unwrap(), 1).unwrap();
-    assert_eq!(world.overlays.0[0].topology.link_count(), 10);
+    let world = world(parse(&all).unwrap().cell(0).unwrap());
+    assert_eq!(world.plan.overlays.0[0].topology.link_count(), 10);
 }
 
 #[test]
@@ -111,12 +113,12 @@ fn an_entrys_name_stands_for_the_clients_and_receivers_of_all_its_sessions() {
         .replace("receivers = []", "receivers = [\"C\"]\noverlay.clients = 4")
         .replace("of = \"two/D-0\"", "of = \"two-1/D-0\"");
     let cell = parse(&many).unwrap().cell(0).unwrap();
-    let sessions = World::new(&cell, 1).unwrap().sessions;
+    let sessions = Plan::new(cell.clone()).unwrap().sessions;
     let clients = |name: &str| sessions.clients_named(name).map_err(|_| ());
     assert_eq!(clients("two-{i}"), Ok(vec![(1, 4), (2, 4), (3, 4)]));
     assert_eq!(clients("two-1"), Ok(vec![(2, 4)]));
     assert_eq!(clients("two-3"), Err(()));
-    let topology = World::new(&cell, 1).unwrap().topology;
+    let topology = Plan::new(cell).unwrap().topology;
     let receivers = |name: &str| sessions.receivers_named(name, &topology).map_err(|_| ());
     assert_eq!(receivers("two-{i}/C"), Ok(vec![(1, 0), (2, 0), (3, 0)]));
     assert_eq!(receivers("two-{i}/D"), Err(()));

@@ -159,7 +159,7 @@ impl Builder<'_> {
     fn way_up(&mut self, node: NodeId) -> Vec<NodeId> {
         let branch = self.network.branch(NodeId(self.session.sender), node);
         let from =
-            |link: manyflow_netsim::LinkId| NodeId(self.topology.links[link.0 as usize].from);
+            |link: manyflow_netsim::LinkId| NodeId(self.plan.topology.links[link.0 as usize].from);
         std::iter::once(node)
             .chain(branch.into_iter().map(from))
             .collect()

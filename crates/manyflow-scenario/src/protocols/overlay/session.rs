@@ -196,7 +196,7 @@ impl Builder<'_> {
 
     /// The endpoint of the daemon at a node, which has one.
     fn daemon_at(&self, own: &Affiliation, node: u32) -> EndpointId {
-        let daemon = self.overlays.0[own.overlay].daemon_at(node);
+        let daemon = self.plan.overlays.0[own.overlay].daemon_at(node);
         let daemon = daemon.expect("a session's clients are at daemons: it was checked");
         endpoint(self.daemons[own.overlay], daemon)
     }
