@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   file --file/--> a tree for each cell --schema/--> tables --plan/--> nodes, links, sessions
-//!        --world.rs, protocols/--> network --run.rs, record/--> series --measure/--> numbers --results/--> pages
+//!        --scene.rs, protocols/--> endpoints in a world --run.rs, record/--> series --measure/--> numbers --results/--> pages
 //! ```
 //!
 //! | room | what it holds |
@@ -13,7 +13,7 @@
 //! | [`schema`] | the tables and their keys, the observables, and the checks of a whole scenario |
 //! | `plan/` | nodes, links, sessions, switches, daemons and changes, with all generators expanded |
 //! | [`protocols`] | a folder for each protocol: its keys, its sessions, its events and its packets |
-//! | `world.rs` | the network of a cell |
+//! | `world.rs`, `scene.rs` | the interface of all worlds, and a plan's endpoints in one of them |
 //! | `run.rs` | all runs of a scenario, on several threads |
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `measure/` | numbers from series |
@@ -30,6 +30,7 @@ mod quantity;
 mod record;
 pub mod results;
 mod run;
+mod scene;
 pub mod schema;
 mod world;
 
@@ -47,3 +48,4 @@ pub use quantity::{Dimension, Quantity, short};
 pub use record::{Inspection, Series};
 pub use run::{FailedRun, Job, Outcome, Progress, Run};
 pub use schema::{Combination, Observable, Statistic, Subject};
+pub use world::World;

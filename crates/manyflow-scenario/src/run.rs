@@ -11,8 +11,10 @@ use crate::error::{Fault, ScenarioError};
 use crate::file::Scenario;
 use crate::measure::scalar;
 use crate::plan::Plan;
+use crate::protocols::Network;
 use crate::record::inspect::{Inspection, Inspector, names};
 use crate::record::{Recorder, Series};
+use crate::scene::Scene;
 use crate::world::World;
 use manyflow_netsim::Halt;
 
@@ -127,10 +129,9 @@ impl Scenario {
                             progress: Some(&mut |passed| tell(News::Simulated(passed))),
                             ..Inspection::default()
                         };
-                        tell(News::Ended(
-                            index,
-                            self.run_planned(*job, inspection, plans),
-                        ));
+                        let world = Box::new(Network::new(job.seed));
+                        let outcome = self.run_planned(plans, world, *job, inspection);
+                        tell(News::Ended(index, outcome));
                     }
                 });
                 spawned.expect("the system has room for a thread");
@@ -160,14 +161,25 @@ impl Scenario {
     /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it
     /// goes on; it fails where that cannot be written.
     pub fn run_inspected(&self, job: Job, inspection: Inspection) -> Outcome {
-        self.run_planned(job, inspection, &Plans::default())
+        self.run_in(Box::new(Network::new(job.seed)), job, inspection)
     }
 
-    fn run_planned(&self, job: Job, inspection: Inspection, plans: &Plans) -> Outcome {
+    /// Makes one run in a world without nodes, whose random streams come from the run's seed.
+    pub fn run_in(&self, world: Box<dyn World>, job: Job, inspection: Inspection) -> Outcome {
+        self.run_planned(&Plans::default(), world, job, inspection)
+    }
+
+    fn run_planned(
+        &self,
+        plans: &Plans,
+        world: Box<dyn World>,
+        job: Job,
+        inspection: Inspection,
+    ) -> Outcome {
         let failed = |message| FailedRun::new(self, job, message);
         guarded(|| {
             let plan = plans.plan(self, job.cell)?;
-            simulate(plan, job, inspection).map_err(|fault| fault.to_string())
+            run(&plan, world, job, inspection).map_err(|fault| fault.to_string())
         })
         .map_err(failed)
     }
@@ -229,24 +241,29 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn simulate(plan: Arc<Plan>, job: Job, inspection: Inspection) -> Result<Run, Fault> {
-    let mut world = World::new(Arc::clone(&plan), job.seed)?;
+fn run(
+    plan: &Arc<Plan>,
+    world: Box<dyn World>,
+    job: Job,
+    inspection: Inspection,
+) -> Result<Run, Fault> {
+    let mut scene = Scene::new(Arc::clone(plan), world)?;
     let cell = &plan.cell;
-    let mut recorder = Recorder::new(cell, &mut world)?;
-    let mut inspector = Inspector::new(inspection, cell, &mut world)?;
+    let mut recorder = Recorder::new(cell, &mut scene)?;
+    let mut inspector = Inspector::new(inspection, cell, &mut scene)?;
     let end = cell.schema.run.duration.time();
-    let ended = recorder.run(&mut world, end, &mut inspector);
-    ended.map_err(|halt| given_up(&world, halt))?;
+    let ended = recorder.run(&mut scene, end, &mut inspector);
+    ended.map_err(|halt| given_up(&scene, halt))?;
     inspector.finish()?;
-    world.network.check_accounting().map_err(Fault::value)?;
+    scene.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
-    let measures = measures.map(|measure| scalar(measure, cell, &world, &recorder));
+    let measures = measures.map(|measure| scalar(measure, cell, &scene, &recorder));
     let bin = cell.schema.run.bin;
     let mut series = Vec::new();
     for plot in &cell.schema.plots {
         let lines = plot.series.iter().filter(|_| job.place < plot.seeds.get());
         let recorded = lines
-            .map(|line| recorder.series(&world, line.what, &line.of, line.bin.unwrap_or(bin).0))
+            .map(|line| recorder.series(&scene, line.what, &line.of, line.bin.unwrap_or(bin).0))
             .map(Iterator::collect);
         series.push(recorded.collect());
     }
@@ -255,20 +272,20 @@ fn simulate(plan: Arc<Plan>, job: Job, inspection: Inspection) -> Result<Run, Fa
         seed: job.seed,
         measures: measures.collect::<Result<_, _>>()?,
         series,
-        transmissions: world.network.transmissions(),
+        transmissions: scene.network.transmissions(),
         receivers: plan.sessions.receivers(),
     })
 }
 
 /// Why a run was given up, in the scenario's words.
-fn given_up(world: &World, halt: Halt) -> Fault {
+fn given_up(scene: &Scene, halt: Halt) -> Fault {
     match halt {
         Halt::ZeroTimeLoop {
             at,
             mut endpoints,
             links,
         } => {
-            let names = names(world);
+            let names = names(scene);
             for (id, name) in &mut endpoints {
                 let (node, of) = &names.endpoints[id.0 as usize];
                 *name = format!("`{of}` at {node}");

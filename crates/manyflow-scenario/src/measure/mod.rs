@@ -7,9 +7,9 @@ use crate::error::Fault;
 use crate::expression::{mean, quantile, spread};
 use crate::file::cells::Cell;
 use crate::record::{Recorder, Series};
+use crate::scene::Scene;
 use crate::schema::MeasureTable;
 use crate::schema::observables::{Combination, Statistic};
-use crate::world::World;
 use levels::{Span, Steps};
 
 /// The window and the statistic of a measure, as numbers.
@@ -25,7 +25,7 @@ struct Reduction {
 pub(crate) fn scalar(
     measure: &MeasureTable,
     cell: &Cell,
-    world: &World,
+    scene: &Scene,
     recorder: &Recorder,
 ) -> Result<f64, Fault> {
     let Some(what) = measure.what else {
@@ -49,11 +49,11 @@ pub(crate) fn scalar(
     let mut others: Vec<Series> = Vec::new();
     if let Some(against) = &measure.against {
         let of = against.of.0.iter();
-        of.for_each(|of| others.extend(recorder.series(world, against.what, of, bin_s)));
+        of.for_each(|of| others.extend(recorder.series(scene, against.what, of, bin_s)));
     }
     let mut numbers = Vec::new();
     for of in &measure.of.0 {
-        let series = recorder.series(world, what, of, bin_s);
+        let series = recorder.series(scene, what, of, bin_s);
         let chosen = series.filter(|s| channel.is_none() || s.channel == channel);
         numbers.extend(chosen.map(|series| match measure.against {
             Some(_) => reduction.compare(&series, &others),

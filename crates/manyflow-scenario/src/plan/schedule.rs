@@ -9,9 +9,9 @@ use manyflow_core::link::LinkConfig;
 
 use crate::error::Fault;
 use crate::plan::topology::Topology;
-use crate::protocols::Network;
 use crate::schema::links::LinkProperties;
 use crate::schema::{ChangeTable, Schema};
+use crate::world::World;
 use manyflow_netsim::{Change, LinkId};
 
 /// What is still to change in a run.
@@ -68,7 +68,7 @@ impl Schedule {
 
     /// Tells the network of the changes until `end`, in their order: of one time as they stand in
     /// the file.
-    pub(crate) fn announce(&mut self, network: &mut Network, end: Time) {
+    pub(crate) fn announce(&mut self, network: &mut dyn World, end: Time) {
         while let Some(time) = self.next_time().filter(|&time| time <= end) {
             for rule in self.rules.iter_mut().filter(|rule| rule.next == Some(time)) {
                 rule.announce(network, time, &mut self.configs);
@@ -101,7 +101,7 @@ impl Rule {
 
     fn announce(
         &mut self,
-        network: &mut Network,
+        network: &mut dyn World,
         time: Time,
         configs: &mut BTreeMap<u32, Arc<LinkConfig>>,
     ) {
@@ -127,6 +127,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Network;
     use crate::Scenario;
     use manyflow_core::time::seconds;
 

@@ -2,9 +2,9 @@
 
 use crate::error::{Fault, Problem};
 use crate::plan::sessions::Session;
+use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
-use crate::world::{Builder, Member};
 
 /// A protocol that sessions use. Each protocol implements this in its `session.rs`.
 pub(crate) trait SessionProtocol: Sync {

@@ -3,7 +3,8 @@
 
 use manyflow_core::{EndpointId, Time};
 
-use crate::protocols::{AnyEvent, Network, Observed};
+use crate::protocols::{AnyEvent, Observed};
+use crate::scene::Scene;
 use crate::schema::observables::Observable;
 use crate::world::World;
 use manyflow_netsim::{LinkId, NodeId};
@@ -63,15 +64,15 @@ impl Groups {
 }
 
 impl Audience {
-    pub(super) fn new(of: &str, receivers: &[(u32, u32)], world: &mut World) -> Audience {
+    pub(super) fn new(of: &str, receivers: &[(u32, u32)], scene: &mut Scene) -> Audience {
         let listener = |&(session, receiver): &(u32, u32)| {
-            let known = &world.plan.sessions.0[session as usize];
+            let known = &scene.plan.sessions.0[session as usize];
             let ends = [known.sender, known.receivers[receiver as usize].node].map(NodeId);
             Listener {
                 session,
                 receiver,
-                stays: world.stays(session, receiver),
-                path: world.network.branch(ends[0], ends[1]),
+                stays: scene.stays(session, receiver),
+                path: scene.network.branch(ends[0], ends[1]),
                 present_s: 0.0,
                 possible_bits: 0.0,
                 received_bits: 0.0,
@@ -85,13 +86,13 @@ impl Audience {
     }
 
     /// The endpoints of each receiver, in the receivers' order.
-    pub(super) fn endpoints(&self, world: &World) -> Vec<Vec<EndpointId>> {
-        let all = |l: &Listener| world.member(l.session, l.receiver).all().collect();
+    pub(super) fn endpoints(&self, scene: &Scene) -> Vec<Vec<EndpointId>> {
+        let all = |l: &Listener| scene.member(l.session, l.receiver).all().collect();
         self.listeners.iter().map(all).collect()
     }
 
     /// Nothing changes in the network between these two times.
-    pub(super) fn advance(&mut self, network: &Network, from: Time, to: Time) {
+    pub(super) fn advance(&mut self, network: &dyn World, from: Time, to: Time) {
         for listener in &mut self.listeners {
             let overlap = |&(start, stop): &(Time, Time)| {
                 let (start, stop) = (start.max(from), stop.min(to));
@@ -118,13 +119,13 @@ impl Audience {
     }
 
     /// E of the interval that is over; NaN where nobody was there.
-    pub(super) fn efficiency(&mut self, world: &World) -> f64 {
+    pub(super) fn efficiency(&mut self, scene: &Scene) -> f64 {
         let mut shares = Vec::with_capacity(self.listeners.len());
         for listener in &mut self.listeners {
-            let ends = world
+            let ends = scene
                 .member(listener.session, listener.receiver)
                 .receiving();
-            let bytes: u64 = ends.map(|id| world.network.received(id).bytes).sum();
+            let bytes: u64 = ends.map(|id| scene.network.received(id).bytes).sum();
             let bits = bytes as f64 * 8.0;
             if listener.present_s > 0.0 {
                 shares.push((bits - listener.received_bits) / listener.possible_bits);
@@ -148,7 +149,7 @@ impl Audience {
 }
 
 /// The lowest rate of these links; NaN, no number, where none has a limit.
-fn capacity(network: &Network, path: &[LinkId]) -> f64 {
+fn capacity(network: &dyn World, path: &[LinkId]) -> f64 {
     let rates = path
         .iter()
         .filter_map(|&link| network.link_config(link).rate);

@@ -13,7 +13,7 @@ use crate::plan::sessions::Session;
 use crate::plan::topology::Topology;
 use crate::protocols::{AnyEvent, AnyHeader, Packet};
 use crate::record::Recorder;
-use crate::world::World;
+use crate::scene::Scene;
 use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
 use manyflow_netsim::{Incident, LinkId, NodeId, Observer};
@@ -78,7 +78,7 @@ impl<'a> Inspector<'a> {
     pub(crate) fn new(
         inspection: Inspection<'a>,
         cell: &Cell,
-        world: &mut World,
+        scene: &mut Scene,
     ) -> Result<Inspector<'a>, Fault> {
         let duration = cell.schema.run.duration.duration();
         let mut inspector = Inspector {
@@ -87,14 +87,14 @@ impl<'a> Inspector<'a> {
             ..Inspector::default()
         };
         if let Some((links, out)) = inspection.capture {
-            links.iter().for_each(|&link| world.network.tap(link));
-            let addresses = addresses(cell, world)?;
+            links.iter().for_each(|&link| scene.network.tap(link));
+            let addresses = addresses(cell, scene)?;
             let capture = Capture::new(links, addresses, out);
             inspector.capture = Some(capture.map_err(|error| unwritten("capture", &error))?);
         }
         if let Some(out) = inspection.trace {
-            world.network.trace();
-            inspector.trace = Some(Trace::new(names(world), out));
+            scene.network.trace();
+            inspector.trace = Some(Trace::new(names(scene), out));
         }
         Ok(inspector)
     }
@@ -177,77 +177,77 @@ impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
 }
 
 /// Everyone's address: WEBRC's receivers alone never send anything but joins.
-fn addresses(cell: &Cell, world: &World) -> Result<Addresses, Fault> {
-    let mut ends: Vec<End> = daemons(world)
+fn addresses(cell: &Cell, scene: &Scene) -> Result<Addresses, Fault> {
+    let mut ends: Vec<End> = daemons(scene)
         .map(|(endpoint, node, _)| End {
             endpoint,
             node,
             segment_bytes: 0,
         })
         .collect();
-    for (index, session) in world.plan.sessions.0.iter().enumerate() {
+    for (index, session) in scene.plan.sessions.0.iter().enumerate() {
         let tcp = cell.schema.sessions[session.table].tcp.config();
         let end = |(endpoint, node)| End {
             endpoint,
             node,
             segment_bytes: tcp.segment_bytes,
         };
-        ends.extend(world.staff[index].iter().copied().map(end));
+        ends.extend(scene.staff[index].iter().copied().map(end));
         if session.protocol.kind().receivers_send() {
-            ends.extend(world.hosts(index).map(|(id, node, _)| end((id, node))));
+            ends.extend(scene.hosts(index).map(|(id, node, _)| end((id, node))));
         }
     }
-    let sources = multicast_sessions(world).map(|session| NodeId(session.sender));
+    let sources = multicast_sessions(scene).map(|session| NodeId(session.sender));
     let sources: Vec<_> = sources.collect();
-    Addresses::new(world.plan.topology.nodes.len(), ends, &sources).map_err(Fault::value)
+    Addresses::new(scene.plan.topology.nodes.len(), ends, &sources).map_err(Fault::value)
 }
 
 /// The daemons of all overlays, with their nodes and their overlays' names.
-fn daemons(world: &World) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
-    let overlays = world.plan.overlays.0.iter().enumerate();
+fn daemons(scene: &Scene) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
+    let overlays = scene.plan.overlays.0.iter().enumerate();
     overlays.flat_map(move |(index, overlay)| {
         overlay.nodes.iter().zip(0u16..).map(move |(node, daemon)| {
-            let endpoint = world.daemon(index, DaemonId(daemon));
+            let endpoint = scene.daemon(index, DaemonId(daemon));
             (endpoint, NodeId(*node), overlay.name.as_str())
         })
     })
 }
 
 /// The names of endpoints, sessions and links, as measures have them.
-pub(crate) fn names(world: &World) -> Names {
-    let count = world.network.next_endpoint().0 as usize;
+pub(crate) fn names(scene: &Scene) -> Names {
+    let count = scene.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
-    let node_name = |node: NodeId| world.plan.topology.nodes.get(node.0).to_owned();
-    for (id, node, overlay) in daemons(world) {
+    let node_name = |node: NodeId| scene.plan.topology.nodes.get(node.0).to_owned();
+    for (id, node, overlay) in daemons(scene) {
         endpoints[id.0 as usize] = (node_name(node), overlay.to_owned());
     }
-    for (index, session) in world.plan.sessions.0.iter().enumerate() {
-        for &(id, node) in &world.staff[index] {
+    for (index, session) in scene.plan.sessions.0.iter().enumerate() {
+        for &(id, node) in &scene.staff[index] {
             endpoints[id.0 as usize] = (node_name(node), session.name.clone());
         }
-        for (number, (id, node, receiver)) in world.hosts(index).enumerate() {
-            let of = world.name_at(index as u32, receiver.0);
+        for (number, (id, node, receiver)) in scene.hosts(index).enumerate() {
+            let of = scene.name_at(index as u32, receiver.0);
             if session.is_point_to_point() {
-                let (id, node) = world.staff[index][number];
+                let (id, node) = scene.staff[index][number];
                 endpoints[id.0 as usize] = (node_name(node), of.clone());
             }
             endpoints[id.0 as usize] = (node_name(node), of);
         }
     }
-    let links = 0..world.plan.topology.links.len() as u32;
+    let links = 0..scene.plan.topology.links.len() as u32;
     Names {
         endpoints,
-        sessions: multicast_sessions(world)
+        sessions: multicast_sessions(scene)
             .map(|session| session.name.clone())
             .collect(),
         links: links
-            .map(|link| world.plan.topology.link_name(link))
+            .map(|link| scene.plan.topology.link_name(link))
             .collect(),
     }
 }
 
 /// The sessions that the network numbers, in that order.
-fn multicast_sessions(world: &World) -> impl Iterator<Item = &Session> {
-    let sessions = world.plan.sessions.0.iter();
+fn multicast_sessions(scene: &Scene) -> impl Iterator<Item = &Session> {
+    let sessions = scene.plan.sessions.0.iter();
     sessions.filter(|session| session.protocol.kind().is_multicast())
 }

@@ -18,9 +18,10 @@ use probe::Probe;
 
 use crate::error::Fault;
 use crate::file::cells::Cell;
-use crate::protocols::{AnyEvent, AnyHeader, Network, Packet};
+use crate::protocols::{AnyEvent, AnyHeader, Packet};
 use crate::record::audience::Audience;
 use crate::record::inspect::{Inspector, Watchers};
+use crate::scene::Scene;
 use crate::schema::observables::{Observable, Subject};
 use crate::world::World;
 use manyflow_netsim::{Halt, LinkId, Observer};
@@ -74,7 +75,7 @@ pub(crate) struct Recorder {
 }
 
 /// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
-fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
     loop {
         let began = network.now();
         let next = end.min(began + watchers.inspector.step());
@@ -88,30 +89,30 @@ fn advance(network: &mut Network, end: Time, watchers: &mut Watchers) -> Result<
 
 impl Recorder {
     /// Watches what the measures and plots of a cell need.
-    pub(crate) fn new(cell: &Cell, world: &mut World) -> Result<Recorder, Fault> {
+    pub(crate) fn new(cell: &Cell, scene: &mut Scene) -> Result<Recorder, Fault> {
         let mut recorder = Recorder::default();
         let common = cell.schema.run.bin;
         for measure in &cell.schema.measure {
             for of in measure.of.0.iter().filter(|_| measure.what.is_some()) {
                 let what = measure.what.expect("filtered for it");
-                recorder.watch(world, what, of, measure.bin.unwrap_or(common).0)?;
+                recorder.watch(scene, what, of, measure.bin.unwrap_or(common).0)?;
             }
             if let Some(against) = &measure.against {
                 for of in &against.of.0 {
-                    recorder.watch(world, against.what, of, measure.bin.unwrap_or(common).0)?;
+                    recorder.watch(scene, against.what, of, measure.bin.unwrap_or(common).0)?;
                 }
             }
         }
         for series in cell.schema.plots.iter().flat_map(|plot| &plot.series) {
             let bin = series.bin.unwrap_or(common).0;
-            recorder.watch(world, series.what, &series.of, bin)?;
+            recorder.watch(scene, series.what, &series.of, bin)?;
         }
         Ok(recorder)
     }
 
     fn watch(
         &mut self,
-        world: &mut World,
+        scene: &mut Scene,
         what: Observable,
         of: &str,
         bin_s: f64,
@@ -122,29 +123,29 @@ impl Recorder {
             return Ok(());
         }
         let places = match what.subject() {
-            Subject::Audience => vec![self.add_audience(world, of)?],
-            _ => places(world, what, of)?,
+            Subject::Audience => vec![self.add_audience(scene, of)?],
+            _ => places(scene, what, of)?,
         };
         let first = self.probes.len();
         self.watched.insert(key, first..first + places.len());
         self.probes.reserve_exact(places.len());
         for subject in places {
-            self.attach(world, what, subject);
-            self.probes.push(Probe::new(world, what, subject, bin_ns));
+            self.attach(scene, what, subject);
+            self.probes.push(Probe::new(scene, what, subject, bin_ns));
         }
         Ok(())
     }
 
     /// Each observable has an audience of its own, which counts from interval to interval.
-    fn add_audience(&mut self, world: &mut World, of: &str) -> Result<Place, Fault> {
-        let receivers = places(world, Observable::ReceivedRate, of)?;
+    fn add_audience(&mut self, scene: &mut Scene, of: &str) -> Result<Place, Fault> {
+        let receivers = places(scene, Observable::ReceivedRate, of)?;
         let receivers = receivers.into_iter().filter_map(|place| match place {
             Place::Receiver(session, receiver) => Some((session, receiver)),
             _ => None,
         });
-        let audience = Audience::new(of, &receivers.collect::<Vec<_>>(), world);
+        let audience = Audience::new(of, &receivers.collect::<Vec<_>>(), scene);
         let number = self.audiences.len() as u32;
-        for (listener, endpoints) in audience.endpoints(world).into_iter().enumerate() {
+        for (listener, endpoints) in audience.endpoints(scene).into_iter().enumerate() {
             for endpoint in endpoints {
                 let entry = self.by_listener.entry(endpoint).or_default();
                 entry.push((number, listener as u32));
@@ -155,45 +156,45 @@ impl Recorder {
     }
 
     /// Leads events and packets to the probe that is going to be the next.
-    fn attach(&mut self, world: &mut World, what: Observable, subject: Place) {
+    fn attach(&mut self, scene: &mut Scene, what: Observable, subject: Place) {
         let number = self.probes.len() as u32;
         match subject {
             Place::Receiver(session, receiver) if what.is_told() => {
-                for endpoint in world.member(session, receiver).all() {
+                for endpoint in scene.member(session, receiver).all() {
                     self.hear(endpoint, number);
                 }
             }
             Place::Sender(session) => {
-                for &(id, _) in &world.staff[session as usize] {
+                for &(id, _) in &scene.staff[session as usize] {
                     self.hear(id, number);
                 }
             }
             Place::Staff(session, node) if what.is_told() => {
-                for id in world.staff_at(session, node) {
+                for id in scene.staff_at(session, node) {
                     self.hear(id, number);
                 }
             }
             Place::Client(session, client) => {
-                let (id, _) = world.staff[session as usize][client as usize];
+                let (id, _) = scene.staff[session as usize][client as usize];
                 self.hear(id, number);
             }
             Place::Daemon(overlay, daemon) if what.is_told() => {
-                self.hear(world.daemon(overlay as usize, daemon), number);
+                self.hear(scene.daemon(overlay as usize, daemon), number);
             }
             Place::OverlayLink(overlay, link) => {
-                let (overlay, links) = (overlay as usize, &world.plan.overlays.0[overlay as usize]);
+                let (overlay, links) = (overlay as usize, &scene.plan.overlays.0[overlay as usize]);
                 let (from, _) = links.topology.ends(link).expect("it was found by its name");
-                self.hear(world.daemon(overlay, from), number);
+                self.hear(scene.daemon(overlay, from), number);
             }
             Place::Group(_) | Place::Reporter(..) => {
-                for id in daemons_that_tell(world, what, subject) {
+                for id in daemons_that_tell(scene, what, subject) {
                     self.hear(id, number);
                 }
             }
             Place::Link(link)
                 if matches!(what, Observable::ChannelRate | Observable::ControlRate) =>
             {
-                world.network.tap(LinkId(link));
+                scene.network.tap(LinkId(link));
                 self.by_link.entry(LinkId(link)).or_default().push(number);
             }
             _ => {}
@@ -216,7 +217,7 @@ impl Recorder {
     /// Where the network gives up.
     pub(super) fn run(
         &mut self,
-        world: &mut World,
+        scene: &mut Scene,
         end: Time,
         inspector: &mut Inspector,
     ) -> Result<(), Halt> {
@@ -230,38 +231,38 @@ impl Recorder {
         let mut now = Time::ZERO;
         while now < end {
             let ends = bins.keys().map(|&bin| next(bin, now));
-            let until = ends.chain(world.schedule.next_time()).min();
+            let until = ends.chain(scene.schedule.next_time()).min();
             let until = until.unwrap_or(end).min(end);
-            world.schedule.announce(&mut world.network, until);
+            scene.schedule.announce(&mut *scene.network, until);
             for audience in &mut self.audiences {
-                audience.advance(&world.network, now, until);
+                audience.advance(&*scene.network, now, until);
             }
             now = until;
             let mut watchers = Watchers {
                 recorder: self,
                 inspector,
             };
-            advance(&mut world.network, now, &mut watchers)?;
+            advance(&mut *scene.network, now, &mut watchers)?;
             let over = bins.iter().filter(|(bin, _)| is_end(**bin, now));
             for &probe in over.flat_map(|(_, probes)| probes) {
-                self.end_interval(probe, world, now);
+                self.end_interval(probe, scene, now);
             }
         }
         Ok(())
     }
 
-    fn end_interval(&mut self, probe: usize, world: &mut World, now: Time) {
+    fn end_interval(&mut self, probe: usize, scene: &mut Scene, now: Time) {
         let probe = &mut self.probes[probe];
         match probe.subject {
-            Place::Audience(number) => probe.measure(&mut self.audiences[number as usize], world),
-            _ => probe.sample(world, now),
+            Place::Audience(number) => probe.measure(&mut self.audiences[number as usize], scene),
+            _ => probe.sample(scene, now),
         }
     }
 
     /// The series of an observable, of one `of`; each is made when it is asked for.
     pub(crate) fn series(
         &self,
-        world: &World,
+        scene: &Scene,
         what: Observable,
         of: &str,
         bin_s: f64,
@@ -270,7 +271,7 @@ impl Recorder {
         let probes = self.watched.get(&key).cloned().unwrap_or_default();
         self.probes[probes]
             .iter()
-            .flat_map(|probe| probe.series(probe.subject.name(world, &self.audiences)))
+            .flat_map(|probe| probe.series(probe.subject.name(scene, &self.audiences)))
     }
 }
 

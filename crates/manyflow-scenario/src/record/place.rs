@@ -5,8 +5,8 @@ use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::error::{Fault, Problem};
 use crate::record::audience::Audience;
+use crate::scene::Scene;
 use crate::schema::observables::{Observable, Subject};
-use crate::world::World;
 
 /// What is observed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -34,37 +34,37 @@ pub(super) enum Place {
 
 impl Place {
     /// The session and the receiver's node, or the link, or what stands in the scenario.
-    pub(super) fn name(self, world: &World, audiences: &[Audience]) -> String {
+    pub(super) fn name(self, scene: &Scene, audiences: &[Audience]) -> String {
         match self {
-            Place::Link(link) => world.plan.topology.link_name(link),
-            Place::Sender(session) => world.plan.sessions.0[session as usize].name.clone(),
+            Place::Link(link) => scene.plan.topology.link_name(link),
+            Place::Sender(session) => scene.plan.sessions.0[session as usize].name.clone(),
             Place::Audience(number) => audiences[number as usize].of.clone(),
-            Place::Staff(session, node) => world.name_at(session, node),
+            Place::Staff(session, node) => scene.name_at(session, node),
             Place::Client(session, client) => {
-                let sender = world.plan.sessions.0[session as usize].sender;
-                format!("{}/{client}", world.name_at(session, sender))
+                let sender = scene.plan.sessions.0[session as usize].sender;
+                format!("{}/{client}", scene.name_at(session, sender))
             }
-            Place::Group(session) => world.plan.sessions.0[session as usize].name.clone(),
+            Place::Group(session) => scene.plan.sessions.0[session as usize].name.clone(),
             Place::Daemon(overlay, daemon) => {
-                let overlay = &world.plan.overlays.0[overlay as usize];
-                let node = overlay.node_name(daemon, &world.plan.topology);
+                let overlay = &scene.plan.overlays.0[overlay as usize];
+                let node = overlay.node_name(daemon, &scene.plan.topology);
                 format!("{}/{node}", overlay.name)
             }
             Place::Reporter(session, daemon) => {
-                let own = world.affiliation(session);
-                let overlay = &world.plan.overlays.0[own.overlay];
-                world.name_at(session, overlay.nodes[usize::from(daemon.0)])
+                let own = scene.affiliation(session);
+                let overlay = &scene.plan.overlays.0[own.overlay];
+                scene.name_at(session, overlay.nodes[usize::from(daemon.0)])
             }
             Place::OverlayLink(overlay, link) => {
                 let overlay = overlay as usize;
-                world
+                scene
                     .plan
                     .overlays
-                    .link_name(overlay, link, &world.plan.topology)
+                    .link_name(overlay, link, &scene.plan.topology)
             }
             Place::Receiver(session, receiver) => {
-                let receivers = &world.plan.sessions.0[session as usize].receivers;
-                world.name_at(session, receivers[receiver as usize].node)
+                let receivers = &scene.plan.sessions.0[session as usize].receivers;
+                scene.name_at(session, receivers[receiver as usize].node)
             }
         }
     }
@@ -73,13 +73,13 @@ impl Place {
 impl Place {
     /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its
     /// sender where the protocol is unicast; a sender when its session stops.
-    pub(super) fn ends_s(self, world: &World) -> Vec<f64> {
+    pub(super) fn ends_s(self, scene: &Scene) -> Vec<f64> {
         let (session, stays) = match self {
-            Place::Receiver(session, receiver) => (session, world.stays(session, receiver)),
+            Place::Receiver(session, receiver) => (session, scene.stays(session, receiver)),
             Place::Sender(session) | Place::Staff(session, _) => (session, Vec::new()),
             _ => return Vec::new(),
         };
-        let known = &world.plan.sessions.0[session as usize];
+        let known = &scene.plan.sessions.0[session as usize];
         let with_sender =
             !(known.protocol.kind().is_multicast() && matches!(self, Place::Receiver(..)));
         let stop = known.stop.filter(|_| with_sender);
@@ -101,15 +101,15 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    pub(super) fn of(world: &World, what: Observable, subject: Place) -> Topic {
+    pub(super) fn of(scene: &Scene, what: Observable, subject: Place) -> Topic {
         match subject {
             Place::OverlayLink(_, link) => Topic::Link(link),
-            Place::Group(session) => Topic::Group(world.affiliation(session).group),
+            Place::Group(session) => Topic::Group(scene.affiliation(session).group),
             Place::Reporter(session, _) if what == Observable::Members => {
-                Topic::Group(world.affiliation(session).group)
+                Topic::Group(scene.affiliation(session).group)
             }
             Place::Reporter(session, daemon) => {
-                Topic::Report(world.affiliation(session).group, daemon)
+                Topic::Report(scene.affiliation(session).group, daemon)
             }
             _ => Topic::Any,
         }
@@ -119,34 +119,34 @@ impl Topic {
 /// The daemons that tell of a session's group: who is slow is told where it is, and views where
 /// there are members; all else is told by the sender's.
 pub(super) fn daemons_that_tell(
-    world: &World,
+    scene: &Scene,
     what: Observable,
     subject: Place,
 ) -> Vec<EndpointId> {
     let (Place::Group(session) | Place::Reporter(session, _)) = subject else {
         return Vec::new();
     };
-    let own = world.affiliation(session);
-    let all = 0..world.plan.overlays.0[own.overlay].nodes.len() as u16;
+    let own = scene.affiliation(session);
+    let all = 0..scene.plan.overlays.0[own.overlay].nodes.len() as u16;
     let daemons = match (what, subject) {
         (Observable::SlowMembers, _) => all.map(DaemonId).collect(),
         (Observable::Members, Place::Reporter(_, daemon)) => vec![daemon],
         _ => vec![own.sender],
     };
-    let endpoints = daemons.into_iter().map(|id| world.daemon(own.overlay, id));
+    let endpoints = daemons.into_iter().map(|id| scene.daemon(own.overlay, id));
     endpoints.collect()
 }
 
 /// What a name stands for, where it is of an overlay.
-fn places_in_overlays(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Problem> {
-    let (sessions, overlays) = (&world.plan.sessions, &world.plan.overlays);
+fn places_in_overlays(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Place>, Problem> {
+    let (sessions, overlays) = (&scene.plan.sessions, &scene.plan.overlays);
     Ok(match what.subject() {
         Subject::OverlayLink => {
-            let (overlay, link) = overlays.link_named(of, &world.plan.topology)?;
+            let (overlay, link) = overlays.link_named(of, &scene.plan.topology)?;
             vec![Place::OverlayLink(overlay as u32, link)]
         }
         Subject::Reporter => {
-            let named = sessions.reporter_named(of, overlays, &world.plan.topology);
+            let named = sessions.reporter_named(of, overlays, &scene.plan.topology);
             let (session, _, daemon) = named?;
             vec![Place::Reporter(session as u32, daemon)]
         }
@@ -162,28 +162,28 @@ fn places_in_overlays(world: &World, what: Observable, of: &str) -> Result<Vec<P
 }
 
 /// What a name stands for.
-pub(super) fn places(world: &World, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
+pub(super) fn places(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
     if what.subject() == Subject::Link {
-        let links = world.plan.topology.links_named(of).map_err(refuse)?;
+        let links = scene.plan.topology.links_named(of).map_err(refuse)?;
         return Ok(links.into_iter().map(Place::Link).collect());
     }
     if what.subject().is_in_overlays() {
-        return places_in_overlays(world, what, of).map_err(refuse);
+        return places_in_overlays(scene, what, of).map_err(refuse);
     }
     if what.subject() == Subject::Sender {
-        let session = world.plan.sessions.named(of).map_err(refuse)?;
+        let session = scene.plan.sessions.named(of).map_err(refuse)?;
         return Ok(vec![Place::Sender(session as u32)]);
     }
-    let staff = world.plan.sessions.staff_named(of, &world.plan.topology);
-    let receivers = world
+    let staff = scene.plan.sessions.staff_named(of, &scene.plan.topology);
+    let receivers = scene
         .plan
         .sessions
-        .receivers_named(of, &world.plan.topology);
+        .receivers_named(of, &scene.plan.topology);
     if let (Some((session, node)), Err(_)) = (staff, &receivers) {
         return Ok(vec![Place::Staff(session as u32, node)]);
     }
-    let daemon = world.plan.overlays.daemon_named(of, &world.plan.topology);
+    let daemon = scene.plan.overlays.daemon_named(of, &scene.plan.topology);
     if let (Some((overlay, daemon)), Err(_)) = (daemon, &receivers) {
         return Ok(vec![Place::Daemon(overlay as u32, daemon)]);
     }

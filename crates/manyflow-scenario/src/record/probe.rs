@@ -9,7 +9,8 @@ use manyflow_netsim::LinkId;
 use super::Series;
 use super::audience::Audience;
 use super::place::{Place, Topic};
-use crate::protocols::{AnyEvent, AnyHeader, Network, Observed, Packet};
+use crate::protocols::{AnyEvent, AnyHeader, Observed, Packet};
+use crate::scene::Scene;
 use crate::schema::{Observable, Subject};
 use crate::world::World;
 
@@ -42,16 +43,16 @@ pub(super) struct Probe {
 
 impl Probe {
     /// Begins a series. Values at the times of events have intervals of length 0.
-    pub(super) fn new(world: &World, what: Observable, subject: Place, bin_ns: u64) -> Probe {
+    pub(super) fn new(scene: &Scene, what: Observable, subject: Place, bin_ns: u64) -> Probe {
         Probe {
             bin_ns,
             what,
             subject,
-            topic: Topic::of(world, what, subject),
+            topic: Topic::of(scene, what, subject),
             values: Vec::new(),
             times: Vec::new(),
             ends_s: match what.is_level() {
-                true => subject.ends_s(world),
+                true => subject.ends_s(scene),
                 false => Vec::new(),
             },
             count: 0.0,
@@ -61,9 +62,9 @@ impl Probe {
     }
 
     /// Ends an interval of an audience.
-    pub(super) fn measure(&mut self, audience: &mut Audience, world: &World) {
+    pub(super) fn measure(&mut self, audience: &mut Audience, scene: &Scene) {
         self.values.push(match self.what {
-            Observable::Efficiency => audience.efficiency(world),
+            Observable::Efficiency => audience.efficiency(scene),
             _ => audience.instability(),
         });
     }
@@ -88,7 +89,7 @@ impl Probe {
     }
 
     /// Ends an interval.
-    pub(super) fn sample(&mut self, world: &mut World, now: Time) {
+    pub(super) fn sample(&mut self, scene: &mut Scene, now: Time) {
         let time_s = now.as_secs_f64();
         let bin_s = self.bin_ns as f64 / 1e9;
         if self.what == Observable::ChannelRate {
@@ -97,7 +98,7 @@ impl Probe {
             }
             return;
         }
-        let total = self.total(world);
+        let total = self.total(scene);
         let value = match self.what {
             Observable::Queue => total,
             Observable::OverlayQueue => std::mem::take(&mut self.count),
@@ -106,7 +107,7 @@ impl Probe {
             | Observable::LinkRate
             | Observable::SentRate
             | Observable::ControlRate => (total - self.last) / bin_s,
-            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&world.network),
+            Observable::Utilisation => (total - self.last) / bin_s / self.capacity(&*scene.network),
             _ => total - self.last,
         };
         self.last = total;
@@ -114,13 +115,13 @@ impl Probe {
     }
 
     /// What has been counted so far.
-    fn total(&self, world: &mut World) -> f64 {
+    fn total(&self, scene: &mut Scene) -> f64 {
         let link = match self.subject {
             Place::Link(_) if self.what == Observable::ControlRate => return self.count,
             Place::Link(link) => LinkId(link),
             Place::Daemon(overlay, daemon) => {
-                let endpoint = world.daemon(overlay as usize, daemon);
-                return self.received(world, std::iter::once(endpoint));
+                let endpoint = scene.daemon(overlay as usize, daemon);
+                return self.received(scene, std::iter::once(endpoint));
             }
             Place::Sender(_)
             | Place::Audience(_)
@@ -129,15 +130,15 @@ impl Probe {
             | Place::Group(_)
             | Place::Reporter(..) => return self.count,
             Place::Receiver(session, receiver) => {
-                return self.received(world, world.member(session, receiver).receiving());
+                return self.received(scene, scene.member(session, receiver).receiving());
             }
             Place::Staff(session, node) => {
-                return self.received(world, world.staff_at(session, node));
+                return self.received(scene, scene.staff_at(session, node));
             }
         };
-        let counters: Counters = world.network.link_counters(link);
+        let counters: Counters = scene.network.link_counters(link);
         match self.what {
-            Observable::Queue => world.network.queue_packets(link) as f64,
+            Observable::Queue => scene.network.queue_packets(link) as f64,
             Observable::DeliveredPackets => counters.delivered as f64,
             Observable::Drops => counters.dropped as f64,
             Observable::Losses => counters.lost as f64,
@@ -147,8 +148,8 @@ impl Probe {
     }
 
     /// What has been counted at these endpoints so far, by the network or by their events.
-    fn received(&self, world: &World, ends: impl Iterator<Item = EndpointId>) -> f64 {
-        let received = ends.map(|id| world.network.received(id));
+    fn received(&self, scene: &Scene, ends: impl Iterator<Item = EndpointId>) -> f64 {
+        let received = ends.map(|id| scene.network.received(id));
         match self.what {
             Observable::ReceivedRate => received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0,
             Observable::ReceivedPackets => received.map(|all| all.packets).sum::<u64>() as f64,
@@ -157,7 +158,7 @@ impl Probe {
     }
 
     /// The rate of the link; NaN, no number, where it has no limit.
-    fn capacity(&self, network: &Network) -> f64 {
+    fn capacity(&self, network: &dyn World) -> f64 {
         let rate = match self.subject {
             Place::Link(link) => network.link_config(LinkId(link)).rate,
             _ => None,

@@ -1,6 +1,6 @@
 //! Tests of reading and checking sessions of ACP.
 
-use super::world;
+use super::scene;
 use crate::*;
 
 /// Two switches in a row, with a member each.
@@ -49,27 +49,27 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 #[test]
 fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
     let cell = parse(CASCADE).unwrap().cell(0).unwrap();
-    let world = world(cell);
+    let scene = scene(cell);
     let nodes =
         |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
             let name = |(id, node): (_, manyflow_netsim::NodeId)| {
-                (id, world.plan.topology.nodes.get(node.0))
+                (id, scene.plan.topology.nodes.get(node.0))
             };
             ends.into_iter()
                 .map(|(id, node)| name((id.0, node)))
                 .collect()
         };
-    let hosts = world.hosts(0).map(|(id, node, _)| (id, node)).collect();
+    let hosts = scene.hosts(0).map(|(id, node, _)| (id, node)).collect();
     assert_eq!(
         nodes(hosts),
         [(0, "S-0"), (1, "S-1"), (2, "S-1"), (3, "S-2")]
     );
     assert_eq!(
-        nodes(world.staff[0].clone()),
+        nodes(scene.staff[0].clone()),
         [(4, "P"), (5, "V"), (6, "W")]
     );
-    assert_eq!(world.plan.sessions.0[0].endpoints(), 7);
-    assert_eq!(world.network.next_endpoint().0, 7);
+    assert_eq!(scene.plan.sessions.0[0].endpoints(), 7);
+    assert_eq!(scene.network.next_endpoint().0, 7);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn point_to_point_the_sender_has_an_end_for_each_stay() {
     let (_, measures) = rest.split_once("[[measure]]").unwrap();
     let cell = parse(&format!("{head}[[measure]]{measures}"));
     let cell = cell.unwrap().cell(0).unwrap();
-    let world = world(cell);
-    assert_eq!(world.hosts(0).count(), 4);
-    assert_eq!(world.staff[0].len(), 4);
-    assert_eq!(world.plan.sessions.0[0].endpoints(), 8);
+    let scene = scene(cell);
+    assert_eq!(scene.hosts(0).count(), 4);
+    assert_eq!(scene.staff[0].len(), 4);
+    assert_eq!(scene.plan.sessions.0[0].endpoints(), 8);
 }
 
 /// What stands in the scenario, what is put in its place, and the message.

@@ -11,12 +11,13 @@ mod topology;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::world::World;
+use crate::scene::Scene;
 use crate::*;
 
 /// Builds a cell with seed 1.
-fn world(cell: Cell) -> World {
-    World::new(Arc::new(Plan::new(cell).unwrap()), 1).unwrap()
+fn scene(cell: Cell) -> Scene {
+    let plan = Arc::new(Plan::new(cell).unwrap());
+    Scene::new(plan, Box::new(Network::new(1))).unwrap()
 }
 
 const SOUND: &str = r#"title = "Two receivers"

@@ -1,6 +1,6 @@
 //! Tests of reading, checking and building overlays and their sessions.
 
-use super::world;
+use super::scene;
 use crate::plan::Plan;
 use crate::*;
 
@@ -56,30 +56,30 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 #[test]
 fn daemons_come_first_then_each_sessions_receivers_and_sending_clients() {
     let cell = parse(CHAIN).unwrap().cell(0).unwrap();
-    let world = world(cell);
+    let scene = scene(cell);
     let nodes =
         |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
             let name = |(id, node): (_, manyflow_netsim::NodeId)| {
-                (id, world.plan.topology.nodes.get(node.0))
+                (id, scene.plan.topology.nodes.get(node.0))
             };
             ends.into_iter()
                 .map(|(id, node)| name((id.0, node)))
                 .collect()
         };
-    assert_eq!((world.daemons[0].0, world.plan.overlays.daemons()), (0, 5));
-    let hosts = world.hosts(0).map(|(id, node, _)| (id, node)).collect();
+    assert_eq!((scene.daemons[0].0, scene.plan.overlays.daemons()), (0, 5));
+    let hosts = scene.hosts(0).map(|(id, node, _)| (id, node)).collect();
     assert_eq!(nodes(hosts), [(5, "C"), (6, "D-1"), (7, "D-1")]);
-    assert_eq!(nodes(world.staff[0].clone()), [(8, "A"), (9, "A")]);
-    assert_eq!(nodes(world.staff[1].clone()), [(10, "B")]);
-    assert_eq!(world.network.next_endpoint().0, 11);
+    assert_eq!(nodes(scene.staff[0].clone()), [(8, "A"), (9, "A")]);
+    assert_eq!(nodes(scene.staff[1].clone()), [(10, "B")]);
+    assert_eq!(scene.network.next_endpoint().0, 11);
 }
 
 #[test]
 fn sessions_that_name_the_same_group_share_it() {
     let groups = |text: &str| {
         let cell = parse(text).unwrap().cell(0).unwrap();
-        let world = world(cell);
-        [0, 1].map(|session| world.affiliation(session).group.0)
+        let scene = scene(cell);
+        [0, 1].map(|session| scene.affiliation(session).group.0)
     };
     assert_eq!(groups(CHAIN), [0, 0]);
     assert_eq!(
@@ -102,8 +102,8 @@ fn without_links_daemons_are_joined_as_the_network_is() {
         .replace(given, "")
         .replace("\"B\", \"C\", \"D\"]\nc", "\"B\", \"r\", \"C\", \"D\"]\nc");
     let all = all.replace("of = \"B-C\"", "of = \"r-C\"");
-    let world = world(parse(&all).unwrap().cell(0).unwrap());
-    assert_eq!(world.plan.overlays.0[0].topology.link_count(), 10);
+    let scene = scene(parse(&all).unwrap().cell(0).unwrap());
+    assert_eq!(scene.plan.overlays.0[0].topology.link_count(), 10);
 }
 
 #[test]

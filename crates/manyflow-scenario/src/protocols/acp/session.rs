@@ -18,9 +18,9 @@ use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::protocols::{Direction, PolicyName};
 use crate::quantity::Seconds;
+use crate::scene::{Builder, Member};
 use crate::schema::observables::Observable;
 use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
-use crate::world::{Builder, Member};
 
 /// Anypoint's transport of frames.
 pub(crate) struct Acp;

@@ -7,8 +7,8 @@ use manyflow_tcp::cbr::{Sink, Source};
 use crate::error::Fault;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
+use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
-use crate::world::{Builder, Member};
 
 /// Sources without congestion control.
 pub(crate) struct Cbr;

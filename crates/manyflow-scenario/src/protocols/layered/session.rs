@@ -13,9 +13,9 @@ use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
+use crate::scene::{Builder, Member};
 use crate::schema::observables::Observable;
 use crate::schema::{Lie, SessionTable};
-use crate::world::{Builder, Member};
 
 /// Layered multicast with marks, feedback and a menu.
 pub(crate) struct Sim;

@@ -14,12 +14,14 @@ use manyflow_netsim::NodeId;
 use crate::error::{Fault, Problem};
 use crate::plan::overlays::{Affiliation, Overlay};
 use crate::plan::sessions::{Receiver, Session, Sessions};
+use crate::plan::topology::Topology;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::protocols::{IntoBoxed, Network, OverlayTable};
+use crate::protocols::{IntoBoxed, OverlayTable};
 use crate::quantity::{BitsPerSecond, Count, Seconds};
+use crate::scene::{Builder, Member};
 use crate::schema::observables::Observable;
 use crate::schema::{Schema, SessionTable};
-use crate::world::{Builder, Member};
+use crate::world::World;
 
 /// Messages to a group of an overlay.
 pub(crate) struct Overlays;
@@ -80,7 +82,8 @@ pub(crate) fn slow_groups(
 
 /// Adds the daemons of an overlay, which have successive numbers; returns the first.
 pub(crate) fn add_daemons(
-    network: &mut Network,
+    network: &mut dyn World,
+    topology: &Topology,
     overlay: &Overlay,
     table: &OverlayTable,
     slow_groups: BTreeMap<GroupId, SlowPolicy>,
@@ -100,7 +103,7 @@ pub(crate) fn add_daemons(
         let seed = network.stream(&format!(
             "{}: daemon at {}",
             overlay.name,
-            network.name(node)
+            topology.nodes.get(node.0)
         ));
         let controller = table.controller(here, seed).map_err(Fault::value)?;
         let topology = Arc::clone(&overlay.topology);

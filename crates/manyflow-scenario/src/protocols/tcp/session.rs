@@ -6,8 +6,8 @@ use manyflow_tcp::{Receiver, Sender, TcpConfig};
 use crate::error::Fault;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
-use crate::world::{Builder, Member};
 
 /// TCP.
 pub(crate) struct Tcp;

@@ -5,9 +5,9 @@ use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 use crate::error::Fault;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
+use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
-use crate::world::{Builder, Member};
 
 /// Single-rate multicast, equation-based.
 pub(crate) struct Tfmcc;

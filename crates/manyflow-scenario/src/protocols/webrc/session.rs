@@ -11,9 +11,9 @@ use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
+use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
-use crate::world::{Builder, Member};
 
 /// Wave and equation based rate control.
 pub(crate) struct Webrc;
