@@ -1,6 +1,12 @@
 //! Models of what happens to endpoints: they end, or something is done to them at given times. The
 //! protocols know nothing of it.
 
+mod layered;
+mod outage;
+
+pub use layered::{LayeredLiar, Lie};
+pub use outage::Outage;
+
 use core::convert::Infallible;
 
 use manyflow_core::{Action, Channel, Endpoint, Packet, Time};

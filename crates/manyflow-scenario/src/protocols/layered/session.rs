@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use manyflow_core::EndpointId;
-use manyflow_layered::sim::Conduct;
 use manyflow_layered::{rlm, sim};
 
 use manyflow_netsim::NodeId;
+use manyflow_netsim::models::{self, LayeredLiar, Outage};
 
 use crate::error::Fault;
 use crate::plan::sessions::Session;
@@ -89,13 +89,14 @@ impl Builder<'_> {
             let id = builder.network.next_endpoint().0;
             let own = builder.way_up(guest.node).into_iter();
             let parent = nearest(own, &aggregators).unwrap_or(sender);
-            let config = sim::ReceiverConfig {
-                conduct: guest.lie.map_or(Conduct::Honest, conduct),
-                ..builder.table.sim.receiver()
-            };
+            let config = builder.table.sim.receiver();
             let (start, stop) = (guest.start, guest.stop);
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
-            builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
+            let receiver = receiver.map_err(Fault::value)?;
+            match guest.lie.and_then(lie) {
+                Some(lie) => builder.add_endpoint(guest.node, LayeredLiar::new(receiver, lie)),
+                None => builder.add_endpoint(guest.node, receiver),
+            };
             Ok(())
         })
     }
@@ -132,14 +133,14 @@ impl Builder<'_> {
         for way in ways {
             let parent = nearest(way[1..].iter().copied(), &aggregators).unwrap_or(sender);
             let id = self.network.next_endpoint();
-            let aggregator = sim::Aggregator::new(session, id.0, parent);
-            let aggregator = match self.session.outage {
+            let aggregator = || sim::Aggregator::new(session, id.0, parent);
+            match self.session.outage {
                 Some((node, from, until)) if NodeId(node) == way[0] => {
-                    aggregator.with_outage(from, until)
+                    let outage = Outage::new(aggregator(), aggregator(), from, until);
+                    self.add_staff(way[0], outage)
                 }
-                _ => aggregator,
+                _ => self.add_staff(way[0], aggregator()),
             };
-            self.add_staff(way[0], aggregator);
             aggregators.insert(way[0], id);
         }
         aggregators
@@ -166,13 +167,13 @@ impl Builder<'_> {
     }
 }
 
-fn conduct(lie: Lie) -> Conduct {
+fn lie(lie: Lie) -> Option<models::Lie> {
     match lie {
-        Lie::Honest => Conduct::Honest,
-        Lie::AlwaysCongested => Conduct::AlwaysCongested,
-        Lie::NeverCongested => Conduct::NeverCongested,
-        Lie::TenfoldRate => Conduct::RateTimes(10.0),
-        Lie::TenthOfRate => Conduct::RateTimes(0.1),
+        Lie::Honest => None,
+        Lie::AlwaysCongested => Some(models::Lie::AlwaysCongested),
+        Lie::NeverCongested => Some(models::Lie::NeverCongested),
+        Lie::TenfoldRate => Some(models::Lie::RateTimes(10.0)),
+        Lie::TenthOfRate => Some(models::Lie::RateTimes(0.1)),
     }
 }
 
