@@ -80,7 +80,7 @@ impl OverlayConfig {
         ])
     }
 
-    /// What the daemons do about slow members of a group.
+    /// Returns the policy for slow members of a group.
     pub fn slow_policy(&self, group: GroupId) -> SlowPolicy {
         self.slow_groups.get(&group).copied().unwrap_or(self.slow)
     }
