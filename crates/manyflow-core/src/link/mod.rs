@@ -187,10 +187,11 @@ impl<T: Carried> Link<T> {
     /// Hands a packet of `bytes` to the link, which keeps a clone. Returns how many copies will
     /// arrive: none if the wire is going to lose the packet, two if the wire duplicates it.
     ///
-    /// The packet is borrowed, so that its bytes are copied only once, straight into the queue.
+    /// The packet is borrowed, so that its bytes are copied only once, directly into the queue.
     ///
     /// # Errors
-    /// The queue dropped the packet, or the link is cut. The packet is counted and gone.
+    /// Returns an error if the queue dropped the packet or the link is cut. The packet is counted
+    /// and not delivered.
     #[inline]
     pub fn push(&mut self, now: Time, item: &T, bytes: u32) -> Result<u32, Dropped> {
         self.pushed += 1;
