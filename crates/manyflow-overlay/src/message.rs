@@ -318,8 +318,8 @@ impl Message {
 }
 
 impl Frame {
-    /// Returns the bytes that the header takes on a link, lower layers included. A client runs on
-    /// its daemon's machine; the lower layers of its frames count as those of a datagram.
+    /// Returns the number of bytes that the header takes on a link, lower layers included. A client
+    /// runs on its daemon's machine; the lower layers of its frames count as those of a datagram.
     pub fn wire_bytes(&self) -> u32 {
         match self {
             Frame::Segment { message, .. } => {
@@ -347,8 +347,8 @@ impl Frame {
 }
 
 impl Ack {
-    /// Returns the bytes that the acknowledgement takes on a link: IPv4, TCP, and SACK if there are
-    /// blocks.
+    /// Returns the number of bytes that the acknowledgement takes on a link: IPv4, TCP, and SACK if
+    /// there are blocks.
     pub fn wire_bytes(&self) -> u32 {
         self.segment().wire_bytes()
     }

@@ -10,7 +10,7 @@
 //!            cost update: every Tmin while congested, |     salary, each T; T shrinks by Eq. (3)
 //!            Tmax while not; to all daemons           |     or doubles by Eq. (4)
 //!                               |                     v              v
-//!   at another daemon:  prices as last reported --> cost of a message   savings of its sender, at most S
+//!   at another daemon:  last reported prices --> cost of a message   savings of its sender, at most S
 //!                                                     |              |
 //!                                      can it pay? ---+--------------+
 //!                                      no: blocked    yes: it buys with probability 1/C

@@ -105,7 +105,7 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     /// Connects a client and returns its number. `priority` is the client's share under the
-    /// controller, in percent of the share of a client with the default priority.
+    /// controller, in percent of the share of a client with priority 100.
     pub fn connect(&mut self, now: Time, priority: u16) -> ClientId {
         let client = self.entry.connect();
         self.delivery.connect(client);

@@ -34,7 +34,7 @@ use manyflow_core::time::Time;
 /// The number of unacknowledged datagrams at which a hop has no more room.
 const ROOM: u32 = 4096;
 /// The size of the window: how many numbers from the first unacknowledged one on may be in use.
-/// Those beyond [`ROOM`] serve control messages, which are pushed without a check for room.
+/// Those beyond [`ROOM`] are spare, because `push` does not check for room.
 const WINDOW: u32 = 2 * ROOM;
 /// Feedback is due when the daemon has taken this many datagrams.
 const ACKNOWLEDGE_EVERY: u32 = 16;

@@ -3,8 +3,7 @@
 //! | file | kind | order | losses |
 //! |---|---|---|---|
 //! | `stream.rs` | TCP | in order | none; messages behind a loss wait for its retransmission |
-//! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message arrives
-//! late and is flagged as repaired |
+//! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message arrives late and is flagged as repaired |
 
 mod datagram;
 mod stream;
@@ -38,17 +37,16 @@ pub struct Arrival<P> {
 /// [`poll_arrival`](Hop::poll_arrival) and [`poll_transmit`](Hop::poll_transmit), then read
 /// [`poll_timeout`](Hop::poll_timeout).
 pub trait Hop<P>: fmt::Debug + Send {
-    /// Returns the bytes that a message takes on the link besides its own header and payload. Lower
-    /// layers are included.
+    /// Returns the number of bytes that a message takes on the link besides its own header and
+    /// payload. Lower layers are included.
     fn overhead_bytes(&self) -> u32;
 
     /// Returns whether the hop accepts another message now. Messages that the hop could not send
     /// soon should wait in the daemon's queue, where controllers observe them.
     fn has_room(&self) -> bool;
 
-    /// Accepts a message for the other end. The caller checks [`has_room`](Hop::has_room) first,
-    /// but may push one message more than that, so that control messages need not wait behind a
-    /// queue.
+    /// Accepts a message for the other end. The caller checks [`has_room`](Hop::has_room) first;
+    /// one message more than the hop has room for does no harm.
     fn push(&mut self, now: Time, message: Message, payload: P);
 
     /// Handles a frame from the other end; `ecn` is the mark of its packet. Ignores frames of other

@@ -7,10 +7,8 @@
 //! | the slot in the last interval | the client's demand |
 //! |---|---|
 //! | mostly empty | follows the client's sending rate; the present has more weight than the past |
-//! | mostly full, its last demand was met | doubles, because the client is held back and cannot
-//! show how much it would send |
-//! | mostly full, its last demand was not met | stays the same: a higher demand would not get a
-//! higher share |
+//! | mostly full, its last demand was met | doubles, because the client is held back and cannot show how much it would send |
+//! | mostly full, its last demand was not met | stays the same: a higher demand would not get a higher share |
 
 use core::time::Duration;
 use std::collections::BTreeMap;

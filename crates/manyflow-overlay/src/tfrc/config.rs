@@ -20,7 +20,7 @@ pub struct TfrcConfig {
     /// recommends 0.9 together with a correction (section 4.5), which is not implemented here, and
     /// a low value otherwise.
     pub rtt_history: f64,
-    /// Whether repaired copies count towards the rate, and reduce the rate of new messages.
+    /// Whether repaired copies count towards the rate, and thereby reduce the rate of new messages.
     pub count_repairs: bool,
     /// Whether the lost packet that begins a loss event counts for the interval that it begins, as
     /// in RFC 5348 section 5.3. With `false`, only arrived packets count, as section 4.2 says

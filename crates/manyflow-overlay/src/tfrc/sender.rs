@@ -426,7 +426,7 @@ mod tests {
             1000.0 / 64.0,
             "the rate is not at its minimum"
         );
-        // After a report, the rate doubles, but does not jump.
+        // A report only doubles the rate: it does not restore the former rate at once.
         let before = sending.allowed();
         sending.send(100.0, 1.0);
         sending.report(NEAR, 40_000, 0);

@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Floods a cost update. Control messages pass the queues.
+    /// Floods a cost update. Control messages bypass the queues.
     fn flood(&mut self, origin: DaemonId, update: CostUpdate) {
         let body = Body::Control(Control::Cost(update));
         let message = Message {

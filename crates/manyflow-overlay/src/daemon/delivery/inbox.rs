@@ -33,8 +33,8 @@ impl<P> Inbox<P> {
         self.waiting.push_back((origin, data, payload));
     }
 
-    /// Handles a client's report that it has read messages. A report cannot exceed the unread
-    /// messages.
+    /// Handles a client's report that it has read messages. A report of more
+    /// messages than are unread counts as one of all of them.
     pub(super) fn handle_took(&mut self, messages: u32) {
         self.unread = self.unread.saturating_sub(messages);
     }

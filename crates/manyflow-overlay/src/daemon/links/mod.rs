@@ -7,8 +7,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `mod.rs` | [`Links`]: the interface to the daemon; full queues, timers, neighbours that need
-//! service |
+//! | `mod.rs` | [`Links`]: the interface to the daemon; full queues, timers, neighbours that need service |
 //! | `neighbour.rs` | one neighbour's queues and hop |
 //! | `routing.rs` | the choice of the neighbours that a message goes to |
 //!
@@ -121,8 +120,8 @@ impl<P: Payload + Default> Links<P> {
         })
     }
 
-    /// Returns the bytes that a message takes on a link besides its own header and payload. If
-    /// links differ, returns the maximum.
+    /// Returns the number of bytes that a message takes on a link besides its own header and
+    /// payload. If links differ, returns the maximum.
     pub(super) fn overhead_bytes(&self) -> u32 {
         self.overhead_bytes
     }

@@ -48,7 +48,8 @@ impl<P: Payload + Default> Neighbour<P> {
         self.link
     }
 
-    /// Returns the bytes that a message takes on the link besides its own header and payload.
+    /// Returns the number of bytes that a message takes on the link besides its own header and
+    /// payload.
     pub(super) fn overhead_bytes(&self) -> u32 {
         self.hop.overhead_bytes()
     }
