@@ -61,6 +61,11 @@ impl TokenBucket {
         let came = (now - self.at).as_secs_f64() * self.rate_per_s;
         self.tokens = (self.tokens + came).min(self.depth);
         self.at = now;
+        debug_assert!(
+            self.tokens >= 0.0,
+            "{} tokens: more were taken than there were",
+            self.tokens
+        );
     }
 }
 

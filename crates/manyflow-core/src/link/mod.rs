@@ -220,7 +220,9 @@ impl<T: Carried> Link<T> {
         if begins > now {
             self.extras().wait(begins, bytes);
         }
-        self.put_on_wire(self.free_at, item, bytes)
+        let copies = self.put_on_wire(self.free_at, item, bytes);
+        self.check_counters();
+        copies
     }
 
     /// Returns the next packet that has arrived by `now`, and leaves it in the link.
@@ -280,6 +282,21 @@ impl<T: Carried> Link<T> {
             self.wire.clear();
             self.free_at = now;
         }
+        self.check_counters();
+    }
+
+    /// Asserts that every packet is accounted for (see [`Counters`]).
+    fn check_counters(&self) {
+        debug_assert!(
+            {
+                let counters = self.counters();
+                let gone = counters.delivered + counters.dropped + counters.lost;
+                counters.pushed + counters.duplicated == gone + self.carried()
+            },
+            "{:?} with {} packets carried",
+            self.counters(),
+            self.carried()
+        );
     }
 
     /// Notes that a group of a layered session is forwarded onto this link from now on. Does

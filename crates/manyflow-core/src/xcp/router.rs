@@ -171,6 +171,10 @@ impl Controller {
     /// with a round-trip time: without one, there is no flow to share the budget with.
     fn end_interval(&mut self, lasted_s: f64, capacity: f64) {
         let traffic = core::mem::take(&mut self.traffic);
+        debug_assert!(
+            traffic.spacing_s > 0.0,
+            "an interval ends without a packet that has a round-trip time"
+        );
         self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;
         let XcpConfig {
             alpha, beta, gamma, ..

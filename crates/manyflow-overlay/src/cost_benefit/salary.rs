@@ -138,6 +138,11 @@ impl Account {
         let sum = salaries * micros(config.salary_dollars);
         let room = micros(config.savings_dollars) - self.savings;
         self.savings += sum.min(room);
+        debug_assert!(
+            self.savings <= micros(config.savings_dollars),
+            "savings of {} millionths exceed the cap",
+            self.savings
+        );
         ledger.given += sum;
         ledger.capped += sum.saturating_sub(room);
     }

@@ -76,6 +76,11 @@ impl SentLog {
             at: now,
             total_bytes: self.total_bytes,
         });
+        debug_assert!(
+            self.messages.len() <= REMEMBERED,
+            "{} messages are in the log",
+            self.messages.len()
+        );
     }
 
     pub(super) fn total_bytes(&self) -> u64 {

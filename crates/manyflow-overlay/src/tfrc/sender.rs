@@ -267,6 +267,7 @@ impl Group {
         let allowed = limits
             .reduce(f64::min)
             .unwrap_or(config.initial_bytes_per_s());
+        debug_assert!(allowed > 0.0, "a group's allowed rate is {allowed}");
         if allowed != self.allowed {
             self.allowed = allowed;
             self.allocation.divide_rate(now, allowed);
