@@ -26,7 +26,7 @@ pub trait Endpoint: Send {
     /// Handles a packet that arrived at `now`.
     fn handle_packet(&mut self, now: Time, packet: &Packet<Self::Rx>);
 
-    /// Does what is due at `now`. A spurious call does nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time);
 
     /// Returns the next action of the protocol. The world drains all actions after each `handle_*`.

@@ -28,10 +28,10 @@ pub struct Application {
     /// The client's share under its daemon's controller, in percent of the share of a client with
     /// priority 100; at least 1.
     pub priority: u16,
-    /// When the client connects, joins its group and starts to send.
+    /// The time at which the client connects, joins its group and starts to send.
     pub start: Time,
-    /// When the client stops, which is after `start`. It leaves its group, sends no more messages,
-    /// reads those that were delivered, and disconnects.
+    /// The time at which the client stops, after `start`. The client then leaves its group, sends
+    /// no more messages, reads those that were delivered, and disconnects.
     pub stop: Option<Time>,
     /// Whether the client crashes at `stop`: it disconnects at once, without reading the delivered
     /// messages.
@@ -313,7 +313,8 @@ struct Producer {
     source: Source,
     /// The time between two messages; `None` if a message is ready when the last one was accepted.
     interval: Option<Interval>,
-    /// When the next message is, or was, ready. Each later one is ready an interval later.
+    /// The time at which the next message is, or was, ready. Each later one is ready an interval
+    /// later.
     ready_at: Time,
     /// The application produces a message until this time.
     free_at: Time,
@@ -365,7 +366,7 @@ impl Producer {
 #[derive(Debug)]
 struct Consumer {
     service: Duration,
-    /// When the application finishes the oldest unread message.
+    /// The time at which the application finishes the oldest unread message.
     finished_at: Time,
 }
 

@@ -9,9 +9,9 @@ use manyflow_core::ConfigError;
 /// The parameters of an overlay's daemons. All daemons of an overlay use the same parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlayConfig {
-    /// The number of clients' messages that wait for a link when its queue counts as full, at least
-    /// 1. While a queue is full, the daemon does not read its other links. A working controller
-    /// delays clients long before that.
+    /// The number of clients' messages in a link's queue that counts as full; at least one. While a
+    /// queue is full, the daemon does not read its other links. A working controller delays clients
+    /// long before that.
     pub queue_messages: usize,
     /// The number of messages that wait for a client when the client counts as slow, at least 1.
     pub client_messages: usize,

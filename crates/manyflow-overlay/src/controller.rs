@@ -76,7 +76,7 @@ pub trait Controller: fmt::Debug + Send {
     /// Handles a change of a group's membership, at this daemon or another.
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site);
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time, site: &Site);
 
     /// Returns when [`handle_timeout`](Controller::handle_timeout) is wanted next, if at all.

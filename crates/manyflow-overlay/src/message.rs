@@ -80,8 +80,9 @@ pub struct Data {
     pub sequence: OriginSeq,
     /// The client that sends the message, by its number at the origin.
     pub sender: ClientId,
-    /// When the sending client had the message ready: microseconds modulo 2^32 by the origin's
-    /// clock. If the clocks of origin and receiver agree, this gives the message's age.
+    /// The time at which the sending client had the message ready, in microseconds modulo 2^32 by
+    /// the origin's clock. If the clocks of origin and receiver agree, this gives the message's
+    /// age.
     pub sent_us: u32,
 }
 
@@ -263,7 +264,8 @@ pub enum ClientFrame {
     Send {
         /// The group that the message is for.
         group: GroupId,
-        /// When the message was ready, in microseconds modulo 2^32 by the client's clock.
+        /// The time at which the message was ready, in microseconds modulo 2^32 by the client's
+        /// clock.
         sent_us: u32,
     },
     /// To the daemon: the client has read messages.

@@ -75,7 +75,7 @@ impl<H: Header> Carried for Packet<H> {
     }
 }
 
-/// Counts what became of a link's packets. At all times `pushed + duplicated = delivered + dropped
+/// Counts a link's packets by their fate. At all times `pushed + duplicated = delivered + dropped
 /// + lost + Link::carried`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -158,7 +158,7 @@ impl<T: Carried> Link<T> {
         &self.config
     }
 
-    /// Returns what became of the packets so far.
+    /// Returns the counts of all packets so far.
     pub fn counters(&self) -> Counters {
         let extras = self.extras.as_deref();
         Counters {

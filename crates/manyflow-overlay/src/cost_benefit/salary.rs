@@ -34,14 +34,14 @@ pub(super) struct Account {
     pub(super) weight: f64,
     /// The client's priority, which is the part of the weight without benefits.
     pub(super) priority: f64,
-    /// When the client may ask again; `None` while it does not wait.
+    /// The time at which the client may ask again; `None` while it does not wait.
     pub(super) retry_at: Option<Time>,
     /// Savings, in millionths of a dollar.
     savings: u64,
     /// T: the time between salaries at weight 1.
     period: Duration,
     payday: Time,
-    /// When T was last changed, or the first payday.
+    /// The time at which T was last changed, or the first payday.
     adapted: Time,
     /// Whether the client could not pay at its last attempt.
     short: bool,

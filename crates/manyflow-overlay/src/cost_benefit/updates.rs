@@ -54,8 +54,8 @@ pub(super) struct Updates {
     /// The times of the last and the next check of the links.
     last: Time,
     next: Option<Time>,
-    /// When this daemon last sent an update. A daemon that has never had a price to report stays
-    /// silent, because all links count as idle until an update says otherwise.
+    /// The time at which this daemon last sent an update. A daemon that has never had a price to
+    /// report stays silent, because all links count as idle until an update says otherwise.
     reported_at: Option<Time>,
     pending: VecDeque<CostUpdate>,
 }

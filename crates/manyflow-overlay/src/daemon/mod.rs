@@ -157,7 +157,7 @@ impl<P: Payload + Default> Daemon<P> {
         self.do_pending_work(now);
     }
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.links.handle_timeout(now);
         self.evict_overdue_members(now);

@@ -57,7 +57,7 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// socket of their own ignore this.
     fn handle_writable(&mut self, _now: Time) {}
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time);
 
     /// Returns when [`handle_timeout`](Hop::handle_timeout) is wanted next, if at all.

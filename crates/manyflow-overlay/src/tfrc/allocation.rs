@@ -32,7 +32,7 @@ const FORGOTTEN: f64 = 0.01;
 #[derive(Debug, Default)]
 pub(super) struct Allocation {
     clients: BTreeMap<ClientId, Sender>,
-    /// When demands are updated next.
+    /// The time at which demands are updated next.
     update_at: Option<Time>,
 }
 
@@ -65,7 +65,7 @@ struct Interval {
 struct Waiting {
     bytes: f64,
     since: Time,
-    /// When the bucket will have enough tokens; `None` once the client has been woken.
+    /// The time at which the bucket will have enough tokens; `None` once the client has been woken.
     wake_at: Option<Time>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct LossHistory {
     history: f64,
     /// The highest sequence number that has arrived, and the time of its arrival.
     highest: Option<(OriginSeq, Time)>,
-    /// When the last loss event began.
+    /// The time at which the last loss event began.
     event_at: Option<Time>,
     /// I_sample: the number of packets since the last loss event ended.
     sample: f64,

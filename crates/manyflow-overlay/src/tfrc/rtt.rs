@@ -38,7 +38,7 @@ struct Sent {
 pub(super) struct Acknowledged {
     /// The round-trip time, without the time for which the receiver held the acknowledgement.
     pub(super) rtt: Duration,
-    /// When the message arrived, plus the delay of the reverse path.
+    /// The time at which the message arrived, plus the delay of the reverse path.
     pub(super) arrived: Time,
     /// The bytes sent up to and including the message.
     pub(super) total_bytes: u64,

@@ -29,7 +29,7 @@ pub(super) struct Inbound<P> {
     /// The number of datagrams that the daemon has taken since the last feedback.
     unacknowledged: u32,
     last_feedback_at: Option<Time>,
-    /// When the next feedback is due at the latest, apart from NACKs.
+    /// The time at which the next feedback is due at the latest, apart from NACKs.
     feedback_due: Option<Time>,
 }
 
@@ -39,9 +39,9 @@ struct Gap {
     first: LinkSeq,
     /// The number after the last missing one.
     end: LinkSeq,
-    /// When the next NACK for this range is due.
+    /// The time at which the next NACK for this range is due.
     nack_due: Time,
-    /// When the last NACK for this range was sent.
+    /// The time at which the last NACK for this range was sent.
     nacked_at: Time,
     nacks: u32,
 }

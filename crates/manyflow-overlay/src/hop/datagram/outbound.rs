@@ -22,8 +22,8 @@ pub(super) struct Outbound<P> {
     sent: u32,
     /// The numbers of datagrams to retransmit.
     repairs: VecDeque<LinkSeq>,
-    /// When to retransmit the last datagram if no feedback arrives. No later datagram would reveal
-    /// its loss.
+    /// The time at which to retransmit the last datagram if no feedback arrives. No later datagram
+    /// would reveal its loss.
     probe_at: Option<Time>,
     /// The number of probes since the last acknowledgement.
     probes: u32,
@@ -35,7 +35,7 @@ struct Kept<P> {
     message: Message,
     payload: P,
     sent_at: Time,
-    /// When this datagram was last retransmitted.
+    /// The time at which this datagram was last retransmitted.
     repaired_at: Option<Time>,
     /// Whether this datagram is among `repairs`.
     is_wanted: bool,
