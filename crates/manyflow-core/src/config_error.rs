@@ -1,4 +1,4 @@
-//! What is wrong with a protocol's parameters.
+//! The error for a protocol's parameter that is outside its range.
 
 /// A parameter is outside its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,10 +12,10 @@ pub struct ConfigError {
 pub type Check = (&'static str, &'static str, bool);
 
 impl ConfigError {
-    /// Checks parameters in this order.
+    /// Checks parameters in the order of `checks`.
     ///
     /// # Errors
-    /// Names the first parameter outside its range.
+    /// Returns an error that names the first parameter outside its range.
     pub fn first_of<const N: usize>(checks: [Check; N]) -> Result<(), ConfigError> {
         match checks.into_iter().find(|(_, _, holds)| !holds) {
             Some((name, range, _)) => Err(ConfigError { name, range }),

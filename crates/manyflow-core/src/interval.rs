@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use crate::units::Rate;
 
-/// The time between packets, exact in the long run: bits / rate, with the remainder below a
-/// nanosecond carried on.
+/// Computes the times between packets, which are exact in the long run: bits / rate, with the
+/// remainder below a nanosecond carried over to the next packet.
 #[derive(Debug)]
 pub struct Interval {
     whole: Duration,
@@ -15,7 +15,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Between packets of `packet_bytes` each, sent at `rate`, which is not zero.
+    /// Creates an interval for packets of `packet_bytes` each, sent at `rate`, which must not be
+    /// zero.
     pub fn new(packet_bytes: u32, rate: Rate) -> Interval {
         let scaled_bits = u64::from(packet_bytes) * 8 * 1_000_000_000;
         let rate = rate.bits_per_s();

@@ -1,18 +1,17 @@
-//! What packets, frames and messages carry.
+//! Payloads of packets, frames and messages.
 
 use std::sync::Arc;
 
-/// What a protocol has to know of a payload: its length, and that it can be kept for a
-/// retransmission.
+/// A payload, as protocols use it: it has a length, and it can be kept for a retransmission.
 ///
-/// A simulation that needs no contents carries a [`Length`]; packets carry [`Contents`]; a live
-/// driver carries any bytes that are cheap to clone, such as `Bytes`.
+/// A simulation without contents carries a [`Length`]; packets carry [`Contents`]; a live driver
+/// carries any bytes that are cheap to clone, such as `Bytes`.
 pub trait Payload: Clone + Send {
-    /// The payload's length in bytes.
+    /// Returns the payload's length in bytes.
     fn length(&self) -> u32;
 }
 
-/// A payload without contents.
+/// A payload without contents: only its length in bytes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Length(pub u32);
 
@@ -28,25 +27,26 @@ impl<T: AsRef<[u8]> + Clone + Send> Payload for T {
     }
 }
 
-/// The payload of a [`Packet`](crate::Packet): a length alone, or the bytes themselves.
+/// The payload of a [`Packet`](crate::Packet): only a length, or also the bytes.
 ///
-/// Bulk data is simulated by its length. Names, lists of members or signatures are simulated as
-/// they are: copies of a packet share the bytes.
+/// Simulations represent bulk data by its length. Names, lists of members and signatures are
+/// simulated with their bytes, which copies of a packet share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     pub(crate) length: u32,
-    /// Behind two pointers, so that a packet carries only one machine word for the rare case.
+    /// The bytes, behind two pointers, so that this rare case takes only one machine word in a
+    /// packet.
     pub(crate) bytes: Option<Arc<Box<[u8]>>>,
 }
 
 impl Contents {
-    /// The payload's length in bytes.
+    /// Returns the payload's length in bytes.
     #[inline]
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// The bytes; `None` for a payload that is only a length.
+    /// Returns the bytes; `None` for a payload that is only a length.
     pub fn bytes(&self) -> Option<&[u8]> {
         self.bytes.as_ref().map(|bytes| &***bytes)
     }
@@ -69,7 +69,7 @@ impl From<Length> for Contents {
 }
 
 impl From<u32> for Contents {
-    /// A payload of this many bytes, without contents.
+    /// Returns a payload of this many bytes, without contents.
     fn from(length: u32) -> Contents {
         Length(length).into()
     }
@@ -77,10 +77,10 @@ impl From<u32> for Contents {
 
 impl From<&[u8]> for Contents {
     /// # Panics
-    /// If there are 4 GiB or more.
+    /// Panics if there are 4 GiB or more.
     fn from(bytes: &[u8]) -> Contents {
         Contents {
-            length: u32::try_from(bytes.len()).expect("a payload is below 4 GiB"),
+            length: u32::try_from(bytes.len()).expect("a payload must be shorter than 4 GiB"),
             bytes: Some(Arc::new(bytes.into())),
         }
     }

@@ -1,15 +1,15 @@
-//! Time as every protocol sees it: nanoseconds since the start of its world, handed in by whoever
-//! runs it.
+//! Time as protocols see it: nanoseconds since the start of the world, which passes the time as an
+//! argument.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A point in time: whole nanoseconds since the world began (the run of a simulation, the start of
-/// a process).
+/// A point in time, in whole nanoseconds since the start of the world. The start is that of a
+/// simulation run or of a process.
 ///
-/// An integer, so that the same scenario gives the same bytes on every machine. It reaches 584
-/// years.
+/// Time is an integer, so that the same scenario gives the same bytes on every machine. It covers
+/// 584 years.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -19,23 +19,23 @@ impl Time {
     /// Later than anything that happens.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// The point `nanos` nanoseconds after the start.
+    /// Returns the point `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// The point `seconds` after the start, rounded to a nanosecond; negative values and NaN give
-    /// [`Time::ZERO`].
+    /// Returns the point `seconds` after the start, rounded to a nanosecond. Negative values and
+    /// NaN give [`Time::ZERO`].
     pub fn from_secs_f64(seconds: f64) -> Time {
         Time((seconds * 1e9 + 0.5) as u64)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -44,7 +44,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// Saturates at [`Time::MAX`].
+    /// Adds a span. Saturates at [`Time::MAX`].
     #[inline]
     fn add(self, span: Duration) -> Time {
         let whole = span.as_secs().saturating_mul(1_000_000_000);
@@ -62,7 +62,7 @@ impl AddAssign<Duration> for Time {
 impl Sub for Time {
     type Output = Duration;
 
-    /// The span from `earlier` to here; zero where `earlier` is later.
+    /// Returns the span from `earlier` to this point; zero if `earlier` is later.
     #[inline]
     fn sub(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -80,8 +80,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// A span of `seconds`; negative values and NaN give zero, what is beyond 584 years the longest
-/// span.
+/// Returns a span of `seconds`. Negative values and NaN give zero; values beyond 584 years give the
+/// longest span.
 pub fn seconds(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
 }

@@ -1,5 +1,4 @@
-//! Quantities with their units, as they stand in scenario files, on the command line and in
-//! reports.
+//! Quantities with units, as in scenario files, on the command line and in reports.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,28 +6,28 @@ use core::time::Duration;
 
 use crate::time::seconds;
 
-/// A rate in bits per second, whole packets counted (IP header and all) unless a place says
+/// A rate in bits per second. It counts whole packets including the IP header, unless documented
 /// otherwise.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate of `bits` per second.
+    /// Returns a rate of `bits` per second.
     pub const fn from_bits_per_s(bits: u64) -> Rate {
         Rate(bits)
     }
 
-    /// The rate of `packets` per second of `packet_bytes` each, rounded.
+    /// Returns the rate of `packets` per second of `packet_bytes` each, rounded.
     pub fn from_packets_per_s(packets: f64, packet_bytes: u32) -> Rate {
         Rate((packets * f64::from(packet_bytes) * 8.0 + 0.5) as u64)
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bits_per_s(self) -> u64 {
         self.0
     }
 
-    /// Packets per second, of `packet_bytes` each.
+    /// Returns the rate in packets per second, for packets of `packet_bytes` each.
     pub fn packets_per_s(self, packet_bytes: u32) -> f64 {
         self.0 as f64 / (f64::from(packet_bytes) * 8.0)
     }
@@ -62,7 +61,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Three significant digits and a unit, without trailing zeros: `3.2 Mbit/s`.
+/// Writes three significant digits and a unit, without trailing zeros: `3.2 Mbit/s`.
 fn write_short(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
     let decimals = match value {
         v if v < 9.995 => 2,
@@ -78,7 +77,7 @@ fn write_short(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resul
     f.pad(&format!("{digits} {unit}"))
 }
 
-/// Why a quantity could not be read.
+/// The error for a text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct ParseError {
@@ -86,7 +85,7 @@ pub struct ParseError {
     expected: &'static str,
 }
 
-/// Names of rates, and what they are in bits per second.
+/// The units of rates, with their values in bits per second.
 pub const RATE_UNITS: &[(&str, f64)] = &[
     ("bit/s", 1.0),
     ("kbit/s", 1e3),
@@ -97,7 +96,7 @@ pub const RATE_UNITS: &[(&str, f64)] = &[
     ("Mbps", 1e6),
     ("Gbps", 1e9),
 ];
-/// Names of sizes, and what they are in bytes.
+/// The units of sizes, with their values in bytes.
 pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("B", 1.0),
     ("kB", 1e3),
@@ -109,7 +108,7 @@ pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
 ];
-/// Names of times, and what they are in seconds.
+/// The units of times, with their values in seconds.
 pub const TIME_UNITS: &[(&str, f64)] = &[
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -138,10 +137,11 @@ impl FromStr for Bytes {
     }
 }
 
-/// Reads a span of time such as `50 ms`, `10min` or `0.5 s`.
+/// Parses a span of time such as `50 ms`, `10min` or `0.5 s`.
 ///
 /// # Errors
-/// Where the number is missing or negative, or the unit is none of ns, us, ms, s, min, h, d.
+/// Returns an error if the number is missing or negative, or if the unit is not one of ns, us, ms,
+/// s, min, h and d.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     quantity(
         text,
@@ -151,7 +151,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     .map(seconds)
 }
 
-/// A finite number, not negative, followed by one of `units`, with or without a space between them.
+/// Parses a finite number, not negative, and one of `units`, with or without a space between them.
 fn quantity(text: &str, units: &[(&str, f64)], expected: &'static str) -> Result<f64, ParseError> {
     let error = || ParseError {
         text: text.to_owned(),
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_read_with_and_without_a_space() {
+    fn rates_parse_with_and_without_a_space() {
         assert_eq!("3.2 Mbit/s".parse(), Ok(Rate::from_bits_per_s(3_200_000)));
         assert_eq!("200Mbit/s".parse(), Ok(Rate::from_bits_per_s(200_000_000)));
         assert_eq!("9.6 kbps".parse(), Ok(Rate::from_bits_per_s(9_600)));
     }
 
     #[test]
-    fn what_is_not_a_quantity_is_refused_by_name() {
+    fn a_text_that_is_not_a_quantity_is_refused_by_name() {
         for text in ["", "fast", "10", "-3 Mbit/s", "3 MB/s", "1.2.3 Mbit/s"] {
             let error = text.parse::<Rate>().unwrap_err().to_string();
             assert!(
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_know_minutes() {
+    fn durations_parse_minutes() {
         assert_eq!(parse_duration("10min"), Ok(Duration::from_secs(600)));
         assert_eq!(parse_duration("0.5 ms"), Ok(Duration::from_micros(500)));
     }

@@ -1,4 +1,4 @@
-//! The client of a simulated overlay: a model of an application around the protocol's [`Client`].
+//! A simulated client of an overlay: a model of an application around the protocol's [`Client`].
 //!
 //! ```text
 //!   before --start--> connected --stop--> leaving --all messages are read--> gone
@@ -22,43 +22,44 @@ use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Destination, EndpointId, Packet};
 
-/// What the application of a simulated client does.
+/// The behaviour of a simulated client's application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
-    /// The client's share under its daemon's controller, in percent of other clients' shares; at
-    /// least 1.
+    /// The client's share under its daemon's controller, in percent of the share of a client with
+    /// priority 100; at least 1.
     pub priority: u16,
-    /// When the client connects, joins and begins to send.
+    /// The time at which the client connects, joins its group and starts to send.
     pub start: Time,
-    /// When the client stops, after `start`: it leaves its group, sends no more, reads the messages
-    /// that it has, and disconnects.
+    /// The time at which the client stops, after `start`. The client then leaves its group, sends
+    /// no more messages, reads those that were delivered, and disconnects.
     pub stop: Option<Time>,
-    /// Whether the client crashes at `stop`: it disconnects at once, and does not read the messages
-    /// that it has.
+    /// Whether the client crashes at `stop`: it disconnects at once, without reading the delivered
+    /// messages.
     pub crash: bool,
     /// The group that the client joins.
     pub joins: Option<GroupId>,
-    /// What the client sends.
+    /// The messages that the client sends.
     pub sends: Option<Source>,
     /// How long the application works on a message before it reads the next.
     pub service: Duration,
 }
 
-/// How long an application takes to make a message. Without it, a greedy application whose group
-/// has no members would send for ever at one instant.
+/// The time that an application takes to produce a message. Without it, a greedy application whose
+/// group has no members would send forever at one instant.
 const MAKING: Duration = Duration::from_micros(10);
 
 /// The messages that an application sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The group that the messages are for.
+    /// The group that receives the messages.
     pub group: GroupId,
-    /// The length of each message, 1 to [`PAYLOAD_BYTES_MAX`].
+    /// The payload of each message in bytes, 1 to [`PAYLOAD_BYTES_MAX`].
     pub message_bytes: u32,
-    /// How fast messages become ready, counting their payload; messages wait until the daemon takes
-    /// them. With `None`, a message is ready 10 microseconds after the last one was taken.
+    /// The rate at which messages become ready, counted in payload. Ready messages wait until the
+    /// daemon accepts them. If `None`, a message is ready 10 microseconds after the last one was
+    /// accepted.
     pub rate: Option<Rate>,
-    /// How many messages there are; no limit if `None`.
+    /// The number of messages; `None` means no limit.
     pub messages: Option<u32>,
 }
 
@@ -109,7 +110,7 @@ impl Application {
     }
 }
 
-/// The client of a simulated overlay.
+/// A client of a simulated overlay, as an endpoint.
 #[derive(Debug)]
 pub struct ClientEndpoint {
     application: Application,
@@ -125,14 +126,14 @@ pub struct ClientEndpoint {
 enum Phase {
     Before,
     Connected,
-    /// The client has left its group, and reads the messages that it has.
+    /// The client has left its group and reads the messages that were delivered.
     Leaving,
     Gone,
 }
 
 impl ClientEndpoint {
-    /// Returns a client of `daemon`. When its first message is ready is drawn from `seed`, so that
-    /// clients of equal rates do not all send at the same moments.
+    /// Returns a client of `daemon`. `seed` determines when its first message is ready, so that
+    /// clients of equal rates do not all send at the same time.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -180,13 +181,13 @@ impl ClientEndpoint {
         self.client.disconnect();
     }
 
-    /// When the next message can be sent, if there is one and the daemon is ready.
+    /// Returns when the next message can be sent, if there is one and the daemon is ready.
     fn next_send(&self) -> Option<Time> {
         let due = self.producer.as_ref()?.next_due()?;
         self.client.is_ready().then_some(due)
     }
 
-    /// Sends the message that is due, if the daemon is ready.
+    /// Sends the next message, if it is due and the daemon is ready.
     fn send_due_message(&mut self, now: Time) {
         if self.next_send().is_none_or(|due| now < due) {
             return;
@@ -199,7 +200,7 @@ impl ClientEndpoint {
         debug_assert_eq!(sent, Ok(()), "the client was ready");
     }
 
-    /// Reads the messages that the application has finished.
+    /// Reads the messages on which the application has finished its work.
     fn read_finished_messages(&mut self, now: Time) {
         while self.next_read().is_some_and(|finished| now >= finished)
             && let Some(message) = self.client.read()
@@ -213,7 +214,7 @@ impl ClientEndpoint {
         }
     }
 
-    /// When the application has finished the message that it works on, if there is one.
+    /// Returns when the application finishes its current message, if there is one.
     fn next_read(&self) -> Option<Time> {
         (self.client.unread() > 0).then_some(self.consumer.finished_at)
     }
@@ -265,7 +266,7 @@ impl Endpoint for ClientEndpoint {
         if self.phase == Phase::Before && now >= self.application.start {
             self.start();
         }
-        // Messages finished by the time of the stop count as read, even in a crash.
+        // Messages finished by `stop` count as read, even if the client crashes.
         if self.is_running() {
             self.read_finished_messages(now);
         }
@@ -306,15 +307,16 @@ impl Endpoint for ClientEndpoint {
     }
 }
 
-/// Makes the application's messages.
+/// Produces the application's messages.
 #[derive(Debug)]
 struct Producer {
     source: Source,
-    /// The time between two messages; `None` if a message is ready when the last one is taken.
+    /// The time between two messages; `None` if a message is ready when the last one was accepted.
     interval: Option<Interval>,
-    /// When the next message is ready, or was: each later one is an interval later.
+    /// The time at which the next message is, or was, ready. Each later one is ready an interval
+    /// later.
     ready_at: Time,
-    /// The application is busy until then.
+    /// The application produces a message until this time.
     free_at: Time,
     produced: u32,
 }
@@ -335,13 +337,13 @@ impl Producer {
         }
     }
 
-    /// When the next message can be sent, if there is one.
+    /// Returns when the next message can be sent, if there is one.
     fn next_due(&self) -> Option<Time> {
         let has_more = self.source.messages.is_none_or(|all| self.produced < all);
         has_more.then_some(self.ready_at.max(self.free_at))
     }
 
-    /// Produces the next message; returns when it was ready, in microseconds modulo 2^32.
+    /// Produces the next message. Returns when it was ready, in microseconds modulo 2^32.
     fn produce(&mut self) -> u32 {
         self.produced += u32::from(self.source.messages.is_some());
         let sent_us = micros(self.ready_at);
@@ -351,7 +353,7 @@ impl Producer {
         sent_us
     }
 
-    /// The daemon has taken the last message.
+    /// Handles the entry of the last message into the overlay.
     fn on_ready(&mut self, now: Time) {
         self.free_at = now + MAKING;
         if self.interval.is_none() {
@@ -360,11 +362,11 @@ impl Producer {
     }
 }
 
-/// Works on the messages for the application, one after the other.
+/// Works on the delivered messages, one after the other.
 #[derive(Debug)]
 struct Consumer {
     service: Duration,
-    /// When the application has finished the oldest unread message.
+    /// The time at which the application finishes the oldest unread message.
     finished_at: Time,
 }
 
@@ -376,18 +378,18 @@ impl Consumer {
         }
     }
 
-    /// Begins with a message after an idle time.
+    /// Starts the work on a message after an idle time.
     fn begin(&mut self, now: Time) {
         self.finished_at = now + self.service;
     }
 
-    /// Begins with the next message when the last one is finished.
+    /// Starts the work on the next message at the time at which the last one was finished.
     fn begin_next(&mut self) {
         self.finished_at += self.service;
     }
 }
 
-/// The time since the start in microseconds, modulo 2^32.
+/// Returns the time since the start of the world in microseconds, modulo 2^32.
 fn micros(time: Time) -> u32 {
     (time.as_nanos() / 1_000) as u32
 }

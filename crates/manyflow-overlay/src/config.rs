@@ -6,36 +6,37 @@ use std::collections::BTreeMap;
 use super::message::GroupId;
 use manyflow_core::ConfigError;
 
-/// The parameters of an overlay's daemons, the same for all of them.
+/// The parameters of an overlay's daemons. All daemons of an overlay use the same parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlayConfig {
-    /// How many clients' messages wait for a link when the daemon stops reading other links, at
-    /// least
-    /// 1. A working controller delays clients long before.
+    /// The number of clients' messages in a link's queue that counts as full; at least one. While a
+    /// queue is full, the daemon does not read its other links. A working controller delays clients
+    /// long before that.
     pub queue_messages: usize,
-    /// How many messages wait for a client when it counts as slow, at least 1.
+    /// The number of messages that wait for a client when the client counts as slow, at least 1.
     pub client_messages: usize,
-    /// What the daemons do about slow members.
+    /// The policy for slow members of every group that is not in
+    /// [`slow_groups`](OverlayConfig::slow_groups).
     pub slow: SlowPolicy,
-    /// What they do about slow members of these groups, instead of [`slow`](OverlayConfig::slow).
+    /// The policies for slow members of particular groups.
     pub slow_groups: BTreeMap<GroupId, SlowPolicy>,
 }
 
-/// What a daemon does about a member that reads more slowly than its group's messages arrive.
+/// A daemon's policy for a member that reads more slowly than its group's messages arrive.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum SlowPolicy {
-    /// The group's senders wait for the member: no message is lost, and the slowest member sets the
-    /// pace. This is the default, because the overlay promises every message to every member.
+    /// The group's senders wait for the member. No message is lost, and the slowest member sets the
+    /// pace. This is the default, because the overlay delivers every message to every member.
     #[default]
     Block,
     /// The member misses the messages that it has no room for.
     Drop,
-    /// The group's senders wait for the member. If it has not caught up this long after they first
-    /// did, it is evicted from the group.
+    /// The group's senders wait for the member. A member that has not caught up this long after the
+    /// senders first waited is evicted from the group.
     Evict(Duration),
 }
 
-/// What a daemon has done about a slow member.
+/// A daemon's action on a slow member.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The group's senders wait for the member.
@@ -79,7 +80,7 @@ impl OverlayConfig {
         ])
     }
 
-    /// What the daemons do about slow members of a group.
+    /// Returns the policy for slow members of a group.
     pub fn slow_policy(&self, group: GroupId) -> SlowPolicy {
         self.slow_groups.get(&group).copied().unwrap_or(self.slow)
     }

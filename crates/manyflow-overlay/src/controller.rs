@@ -1,5 +1,5 @@
-//! Decides when a client's message may enter the overlay: Cost-Benefit, TFRC, or your own
-//! controller.
+//! The flow control of a daemon: a [`Controller`] decides when a client's message may enter the
+//! overlay. Cost-Benefit and TFRC are two of them.
 
 use core::fmt;
 
@@ -9,90 +9,91 @@ use super::topology::Topology;
 use crate::Event;
 use manyflow_core::time::Time;
 
-/// What a daemon knows about the overlay.
+/// A daemon's knowledge of the overlay.
 #[derive(Debug)]
 pub struct Site {
-    /// The daemon itself.
+    /// This daemon.
     pub here: DaemonId,
-    /// Daemons, links and trees.
+    /// The overlay's daemons and links, with a tree for each daemon.
     pub topology: std::sync::Arc<Topology>,
-    /// The members of each group, as far as this daemon has heard.
+    /// The members of each group, as far as this daemon has learnt of them.
     pub groups: Groups,
 }
 
-/// A client's message that waits at its daemon.
+/// A client's message that waits at its daemon until the controller admits it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The client that wants to send the message.
     pub client: ClientId,
     /// The group that the message is for.
     pub group: GroupId,
-    /// The bytes that the message takes on a link, payload and all headers included.
+    /// Bytes that the message takes on a link, payload and all headers included.
     pub bytes: u32,
 }
 
-/// Who receives a controller's message.
+/// The receivers of a controller's message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// All daemons, over the overlay's links: reliable.
+    /// All daemons, over overlay links. Reliable.
     Everyone,
-    /// Sent directly to one daemon, not over overlay links. May be lost.
+    /// One daemon, addressed directly, not over overlay links. The message may be lost.
     One(DaemonId),
 }
 
-/// The flow control of one daemon. It admits the messages of the daemon's clients, and reports to
-/// other daemons what their controllers must know.
+/// The flow control of one daemon. It admits the messages of the daemon's clients, and sends
+/// reports to the controllers of other daemons.
 ///
 /// After each call, drain [`poll_ready`](Controller::poll_ready),
 /// [`poll_control`](Controller::poll_control) and [`poll_event`](Controller::poll_event), then read
 /// [`poll_timeout`](Controller::poll_timeout).
 pub trait Controller: fmt::Debug + Send {
-    /// A client has connected. `priority` is its share as a multiple of other clients' shares,
-    /// positive.
+    /// Adds a client that has connected. `priority`, which is positive, is its share as a multiple
+    /// of the share of a client with priority 1.
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64);
 
-    /// A client has disconnected.
+    /// Removes a client that has disconnected.
     fn remove_client(&mut self, now: Time, client: ClientId);
 
-    /// Admits a client's message and charges the client for it, if the message may enter now. If
-    /// not, returns `false`, and the client waits until [`poll_ready`](Controller::poll_ready)
-    /// names it. Called also for groups without members at other daemons.
+    /// Admits a client's message and charges the client for it, if the message may enter now.
+    /// Returns `false` if the client must wait until [`poll_ready`](Controller::poll_ready) names
+    /// it. Also called for groups without members at other daemons.
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
 
-    /// An admitted message has entered the overlay.
+    /// Handles the entry of an admitted message into the overlay.
     fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site);
 
-    /// The number of messages that wait for one of this daemon's links has changed to `messages`.
+    /// Handles a change of the number of messages that wait for one of this daemon's links, to
+    /// `messages`.
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize);
 
-    /// Another daemon's message to a group with members at this daemon has arrived for the first
-    /// time.
+    /// Handles the first arrival of another daemon's message to a group with members at this
+    /// daemon. `bytes` includes all headers.
     fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32);
 
-    /// A message of another daemon's controller has arrived.
+    /// Handles a message from another daemon's controller.
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site);
 
-    /// A group has gained or lost a member, at this daemon or another.
+    /// Handles a change of a group's membership, at this daemon or another.
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site);
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time, site: &Site);
 
-    /// When [`handle_timeout`](Controller::handle_timeout) is wanted next.
+    /// Returns when [`handle_timeout`](Controller::handle_timeout) is wanted next, if at all.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// A client whose waiting message should be offered to [`try_admit`](Controller::try_admit)
-    /// again.
+    /// Returns a client whose waiting message should be offered to
+    /// [`try_admit`](Controller::try_admit) again.
     fn poll_ready(&mut self) -> Option<ClientId>;
 
-    /// The next message to other daemons.
+    /// Returns the next message to other daemons.
     fn poll_control(&mut self) -> Option<(Audience, Control)>;
 
-    /// The next event, for traces and metrics.
+    /// Returns the next event, for traces and metrics.
     fn poll_event(&mut self) -> Option<Event>;
 }
 
-/// No control: only the links' back-pressure delays clients.
+/// A controller that admits every message: only the back-pressure of links delays clients.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Open;
 

@@ -1,4 +1,4 @@
-//! A daemon in a simulated network: each frame is a packet, and each neighbour and client an
+//! A daemon in a simulated network: each frame is a packet, and each neighbour and client is an
 //! endpoint.
 
 use std::collections::BTreeMap;
@@ -18,17 +18,17 @@ use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Destination, EndpointId, Packet};
 use manyflow_tcp::TcpConfig;
 
-/// The links of a simulated overlay.
+/// The kind of all links of a simulated overlay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkKind {
     /// Streams of the simulated TCP.
     Streams(TcpConfig),
-    /// Datagrams, which each link's neighbour repairs where they are missing.
+    /// Datagrams. The daemons at the two ends of a link repair losses.
     Datagrams,
 }
 
 impl LinkKind {
-    /// Returns one end of such a link; its random choices come from `seed`.
+    /// Returns one end of a link of this kind. Its random choices come from `seed`.
     fn hop(&self, seed: u64) -> Result<Box<dyn Hop<Contents>>, ConfigError> {
         Ok(match self {
             LinkKind::Streams(tcp) => Box::new(StreamHop::new(tcp.clone(), seed)?),
@@ -37,16 +37,16 @@ impl LinkKind {
     }
 }
 
-/// The endpoints of an overlay's daemons.
+/// The endpoints that stand for an overlay's daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     by_daemon: Vec<EndpointId>,
-    /// In the order of the endpoints' numbers.
+    /// Sorted by endpoint number.
     by_address: Vec<(EndpointId, DaemonId)>,
 }
 
 impl Addresses {
-    /// The addresses of daemons 0, 1 and so on.
+    /// Returns the addresses of daemons 0, 1 and so on.
     pub fn new(by_daemon: Vec<EndpointId>) -> Addresses {
         let numbered = by_daemon.iter().enumerate();
         let mut by_address: Vec<_> = numbered
@@ -67,7 +67,7 @@ impl Addresses {
     }
 }
 
-/// A daemon of a simulated overlay, and the endpoints of its clients.
+/// A daemon of a simulated overlay, with the endpoints of its clients.
 #[derive(Debug)]
 pub struct DaemonEndpoint {
     daemon: Daemon<Contents>,
@@ -77,8 +77,8 @@ pub struct DaemonEndpoint {
 }
 
 impl DaemonEndpoint {
-    /// Returns daemon number `here` of a topology whose daemons are at these addresses. Its links'
-    /// random choices come from `seed`.
+    /// Returns daemon number `here` of a topology whose daemons are at `addresses`. The random
+    /// choices of its links come from `seed`.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range, or if there are more or fewer
@@ -136,7 +136,7 @@ impl DaemonEndpoint {
         }
     }
 
-    /// The frame as a packet; `None` if it is for a client that has disconnected.
+    /// Returns the frame as a packet; `None` if its destination is a client that has disconnected.
     fn packet(&self, transmit: Transmit<Contents>) -> Option<Packet<Frame>> {
         let (to, frame, payload) = match transmit {
             Transmit::Daemon(daemon, frame, payload) => (

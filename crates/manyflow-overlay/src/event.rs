@@ -1,4 +1,4 @@
-//! What daemons and clients of an overlay report.
+//! Events that daemons and clients of an overlay report.
 
 use super::{ClientId, DaemonId, GroupId, LinkId, Verdict};
 use manyflow_core::units::Rate;
@@ -7,58 +7,59 @@ use manyflow_core::units::Rate;
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The overlay accepted a message from this client.
+    /// The overlay accepted a message from the reporting client.
     Sent {
         /// The message's length in bytes.
         bytes: u32,
     },
-    /// The client's application took a message.
+    /// The application of the reporting client took a message.
     Delivered {
         /// The message's length in bytes.
         bytes: u32,
     },
     /// The age of the message that was just delivered.
     Latency {
-        /// Seconds since the sending application had the message ready.
+        /// Seconds between the moment at which the sending application had the message ready and
+        /// its delivery.
         seconds: f64,
     },
     /// A message was queued for a link.
     Queue {
-        /// The link.
+        /// The link that the message waits for.
         link: LinkId,
-        /// Messages waiting for the link, the new one included.
+        /// The number of messages that wait for the link, the new one included.
         messages: u32,
     },
-    /// A daemon reported the rate at which it can take this daemon's messages to a group.
+    /// Another daemon reported the rate at which it can accept this daemon's messages to a group.
     Acceptable {
         /// The reporting daemon.
         by: DaemonId,
-        /// The group.
+        /// The group whose messages the rate limits.
         group: GroupId,
-        /// The rate; `None` if the reporting daemon has never seen a loss.
+        /// The acceptable rate; `None` if the reporting daemon has never seen a loss.
         rate: Option<Rate>,
     },
-    /// The rate at which this daemon's clients, all together, may send to a group.
+    /// The sum of the rates at which this daemon's clients may send to a group has changed.
     Allowed {
-        /// The group.
+        /// The group that the clients send to.
         group: GroupId,
-        /// The rate.
+        /// The allowed rate of all clients of this daemon together.
         rate: Rate,
     },
     /// The number of a group's members changed.
     View {
-        /// The group.
+        /// The group whose members changed.
         group: GroupId,
-        /// Its members at all daemons.
+        /// The number of the group's members at all daemons.
         members: u32,
     },
-    /// A client of this daemon reads too slowly.
+    /// A daemon acted on a client that reads too slowly.
     SlowMember {
-        /// The client.
+        /// The slow client.
         client: ClientId,
-        /// The group whose messages it does not read.
+        /// The group whose messages the client reads too slowly.
         group: GroupId,
-        /// What was done about it.
+        /// The daemon's action.
         verdict: Verdict,
     },
     /// A round-trip time to another daemon was measured.
@@ -72,11 +73,11 @@ pub enum Event {
     LossEvent,
     /// A receiving daemon updated its rates for a sender.
     Rates {
-        /// The rate that it can accept.
+        /// The rate that the receiving daemon can accept.
         target: Rate,
-        /// The rate at which packets arrive.
+        /// The rate at which packets arrive at the receiving daemon.
         received: Rate,
-        /// The loss event rate that goes into the TCP equation.
+        /// The loss event rate that enters the TCP equation.
         loss_probability: f64,
     },
 }

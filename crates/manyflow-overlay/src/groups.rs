@@ -5,25 +5,26 @@ use std::collections::BTreeMap;
 use super::message::{DaemonId, GroupId};
 use super::sequence::ChangeSeq;
 
-/// How many members each group has at each daemon. The size does not depend on senders.
+/// The number of members of each group at each daemon. Its size does not depend on the number of
+/// senders.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// One map for all groups: with many small groups, a map for each would take several times the
-    /// memory.
+    /// One map for all groups. With many small groups, a map for each group would take several
+    /// times the memory.
     members: BTreeMap<(GroupId, DaemonId), Members>,
 }
 
-/// A group's members at one daemon: at least one.
+/// A group's members at one daemon; there is at least one.
 #[derive(Copy, Clone, Debug)]
 struct Members {
     count: u32,
-    /// The daemon's change by which it got the first of them.
+    /// The daemon's change by which it gained its first member of the group.
     since: ChangeSeq,
 }
 
 impl Groups {
-    /// Adds a client at a daemon, which joins by the daemon's change `change`; returns whether it
-    /// is the daemon's first member.
+    /// Counts a client that joins a group at a daemon by the daemon's change `change`. Returns
+    /// whether it is the daemon's first member.
     pub fn join(&mut self, group: GroupId, at: DaemonId, change: ChangeSeq) -> bool {
         let members = self.members.entry((group, at)).or_insert(Members {
             count: 0,
@@ -33,7 +34,7 @@ impl Groups {
         members.count == 1
     }
 
-    /// Removes a client at a daemon, if there is one; returns whether it was the daemon's last
+    /// Removes one member at a daemon, if there is any. Returns whether it was the daemon's last
     /// member.
     pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
         let Some(members) = self.members.get_mut(&(group, at)) else {
@@ -54,38 +55,38 @@ impl Groups {
         members.map(|(&(_, daemon), &members)| (daemon, members))
     }
 
-    /// The daemons with members of a group, in order.
+    /// Returns the daemons with members of a group, in ascending order.
     pub fn daemons(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
         self.of(group).map(|(daemon, _)| daemon)
     }
 
-    /// Whether a group has a member anywhere.
+    /// Returns whether a group has a member at any daemon.
     pub fn has_members(&self, group: GroupId) -> bool {
         self.of(group).next().is_some()
     }
 
-    /// How many pairs of a group and a daemon with members of it there are.
+    /// Returns the number of pairs of a group and a daemon with members of it.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether no group has a member.
+    /// Returns whether no group has a member.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Whether a daemon has a member.
+    /// Returns whether a daemon has a member of a group.
     pub fn has_member_at(&self, group: GroupId, daemon: DaemonId) -> bool {
         self.members.contains_key(&(group, daemon))
     }
 
-    /// The change by which a daemon got its first member, if it has members.
+    /// Returns the change by which a daemon gained its first member of a group, if it has members.
     pub fn member_since(&self, group: GroupId, daemon: DaemonId) -> Option<ChangeSeq> {
         let members = self.members.get(&(group, daemon))?;
         Some(members.since)
     }
 
-    /// A group's members, anywhere.
+    /// Returns the number of a group's members at all daemons.
     pub fn members(&self, group: GroupId) -> u32 {
         self.of(group).map(|(_, members)| members.count).sum()
     }
@@ -99,7 +100,7 @@ mod tests {
     const B: GroupId = GroupId(2);
 
     #[test]
-    fn the_first_join_and_the_last_leave_of_a_daemon_are_told_from_others() {
+    fn first_join_and_last_leave_at_a_daemon_are_reported() {
         let mut groups = Groups::default();
         assert!(groups.join(A, DaemonId(3), ChangeSeq(5)));
         assert!(!groups.join(A, DaemonId(3), ChangeSeq(6)));
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_of_other_groups_are_left_out() {
+    fn daemons_lists_only_the_members_of_its_group() {
         let mut groups = Groups::default();
         for (group, daemon) in [(A, 9), (B, 1), (A, 2), (A, u16::MAX), (B, 9)] {
             groups.join(group, DaemonId(daemon), ChangeSeq(1));

@@ -1,10 +1,11 @@
-//! The overlay: group messages among many clients, over daemons and the links between them.
+//! An overlay for group messages among many clients, over daemons and the links between them.
 //!
 //! Sources: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay
-//! Networks: A Cost-Benefit Approach" (section III is its overlay, section IV the first controller
-//! here), and Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
-//! Congestion Control" (section 2 is its overlay, section 4 the second controller).
-//! `docs/overlay.md` describes the whole, `docs/controllers.md` compares the two controllers.
+//! Networks: A Cost-Benefit Approach" (section III describes this overlay, section IV the first
+//! controller), and Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
+//! Congestion Control" (section 2 describes its own overlay, section 4 the second controller).
+//! `docs/overlay.md` describes the overlay as a whole; `docs/controllers.md` compares the two
+//! controllers.
 //!
 //! ```text
 //!   client --- daemon ======= daemon ======= daemon --- client
@@ -20,14 +21,14 @@
 //! | flow control | [`controller`]: [`cost_benefit`], [`tfrc`] | when a client's message may enter |
 //! | clients | [`Client`] in `client/` | one message at a time, a window of unread ones |
 //!
-//! A [`Daemon`] knows hops and controllers by their traits only, and is itself made of parts that
-//! do not know each other (`daemon/mod.rs`). `message.rs` has the messages and frames,
-//! `sequence.rs` their numbers, `wire/` their bytes. `endpoint.rs` and `client_model.rs` put
-//! daemons and clients into the simulator.
+//! A [`Daemon`] knows hops and controllers only by their traits. It consists of parts that do not
+//! know each other (`daemon/mod.rs`). `message.rs` defines the messages and frames, `sequence.rs`
+//! their numbers, and `wire/` their bytes. `endpoint.rs` and `client_model.rs` put daemons and
+//! clients into the simulator.
 //!
-//! # The way of a message
+//! # The path of a message
 //!
-//! From a client at one daemon, over a second daemon, to a member at a third:
+//! A client at one daemon sends a message over a second daemon to a member at a third:
 //!
 //! ```text
 //!   the client             client/mod.rs: send, poll_transmit
@@ -63,22 +64,24 @@
 //!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
-//! An agreed order, and views that survive failures, would stand between `pop_in_order` and
-//! `deliver`: messages carry their origin's number for it, and the wire has four bits of flags.
+//! An agreed order, and views that survive failures, would be added between `pop_in_order` and
+//! `deliver`. Messages carry their origin's number for this purpose, and the wire format reserves
+//! four flag bits.
 //!
 //! # Choices
 //!
-//! The papers leave these points of the overlay open; the controllers' pages list their own.
+//! The papers leave these points of the overlay open; the pages of the controllers list their own.
 //!
-//! - **The first message for a new member.** Paths are the same both ways, and each sender's daemon
-//!   announces it to the new member's daemon with a [`Welcome`] (`daemon/membership.rs`).
-//! - **Slow members** make the senders of their groups wait, by a message to all daemons. Closed
-//!   links would delay all groups (`daemon/delivery/`).
-//! - **Repairs.** Xpand's overlay repairs end to end; here the neighbour repairs each link of
-//!   datagrams, and flags repaired copies. Receivers still see losses end to end, since messages
-//!   behind a loss are forwarded at once (`hop/datagram.rs`).
-//! - **Daemons and links are fixed** while an overlay runs. Trees depend on nothing else, and are
-//!   made when they are first needed.
+//! - **The first message for a new member.** Paths are the same in both directions. Each sender's
+//!   daemon announces the first message to the new member's daemon with a [`Welcome`]
+//!   (`daemon/membership.rs`).
+//! - **Slow members.** The senders of a group wait for its slow members. A message to all daemons
+//!   announces this; closed links would instead delay all groups (`daemon/delivery/`).
+//! - **Repairs.** Xpand's overlay repairs losses end to end. Here, the two ends of each link of
+//!   datagrams repair them and flag repaired copies. Receivers still observe losses end to end,
+//!   because messages behind a loss are forwarded at once (`hop/datagram.rs`).
+//! - **Fixed daemons and links.** They do not change while an overlay runs. Trees depend on nothing
+//!   else and are computed when they are first needed.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -4,68 +4,70 @@ use super::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use manyflow_core::Header;
 use manyflow_tcp as tcp;
 
-/// The headers of IPv4 and UDP below each datagram, in bytes.
+/// Bytes of IPv4's and UDP's headers below each datagram.
 pub const DATAGRAM_BYTES: u32 = 28;
 
-/// The encoded header of a client's message, in bytes.
+/// Bytes of a client message's encoded header.
 pub(super) const DATA_BYTES: u32 = 20;
 
-/// The length field before each message on a stream, in bytes.
+/// Bytes of the length field before each message on a stream.
 pub const LENGTH_BYTES: u32 = 2;
 
-/// A datagram's own header before its message, in bytes.
+/// Bytes of a datagram's own header before its message.
 pub(super) const NUMBER_BYTES: u32 = 8;
 
-/// The longest payload of a message, in bytes: with all headers it fits in an IPv4 packet, on
-/// either kind of link and at clients.
+/// Bytes of the longest payload. With all headers, such a message fits in an IPv4 packet on both
+/// kinds of link and at clients.
 pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
 
 /// The maximum number of messages that a daemon hands to a client before the client reports that it
 /// has [read](ClientFrame::Took) some.
 pub const CLIENT_WINDOW: u32 = 64;
 
-/// A daemon, by its place in the [topology](super::Topology).
+/// A daemon, identified by its index in the [topology](super::Topology).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonId(pub u16);
 
-/// A group, by a number that all daemons agree on.
+/// A group, identified by a number that all daemons agree on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// A client, by a number that its daemon gave it.
+/// A client, identified by a number that its daemon assigned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// One direction of an overlay link, by its place in the topology: `2 i` leads from the
-/// lower-numbered end of link `i` to the higher one, `2 i + 1` back.
+/// One direction of an overlay link. Direction `2 i` leads from the lower-numbered end of link `i`
+/// of the topology to the higher-numbered end, and `2 i + 1` leads back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u16);
 
-/// A message from one daemon to another, to some or to all. It travels down the tree that is rooted
-/// at its origin.
+/// A message from one daemon to one, several or all others. It travels down the tree rooted at its
+/// origin, except in [`Frame::Direct`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The daemon at which the message entered the overlay.
     pub origin: DaemonId,
-    /// Whether a link on the way had to retransmit this copy. A repaired copy says nothing about
-    /// round-trip times, and its absence has been noticed already.
+    /// Whether a link on the path had to retransmit this copy. A repaired copy gives no sample of
+    /// the round-trip time, and its loss has already been noticed.
     pub repaired: bool,
-    /// The contents.
+    /// The message's contents.
     pub body: Body,
 }
 
 /// The contents of a [`Message`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A client's message to a group: the payload follows.
+    /// A client's message to a group. The payload follows the header.
     Data(Data),
     /// A client has joined or left a group. Flooded to all daemons.
     Membership(Membership),
-    /// The first message to a group that will surely reach a daemon with members. To one daemon.
+    /// Announces to one daemon with members the first message to a group that is guaranteed to
+    /// reach it.
     Welcome(Welcome),
-    /// A member of a group has no more room, or has room again. Flooded to all daemons.
+    /// A member of a group has no room for more messages, or has room again. Flooded to all
+    /// daemons.
     Pause(Pause),
-    /// A controller's message to other controllers.
+    /// A message from one controller to others.
     Control(Control),
 }
 
@@ -78,67 +80,68 @@ pub struct Data {
     pub sequence: OriginSeq,
     /// The client that sends the message, by its number at the origin.
     pub sender: ClientId,
-    /// When the client had the message ready, in microseconds modulo 2^32 by the origin's clock.
-    /// Where clocks agree, it gives the message's age.
+    /// The time at which the sending client had the message ready, in microseconds modulo 2^32 by
+    /// the origin's clock. If the clocks of origin and receiver agree, this gives the message's
+    /// age.
     pub sent_us: u32,
 }
 
 /// A client's membership of a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The group.
+    /// The group that the client joined or left.
     pub group: GroupId,
     /// The client, by its number at the origin.
     pub client: ClientId,
-    /// Whether the client has joined; otherwise it has left.
+    /// Whether the client has joined (`true`) or left (`false`).
     pub joined: bool,
     /// The number of this change among those that the origin announces.
     pub change: ChangeSeq,
 }
 
-/// The first of the origin's messages to a group that will surely reach a daemon with members.
+/// Announces to a daemon with members the first of the origin's messages to a group that is
+/// guaranteed to reach it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The daemon that this welcome is for.
     pub to: DaemonId,
-    /// The group.
+    /// The group whose messages are announced.
     pub group: GroupId,
-    /// The [`Membership::change`] by which that daemon got its first member.
+    /// The [`Membership::change`] by which the daemon `to` gained its first member.
     pub change: ChangeSeq,
-    /// The first message that will surely reach the daemon.
+    /// The first message that is guaranteed to reach the daemon `to`.
     pub start: OriginSeq,
 }
 
 /// Whether a group's senders must wait for a member at the origin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The group.
+    /// The group whose senders must wait.
     pub group: GroupId,
-    /// Whether senders must wait; otherwise the origin has room again.
+    /// Whether the group's senders must wait (`true`), or the origin has room again (`false`).
     pub paused: bool,
     /// The number of this change among those that the origin announces.
     pub change: ChangeSeq,
 }
 
-/// A controller's message to other controllers.
+/// A message from one controller to others.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// The queues of the origin's links. Flooded to all daemons.
     Cost(CostUpdate),
-    /// The rate at which the origin of this report can take a group's messages from the daemon that
-    /// the report goes to.
+    /// The rate at which the origin of this report can accept a group's messages from the addressed
+    /// daemon.
     Report(Report),
-    /// The round-trip time between the origin and the daemon that this goes to, as measured by the
-    /// origin.
+    /// The round-trip time between the origin and the addressed daemon, as the origin measured it.
     RoundTrip(RoundTrip),
 }
 
-/// A link in a [`CostUpdate`], and its queue.
+/// The queue of one link, reported in a [`CostUpdate`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// The link, which begins at the update's origin.
     pub link: LinkId,
-    /// Messages waiting for the link, in sixteenths.
+    /// The number of messages that wait for the link, in sixteenths of a message.
     pub queue: u16,
 }
 
@@ -155,11 +158,11 @@ impl CostUpdate {
     pub const LINKS: usize = 3;
 }
 
-/// A receiving daemon's report to a sending daemon on a group's messages (Xpand's paper, sections
-/// 4.1 and 4.2).
+/// A receiving daemon's report to a sending daemon about a group's messages (Xpand's paper,
+/// sections 4.1 and 4.2).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The group.
+    /// The group whose messages are reported.
     pub group: GroupId,
     /// The acceptable rate in bytes per second, headers included; [`Report::UNLIMITED`] if no loss
     /// has been seen.
@@ -170,32 +173,33 @@ pub struct Report {
     pub repaired: u16,
     /// The message that this report acknowledges, or [`Report::NONE`].
     pub acknowledged: OriginSeq,
-    /// Delta: how long the acknowledgement was held, in microseconds.
+    /// Delta: microseconds between the acknowledged message's arrival and this report.
     pub held_us: u32,
 }
 
 impl Report {
-    /// A rate without limit.
+    /// The rate of a report without a limit.
     pub const UNLIMITED: u32 = u32::MAX;
 
-    /// No message is acknowledged: messages are numbered from 1.
+    /// The [acknowledged](Report::acknowledged) number of a report that acknowledges no message.
+    /// Messages are numbered from 1.
     pub const NONE: OriginSeq = OriginSeq(0);
 }
 
-/// A round-trip time that one end has measured, for the other end.
+/// A round-trip time that one daemon has measured and sends to the daemon at the other end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     /// The group whose messages were measured.
     pub group: GroupId,
-    /// The average in microseconds.
+    /// The average round-trip time in microseconds.
     pub rtt_us: u32,
 }
 
-/// A unit of transmission from one machine to another, or between a daemon and a client.
+/// A unit of transmission between two daemons, or between a daemon and a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message on a [stream](super::hop::StreamHop), in a TCP segment of its own: the payload
-    /// follows.
+    /// A message on a [stream](super::hop::StreamHop), in a TCP segment of its own. The payload
+    /// follows the header.
     Segment {
         /// The segment's number.
         sequence: LinkSeq,
@@ -204,14 +208,14 @@ pub enum Frame {
     },
     /// TCP's acknowledgement of segments.
     Ack(Ack),
-    /// A message on a [link of datagrams](super::hop::DatagramHop): the payload follows.
+    /// A message on a [link of datagrams](super::hop::DatagramHop). The payload follows the header.
     Datagram {
         /// The datagram's number; a retransmission has the number of the original.
         number: LinkSeq,
         /// The message in the datagram.
         message: Message,
     },
-    /// Which of a link's datagrams have arrived, and which are missing.
+    /// Reports which of a link's datagrams have arrived and which are missing.
     Feedback(Feedback),
     /// A message sent directly to one daemon, not over overlay links. May be lost.
     Direct(Message),
@@ -224,20 +228,21 @@ pub enum Frame {
 pub struct Ack {
     /// The next segment that the receiver expects.
     pub acknowledgement: LinkSeq,
-    /// How many segments from there on the receiver has room for.
+    /// How many segments the receiver has room for, counted from
+    /// [`acknowledgement`](Ack::acknowledgement).
     pub window: u16,
-    /// Received blocks above [`acknowledgement`](Ack::acknowledgement), the newest first: the first
-    /// segment and the one after the last; equal where unused.
+    /// Received blocks above [`acknowledgement`](Ack::acknowledgement), the newest first. Each is a
+    /// half-open range of segments; an unused entry is an empty range.
     pub sack: [(LinkSeq, LinkSeq); 3],
 }
 
-/// NACKs and the cumulative acknowledgement of a link of datagrams.
+/// The NACKs and the cumulative acknowledgement of a link of datagrams.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
     /// All datagrams before this one have arrived.
     pub expected: LinkSeq,
-    /// Missing ranges, lowest first: the first datagram and the one after the last; equal where
-    /// unused.
+    /// Ranges of missing datagrams, the lowest first. Each range is half-open; an unused entry is
+    /// an empty range.
     pub missing: [(LinkSeq, LinkSeq); 3],
 }
 
@@ -254,12 +259,13 @@ pub enum ClientFrame {
     Join(GroupId),
     /// To the daemon: the client leaves a group.
     Leave(GroupId),
-    /// To the daemon: a message, which is the payload. The next one waits for
+    /// To the daemon: a message, which is the payload. The client sends its next message only after
     /// [`ClientFrame::Ready`].
     Send {
         /// The group that the message is for.
         group: GroupId,
-        /// When the message was ready, in microseconds modulo 2^32.
+        /// The time at which the message was ready, in microseconds modulo 2^32 by the client's
+        /// clock.
         sent_us: u32,
     },
     /// To the daemon: the client has read messages.
@@ -267,7 +273,8 @@ pub enum ClientFrame {
         /// How many messages the client has read since its last `Took`.
         messages: u32,
     },
-    /// To the daemon: the client disconnects. A crash has the same effect, since its socket closes.
+    /// To the daemon: the client disconnects. A client that crashes has the same effect, because
+    /// its socket closes.
     Disconnect,
     /// From the daemon: the client's message has entered the overlay; the client may send the next.
     Ready,
@@ -280,9 +287,9 @@ pub enum ClientFrame {
     },
     /// From the daemon: how many members a group has now, at all daemons.
     View {
-        /// The group.
+        /// The group that the view describes.
         group: GroupId,
-        /// The number of its members.
+        /// The number of the group's members at all daemons.
         members: u32,
     },
     /// From the daemon: the client read too slowly, and is no longer a member of the group.
@@ -290,14 +297,14 @@ pub enum ClientFrame {
 }
 
 impl Message {
-    /// Whether it is a client's message, not one of the overlay's own.
+    /// Returns whether this is a client's message. All others are the overlay's own.
     pub fn is_data(&self) -> bool {
         matches!(self.body, Body::Data(_))
     }
 
-    /// The bytes of its header, encoded.
+    /// Returns the length of the encoded header in bytes.
     pub fn wire_bytes(&self) -> u32 {
-        // Kind, flags and origin.
+        // Kind, flags and origin take 4 bytes.
         4 + match &self.body {
             Body::Data(_) => DATA_BYTES - 4,
             Body::Welcome(_) => 16,
@@ -313,8 +320,8 @@ impl Message {
 }
 
 impl Frame {
-    /// The bytes that its header takes on a link, lower layers included. Clients run on their
-    /// daemon's machine; their lower layers count as those of a datagram.
+    /// Returns the number of bytes that the header takes on a link, lower layers included. A client
+    /// runs on its daemon's machine; the lower layers of its frames count as those of a datagram.
     pub fn wire_bytes(&self) -> u32 {
         match self {
             Frame::Segment { message, .. } => {
@@ -328,8 +335,8 @@ impl Frame {
         }
     }
 
-    /// Whether it is the overlay's own: neither a client's message nor a transport's
-    /// acknowledgement.
+    /// Returns whether this is one of the overlay's own frames: neither a client's message, nor a
+    /// frame of a client's connection, nor TCP's acknowledgement.
     pub fn is_control(&self) -> bool {
         match self {
             Frame::Segment { message, .. }
@@ -342,12 +349,13 @@ impl Frame {
 }
 
 impl Ack {
-    /// Its bytes on a link: IPv4, TCP, and SACK if there are blocks.
+    /// Returns the number of bytes that the acknowledgement takes on a link: IPv4, TCP, and SACK if
+    /// there are blocks.
     pub fn wire_bytes(&self) -> u32 {
         self.segment().wire_bytes()
     }
 
-    /// The TCP segment that carries this acknowledgement.
+    /// Returns the TCP segment that carries this acknowledgement.
     pub(super) fn segment(&self) -> tcp::Segment {
         tcp::Segment {
             acknowledgement: self.acknowledgement.0,
@@ -370,12 +378,12 @@ impl From<tcp::Segment> for Ack {
 }
 
 impl Feedback {
-    /// The bytes of its header, encoded.
+    /// Returns the length of the encoded header in bytes.
     pub fn wire_bytes(&self) -> u32 {
         8 + 8 * self.ranges().count() as u32
     }
 
-    /// The missing ranges in use.
+    /// Returns the missing ranges that are in use.
     pub fn ranges(&self) -> impl Iterator<Item = (LinkSeq, LinkSeq)> {
         self.missing
             .into_iter()
@@ -384,12 +392,12 @@ impl Feedback {
 }
 
 impl ClientFrame {
-    /// Whether a payload follows it.
+    /// Returns whether a payload follows the header.
     pub fn has_payload(&self) -> bool {
         matches!(self, ClientFrame::Send { .. } | ClientFrame::Deliver { .. })
     }
 
-    /// The bytes of its header, encoded.
+    /// Returns the length of the encoded header in bytes.
     pub fn wire_bytes(&self) -> u32 {
         4 + match self {
             ClientFrame::Connect { .. } | ClientFrame::Disconnect | ClientFrame::Ready => 0,

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::sequence::Sequence;
 
 /// Holds messages that arrive ahead of their turn, and releases them in the order of their numbers,
-/// each number once. It holds nothing while no number is missing.
+/// each number once. No message remains here unless a lower number is missing or the start of the
+/// series is unknown.
 #[derive(Clone, Debug)]
 pub(super) struct Resequencer<N, T> {
-    /// The number to release next; `None` until it is known where the series begins for this
-    /// receiver.
+    /// The number to release next; `None` until the receiver knows where its series starts.
     next: Option<N>,
     /// Messages that wait for lower numbers.
     early: BTreeMap<N, T>,
@@ -25,7 +25,7 @@ impl<N, T> Default for Resequencer<N, T> {
 }
 
 impl<N: Sequence, T> Resequencer<N, T> {
-    /// A series whose first number is `first`.
+    /// Returns an empty resequencer whose first number is `first`.
     pub(super) fn starting_at(first: N) -> Resequencer<N, T> {
         Resequencer {
             next: Some(first),
@@ -33,8 +33,8 @@ impl<N: Sequence, T> Resequencer<N, T> {
         }
     }
 
-    /// Holds a message until its turn. Drops it if its number was released before, is held already
-    /// or lies before the series' beginning.
+    /// Holds a message until its turn. Drops the message if its number was already released, is
+    /// already held, or precedes the start of the series.
     pub(super) fn insert(&mut self, number: N, message: T) {
         if self.next.is_none_or(|next| number >= next) {
             self.early.entry(number).or_insert(message);
@@ -42,7 +42,7 @@ impl<N: Sequence, T> Resequencer<N, T> {
         self.check();
     }
 
-    /// Begins the series at `first`, unless it begins there or later already: lower numbers will
+    /// Starts the series at `first`, unless it already starts there or later. Lower numbers will
     /// never be released.
     pub(super) fn start(&mut self, first: N) {
         if self.next.is_none_or(|next| next < first) {
@@ -52,7 +52,7 @@ impl<N: Sequence, T> Resequencer<N, T> {
         self.check();
     }
 
-    /// How many messages wait for lower numbers.
+    /// Returns the number of held messages.
     pub(super) fn held(&self) -> usize {
         self.early.len()
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_released_before_the_beginning_is_known() {
+    fn nothing_is_released_before_the_start_is_known() {
         let mut numbers = Numbers::default();
         insert(&mut numbers, &[7, 9, 8]);
         assert_eq!(drain(&mut numbers), []);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_number_does_not_end_the_series_in_a_panic() {
+    fn the_series_wraps_after_the_highest_number_without_a_panic() {
         let mut numbers = Numbers::starting_at(OriginSeq(u32::MAX));
         insert(&mut numbers, &[u32::MAX, 1]);
         assert_eq!(drain(&mut numbers), [u32::MAX]);

@@ -1,5 +1,5 @@
-//! Sequence numbers. The overlay has three independent spaces of them; each is a type, so that the
-//! compiler keeps a number of one space from being used in another.
+//! Sequence numbers. The overlay has three independent spaces of numbers. Each space is a type of
+//! its own, so that the compiler rejects a number of one space where another is expected.
 //!
 //! | type | counts | by | first | wraps |
 //! |---|---|---|---|---|
@@ -18,23 +18,23 @@ pub struct ChangeSeq(pub u32);
 
 /// The number of a segment or datagram among those sent in one direction of a link, from 0.
 ///
-/// Datagrams' numbers wrap, so that link numbers have no order, only distances.
+/// The numbers of datagrams wrap. Link numbers therefore have no order, only distances.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LinkSeq(pub u32);
 
 impl OriginSeq {
-    /// How many numbers this one is after `earlier`, modulo 2^32.
+    /// Returns how far this number is after `earlier`, modulo 2^32.
     pub fn distance_from(self, earlier: OriginSeq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The number `count` after this one, modulo 2^32.
+    /// Returns the number `count` after this one, modulo 2^32.
     #[must_use]
     pub fn advance(self, count: u32) -> OriginSeq {
         OriginSeq(self.0.wrapping_add(count))
     }
 
-    /// The number before this one, modulo 2^32.
+    /// Returns the number before this one, modulo 2^32.
     #[must_use]
     pub fn previous(self) -> OriginSeq {
         OriginSeq(self.0.wrapping_sub(1))
@@ -42,12 +42,12 @@ impl OriginSeq {
 }
 
 impl LinkSeq {
-    /// How many numbers this one is after `earlier`, modulo 2^32.
+    /// Returns how far this number is after `earlier`, modulo 2^32.
     pub fn distance_from(self, earlier: LinkSeq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The number `count` after this one, modulo 2^32.
+    /// Returns the number `count` after this one, modulo 2^32.
     #[must_use]
     pub fn advance(self, count: u32) -> LinkSeq {
         LinkSeq(self.0.wrapping_add(count))
@@ -56,7 +56,7 @@ impl LinkSeq {
 
 /// A space of numbers in which a [`Resequencer`](super::resequencer::Resequencer) restores order.
 pub(super) trait Sequence: Copy + Ord + core::fmt::Debug {
-    /// The number after this one.
+    /// Returns the number after this one.
     #[must_use]
     fn next(self) -> Self;
 }

@@ -1,4 +1,4 @@
-//! Daemons, the links between them, and the shortest-path tree that is rooted at each.
+//! The daemons of an overlay, the links between them, and the shortest-path tree from each daemon.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,41 +6,42 @@ use std::sync::OnceLock;
 
 use super::message::{DaemonId, LinkId};
 
-/// The daemons of an overlay and the links between them. All daemons have the same; a tree is made
-/// when it is first asked for, and stands as long as the topology: clients that come and go change
-/// none.
+/// The daemons of an overlay and the links between them, identical at all daemons. A tree is
+/// computed when it is first needed and never changes, because it does not depend on clients.
 #[derive(Debug)]
 pub struct Topology {
     links: Vec<(DaemonId, DaemonId)>,
     weights: Vec<u32>,
-    /// Neighbours of each daemon, with the link that leads there.
+    /// Each daemon's neighbours, with the link that leads to each of them.
     neighbours: Vec<Vec<(DaemonId, LinkId)>>,
     trees: Vec<OnceLock<Tree>>,
 }
 
-/// Why there is no such overlay.
+/// The reason why daemons and links do not form an overlay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// A number that no daemon has.
-    #[error("link {0} leads to a daemon that is not there")]
+    /// The link with this index ends at a daemon that does not exist.
+    #[error("link {0} ends at a daemon that does not exist: number daemons from 0")]
     UnknownDaemon(usize),
-    /// Both ends are the same, or two links join the same daemons.
-    #[error("link {0} joins a daemon to itself, or two daemons that are joined already")]
+    /// Both ends of the link with this index are the same, or an earlier link joins the same
+    /// daemons.
+    #[error("link {0} joins a daemon to itself or duplicates another link: remove it")]
     Superfluous(usize),
-    /// Numbers are limited.
+    /// The number of daemons or links is outside its range.
     #[error("an overlay has 1 to 65,535 daemons and at most 32,767 links")]
     Size,
-    /// No way leads to a daemon.
-    #[error("no way leads from daemon 0 to daemon {0}")]
+    /// No path leads from daemon 0 to this daemon.
+    #[error("no path leads from daemon 0 to daemon {0}: add a link")]
     Apart(usize),
 }
 
 impl Topology {
-    /// An overlay of `daemons` daemons, and its links: their ends and their weights, at least 1,
-    /// which add up along a path.
+    /// Returns an overlay of `daemons` daemons. Each link is given by its two ends and its weight,
+    /// at least 1. The weights of links add up along a path.
     ///
     /// # Errors
-    /// Where the links join daemons that are not there, or leave some apart.
+    /// Returns an error if a number is outside its range, if a link ends at a daemon that does not
+    /// exist or duplicates another link, or if the links leave a daemon unconnected.
     pub fn new(
         daemons: usize,
         links: &[(DaemonId, DaemonId, u32)],
@@ -80,24 +81,24 @@ impl Topology {
         apart.map_or(Ok(()), |daemon| Err(TopologyError::Apart(daemon)))
     }
 
-    /// How many daemons there are.
+    /// Returns the number of daemons.
     pub fn len(&self) -> usize {
         self.neighbours.len()
     }
 
-    /// Whether there is no daemon.
+    /// Returns whether there is no daemon.
     pub fn is_empty(&self) -> bool {
         self.neighbours.is_empty()
     }
 
-    /// A daemon's neighbours, with the link that leads to each.
+    /// Returns a daemon's neighbours, with the link that leads to each of them.
     pub fn neighbours(&self, daemon: DaemonId) -> &[(DaemonId, LinkId)] {
         &self.neighbours[usize::from(daemon.0)]
     }
 
-    /// The link from one daemon to another, if they are neighbours.
+    /// Returns the link from one daemon to another, if they are neighbours.
     pub fn link(&self, from: DaemonId, to: DaemonId) -> Option<LinkId> {
-        // The search is shorter from the end that has fewer neighbours.
+        // Search at the end with fewer neighbours.
         let [there, back] = [from, to].map(|daemon| &self.neighbours[usize::from(daemon.0)]);
         if there.len() <= back.len() {
             return there
@@ -110,12 +111,13 @@ impl Topology {
             .map(|(_, link)| LinkId(link.0 ^ 1))
     }
 
-    /// Directions of links: their numbers are below this.
+    /// Returns the number of directions of links. Every [`LinkId`] is below it.
     pub fn link_count(&self) -> usize {
         2 * self.links.len()
     }
 
-    /// Where a direction of a link begins and where it ends; `None` for a number that no link has.
+    /// Returns the daemons at the beginning and the end of a direction of a link; `None` if there
+    /// is no such link.
     pub fn ends(&self, link: LinkId) -> Option<(DaemonId, DaemonId)> {
         let &(low, high) = self.links.get(usize::from(link.0 / 2))?;
         Some(if link.0.is_multiple_of(2) {
@@ -125,12 +127,12 @@ impl Topology {
         })
     }
 
-    /// The tree that is rooted at a daemon.
+    /// Returns the tree that is rooted at a daemon.
     pub fn tree(&self, root: DaemonId) -> &Tree {
         self.trees[usize::from(root.0)].get_or_init(|| Tree::new(self, root))
     }
 
-    /// The links on the way from one daemon to another, from its end to its beginning.
+    /// Returns the links on the path from one daemon to another, the last link first.
     pub fn path(&self, from: DaemonId, to: DaemonId) -> impl Iterator<Item = LinkId> {
         let tree = self.tree(from);
         core::iter::successors(Some(to), |daemon| tree.parent(*daemon))
@@ -138,24 +140,23 @@ impl Topology {
     }
 }
 
-/// No daemon.
+/// Stands for no daemon: the parent of the root, or of a daemon that is not connected.
 const NONE: u16 = u16::MAX;
 
-/// The shortest-path tree from one daemon to all.
+/// The shortest-path tree from one daemon to all others.
 #[derive(Debug)]
 pub struct Tree {
     parent: Vec<u16>,
-    /// Each daemon's place in a walk over the tree that visits a daemon before its children, and
-    /// the place after its last descendant.
+    /// Each daemon's subtree as a half-open range of places in `walk`.
     place: Vec<(u16, u16)>,
-    /// The daemons in the order of the walk.
+    /// The daemons in depth-first order: a daemon precedes its descendants.
     walk: Vec<u16>,
 }
 
 impl Tree {
-    /// Dijkstra's algorithm. Each link's weight has a tiny share of its own, so that no two paths
-    /// are equal: then the way from A to B is that from B to A backwards, and a membership that has
-    /// reached a sender has passed all daemons on its way.
+    /// Runs Dijkstra's algorithm. [`cost`](Topology::cost) makes ties between paths improbable, so
+    /// that the path from A to B is the reverse of the path from B to A. A membership that has
+    /// reached a sender has therefore passed all daemons on the sender's path to the member.
     fn new(topology: &Topology, root: DaemonId) -> Tree {
         let count = topology.len();
         let mut parent = vec![NONE; count];
@@ -191,7 +192,7 @@ impl Tree {
             place: vec![(0, 0); count],
             walk: Vec::with_capacity(count),
         };
-        // A daemon comes up twice: to be entered, and when all below it is done.
+        // Each daemon is popped twice: before and after its descendants.
         let mut open = vec![(root.0, false)];
         while let Some((daemon, done)) = open.pop() {
             let here = tree.walk.len() as u16;
@@ -208,19 +209,19 @@ impl Tree {
         tree
     }
 
-    /// The daemon before this one on the way from the root; `None` for the root.
+    /// Returns the daemon before this one on the path from the root; `None` for the root.
     pub fn parent(&self, daemon: DaemonId) -> Option<DaemonId> {
         let parent = self.parent[usize::from(daemon.0)];
         (parent != NONE).then_some(DaemonId(parent))
     }
 
-    /// Whether the way from the root to `below` leads over `above`, or ends there.
+    /// Returns whether the path from the root to `below` contains `above`.
     pub fn is_below(&self, above: DaemonId, below: DaemonId) -> bool {
         let (first, end) = self.place[usize::from(above.0)];
         (first..end).contains(&self.place[usize::from(below.0)].0)
     }
 
-    /// The daemons below this one that are next to it, in the order of the walk.
+    /// Returns the children of a daemon, in the order of the walk.
     pub fn children(&self, daemon: DaemonId) -> impl Iterator<Item = DaemonId> {
         let (first, end) = self.place[usize::from(daemon.0)];
         let mut place = first + 1;
@@ -231,8 +232,8 @@ impl Tree {
         })
     }
 
-    /// The child of `above` on the way to `below`; `None` where the way does not lead over `above`,
-    /// or ends there.
+    /// Returns the child of `above` on the path to `below`; `None` if that path ends at `above` or
+    /// does not contain it.
     pub fn child_towards(&self, above: DaemonId, below: DaemonId) -> Option<DaemonId> {
         if above == below || !self.is_below(above, below) {
             return None;
@@ -249,11 +250,11 @@ impl Tree {
 }
 
 impl Topology {
-    /// A link's weight, with a share that no other link has: a sum of at most 2^16 links does not
-    /// reach the next weight.
+    /// Returns a link's weight in the upper 32 bits, and a pseudo-random tie-breaker of 16 bits
+    /// below. The tie-breakers of 2^16 links do not add up to a weight of 1.
     fn cost(&self, link: LinkId) -> u64 {
         let index = u64::from(link.0 / 2);
-        // SplitMix64's finish, so that sums of shares differ as well.
+        // Part of SplitMix64's mixing function, so that sums of tie-breakers differ as well.
         let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let share = (mixed ^ (mixed >> 27)) >> 48;
@@ -270,7 +271,7 @@ mod tests {
         (DaemonId(a), DaemonId(b), weight)
     }
 
-    /// A connected graph: a random tree, and some links more.
+    /// Returns a connected graph: a random tree with additional links.
     fn any_topology() -> impl Strategy<Value = Topology> {
         (2..30u16).prop_flat_map(|daemons| {
             let parents: Vec<_> = (1..daemons).map(|d| (0..d, 1..4u32)).collect();
@@ -292,7 +293,8 @@ mod tests {
         })
     }
 
-    /// The weight of the shortest way, by relaxing all links again and again.
+    /// Returns the weight of the shortest path, found by repeatedly relaxing all links
+    /// (Bellman-Ford).
     fn distance(topology: &Topology, from: DaemonId, to: DaemonId) -> u32 {
         let mut best = vec![u32::MAX; topology.len()];
         best[usize::from(from.0)] = 0;
@@ -310,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ways_are_shortest_and_the_same_both_ways(topology in any_topology()) {
+        fn paths_are_shortest_and_symmetric(topology in any_topology()) {
             let daemons = || (0..topology.len() as u16).map(DaemonId);
             for (a, b) in daemons().flat_map(|a| daemons().map(move |b| (a, b))) {
                 let there: Vec<_> = topology.path(a, b).collect();
@@ -323,16 +325,16 @@ mod tests {
         }
 
         #[test]
-        fn a_child_leads_to_all_that_is_below_it(topology in any_topology()) {
+        fn a_daemon_is_below_exactly_its_ancestors(topology in any_topology()) {
             let daemons = || (0..topology.len() as u16).map(DaemonId);
             for root in daemons() {
                 let tree = topology.tree(root);
                 for above in daemons() {
                     for below in daemons() {
-                        let way: Vec<_> = core::iter::successors(Some(below), |d| tree.parent(*d)).collect();
-                        let place = way.iter().position(|d| *d == above);
+                        let path: Vec<_> = core::iter::successors(Some(below), |d| tree.parent(*d)).collect();
+                        let place = path.iter().position(|d| *d == above);
                         prop_assert_eq!(tree.is_below(above, below), place.is_some());
-                        let child = place.and_then(|place| place.checked_sub(1)).map(|place| way[place]);
+                        let child = place.and_then(|place| place.checked_sub(1)).map(|place| path[place]);
                         prop_assert_eq!(tree.child_towards(above, below), child);
                     }
                     let children: Vec<_> = daemons().filter(|d| tree.parent(*d) == Some(above)).collect();
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_that_is_none_is_refused() {
+    fn a_topology_that_is_not_a_connected_simple_graph_is_refused() {
         let refused = |links: &[_]| Topology::new(3, links).unwrap_err();
         assert_eq!(refused(&[link(0, 1, 1)]), TopologyError::Apart(2));
         assert_eq!(refused(&[link(0, 3, 1)]), TopologyError::UnknownDaemon(0));

@@ -1,4 +1,4 @@
-//! What forwarding a message takes of memory: nothing, once queues have grown to what they need.
+//! Forwarding a message allocates no memory, once queues have reached their capacity.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -22,16 +22,16 @@ thread_local! {
     unsafe_code,
     reason = "an allocator is unsafe by its contract; this one only counts"
 )]
-// SAFETY: all is left to the system's allocator.
+// SAFETY: all operations are left to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -43,9 +43,9 @@ fn allocations(links: LinkKind) -> u64 {
     let mut line = Line::new(links);
     (0..20_000).for_each(|_| line.message());
     let (before, read) = (ALLOCATIONS.get(), line.read);
-    assert!(before > 0, "they are counted");
+    assert!(before > 0, "no allocations are counted");
     (0..10_000).for_each(|_| line.message());
-    assert_eq!(line.read - read, 10_000, "all arrive");
+    assert_eq!(line.read - read, 10_000, "not all messages arrived");
     ALLOCATIONS.get() - before
 }
 

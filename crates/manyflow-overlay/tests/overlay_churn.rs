@@ -1,5 +1,5 @@
-//! Clients that come and go 100,000 times, at five daemons, while others send: no sender starves,
-//! Cost-Benefit's money adds up, and when all have left, daemons hold nothing of them.
+//! Clients connect, join, leave and disconnect 100,000 times at five daemons, while others send. No
+//! sender starves, Cost-Benefit's money is conserved, and daemons keep no state when all have left.
 
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -14,7 +14,7 @@ use overlay_mesh::{DAEMONS, Mesh, Shared};
 
 const CHANGES: u32 = 100_000;
 
-/// What the senders that stay have sent, when all is over; nothing is left then.
+/// Returns the number of accepted messages of each permanent sender. Asserts that no state remains.
 fn churn(mut mesh: Mesh) -> Vec<u32> {
     for at in [0, 0, 0, 2, 2, 4] {
         mesh.add_sender(at);
@@ -26,12 +26,12 @@ fn churn(mut mesh: Mesh) -> Vec<u32> {
     let taken = mesh.senders();
     mesh.end();
     let left: Vec<usize> = mesh.daemons.iter().map(|d| d.state_size()).collect();
-    assert_eq!(left, [0; DAEMONS], "what daemons still hold");
+    assert_eq!(left, [0; DAEMONS], "state that remains at the daemons");
     taken
 }
 
-/// Each gets a third of what its daemon's senders have on average, at least.
-fn is_fair(taken: &[u32]) {
+/// Asserts that each sender has at least a third of the average of its daemon's senders.
+fn assert_fair(taken: &[u32]) {
     println!("{taken:?}");
     for of_daemon in [&taken[..3], &taken[3..5], &taken[5..]] {
         let mean = of_daemon.iter().sum::<u32>() / of_daemon.len() as u32;
@@ -41,36 +41,36 @@ fn is_fair(taken: &[u32]) {
 }
 
 #[test]
-fn cost_benefit_starves_nobody_and_its_money_adds_up() {
+fn no_sender_starves_under_cost_benefit_and_money_is_conserved() {
     let budgets: Vec<_> = (0..DAEMONS as u16)
         .map(|here| CostBenefit::new(CostBenefitConfig::default(), DaemonId(here), 1).unwrap())
         .map(Shared::new)
         .collect();
-    // Two messages in a round-trip time: less than the senders have.
+    // Two messages in a round-trip time are fewer than the senders offer.
     let tcp = TcpConfig {
         maximum_window: 2,
         ..TcpConfig::default()
     };
     let mesh = Mesh::new(LinkKind::Streams(tcp), &budgets);
-    is_fair(&churn(mesh));
+    assert_fair(&churn(mesh));
     for budget in budgets {
         let budget = budget.lock();
         let ledger = budget.ledger();
         assert!(ledger.given > 0);
         let gone = ledger.spent + ledger.capped + ledger.taken;
         assert_eq!(ledger.given, gone + budget.savings());
-        assert_eq!(budget.savings(), 0, "who left has nothing");
+        assert_eq!(budget.savings(), 0, "disconnected clients have no savings");
     }
 }
 
 #[test]
-fn tfrc_starves_nobody_and_keeps_nothing() {
+fn no_sender_starves_under_tfrc_and_no_state_remains() {
     let controllers: Vec<_> = (0..DAEMONS as u16)
         .map(|here| Tfrc::new(TfrcConfig::default(), DaemonId(here)).unwrap())
         .map(Shared::new)
         .collect();
     let mesh = Mesh::new(LinkKind::Datagrams, &controllers);
-    is_fair(&churn(mesh));
+    assert_fair(&churn(mesh));
     for controller in controllers {
         assert_eq!(controller.lock().state_size(), 0);
     }

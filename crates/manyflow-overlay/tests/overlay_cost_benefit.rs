@@ -1,5 +1,5 @@
-//! Cost-Benefit's controllers in the situations of its paper's simulations, shortened; the scenario
-//! files run them over TCP.
+//! Cost-Benefit's controllers in the situations of its paper's simulations, shortened. The scenario
+//! files run these over TCP.
 
 mod overlay_world;
 
@@ -16,8 +16,8 @@ const E: u16 = 4;
 const F: u16 = 5;
 const G: u16 = 6;
 
-/// The paper's Figures 3 and 6: seven daemons; group 0 has members at C, F and G, group 1 at D and
-/// G; twenty clients at A send to each, the second twenty from a time on.
+/// The paper's Figures 3 and 6: seven daemons. Group 0 has members at C, F and G, group 1 at D and
+/// G. Twenty clients at A send to each group, those of group 1 from `second_s` on.
 fn seven_daemons(
     [bd, ef, eg]: [f64; 3],
     second_s: f64,
@@ -42,8 +42,8 @@ fn seven_daemons(
     world
 }
 
-/// Messages of some clients, all together, and how far the one that is farthest from their mean is
-/// from it, in shares of the mean.
+/// Returns the total of the clients' messages, and the largest deviation of a client from the mean,
+/// as a share of the mean.
 fn shares(clients: &[Client]) -> (f64, f64) {
     let sum: u64 = clients.iter().map(|client| client.sent).sum();
     let mean = sum as f64 / clients.len() as f64;
@@ -53,8 +53,8 @@ fn shares(clients: &[Client]) -> (f64, f64) {
     (sum as f64, off.fold(0.0, f64::max))
 }
 
-/// `clients` clients at their own daemons, each of which sends to three of as many receivers over
-/// one link of 2 Mbit/s.
+/// `clients` clients, each at a daemon of its own, send over one link of 2 Mbit/s. Each sends to
+/// three of as many receivers.
 fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> World {
     let mut spans = vec![(0, 1, 2.0, 20)];
     let mut groups = Vec::new();
@@ -75,8 +75,8 @@ fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> Wor
     world
 }
 
-/// A hundred clients over one link of 2 Mbit/s: the longest queue, and the share of time for which
-/// the link was busy.
+/// Runs a hundred clients over one link of 2 Mbit/s. Returns the longest queue, and the share of
+/// time for which the link was busy.
 fn hundred_clients(spans: &[Span], config: CostBenefitConfig) -> (usize, f64) {
     let last = spans.len() as u16;
     let mut world = World::new(spans.len() + 1, spans, &[vec![last]], config, 1);
@@ -89,7 +89,7 @@ fn hundred_clients(spans: &[Span], config: CostBenefitConfig) -> (usize, f64) {
 
 #[test]
 fn the_draw_keeps_the_queue_of_a_hundred_clients_low() {
-    // As in the paper, clients know prices by updates: of a link farther on, or of their own
+    // As in the paper, clients know prices by updates only, both of a distant link and of their own
     // daemon's.
     let near: &[Span] = &[(A, B, 2.0, 10)];
     let far: &[Span] = &[(A, B, 10.0, 10), (B, C, 2.0, 10)];
@@ -148,14 +148,15 @@ fn two_groups_share_a_bottleneck_and_so_do_their_clients() {
         assert!(busy >= 0.97);
         assert!(first_off.max(second_off) <= 0.15);
         assert!(start.max(world.peak()) <= 150);
-        // One congested link in the network: half a percent of any link of 2 Mbit/s.
+        // There is one congested link. Its updates take at most half a percent of any link of 2
+        // Mbit/s.
         let control = world.control_share(world.link(E, G));
         assert!(control <= 0.005 && control > 0.0, "{control}");
     }
 }
 
 #[test]
-fn neither_a_second_group_nor_half_the_capacity_makes_the_queue_jump() {
+fn the_queue_stays_short_when_a_group_starts_or_capacity_halves() {
     for seed in 1..=3 {
         let mut world = seven_daemons([10.0, 10.0, 2.0], 60.0, CostBenefitConfig::default(), seed);
         let bottleneck = world.link(E, G);
@@ -174,8 +175,8 @@ fn neither_a_second_group_nor_half_the_capacity_makes_the_queue_jump() {
     }
 }
 
-/// The paper's Figure 10: a chain of five links, one client that sends over all, and from 30 s on
-/// one for each link.
+/// The paper's Figure 10: a chain of five links. One client sends over all links. From 30 s on, one
+/// client starts every 10 s for each link.
 fn chain(config: CostBenefitConfig, seed: u64) -> World {
     let spans: Vec<_> = (A..F).map(|daemon| (daemon, daemon + 1, 2.0, 10)).collect();
     let groups: Vec<_> = [F, B, C, D, E, F].map(|member| vec![member]).into();
@@ -191,8 +192,8 @@ fn chain(config: CostBenefitConfig, seed: u64) -> World {
     world
 }
 
-/// In Mbit/s, headers counted: all clients of the chain from 90 s to 290 s, and the one that sends
-/// over all links.
+/// Returns the rates from 90 s to 290 s in Mbit/s, headers included: of all clients of the chain,
+/// and of the client that sends over all links.
 fn chain_rates(world: &mut World) -> (f64, f64) {
     world.run(90.0);
     world.mark();
@@ -204,7 +205,7 @@ fn chain_rates(world: &mut World) -> (f64, f64) {
 }
 
 #[test]
-fn a_flow_over_a_chain_leaves_the_links_to_those_that_take_one() {
+fn a_flow_over_a_chain_leaves_most_of_each_link_to_the_others() {
     for seed in 1..=3 {
         let mut world = chain(CostBenefitConfig::default(), seed);
         world.run(30.0);
@@ -221,7 +222,7 @@ fn a_flow_over_a_chain_leaves_the_links_to_those_that_take_one() {
 }
 
 #[test]
-fn hundreds_of_clients_share_a_link_without_a_longer_queue() {
+fn the_queue_does_not_grow_with_the_number_of_clients() {
     for clients in [5, 20, 100, 800] {
         let mut world = bottleneck_of_many(clients, CostBenefitConfig::default(), 1);
         world.run(30.0);
@@ -247,7 +248,7 @@ fn hundreds_of_clients_share_a_link_without_a_longer_queue() {
     }
 }
 
-/// What other choices would do, where the paper leaves them open.
+/// Compares other choices where the paper leaves them open.
 #[test]
 #[ignore = "prints a table for the module's page; it asserts nothing"]
 fn alternatives() {

@@ -1,4 +1,4 @@
-//! The overlay's stream links end to end: two hops over a pair of links, in simulated time.
+//! Tests of stream links: two hops over a pair of links, in simulated time.
 
 mod hop_world;
 #[path = "../../manyflow-tcp/tests/tcp_world/mod.rs"]
@@ -21,7 +21,8 @@ fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// 10 Mbit/s and 20 ms each way: a message of 1040 bytes takes 0.832 ms, and a round trip holds 48.
+/// Returns a link of 10 Mbit/s and 20 ms. A message of 1040 bytes takes 0.832 ms, and a round-trip
+/// time holds 48 messages.
 fn bottleneck() -> LinkConfig {
     LinkConfig {
         rate: Some(Rate::from_bits_per_s(10_000_000)),
@@ -30,7 +31,7 @@ fn bottleneck() -> LinkConfig {
     }
 }
 
-/// Records when the first end sends what.
+/// Returns a log of the segments that the first end sends, with their times.
 fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, u32)>>> {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let log = sent.clone();
@@ -43,7 +44,7 @@ fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, u32)>>> {
     sent
 }
 
-/// How much was sent in the millisecond from `start` on.
+/// Returns the number of segments sent in the millisecond from `start` on.
 fn burst(sent: &[(Time, u32)], start: Duration) -> usize {
     let start = Time::ZERO + start;
     let burst = start..start + Duration::from_millis(1);
@@ -51,7 +52,7 @@ fn burst(sent: &[(Time, u32)], start: Duration) -> usize {
 }
 
 #[test]
-fn everything_arrives_once_and_in_order_whatever_is_lost_doubled_or_overtaken() {
+fn messages_arrive_once_and_in_order_despite_loss_duplication_and_reordering() {
     for variant in VARIANTS {
         for (loss, seed) in [(0.0, 1), (0.01, 2), (0.05, 3), (0.2, 4)] {
             let hostile = LinkConfig {
@@ -117,7 +118,7 @@ fn a_backlogged_stream_is_as_fast_as_a_greedy_connection() {
 }
 
 #[test]
-fn a_reader_that_stops_holds_the_sender_up_and_lets_it_go_again() {
+fn a_reader_that_stops_pauses_the_sender() {
     let tcp = TcpConfig {
         maximum_window: 64,
         ..TcpConfig::default()
@@ -127,17 +128,17 @@ fn a_reader_that_stops_holds_the_sender_up_and_lets_it_go_again() {
     world.supply[0] = u32::MAX;
     world.reads = false;
     world.run_until(secs(10));
-    // The window, and what waits to be sent beyond it.
+    // The window is full, and 3 messages wait behind it.
     assert_eq!(world.pushed[0], 64 + 3);
     world.reads = true;
     world.run_until(secs(20));
-    // The whole window opened at once, after a long time.
+    // The stream was idle for long, so it restarts slowly although the whole window opens at once.
     assert_eq!(burst(&sent.borrow(), Duration::from_millis(10_020)), 2);
     assert!(world.read[1] > 5000, "{}", world.read[1]);
 }
 
 #[test]
-fn a_reader_that_comes_and_goes_misses_nothing_on_a_lossy_link() {
+fn a_reader_that_pauses_misses_nothing_on_a_lossy_link() {
     let lossy = LinkConfig {
         loss: LossModel::Bernoulli(0.05),
         jitter: Duration::from_millis(10),
@@ -158,7 +159,7 @@ fn a_reader_that_comes_and_goes_misses_nothing_on_a_lossy_link() {
 }
 
 #[test]
-fn a_lost_window_update_is_asked_for() {
+fn a_lost_window_update_is_probed_for() {
     let tcp = TcpConfig {
         maximum_window: 64,
         ..TcpConfig::default()
@@ -167,7 +168,8 @@ fn a_lost_window_update_is_asked_for() {
     world.supply[0] = 1000;
     world.reads = false;
     world.run_until(secs(10));
-    // The window opens within the first second, and nobody hears it.
+    // The window opens within the first second of reading, but all acknowledgements of that second
+    // are lost.
     world.reads = true;
     world.tamper[1] = Box::new(|now, _| now > Time::ZERO + secs(11));
     world.run_until(secs(11));
@@ -188,7 +190,7 @@ fn probes_of_a_closed_window_become_rare() {
     world.reads = false;
     world.run_until(secs(600));
     let probes = sent.borrow().iter().filter(|(_, n)| *n == 10).count();
-    // After 0.2 s, 0.4 s and so on, up to a minute apart.
+    // Probes are sent after 0.2 s, 0.4 s and so on, up to a minute apart.
     assert!((10..=18).contains(&probes), "{probes}");
     world.reads = true;
     world.run_until(secs(700));
@@ -196,7 +198,7 @@ fn probes_of_a_closed_window_become_rare() {
 }
 
 #[test]
-fn a_stream_that_was_idle_begins_with_the_restart_window() {
+fn an_idle_stream_restarts_with_the_restart_window() {
     let tcp = TcpConfig {
         initial_window: 3,
         ..TcpConfig::default()
@@ -213,7 +215,7 @@ fn a_stream_that_was_idle_begins_with_the_restart_window() {
 }
 
 #[test]
-fn what_the_application_does_not_use_does_not_let_the_window_grow() {
+fn an_unused_window_does_not_grow() {
     for variant in VARIANTS {
         let tcp = TcpConfig {
             variant,
@@ -221,12 +223,12 @@ fn what_the_application_does_not_use_does_not_let_the_window_grow() {
         };
         let mut world = World::new(tcp, [delay(20), delay(20)], 9);
         let sent = record(&mut world);
-        // A message every 5 ms: eight are in flight.
+        // A message every 5 ms keeps eight in flight.
         for tick in 1..=6000 {
             world.supply[0] += 1;
             world.run_until(Duration::from_millis(5 * tick));
         }
-        // And then as many as may go.
+        // Then many messages are ready at once.
         world.supply[0] += 1000;
         world.run_until(secs(31));
         let burst = burst(&sent.borrow(), secs(30));

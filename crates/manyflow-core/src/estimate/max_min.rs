@@ -40,7 +40,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_is_given_away_or_all_demands_are_met(
+        fn the_shares_use_the_capacity_or_meet_all_demands(
             capacity in 0.0..100.0f64,
             demands in proptest::collection::vec(0.0..50.0f64, 1..20),
         ) {

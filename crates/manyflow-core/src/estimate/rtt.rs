@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sample_gives_three_times_itself() {
+    fn the_first_time_out_is_three_times_the_sample() {
         let mut rtt = RttEstimator::new(Duration::from_millis(200));
         assert_eq!(rtt.timeout(), Duration::from_secs(1));
         rtt.sample(0.1);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_round_trip_ends_at_the_minimum_or_the_granularity_above_it() {
+    fn a_constant_round_trip_gives_the_minimum_or_the_granularity_above_it() {
         for (sample_s, ends_ms) in [(0.05, 200), (0.4, 410)] {
             let mut rtt = RttEstimator::new(Duration::from_millis(200));
             (0..100).for_each(|_| rtt.sample(sample_s));

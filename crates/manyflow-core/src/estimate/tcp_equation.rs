@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_gives_back_the_probability() {
+    fn the_inverse_reproduces_the_probability() {
         for p in [1e-9, 1e-4, 0.01, 0.1, 0.9] {
             let back = loss_probability(0.05, rate_packets_per_s(0.05, p));
             assert!((back / p - 1.0).abs() < 1e-9, "{p} came back as {back}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_below_the_equations_range_means_that_all_is_lost() {
+    fn a_rate_below_the_range_gives_a_loss_probability_near_one() {
         assert!(loss_probability(1.0, 1e-6) > 0.999);
     }
 }

@@ -61,6 +61,11 @@ impl TokenBucket {
         let came = (now - self.at).as_secs_f64() * self.rate_per_s;
         self.tokens = (self.tokens + came).min(self.depth);
         self.at = now;
+        debug_assert!(
+            self.tokens >= 0.0,
+            "{} tokens: more were taken than there were",
+            self.tokens
+        );
     }
 }
 
@@ -80,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_when_told_gets_the_rate_exactly() {
+    fn a_caller_that_waits_until_ready_gets_the_rate_exactly() {
         let mut bucket = TokenBucket::new(Time::ZERO, 123_456.7, 1400.0);
         let (mut now, mut taken) = (Time::ZERO, 0);
         while now < Time::from_secs_f64(100.0) {
@@ -95,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_counts_from_its_time_on() {
+    fn a_new_rate_applies_from_its_time_on() {
         let mut bucket = TokenBucket::new(Time::ZERO, 10.0, 10.0);
         assert!(bucket.take(Time::ZERO, 10.0));
         bucket.set(Time::from_secs_f64(0.5), 1.0, 10.0);
         assert_eq!(bucket.ready_at(6.0), Time::from_secs_f64(1.5));
         bucket.set(Time::from_secs_f64(0.5), 0.0, 10.0);
-        assert_eq!(bucket.ready_at(6.0), Time::MAX, "nothing comes at rate 0");
+        assert_eq!(bucket.ready_at(6.0), Time::MAX, "no tokens come at rate 0");
     }
 }

@@ -75,7 +75,7 @@ impl<H: Header> Carried for Packet<H> {
     }
 }
 
-/// Counts what became of a link's packets. At all times `pushed + duplicated = delivered + dropped
+/// Counts a link's packets by their fate. At all times `pushed + duplicated = delivered + dropped
 /// + lost + Link::carried`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -158,7 +158,7 @@ impl<T: Carried> Link<T> {
         &self.config
     }
 
-    /// Returns what became of the packets so far.
+    /// Returns the counts of all packets so far.
     pub fn counters(&self) -> Counters {
         let extras = self.extras.as_deref();
         Counters {
@@ -187,10 +187,11 @@ impl<T: Carried> Link<T> {
     /// Hands a packet of `bytes` to the link, which keeps a clone. Returns how many copies will
     /// arrive: none if the wire is going to lose the packet, two if the wire duplicates it.
     ///
-    /// The packet is borrowed, so that its bytes are copied only once, straight into the queue.
+    /// The packet is borrowed, so that its bytes are copied only once, directly into the queue.
     ///
     /// # Errors
-    /// The queue dropped the packet, or the link is cut. The packet is counted and gone.
+    /// Returns an error if the queue dropped the packet or the link is cut. The packet is counted
+    /// and not delivered.
     #[inline]
     pub fn push(&mut self, now: Time, item: &T, bytes: u32) -> Result<u32, Dropped> {
         self.pushed += 1;
@@ -219,7 +220,9 @@ impl<T: Carried> Link<T> {
         if begins > now {
             self.extras().wait(begins, bytes);
         }
-        self.put_on_wire(self.free_at, item, bytes)
+        let copies = self.put_on_wire(self.free_at, item, bytes);
+        self.check_counters();
+        copies
     }
 
     /// Returns the next packet that has arrived by `now`, and leaves it in the link.
@@ -279,6 +282,21 @@ impl<T: Carried> Link<T> {
             self.wire.clear();
             self.free_at = now;
         }
+        self.check_counters();
+    }
+
+    /// Asserts that every packet is accounted for (see [`Counters`]).
+    fn check_counters(&self) {
+        debug_assert!(
+            {
+                let counters = self.counters();
+                let gone = counters.delivered + counters.dropped + counters.lost;
+                counters.pushed + counters.duplicated == gone + self.carried()
+            },
+            "{:?} with {} packets carried",
+            self.counters(),
+            self.carried()
+        );
     }
 
     /// Notes that a group of a layered session is forwarded onto this link from now on. Does

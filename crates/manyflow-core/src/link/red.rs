@@ -31,9 +31,9 @@ pub(super) struct Red {
 /// The packets that have arrived since the last hit.
 #[derive(Copy, Clone, Debug, Default)]
 struct Gap {
-    /// count: their number.
+    /// count: the number of packets.
     packets: u32,
-    /// ns-2's `count_bytes`: the sum of their lengths.
+    /// ns-2's `count_bytes`: the sum of the packets' lengths.
     bytes: u64,
 }
 

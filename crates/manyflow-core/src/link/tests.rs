@@ -105,7 +105,7 @@ fn ten_million_packets_at_an_odd_rate_do_not_drift() {
 }
 
 #[test]
-fn a_cut_link_loses_what_it_carries_and_what_comes() {
+fn a_cut_link_loses_carried_and_new_packets() {
     let rate = Some(Rate::from_bits_per_s(8_000));
     let mut link = Link::new(
         LinkConfig {
@@ -158,7 +158,7 @@ proptest! {
 }
 
 #[test]
-fn a_change_of_rate_applies_to_what_waits() {
+fn a_change_of_rate_applies_to_waiting_packets() {
     let config = LinkConfig {
         rate: Some(Rate::from_bits_per_s(8_000)),
         ..LinkConfig::default()
@@ -217,7 +217,7 @@ fn jitter_with_reordering_delivers_each_packet_at_a_time_of_its_own() {
 }
 
 #[test]
-fn bernoulli_loses_its_share() {
+fn bernoulli_loses_its_share_of_packets() {
     for share in [0.001, 0.02, 0.3] {
         let mut link = Link::new(
             LinkConfig {
@@ -305,7 +305,7 @@ fn counters_of_ten_queued<T: Carried>(red: RedConfig, packet: T) -> Counters {
 }
 
 #[test]
-fn red_marks_what_knows_ecn_and_drops_the_rest() {
+fn red_marks_packets_that_support_ecn_and_drops_the_rest() {
     let marking = RedConfig::default();
     let dropping = RedConfig {
         ecn: false,
@@ -410,7 +410,7 @@ fn only_the_top_subscribed_group_is_marked() {
 }
 
 #[test]
-fn the_top_group_falls_with_each_that_is_left_and_the_last_ends_the_session() {
+fn the_top_group_falls_when_groups_are_left() {
     let marked = |prepare| marks_by_rank(BY_GROUP, 10, prepare).map(|marks| marks > 0);
     fn three(link: &mut Link<Layer>) {
         (0..3).for_each(|rank| link.subscribe(7, rank));

@@ -173,7 +173,9 @@ impl World {
                     sent: self.now,
                     congestion: None,
                 });
-                let next = self.constant.expect("only scheduled with one");
+                let next = self
+                    .constant
+                    .expect("scheduled only if there is an interval");
                 self.schedule(self.now + next, 0, What::Constant);
                 return;
             }
@@ -243,7 +245,7 @@ fn one_flow_fills_the_link_and_leaves_the_queue_empty() {
 }
 
 #[test]
-fn flows_that_come_one_after_the_other_share_equally_without_a_drop() {
+fn flows_that_start_one_after_the_other_share_equally_without_a_drop() {
     let flows = [(80, 0.0), (80, 10.0), (80, 20.0)];
     let mut world = World::new(20.0, BDP_20_MBIT_80_MS, &flows);
     for sharing in 1..=3 {
@@ -260,8 +262,8 @@ fn flows_that_come_one_after_the_other_share_equally_without_a_drop() {
 #[test]
 fn flows_of_unequal_round_trip_times_get_equal_rates() {
     let flows = [(20, 0.0), (40, 0.0), (80, 0.0), (160, 0.0)];
-    // At this rate whole packets fill the windows. Of a window of 12.5 packets 4 % would never be
-    // used.
+    // At this rate, whole packets fill the windows. A window of 12.5 packets would leave 4 %
+    // unused.
     let mut world = World::new(100.0, QueueLimit::Unlimited, &flows);
     world.run_until(at_s(20.0));
     let rates = world.rates_until(at_s(40.0));
@@ -277,14 +279,14 @@ fn a_capacity_that_changes_each_second_never_makes_a_long_queue() {
     for second in 1..30_u32 {
         world.queue_max = 0;
         world.run_until(at_s(f64::from(second)));
-        // Twice the packets that 10 Mbit/s carry in an average round-trip time.
+        // The limit is twice the packets that 10 Mbit/s carry in an average round-trip time.
         assert!(second <= 5 || world.queue_max <= 208, "{}", world.queue_max);
         world.set_rate(if second % 2 == 0 { 20.0 } else { 10.0 });
     }
 }
 
 #[test]
-fn capacity_that_doubles_or_halves_is_followed() {
+fn rates_follow_a_capacity_that_doubles_or_halves() {
     let mut world = World::new(20.0, BDP_20_MBIT_80_MS, &[(80, 0.0), (80, 0.0)]);
     world.run_until(at_s(10.0));
     world.set_rate(40.0);
@@ -326,31 +328,31 @@ fn feedback_after(idle: Duration, rtt_us: u32) -> Vec<f64> {
             feedback: WindowChange::MAX,
         }),
     };
-    let mut told = Vec::new();
+    let mut granted = Vec::new();
     for i in 0..200 {
         let now = Time::ZERO + ms(i) + if i < 100 { ms(0) } else { idle };
         link.push(now, &probe, BYTES).unwrap();
         let arrived = link.next_time().and_then(|time| link.pop_ready(time));
         let congestion = arrived.unwrap().congestion.unwrap();
-        told.push(congestion.feedback.bytes());
+        granted.push(congestion.feedback.bytes());
     }
-    told
+    granted
 }
 
 #[test]
-fn a_link_that_was_idle_for_long_begins_again_at_once() {
+fn a_link_grants_feedback_at_once_after_an_idle_time() {
     let ages = Duration::from_secs(500 * 365 * 24 * 3600);
     for idle in [ms(500), ages] {
-        let told = feedback_after(idle, 50_000);
-        // The router gives nothing before it has seen any traffic. After the idle time it gives at
-        // once what it knew before.
-        assert_eq!(told[0], 0.0);
-        assert!(told[100] > 100.0, "{told:?}");
-        assert!(told[99] > 100.0 && told[199] > 100.0, "{told:?}");
+        let granted = feedback_after(idle, 50_000);
+        // The router grants nothing before it has seen traffic. After the idle time, it at once
+        // grants the change that it computed before.
+        assert_eq!(granted[0], 0.0);
+        assert!(granted[100] > 100.0, "{granted:?}");
+        assert!(granted[99] > 100.0 && granted[199] > 100.0, "{granted:?}");
     }
 }
 
 #[test]
-fn a_header_that_knows_no_round_trip_time_gets_nothing() {
+fn a_header_without_a_round_trip_time_is_granted_nothing() {
     assert!(feedback_after(ms(0), 0).iter().all(|bytes| *bytes == 0.0));
 }

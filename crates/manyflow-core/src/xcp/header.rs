@@ -1,6 +1,7 @@
-//! XCP's header, as it travels in a packet.
+//! XCP's header in a packet.
 
-/// XCP's header: what a sender reports to the routers on its path, and what they grant it.
+/// XCP's header: a sender's report to the routers on its path, and the window change that they
+/// grant.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Congestion {
     /// The sender's congestion window in bytes, headers of packets included.
@@ -8,7 +9,7 @@ pub struct Congestion {
     /// The sender's round-trip time in microseconds; 0 if it is unknown, or if the sender does not
     /// follow XCP.
     pub rtt_us: u32,
-    /// By how much the window may change for this packet: the sender writes what it wants, and
+    /// The change of the window for this packet. The sender writes the change that it wants, and
     /// routers can only lower it.
     pub feedback: WindowChange,
 }
@@ -23,12 +24,12 @@ impl WindowChange {
     /// The largest increase that a header can carry: about 8 MB.
     pub const MAX: WindowChange = WindowChange(i32::MAX);
 
-    /// The change nearest to `bytes`, saturating at what a header can carry.
+    /// Returns the change nearest to `bytes`. Saturates at the limits of a header.
     pub fn from_bytes(bytes: f64) -> WindowChange {
         WindowChange(libm::round(bytes * 256.0) as i32)
     }
 
-    /// The change in bytes.
+    /// Returns the change in bytes.
     pub fn bytes(self) -> f64 {
         f64::from(self.0) / 256.0
     }

@@ -1,8 +1,9 @@
-//! XCP, the eXplicit Control Protocol: routers tell senders by how much to change their windows.
+//! XCP, the eXplicit Control Protocol: routers write into packets by
+//! how much senders may change their windows.
 //!
-//! A sender writes its window, its round-trip time and the change it wants into each packet's
-//! [`Congestion`] header. Each router on the path may lower that change; the receiver returns what
-//! is left of it.
+//! A sender writes its window, its round-trip time and the change that it wants into each packet's
+//! [`Congestion`] header. Each router on the path may lower the change. The receiver returns the
+//! remaining change.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! XCP's router (Katabi, Handley and Rohrs, "Congestion Control for High Bandwidth-Delay Product
-//! Networks", 2002; draft-falk-xcp-spec): tells each packet by how much its sender may change its
-//! rate, and keeps no state of any flow.
+//! Networks", 2002; draft-falk-xcp-spec). It writes into each packet by how much the sender may
+//! change its rate, and keeps no state of any flow.
 //!
 //! ```text
 //!   each interval:  efficiency   F = alpha (C - y) - beta Q / d       by how much the traffic may change in all
@@ -10,78 +10,78 @@
 //! ```
 //!
 //! C is the capacity, y the traffic that came in the interval, Q the persistent queue and d the
-//! mean round-trip time of the flows. All is in bytes, seconds, and bytes per second; what a header
-//! asks for is a change of a window, which over the round-trip time is one of a rate.
+//! mean round-trip time of the flows. The units are bytes, seconds, and bytes per second. A header
+//! requests a change of a window; divided by the round-trip time, it is a change of a rate.
 //!
-//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed, so what the text
-//! does at arrivals and at departures is both done then: feedback is older by the time in the
-//! queue, which XCP keeps short. There are no timers: an interval that has ended is closed by the
-//! next packet. That loses nothing, since nothing came in between, and the queue is at its shortest
-//! just before a packet comes.
+//! A [`Link`](crate::link::Link) knows a packet's departure when it is pushed. The steps that the
+//! paper performs at arrivals and at departures are therefore both done then. This makes feedback
+//! older by the time in the queue, which XCP keeps short. There are no timers: the next packet
+//! closes an interval that has ended. Nothing is lost by this, because no packet came in between,
+//! and the queue is shortest just before a packet comes.
 //!
-//! Packets without XCP's header, and those that know no round-trip time, count as traffic, and so
-//! are part of y.
+//! Packets without XCP's header, and those without a round-trip time, count as traffic, and so are
+//! part of y.
 //!
 //! Deviations from the draft:
 //! - The decrease is shared by the bytes of XCP's packets alone. The draft divides by all bytes, so
-//!   that a part of the decrease is given to packets that cannot carry it. With other traffic on
-//!   the link more would be moved to the flows than from them, and a standing queue would have to
-//!   make up for it.
-//! - An interval lasts on until a packet has told a round-trip time, and its traffic is taken over
-//!   the time that it lasted. The draft's timer closes intervals in which nothing came, and what is
-//!   shared out among no packets is nothing: a flow whose packets come less often than that, such
+//!   that a part of the decrease falls on packets that cannot carry it. With other traffic on the
+//!   link, the shuffling of rates between flows would then give more than it takes, and a standing
+//!   queue would have to compensate.
+//! - An interval lasts until a packet with a round-trip time has come, and the rate of its traffic
+//!   is computed over its whole duration. The draft's timer closes intervals without packets, and
+//!   the budget of such an interval is lost. A flow whose packets come less often than that, such
 //!   as a member's part of a small window, would never get any feedback.
 
 use super::{Congestion, WindowChange, XcpConfig};
 use crate::time::{Time, seconds};
 
-/// Bounds of the control interval Te.
+/// Bounds of the control interval Te, in seconds.
 const INTERVAL_MIN_S: f64 = 0.001;
 const INTERVAL_MAX_S: f64 = 1.0;
-/// The shortest interval Tq over which the persistent queue is found.
+/// The shortest interval Tq over which the persistent queue is measured, in seconds.
 const QUEUE_INTERVAL_MIN_S: f64 = 0.002;
 
-/// The router's state for one output.
+/// The state of an XCP router for one output.
 #[derive(Clone, Debug)]
 pub struct Controller {
     config: XcpConfig,
     /// d, the mean round-trip time of the flows.
     average_rtt_s: f64,
-    /// Te.
+    /// Te: the length of the control interval.
     interval_s: f64,
-    /// With the first packet.
+    /// The start of the current interval; `None` before the first packet.
     interval_began: Option<Time>,
     traffic: Traffic,
     budget: Budget,
     queue: PersistentQueue,
 }
 
-/// What came in an interval.
+/// The traffic of one control interval.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
     bytes: f64,
-    /// Those of packets that carry feedback.
+    /// The bytes of packets that carry feedback.
     xcp_bytes: f64,
-    /// The sum of X.
+    /// The sum of X over the packets that carry feedback.
     spacing_s: f64,
-    /// The sum of X times the round-trip time.
+    /// The sum of X times the round-trip time over those packets.
     weighted_rtt: f64,
 }
 
-/// What is left in an interval to give and to take, in bytes per second, and the packets' shares.
+/// The remaining changes of rate in an interval, in bytes per second, and the share of each packet.
 #[derive(Clone, Debug, Default)]
 struct Budget {
-    /// residue_pos.
+    /// residue_pos: the increase that remains.
     give: f64,
-    /// residue_neg.
+    /// residue_neg: the decrease that remains.
     take: f64,
-    /// Cp: for each second of X.
+    /// Cp: the increase for each second of X.
     give_per_s: f64,
-    /// Cn: for each byte.
+    /// Cn: the decrease for each byte.
     take_per_byte: f64,
 }
 
-/// The queue that does not go away within a round-trip time.
+/// The queue that does not drain within a round-trip time.
 #[derive(Clone, Debug, Default)]
 struct PersistentQueue {
     /// Q, in bytes.
@@ -91,7 +91,7 @@ struct PersistentQueue {
 }
 
 impl Controller {
-    /// Its first interval begins with the first packet.
+    /// Creates a router. Its first interval begins with the first packet.
     pub fn new(config: XcpConfig) -> Controller {
         let initial_s = config.initial_interval.as_secs_f64();
         let initial_s = initial_s.clamp(INTERVAL_MIN_S, INTERVAL_MAX_S);
@@ -106,8 +106,8 @@ impl Controller {
         }
     }
 
-    /// A packet of `bytes` comes to an output of `capacity` bytes per second, where `queue_bytes`
-    /// are before it.
+    /// Handles the arrival of a packet of `bytes` at an output of `capacity` bytes per second,
+    /// where `queue_bytes` wait before it.
     pub fn on_arrival(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Controller {
         self.traffic.count(bytes, congestion);
     }
 
-    /// The packet is let in: lowers its feedback to what it may have.
+    /// Handles the departure of a packet: lowers its feedback to the change that the router grants.
     pub fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
         if congestion.rtt_us == 0 {
             congestion.feedback = WindowChange::default();
@@ -143,35 +143,38 @@ impl Controller {
         }
     }
 
-    /// Whether a packet that comes now ends the interval.
+    /// Returns whether a packet at `now` ends the interval.
     pub fn is_due(&self, now: Time) -> bool {
         self.traffic.spacing_s > 0.0 && self.lasts_s(now) >= self.interval_s
     }
 
-    /// When the interval that began then has ended: in time, if a packet comes within the next one,
-    /// as a timer would have ended it.
+    /// Returns when the interval that began at `began` has ended. If a packet comes within the next
+    /// interval, this is the time at which a timer would have ended it.
     fn ended(&self, began: Time, now: Time) -> Time {
         let due = began + seconds(self.interval_s);
         let is_late = now >= due + seconds(self.interval_s);
         if is_late { now } else { due.min(now) }
     }
 
-    /// For how long the interval has lasted, in seconds.
+    /// Returns how long the interval has lasted, in seconds.
     pub fn lasts_s(&self, now: Time) -> f64 {
         let began = self.interval_began.unwrap_or(now);
         (now - began).as_secs_f64()
     }
 
-    /// d, in seconds.
+    /// Returns d, in seconds.
     pub fn average_rtt_s(&self) -> f64 {
         self.average_rtt_s
     }
 
-    /// Closes an interval that has lasted so long, with the packet that found it over. It lasts
-    /// until a packet has told a round-trip time: before that there is no flow to share anything
-    /// with.
+    /// Closes an interval that has lasted `lasted_s` seconds. An interval ends only after a packet
+    /// with a round-trip time: without one, there is no flow to share the budget with.
     fn end_interval(&mut self, lasted_s: f64, capacity: f64) {
         let traffic = core::mem::take(&mut self.traffic);
+        debug_assert!(
+            traffic.spacing_s > 0.0,
+            "an interval ends without a packet that has a round-trip time"
+        );
         self.average_rtt_s = traffic.weighted_rtt / traffic.spacing_s;
         let XcpConfig {
             alpha, beta, gamma, ..
@@ -202,7 +205,8 @@ impl Traffic {
 }
 
 impl Budget {
-    /// Shares are as if the next interval brought what this one did.
+    /// Returns the budget of the next interval. The shares assume that it will have the same
+    /// traffic.
     fn new(give: f64, take: f64, traffic: &Traffic) -> Budget {
         let share = |of: f64, among: f64| if among > 0.0 { of / among } else { 0.0 };
         Budget {
@@ -213,12 +217,13 @@ impl Budget {
         }
     }
 
-    /// What a packet gets that wants a change of `wanted` at most, in bytes per second.
+    /// Returns the change granted to a packet that wants at most `wanted`, in bytes per second.
     fn spend(&mut self, spacing_s: f64, bytes: u32, wanted: f64) -> f64 {
         let mut given = self.give.min(self.give_per_s * spacing_s);
         let mut taken = self.take.min(self.take_per_byte * f64::from(bytes));
         let granted = (given - taken).min(wanted);
-        // A flow that is held back elsewhere, or wants no more: what it leaves is taken already.
+        // The flow is limited elsewhere or wants less. The part of the increase that it leaves
+        // counts as its decrease.
         if wanted < given - taken {
             taken = self.take.min(given - wanted);
             given = (wanted + taken).max(0.0);
@@ -230,7 +235,7 @@ impl Budget {
 }
 
 impl PersistentQueue {
-    /// Follows the queue's minimum over half a round-trip time, queueing left out.
+    /// Tracks the minimum of the queue over half the round-trip time without queueing.
     fn observe(&mut self, now: Time, queue_bytes: f64, capacity: f64, average_rtt_s: f64) {
         self.minimum = self.minimum.min(queue_bytes);
         if now >= self.ends {
@@ -246,7 +251,7 @@ fn rtt_s(congestion: &Congestion) -> f64 {
     f64::from(congestion.rtt_us) / 1e6
 }
 
-/// X, the time between packets: their size over the flow's rate.
+/// Returns X, the time between packets: their size divided by the flow's rate.
 fn spacing_s(bytes: u32, congestion: &Congestion) -> f64 {
     f64::from(bytes) * rtt_s(congestion) / f64::from(congestion.cwnd.max(1))
 }

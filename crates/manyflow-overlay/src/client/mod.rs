@@ -6,12 +6,13 @@
 //! ```
 //!
 //! Both directions are paced. The daemon holds one message of a client at a time: the client sends
-//! the next when the daemon is [ready](ClientEvent::Ready). The daemon hands over at most
-//! [`CLIENT_WINDOW`] messages that the client has not read; [`read`](Client::read) returns room to
-//! it.
+//! the next when the daemon is [ready](ClientEvent::Ready). The daemon hands the client at most
+//! [`CLIENT_WINDOW`] messages that the client has not read; a [`read`](Client::read) returns room
+//! to the daemon.
 //!
-//! The client has no clock, no timer and no socket. A driver writes frames to the daemon, hands the
-//! daemon's frames over, and calls [`disconnect`](Client::disconnect) in time:
+//! The client has no clock, no timer and no socket. A driver writes its frames to the daemon,
+//! passes the daemon's frames to it, and calls [`disconnect`](Client::disconnect) when the
+//! application is done:
 //!
 //! ```
 //! use manyflow_overlay::{Client, ClientEvent, ClientFrame, GroupId};
@@ -44,8 +45,9 @@ use super::message::{CLIENT_WINDOW, ClientFrame, DaemonId, Data, GroupId, PAYLOA
 use super::sequence::OriginSeq;
 use manyflow_core::Payload;
 
-/// The client reports messages that it has read when there are this many of them, or none is left
-/// to read: then the daemon never waits for a report, and not each message needs its own.
+/// The number of read messages after which the client reports them. It also reports when no message
+/// is left to read. The daemon therefore never waits for a report, and most messages need no report
+/// of their own.
 const REPORT_EVERY: u32 = CLIENT_WINDOW / 2;
 
 /// A message that a daemon has delivered.
@@ -59,24 +61,24 @@ pub struct Delivered<P> {
     pub payload: P,
 }
 
-/// What a client learns from its daemon, other than messages.
+/// An event that a client learns of from its daemon. Messages are not events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// The client's message has entered the overlay; the client may send the next.
+    /// The client's message has entered the overlay. The client may send the next one.
     Ready,
-    /// A group's number of members, at all daemons, has changed to `members`.
+    /// The number of a group's members at all daemons has changed to `members`.
     View {
-        /// The group.
+        /// The group whose members changed.
         group: GroupId,
-        /// The number of its members.
+        /// The number of the group's members.
         members: u32,
     },
     /// The client read too slowly and is no longer a member of the group.
     Evicted(GroupId),
 }
 
-/// Why a client cannot send a message.
+/// The reason why a client cannot send a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -91,16 +93,16 @@ pub enum SendError {
     TooLong(u32),
 }
 
-/// How a daemon broke the protocol. The connection should be closed.
+/// A violation of the protocol by the daemon. The connection should be closed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The daemon handed over a message that the window has no room for.
+    /// The daemon handed over a message for which the client's window has no room.
     #[error(
         "the daemon handed over more than {CLIENT_WINDOW} unread messages: close the connection"
     )]
     Window,
-    /// Only clients send such frames.
+    /// The daemon sent a frame that only clients send.
     #[error("the daemon sent {0:?}, which only clients send: close the connection")]
     Unexpected(ClientFrame),
 }
@@ -122,15 +124,15 @@ enum Phase {
 pub struct Client<P> {
     phase: Phase,
     groups: BTreeSet<GroupId>,
-    /// The daemon has a message of this client that has not entered yet.
+    /// Whether the daemon holds a message of this client that has not entered yet.
     is_sending: bool,
     /// Delivered messages that the application has not read.
     unread: VecDeque<Delivered<P>>,
-    /// How many messages the application has read since the last report.
+    /// The number of messages that the application has read since the last report.
     unreported: u32,
     frames: VecDeque<(ClientFrame, P)>,
     events: VecDeque<ClientEvent>,
-    /// The last message of each origin to each group, to check their order.
+    /// The number of the last message of each origin to each group, to check their order.
     #[cfg(debug_assertions)]
     last: BTreeMap<(DaemonId, GroupId), OriginSeq>,
 }
@@ -152,13 +154,14 @@ impl<P> Default for Client<P> {
 }
 
 impl<P: Payload + Default> Client<P> {
-    /// Returns a client that is not connected.
+    /// Returns a client that has not connected yet.
     pub fn new() -> Client<P> {
         Client::default()
     }
 
-    /// Connects to the daemon. `priority` is the client's share under the daemon's controller, in
-    /// percent of other clients' shares, at least 1. A client connects once.
+    /// Connects to the daemon. `priority`, at least 1, is the client's share under the daemon's
+    /// controller, in percent of the share of a client with priority 100. A client connects only
+    /// once.
     pub fn connect(&mut self, priority: u16) {
         if self.phase == Phase::New {
             self.phase = Phase::Connected;
@@ -167,13 +170,13 @@ impl<P: Payload + Default> Client<P> {
         }
     }
 
-    /// Whether the client has connected and not disconnected.
+    /// Returns whether the client has connected and not disconnected.
     pub fn is_connected(&self) -> bool {
         self.phase == Phase::Connected
     }
 
-    /// Joins a group; returns whether that is new. Messages are delivered from some message of each
-    /// sender on, then without a gap.
+    /// Joins a group. Returns whether the client was not a member before. From the first message of
+    /// each origin that is delivered, no later one is missing.
     pub fn join(&mut self, group: GroupId) -> bool {
         let is_new = self.is_connected() && self.groups.insert(group);
         if is_new {
@@ -182,8 +185,8 @@ impl<P: Payload + Default> Client<P> {
         is_new
     }
 
-    /// Leaves a group; returns whether the client was a member. Messages under way may still
-    /// arrive.
+    /// Leaves a group. Returns whether the client was a member. Messages already in transit may
+    /// still arrive.
     pub fn leave(&mut self, group: GroupId) -> bool {
         let was_member = self.is_connected() && self.groups.remove(&group);
         if was_member {
@@ -192,22 +195,22 @@ impl<P: Payload + Default> Client<P> {
         was_member
     }
 
-    /// Whether the client is a member of a group: it has joined, and has neither left nor been
-    /// evicted.
+    /// Returns whether the client is a member of a group: it has joined, and has neither left nor
+    /// been evicted.
     pub fn is_member(&self, group: GroupId) -> bool {
         self.groups.contains(&group)
     }
 
-    /// Whether the client may send a message now.
+    /// Returns whether the client may send a message now.
     pub fn is_ready(&self) -> bool {
         self.is_connected() && !self.is_sending
     }
 
-    /// Sends a message to a group, of which the client need not be a member. `sent_us` is when the
-    /// message was ready, in microseconds modulo 2^32.
+    /// Sends a message to a group; the client need not be a member. `sent_us` is the time at which
+    /// the message was ready, in microseconds modulo 2^32.
     ///
     /// # Errors
-    /// Returns an error if the client may not send now, or the payload is too long.
+    /// Returns an error if the client may not send now, or if the payload is too long.
     pub fn send(&mut self, group: GroupId, sent_us: u32, payload: P) -> Result<(), SendError> {
         if !self.is_connected() {
             return Err(SendError::NotConnected);
@@ -224,13 +227,13 @@ impl<P: Payload + Default> Client<P> {
         Ok(())
     }
 
-    /// How many delivered messages the application has not read.
+    /// Returns the number of delivered messages that the application has not read.
     pub fn unread(&self) -> usize {
         self.unread.len()
     }
 
-    /// The oldest message that the application has not read. It counts as read from now on: an
-    /// application that works on a message for some time may read it when it has finished.
+    /// Returns the oldest message that the application has not read. The message then counts as
+    /// read. An application that spends time on a message may call this only when it has finished.
     pub fn read(&mut self) -> Option<Delivered<P>> {
         let message = self.unread.pop_front()?;
         self.unreported += 1;
@@ -241,8 +244,8 @@ impl<P: Payload + Default> Client<P> {
         Some(message)
     }
 
-    /// Disconnects from the daemon, and drops unread messages. The daemon removes the client from
-    /// its groups; a message that has not entered never will.
+    /// Disconnects from the daemon and drops unread messages. The daemon removes the client from
+    /// its groups. A message that has not entered the overlay never will.
     pub fn disconnect(&mut self) {
         if self.is_connected() {
             self.phase = Phase::Closed;
@@ -252,11 +255,10 @@ impl<P: Payload + Default> Client<P> {
         }
     }
 
-    /// Handles a frame from the daemon, with its payload. Ignores all frames unless the client is
-    /// connected.
+    /// Handles a frame from the daemon. Ignores all frames unless the client is connected.
     ///
     /// # Errors
-    /// Returns an error if the daemon breaks the protocol; the frame is then ignored.
+    /// Returns an error and ignores the frame if the daemon violates the protocol.
     pub fn handle_frame(&mut self, frame: &ClientFrame, payload: P) -> Result<(), ProtocolError> {
         if !self.is_connected() {
             return Ok(());
@@ -289,7 +291,7 @@ impl<P: Payload + Default> Client<P> {
         Ok(())
     }
 
-    /// Keeps a delivered message until the application reads it.
+    /// Holds a delivered message until the application reads it.
     fn take(&mut self, message: Delivered<P>) -> Result<(), ProtocolError> {
         if self.unread.len() + self.unreported as usize >= CLIENT_WINDOW as usize {
             return Err(ProtocolError::Window);
@@ -311,12 +313,12 @@ impl<P: Payload + Default> Client<P> {
         );
     }
 
-    /// The next frame for the daemon, with its payload.
+    /// Returns the next frame for the daemon, with its payload.
     pub fn poll_transmit(&mut self) -> Option<(ClientFrame, P)> {
         self.frames.pop_front()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }

@@ -97,7 +97,7 @@ fn an_evicted_member_does_not_leave_again_but_may_join_again() {
 }
 
 #[test]
-fn nothing_goes_out_before_the_connection_or_after_it() {
+fn nothing_is_sent_before_connect_or_after_disconnect() {
     let mut client = Client::<Length>::new();
     for phase in ["before", "after"] {
         assert!(!client.join(GROUP), "{phase}");
@@ -119,7 +119,7 @@ fn nothing_goes_out_before_the_connection_or_after_it() {
 }
 
 #[test]
-fn frames_of_clients_are_refused_from_a_daemon() {
+fn client_frames_from_a_daemon_are_refused() {
     let mut client = connected();
     let join = ClientFrame::Join(GROUP);
     let error = client.handle_frame(&join, Length(0)).unwrap_err();
@@ -132,7 +132,7 @@ fn frames_of_clients_are_refused_from_a_daemon() {
 #[should_panic(
     expected = "OriginSeq(4) of DaemonId(1) to GroupId(3) arrived after Some(OriginSeq(5))"
 )]
-fn a_message_out_of_order_is_a_fault_of_the_daemon() {
+fn a_message_out_of_order_panics_in_debug_builds() {
     let mut client = connected();
     deliver(&mut client, 5).unwrap();
     deliver(&mut client, 4).unwrap();

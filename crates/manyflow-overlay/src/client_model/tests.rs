@@ -6,11 +6,11 @@ const DAEMON: EndpointId = EndpointId(7);
 const GROUP: GroupId = GroupId(3);
 const BYTES: u32 = 1000;
 
-/// A client, and what it has said so far.
+/// A client, with the frames and events that it has produced so far.
 struct Run {
     client: ClientEndpoint,
     now: Time,
-    said: Vec<(f64, ClientFrame)>,
+    sent: Vec<(f64, ClientFrame)>,
     events: Vec<(f64, Event)>,
 }
 
@@ -27,7 +27,7 @@ impl Run {
         Run {
             client: ClientEndpoint::new(application, DAEMON, seed).unwrap(),
             now: Time::ZERO,
-            said: Vec::new(),
+            sent: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -40,18 +40,18 @@ impl Run {
             };
             assert_eq!(packet.destination, Destination::Endpoint(DAEMON));
             let Frame::Client(frame) = packet.header else {
-                panic!("a client speaks to its daemon");
+                panic!("a client sends client frames only");
             };
             let payload_bytes = if frame.has_payload() { BYTES } else { 0 };
             assert_eq!(packet.payload_bytes(), payload_bytes);
-            self.said.push((now, frame));
+            self.sent.push((now, frame));
         }
         while let Some(event) = self.client.poll_event() {
             self.events.push((now, event));
         }
     }
 
-    /// Lets time pass, with what is due on the way.
+    /// Advances time to `end_ms` and handles everything that is due.
     fn until(&mut self, end_ms: u64) -> &mut Run {
         self.until_time(at_ms(end_ms))
     }
@@ -66,10 +66,10 @@ impl Run {
             self.client.handle_timeout(self.now);
             self.drain();
         }
-        panic!("a timer that is due stays due");
+        panic!("a timer is still due after handle_timeout");
     }
 
-    fn hear(&mut self, frame: ClientFrame) -> &mut Run {
+    fn receive(&mut self, frame: ClientFrame) -> &mut Run {
         let packet = Packet::new(
             Destination::Endpoint(EndpointId(8)),
             Frame::Client(frame),
@@ -81,9 +81,9 @@ impl Run {
         self
     }
 
-    /// A message of daemon 1, which was ready at `sent_us`.
+    /// Delivers a message of daemon 1 that was ready at `sent_us`.
     fn deliver(&mut self, sequence: u32, sent_us: u32) -> &mut Run {
-        self.hear(ClientFrame::Deliver {
+        self.receive(ClientFrame::Deliver {
             origin: DaemonId(1),
             data: Data {
                 group: GROUP,
@@ -94,24 +94,24 @@ impl Run {
         })
     }
 
-    /// When its messages were ready, in milliseconds.
+    /// Returns the times at which the client's messages were ready, in milliseconds.
     fn ready_ms(&self) -> Vec<f64> {
-        let ready = |said: &(f64, ClientFrame)| match said.1 {
+        let ready = |sent_frame: &(f64, ClientFrame)| match sent_frame.1 {
             ClientFrame::Send { sent_us, .. } => Some(f64::from(sent_us) / 1e3),
             _ => None,
         };
-        self.said.iter().filter_map(ready).collect()
+        self.sent.iter().filter_map(ready).collect()
     }
 
     fn took(&self) -> Vec<u32> {
-        let took = |said: &(f64, ClientFrame)| match said.1 {
+        let took = |sent_frame: &(f64, ClientFrame)| match sent_frame.1 {
             ClientFrame::Took { messages } => Some(messages),
             _ => None,
         };
-        self.said.iter().filter_map(took).collect()
+        self.sent.iter().filter_map(took).collect()
     }
 
-    /// When it had read messages and how old they were, both in milliseconds.
+    /// Returns when messages were read, and their ages, both in milliseconds.
     fn read(&self) -> Vec<(f64, f64)> {
         let read = |event: &(f64, Event)| match event.1 {
             Event::Latency { seconds } => Some((event.0, seconds * 1e3)),
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// A member that works on each message for so long.
+/// Returns a member that works for `service_ms` on each message.
 fn member(service_ms: u64) -> Application {
     Application {
         joins: Some(GROUP),
@@ -130,7 +130,7 @@ fn member(service_ms: u64) -> Application {
     }
 }
 
-/// A sender of messages at intervals, or as fast as it may.
+/// Returns a sender of a message every `interval_ms`, or of messages as fast as possible.
 fn sender(interval_ms: Option<u64>) -> Application {
     let rate = |ms| Rate::from_bits_per_s(u64::from(BYTES) * 8 * 1000 / ms);
     Application {
@@ -145,27 +145,27 @@ fn sender(interval_ms: Option<u64>) -> Application {
 }
 
 #[test]
-fn it_connects_at_its_start_and_joins() {
+fn a_client_connects_and_joins_at_its_start() {
     let application = Application {
         priority: 250,
         start: at_ms(20),
         ..member(0)
     };
     let mut run = Run::new(application, 1);
-    run.hear(ClientFrame::Ready).until(100);
+    run.receive(ClientFrame::Ready).until(100);
     let connect = ClientFrame::Connect { priority: 250 };
     let expected = [(20.0, connect), (20.0, ClientFrame::Join(GROUP))];
-    assert_eq!(run.said, expected);
+    assert_eq!(run.sent, expected);
     assert_eq!(run.events, []);
 }
 
 #[test]
-fn a_paced_client_sends_at_its_rate_from_a_phase_of_its_own() {
+fn a_paced_client_sends_at_its_rate_with_a_phase_from_its_seed() {
     let first = |seed| {
         let mut run = Run::new(sender(Some(10)), seed);
         for _ in 0..50 {
             let next = ms(run.now) as u64 + 10;
-            run.until(next).hear(ClientFrame::Ready);
+            run.until(next).receive(ClientFrame::Ready);
         }
         let ready = run.ready_ms();
         assert_eq!(ready.len(), 50);
@@ -179,13 +179,13 @@ fn a_paced_client_sends_at_its_rate_from_a_phase_of_its_own() {
 }
 
 #[test]
-fn messages_that_are_ready_while_the_daemon_has_one_wait_and_age() {
+fn ready_messages_wait_and_age_until_the_daemon_is_ready() {
     let mut run = Run::new(sender(Some(10)), 1);
     run.until(95);
     let first = run.ready_ms()[0];
     assert_eq!(run.ready_ms().len(), 1);
     for _ in 0..20 {
-        run.hear(ClientFrame::Ready);
+        run.receive(ClientFrame::Ready);
         let next = run.now + MAKING;
         run.until_time(next);
     }
@@ -203,21 +203,21 @@ fn messages_that_are_ready_while_the_daemon_has_one_wait_and_age() {
 }
 
 #[test]
-fn a_greedy_client_sends_when_its_last_message_was_taken_until_it_has_no_more() {
+fn a_greedy_client_sends_whenever_the_daemon_is_ready() {
     let mut application = sender(None);
     application.sends.as_mut().unwrap().messages = Some(3);
     let mut run = Run::new(application, 1);
     for time in [0, 10, 25, 60, 61] {
-        run.until(time).hear(ClientFrame::Ready);
+        run.until(time).receive(ClientFrame::Ready);
     }
     assert_eq!(run.ready_ms(), [0.0, 0.01, 10.01]);
-    // What was taken, but not what was never sent.
+    // Messages that the daemon accepted count, even after the last one was sent.
     let sent = |at| (at, Event::Sent { bytes: BYTES });
     assert_eq!(run.events, [sent(0.0), sent(10.0), sent(25.0)]);
 }
 
 #[test]
-fn a_quick_reader_takes_each_message_at_once() {
+fn a_quick_reader_reads_each_message_at_once() {
     let mut run = Run::new(member(0), 1);
     run.until(50).deliver(1, 20_000).deliver(4, 49_000);
     assert_eq!(run.read(), [(50.0, 30.0), (50.0, 1.0)]);
@@ -227,19 +227,19 @@ fn a_quick_reader_takes_each_message_at_once() {
 }
 
 #[test]
-fn a_slow_reader_works_on_one_message_after_the_other() {
+fn a_slow_reader_works_on_one_message_at_a_time() {
     let mut run = Run::new(member(10), 1);
     run.until(50).deliver(1, 50_000).deliver(2, 50_000);
     run.until(65).deliver(3, 65_000).until(100);
     assert_eq!(run.read(), [(60.0, 10.0), (70.0, 20.0), (80.0, 15.0)]);
-    // Once idle, it begins with the next message, not with a time that is over.
+    // After an idle time, the client starts with the next message, not at a time in the past.
     run.deliver(4, 100_000).until(200);
     assert_eq!(run.read()[3], (110.0, 10.0));
     assert_eq!(run.took(), [3, 1]);
 }
 
 #[test]
-fn a_slow_reader_gives_its_window_back_by_halves() {
+fn a_slow_reader_reports_half_a_window_at_a_time() {
     let mut run = Run::new(member(10), 1);
     run.until(0);
     for sequence in 1..=CLIENT_WINDOW {
@@ -252,7 +252,7 @@ fn a_slow_reader_gives_its_window_back_by_halves() {
 }
 
 #[test]
-fn latency_is_right_where_the_clock_of_microseconds_wraps() {
+fn latency_is_right_when_the_microseconds_wrap() {
     let mut run = Run::new(member(0), 1);
     run.until(4_294_968).deliver(1, u32::MAX - 295);
     // 2^32 microseconds are 4,294,967.296 milliseconds.
@@ -260,7 +260,7 @@ fn latency_is_right_where_the_clock_of_microseconds_wraps() {
 }
 
 #[test]
-fn at_its_stop_it_leaves_reads_what_it_has_and_disconnects() {
+fn a_stopping_client_leaves_reads_its_messages_and_disconnects() {
     let stopping = Application {
         stop: Some(at_ms(55)),
         sends: sender(Some(10)).sends,
@@ -268,17 +268,17 @@ fn at_its_stop_it_leaves_reads_what_it_has_and_disconnects() {
     };
     let mut run = Run::new(stopping, 1);
     run.until(50).deliver(1, 50_000).deliver(2, 50_000);
-    run.until(54).said.clear();
-    run.until(57).hear(ClientFrame::Ready).until(200);
+    run.until(54).sent.clear();
+    run.until(57).receive(ClientFrame::Ready).until(200);
     let took = ClientFrame::Took { messages: 2 };
     let expected = [
         (55.0, ClientFrame::Leave(GROUP)),
         (70.0, took),
         (70.0, ClientFrame::Disconnect),
     ];
-    assert_eq!(run.said, expected);
+    assert_eq!(run.sent, expected);
     assert_eq!(run.read(), [(60.0, 10.0), (70.0, 20.0)]);
-    run.hear(ClientFrame::View {
+    run.receive(ClientFrame::View {
         group: GROUP,
         members: 1,
     });
@@ -286,7 +286,7 @@ fn at_its_stop_it_leaves_reads_what_it_has_and_disconnects() {
 }
 
 #[test]
-fn a_crash_loses_what_was_not_read() {
+fn a_crashed_client_does_not_read_its_messages() {
     let crashing = Application {
         stop: Some(at_ms(65)),
         crash: true,
@@ -295,8 +295,8 @@ fn a_crash_loses_what_was_not_read() {
     let mut run = Run::new(crashing, 1);
     run.until(50).deliver(1, 50_000).deliver(2, 50_000);
     run.until(200).deliver(3, 50_000);
-    assert_eq!(run.said.last(), Some(&(65.0, ClientFrame::Disconnect)));
-    assert!(!run.said.contains(&(65.0, ClientFrame::Leave(GROUP))));
+    assert_eq!(run.sent.last(), Some(&(65.0, ClientFrame::Disconnect)));
+    assert!(!run.sent.contains(&(65.0, ClientFrame::Leave(GROUP))));
     assert_eq!(run.read(), [(60.0, 10.0)]);
 }
 
@@ -308,17 +308,17 @@ fn an_evicted_member_does_not_leave_again() {
     };
     let mut run = Run::new(evicted, 1);
     run.until(50)
-        .hear(ClientFrame::Evicted(GroupId(9)))
-        .hear(ClientFrame::Evicted(GROUP));
+        .receive(ClientFrame::Evicted(GroupId(9)))
+        .receive(ClientFrame::Evicted(GROUP));
     run.until(200);
-    assert_eq!(run.said[2..], [(100.0, ClientFrame::Disconnect)]);
+    assert_eq!(run.sent[2..], [(100.0, ClientFrame::Disconnect)]);
 }
 
 #[test]
-fn a_view_is_told() {
+fn a_view_is_reported() {
     let mut run = Run::new(member(0), 1);
     let (group, members) = (GROUP, 12);
-    run.until(5).hear(ClientFrame::View { group, members });
+    run.until(5).receive(ClientFrame::View { group, members });
     assert_eq!(run.events, [(5.0, Event::View { group, members })]);
 }
 

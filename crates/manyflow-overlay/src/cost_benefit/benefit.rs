@@ -1,26 +1,28 @@
-//! What a client's messages are worth, relative to others': its salary follows (section IV-B.2).
+//! The benefit of a client's messages relative to others, which scales the client's salary (section
+//! IV-B.2).
 
 use core::fmt;
 
-/// The sender of a message, and who gets it.
+/// The circumstances of a message on which its benefit may depend.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Sending {
-    /// The members of its group, anywhere.
+    /// The number of members of the message's group, at all daemons.
     pub receivers: u32,
-    /// Messages that the client has sent lately, per second: an average over some [ten
-    /// seconds](super::RATE_AVERAGE).
+    /// The recent rate of messages that the client has bought, per second: an average over about
+    /// [ten seconds](super::RATE_AVERAGE).
     pub messages_per_s: f64,
 }
 
-/// What one more message is worth, in units of a message's worth by default. Clients are paid in
-/// proportion.
+/// The benefit of one more message. 1 is the benefit of a message under [`PerMessage`]. Clients are
+/// paid in proportion to it.
 pub trait Benefit: fmt::Debug + Send {
-    /// The benefit; positive. It is held between 1/1000 and 1000.
+    /// Returns the benefit, which is positive. The controller limits it to the range 1/1000 to
+    /// 1000.
     fn of(&self, sending: Sending) -> f64;
 }
 
-/// One unit for each message that is sent, so that the network sends as much as it can: the paper's
-/// choice.
+/// One unit for each message that is sent, so that the network carries as many messages as
+/// possible. This is the paper's choice.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerMessage;
 
@@ -30,7 +32,7 @@ impl Benefit for PerMessage {
     }
 }
 
-/// One unit for each member that gets the message: senders to large groups have the advantage.
+/// One unit for each member that receives the message, which favours senders to large groups.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerReceiver;
 
@@ -40,12 +42,12 @@ impl Benefit for PerReceiver {
     }
 }
 
-/// The rate r is worth k ln(1 + r/k): the first messages of a second are worth a unit each, the
-/// k-th half a unit. Clients whose paths are dear keep more of their rate than by [`PerMessage`],
-/// at the price of the sum.
+/// The benefit of a rate r is k ln(1 + r/k): the first messages of a second are worth one unit
+/// each, the k-th is worth half a unit. Clients with expensive paths keep more of their rate than
+/// under [`PerMessage`], at the expense of the total.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Diminishing {
-    /// k: the rate at which a message is worth half a unit, in messages per second; positive.
+    /// k: the rate in messages per second at which a message is worth half a unit; positive.
     pub half_messages_per_s: f64,
 }
 

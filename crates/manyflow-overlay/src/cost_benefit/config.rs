@@ -4,39 +4,39 @@ use core::time::Duration;
 
 use manyflow_core::ConfigError;
 
-/// The parameters of Cost-Benefit, the same at all daemons. The default has the paper's values, and
-/// ours where it gives none.
+/// The parameters of Cost-Benefit, identical at all daemons. The defaults are the paper's values
+/// or, if the paper gives none, our own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostBenefitConfig {
-    /// What a client is paid at a time, in dollars; positive.
+    /// The amount of a salary in dollars; positive.
     pub salary_dollars: f64,
-    /// S: what a client can save, and the price at which nobody can buy, in dollars; at least a
-    /// salary and more than the fee.
+    /// S: the maximum savings of a client, and the price at which no client can buy, in dollars. At
+    /// least a salary, and more than the fee.
     pub savings_dollars: f64,
     /// M: the soft limit of a link's queue, in messages; positive.
     pub queue_messages: f64,
     /// The processing fee of each message, in dollars; positive.
     pub fee_dollars: f64,
-    /// H: a client that is short of money is paid more often if what it bought cost less than this,
-    /// and more rarely if more; in dollars, above the fee.
+    /// H: the threshold for the salary period in dollars, above the fee. A blocked client is paid
+    /// more often if its messages cost less than H, and more rarely if they cost more.
     pub threshold_dollars: f64,
     /// Tmin: the time between a daemon's cost updates while one of its links is congested;
     /// positive.
     pub update_min: Duration,
-    /// Tmax: the time between its cost updates otherwise; at least Tmin.
+    /// Tmax: the time between a daemon's cost updates otherwise; at least Tmin.
     pub update_max: Duration,
-    /// How rarely and how often a client can be paid: the least and the longest time between its
-    /// salaries; positive, and the longest is what it begins with.
+    /// The minimum and the maximum of T, the time between a client's salaries. The minimum is at
+    /// least 10 us. T starts at the maximum.
     pub salary_period: (Duration, Duration),
-    /// How long a client waits, for each dollar of its message's cost, until it asks again, on
-    /// average; positive.
+    /// The average time for which a client waits until it asks again, for each dollar of its
+    /// message's cost; at least 1 us.
     pub retry_per_dollar: Duration,
-    /// Whether a client that could pay the cost C buys with probability 1/C only, and waits for a
-    /// random time before it asks again. Without, all clients of a daemon ask again as soon as they
-    /// are paid or hear of prices, as in the paper's Figure 2.
+    /// Whether a client that could pay the cost C buys only with probability 1/C, and waits for a
+    /// random time before it asks again. Otherwise all clients of a daemon ask again as soon as
+    /// they are paid or learn of prices, as in the paper's Figure 2.
     pub randomise: bool,
-    /// Whether a daemon knows the queues of its own links at any time; otherwise it knows what it
-    /// last told others.
+    /// Whether a daemon knows the queues of its own links at all times. Otherwise it knows them
+    /// only as it last reported them.
     pub own_queues_at_once: bool,
 }
 
@@ -59,10 +59,13 @@ impl Default for CostBenefitConfig {
 }
 
 impl CostBenefitConfig {
+    /// Checks the parameters' ranges.
+    ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        // Sums of money stay within 64 bits even where a client was away for a year.
+        // Limits on amounts keep sums of money within 64 bits even for a client that is away for a
+        // year.
         let positive = |value: f64| value > 0.0 && value <= 1e3;
         let (shortest, longest) = self.salary_period;
         ConfigError::first_of([

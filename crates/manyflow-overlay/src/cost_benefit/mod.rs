@@ -1,8 +1,8 @@
 //! Cost-Benefit: links have prices, clients have budgets, and a message enters when its sender pays
-//! for all links that it takes.
+//! for all links on its paths.
 //!
 //! Source: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay
-//! Networks: A Cost-Benefit Approach", sections IV (prices, salaries) and V (what is told).
+//! Networks: A Cost-Benefit Approach", sections IV (prices, salaries) and V (cost updates).
 //!
 //! ```text
 //!   a daemon's own queue --> average --> price C(x) = S (e^(x/M) - 1) / (e - 1)
@@ -10,7 +10,7 @@
 //!            cost update: every Tmin while congested, |     salary, each T; T shrinks by Eq. (3)
 //!            Tmax while not; to all daemons           |     or doubles by Eq. (4)
 //!                               |                     v              v
-//!   at another daemon:  prices as last heard --> cost of a message   savings of its sender, at most S
+//!   at another daemon:  last reported prices --> cost of a message   savings of its sender, at most S
 //!                                                     |              |
 //!                                      can it pay? ---+--------------+
 //!                                      no: blocked    yes: it buys with probability 1/C
@@ -18,59 +18,64 @@
 //!                                          asks again after a random time
 //! ```
 //!
-//! | file | what it is |
+//! | file | what it holds |
 //! |---|---|
-//! | `price.rs` | the prices that a daemon has heard, and what a message costs |
-//! | `updates.rs` | what it tells of its own links |
-//! | `salary.rs` | a client's savings, and how often it is paid |
-//! | `benefit.rs` | what messages are worth, which scales salaries |
-//! | [`theory`] | the bound behind it, as a game |
+//! | `price.rs` | the prices that a daemon knows, and the cost of a message |
+//! | `updates.rs` | a daemon's reports about its own links |
+//! | `salary.rs` | the savings of clients, and their salaries |
+//! | `benefit.rs` | the benefit of messages, which scales salaries |
+//! | [`theory`] | the competitive bound behind Cost-Benefit, as a simulation |
 //!
-//! A daemon keeps something for each link that has a price and for each client of its own: nothing
+//! A daemon keeps state for each link that has a price and for each of its own clients, and none
 //! for flows, senders or groups.
 //!
 //! # What the paper leaves open
 //!
-//! - **When a client asks again** that could not pay, or lost the draw. It waits for a random time
-//!   whose mean is 4 ms for each dollar of the cost. Then n clients with money enough buy n / (4
-//!   ms * C (C - 1)) messages a second: where it is not money that limits them, the price grows
-//!   with the square root of their number, up to S, at which nobody can buy. There 800 clients hold
-//!   a link of 2 Mbit/s: the more rarely they ask, the less comes in until the next update tells of
-//!   it. Salaries wake nobody, as all would wake at once.
-//! - **Bounds on the salary period.** T stays between 0.1 ms (what one client needs for 800 Mbit/s)
-//!   and 300 ms. Eq. (3) is a long step: from T = 2.5 s it leads to 49 ms. Where many share a link,
-//!   T without a bound swings between the two, and who is paid often meets who is paid rarely. With
-//!   the bound, T of all who share a congested link is 300 ms most of the time, and shares are
-//!   even; and a flow over many links, whose cost exceeds H where that of others does not, is left
-//!   with $33 a second, a percent or two of a link for a cost of about $5.
-//! - **How often Eqs. (3) and (4) apply.** At most once in 2 Tmin, to a client that was paid
-//!   before: the paper takes them from TCP, which answers once in a round trip, and it takes an
-//!   update and its way until prices show what was done.
-//! - **What blocked means.** That the client could not pay; a lost draw is not that. A client that
-//!   has bought nothing since its last payday is judged by the cost that it could not pay.
-//! - **How it begins.** With nothing saved, T at its bound, and the first payday anywhere in the
-//!   first Tmax: the price is zero until the first update, and clients that begin together do not
-//!   fill the queue together. The price of this is that a client waits for up to 2.5 s before its
-//!   first message.
-//! - **The average of a queue** is exponential, over 20 ms, and below half a message it counts as
-//!   empty. Longer, it would be late; a single burst must not have a price.
-//! - **Own links.** A daemon knows them at once. This favours messages that begin where the
-//!   congestion is; by updates only, a flow over many links gets less, for the daemons along it
-//!   hear at different times.
-//! - **Silence.** A daemon that has never had a price to tell sends no updates, not even each Tmax:
-//!   links are idle until one is heard otherwise. Of 1602 daemons, 1600 would fill a tenth of a 2
-//!   Mbit/s link with nothing but that.
-//! - **Priorities and benefits** scale how often salaries come and how soon a client asks again,
-//!   not the salary: savings are capped.
+//! - **Retries.** A client that could not pay, or lost the draw, waits for a random time before it
+//!   asks again. The mean is 4 ms for each dollar of the cost. Then n clients with sufficient money
+//!   buy n / (4 ms * C (C - 1)) messages a second. If money does not limit them, the price grows
+//!   with the square root of their number, up to S, at which no client can buy. At that limit, 800
+//!   clients hold a link of 2 Mbit/s: the more rarely they ask, the fewer messages enter until the
+//!   next update reports the queue. Salaries do not wake clients, because they would wake all at
+//!   once.
+//! - **Bounds on the salary period.** T stays between 0.1 ms (the need of one client for 800
+//!   Mbit/s) and 300 ms. A step of Eq. (3) is large: it leads from T = 2.5 s to 49 ms. If many
+//!   clients share a link, an unbounded T swings between the two, and clients that are paid often
+//!   compete with clients that are paid rarely. With the bound, T of all clients at a congested
+//!   link is 300 ms most of the time, and their shares are even. A flow over many links, whose cost
+//!   exceeds H while the cost of others does not, keeps $33 a second, which buys one or two percent
+//!   of a link at a cost of about $5.
+//! - **Frequency of Eqs. (3) and (4).** They apply at most once in 2 Tmin, and only to a client
+//!   that was paid before. The paper derives them from TCP, which reacts once per round-trip time;
+//!   here it takes an update and its path until prices show the effect of a purchase.
+//! - **Definition of blocked.** A client is blocked if it could not pay; a lost draw does not block
+//!   it. A client that has bought nothing since its last payday is judged by the cost that it could
+//!   not pay.
+//! - **Start.** A client starts without savings and with T at its upper bound. Its first payday is
+//!   at a random time within the first Tmax. The price is zero until the first update, so that
+//!   clients which start together would otherwise fill the queue together. A client therefore waits
+//!   up to 2.5 s before its first message.
+//! - **The average of a queue** is exponential with a time constant of 20 ms. Below half a message,
+//!   it counts as zero. A longer time constant would delay the price; with a shorter one, a single
+//!   burst would have a price.
+//! - **Own links.** A daemon knows their queues at once. This favours messages that enter near the
+//!   congestion. If it knew them by updates only, a flow over many links would get less, because
+//!   the daemons on its path learn of prices at different times.
+//! - **Silence.** A daemon that has never had a price to report sends no updates, not even one per
+//!   Tmax: other daemons assume that its links are idle. Otherwise 1600 of 1602 daemons would fill
+//!   a tenth of a 2 Mbit/s link with such updates.
+//! - **Priorities and benefits** scale the frequency of salaries and of retries, not the salary
+//!   itself, because savings are capped.
 //!
-//! What other choices give, in a model of links without TCP (`cargo test -p manyflow-core --test
-//! overlay_cost_benefit alternatives -- --ignored --nocapture`): 40 clients at a 2 Mbit/s link,
-//! which should have equal shares; the chain of five links, 10 Mbit/s in all, with one client over
-//! all of them; and 800 clients at as many daemons. The first row, and each other where it says
-//! nothing else, has 3 ms a dollar and T up to 200 ms. In the scenarios of the paper's figures,
-//! whose links are TCP's, the longest queue of 800 clients was 173 with these in one run, 144 with
-//! 4 ms, 155 with 300 ms and with both; the chain had 9.57, 9.55, 9.63 and 9.61 Mbit/s. Both are
-//! the defaults.
+//! The table shows alternatives in a model of links without TCP. It has three parts: 40 clients at
+//! a 2 Mbit/s link, which should have equal shares; the chain of five links, 10 Mbit/s in all, with
+//! one client over all of them; and 800 clients at as many daemons. The first row uses 3 ms a
+//! dollar and T up to 200 ms, and so do the others except for the choice that they name. `cargo
+//! test -p manyflow-overlay --test overlay_cost_benefit alternatives -- --ignored --nocapture`
+//! prints such a table for the defaults, 4 ms and 300 ms. In the scenarios of the paper's figures,
+//! whose links use TCP, the longest queue of 800 clients in one run was 173 with the first row's
+//! values, 144 with 4 ms, and 155 with 300 ms and with both. The chain carried 9.57, 9.55, 9.63 and
+//! 9.61 Mbit/s.
 //!
 //! | choice | clients off | longest queue | busy | chain | long one | longest queue of 800 |
 //! |---|---|---|---|---|---|---|
@@ -109,7 +114,7 @@ pub use config::CostBenefitConfig;
 pub use price::price;
 pub use salary::Ledger;
 
-use self::price::{Heard, takes};
+use self::price::{RemoteQueues, uses_link};
 use self::salary::Account;
 use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
@@ -118,29 +123,30 @@ use crate::Event;
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
 
-/// Over which time [`Sending::messages_per_s`] is averaged.
+/// The time over which [`Sending::messages_per_s`] is averaged.
 pub const RATE_AVERAGE: Duration = Duration::from_secs(10);
 
-/// One daemon's part of Cost-Benefit.
+/// The Cost-Benefit controller of one daemon.
 #[derive(Debug)]
 pub struct CostBenefit {
     config: CostBenefitConfig,
     benefit: Box<dyn Benefit>,
-    heard: Heard,
+    remote_queues: RemoteQueues,
     updates: Updates,
     clients: BTreeMap<ClientId, Account>,
-    /// When waiting clients ask again.
-    asks: BTreeSet<(Time, ClientId)>,
+    /// The times at which waiting clients ask again.
+    retries: BTreeSet<(Time, ClientId)>,
     ready: VecDeque<ClientId>,
     ledger: Ledger,
     random: Pcg64Mcg,
 }
 
 impl CostBenefit {
-    /// A daemon's controller; `seed` and the daemon's number give its random choices.
+    /// Returns the controller of the daemon `here`. `seed` and the daemon's number determine its
+    /// random choices.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn new(
         config: CostBenefitConfig,
         here: DaemonId,
@@ -151,42 +157,46 @@ impl CostBenefit {
             updates: Updates::new(&config),
             config,
             benefit: Box::new(PerMessage),
-            heard: Heard::default(),
+            remote_queues: RemoteQueues::default(),
             clients: BTreeMap::new(),
-            asks: BTreeSet::new(),
+            retries: BTreeSet::new(),
             ready: VecDeque::new(),
             ledger: Ledger::default(),
             random: Pcg64Mcg::seed_from_u64(seed.rotate_left(16) ^ u64::from(here.0)),
         })
     }
 
-    /// Pays clients by another benefit than [`PerMessage`].
+    /// Pays clients by a benefit other than [`PerMessage`].
     #[must_use]
     pub fn with_benefit(mut self, benefit: Box<dyn Benefit>) -> CostBenefit {
         self.benefit = benefit;
         self
     }
 
-    /// Where the money of this daemon's clients came from and went.
+    /// Returns the sources and uses of the money of this daemon's clients.
     pub fn ledger(&self) -> Ledger {
         self.ledger
     }
 
-    /// What its clients hold, in millionths of a dollar.
+    /// Returns the savings of all clients of this daemon, in millionths of a dollar.
     pub fn savings(&self) -> u64 {
         self.clients.values().map(Account::savings).sum()
     }
 
-    /// Eq. (2): the prices of the links that a message takes, and the fee; in dollars.
+    /// Eq. (2): returns the sum of the fee and the prices of all links on a message's paths, in
+    /// dollars.
     fn cost(&self, now: Time, group: GroupId, site: &Site) -> f64 {
-        let waiting = self.updates.waiting(now).chain(self.heard.waiting());
+        let waiting = self
+            .updates
+            .waiting(now)
+            .chain(self.remote_queues.waiting());
         let links = waiting
-            .filter(|(link, _)| takes(*link, group, site))
+            .filter(|(link, _)| uses_link(*link, group, site))
             .map(|(_, waiting)| price(waiting, &self.config));
         self.config.fee_dollars + links.sum::<f64>()
     }
 
-    /// Money is neither made nor lost: what was given is what was spent, capped, taken or is held.
+    /// Asserts that money is conserved: given = spent + capped + taken + savings.
     fn check_ledger(&self) {
         let Ledger {
             given,
@@ -198,13 +208,13 @@ impl CostBenefit {
         debug_assert_eq!(given, gone + self.savings(), "{:?}", self.ledger);
     }
 
-    /// When a client whose message costs so much may ask again.
-    fn ask_again(&mut self, now: Time, client: ClientId, cost: f64) {
+    /// Schedules the next attempt of a client whose message costs `cost` dollars.
+    fn schedule_retry(&mut self, now: Time, client: ClientId, cost: f64) {
         let Some(account) = self.clients.get_mut(&client) else {
             return;
         };
         let at = if self.config.randomise {
-            // What nobody can buy is no reason to wait for longer.
+            // Above S, no client can buy, so a higher price must not delay the retry further.
             let mean = self.config.retry_per_dollar.as_secs_f64()
                 * cost.min(self.config.savings_dollars)
                 / account.weight;
@@ -212,19 +222,22 @@ impl CostBenefit {
         } else {
             account.payday()
         };
-        debug_assert!(account.ask_at.is_none(), "{client:?} is to ask twice");
-        account.ask_at = Some(at);
-        self.asks.insert((at, client));
+        debug_assert!(
+            account.retry_at.is_none(),
+            "{client:?} has two retries scheduled"
+        );
+        account.retry_at = Some(at);
+        self.retries.insert((at, client));
     }
 
-    /// Without randomisation all who wait ask as soon as prices are heard.
+    /// Handles new prices: without randomisation, all waiting clients ask again at once.
     fn on_prices(&mut self, now: Time) {
         if self.config.randomise {
             return;
         }
-        for (_, client) in core::mem::take(&mut self.asks) {
+        for (_, client) in core::mem::take(&mut self.retries) {
             if let Some(account) = self.clients.get_mut(&client) {
-                account.ask_at = Some(now);
+                account.retry_at = Some(now);
                 self.ready.push_back(client);
             }
         }
@@ -233,7 +246,7 @@ impl CostBenefit {
 
 impl Controller for CostBenefit {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
-        // Clients that come at once are not paid at once.
+        // Clients that connect together are not paid together.
         let share = self.random.random::<f64>();
         let payday = now + self.config.update_max.mul_f64(share);
         let account = Account::new(priority.clamp(1e-3, 1e3), payday, &self.config);
@@ -242,10 +255,10 @@ impl Controller for CostBenefit {
 
     fn remove_client(&mut self, now: Time, client: ClientId) {
         if let Some(mut account) = self.clients.remove(&client) {
-            account.settle(now, &self.config, &mut self.ledger);
+            account.pay_due_salaries(now, &self.config, &mut self.ledger);
             self.ledger.taken += account.savings();
             self.check_ledger();
-            self.asks.retain(|(_, waiting)| *waiting != client);
+            self.retries.retain(|(_, waiting)| *waiting != client);
             self.ready.retain(|waiting| *waiting != client);
         }
     }
@@ -255,10 +268,10 @@ impl Controller for CostBenefit {
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
         };
-        if account.ask_at.is_some_and(|at| now < at) {
+        if account.retry_at.is_some_and(|at| now < at) {
             return false;
         }
-        account.settle(now, &self.config, &mut self.ledger);
+        account.pay_due_salaries(now, &self.config, &mut self.ledger);
         let benefit = self.benefit.of(Sending {
             receivers: site.groups.members(request.group),
             messages_per_s: account.messages_per_s(now),
@@ -266,13 +279,13 @@ impl Controller for CostBenefit {
         account.weight = account.priority * benefit.clamp(1e-3, 1e3);
         let buys = account.can_pay(cost)
             && (!self.config.randomise || self.random.random::<f64>() * cost < 1.0);
-        if let Some(at) = account.ask_at.take() {
-            self.asks.remove(&(at, request.client));
+        if let Some(at) = account.retry_at.take() {
+            self.retries.remove(&(at, request.client));
         }
         if buys {
             account.buy(now, cost, &mut self.ledger);
         } else {
-            self.ask_again(now, request.client, cost);
+            self.schedule_retry(now, request.client, cost);
         }
         buys
     }
@@ -295,7 +308,7 @@ impl Controller for CostBenefit {
 
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
         if let Control::Cost(update) = control {
-            self.heard.update(from, update, site);
+            self.remote_queues.handle_update(from, update, site);
             self.on_prices(now);
         }
     }
@@ -303,21 +316,24 @@ impl Controller for CostBenefit {
     fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
-        if self.updates.look(now) {
+        if self.updates.handle_timeout(now) {
             self.on_prices(now);
         }
-        while let Some(&(at, client)) = self.asks.first()
+        while let Some(&(at, client)) = self.retries.first()
             && at <= now
         {
-            self.asks.pop_first();
+            self.retries.pop_first();
             self.ready.push_back(client);
         }
         self.check_ledger();
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let ask = self.asks.first().map(|(at, _)| *at);
-        [ask, self.updates.next()].into_iter().flatten().min()
+        let ask = self.retries.first().map(|(at, _)| *at);
+        [ask, self.updates.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn poll_ready(&mut self) -> Option<ClientId> {
@@ -325,7 +341,7 @@ impl Controller for CostBenefit {
     }
 
     fn poll_control(&mut self) -> Option<(Audience, Control)> {
-        let update = self.updates.poll()?;
+        let update = self.updates.pop_update()?;
         Some((Audience::Everyone, Control::Cost(update)))
     }
 

@@ -1,5 +1,5 @@
-//! What a message costs: the prices of the links that it will take, as far as its daemon has heard
-//! of them, and the fee.
+//! The cost of a message: the prices of all links on its paths, as far as its daemon knows them,
+//! and the fee.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use super::config::CostBenefitConfig;
 use crate::controller::Site;
 use crate::message::{CostUpdate, DaemonId, GroupId, LinkId};
 
-/// C(x) = S (e^(x/M) - 1) / (e - 1), in dollars, with x messages waiting (section IV-B.1). Zero
-/// where none waits, S at the soft limit.
+/// C(x) = S (e^(x/M) - 1) / (e - 1): the price in dollars of a link for which `waiting` messages
+/// wait (section IV-B.1). It is zero for an empty queue and S at the soft limit M.
 pub fn price(waiting: f64, config: &CostBenefitConfig) -> f64 {
     let utilisation = waiting / config.queue_messages;
     config.savings_dollars * libm::expm1(utilisation) / libm::expm1(1.0)
 }
 
-/// Whether a group's messages take a link on their way from this daemon: it is in the tree that is
-/// rooted here, and a member is below.
-pub(super) fn takes(link: LinkId, group: GroupId, site: &Site) -> bool {
+/// Returns whether a group's messages use a link on a path from this daemon: the link is in the
+/// tree rooted here, and a member is below it.
+pub(super) fn uses_link(link: LinkId, group: GroupId, site: &Site) -> bool {
     let Some((from, to)) = site.topology.ends(link) else {
         return false;
     };
@@ -28,16 +28,16 @@ pub(super) fn takes(link: LinkId, group: GroupId, site: &Site) -> bool {
             .any(|member| tree.is_below(to, member))
 }
 
-/// The queues of other daemons' links as last heard, in sixteenths of a message; those that are
-/// empty are left out, so that a daemon keeps nothing of the many links that are idle.
+/// The queues of other daemons' links as last reported, in sixteenths of a message. Empty queues
+/// are left out, so that idle links take no memory.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct RemoteQueues {
     queues: BTreeMap<LinkId, u16>,
 }
 
-impl Heard {
-    /// Another daemon has told of its links. It cannot tell of others' links.
-    pub(super) fn update(&mut self, from: DaemonId, update: &CostUpdate, site: &Site) {
+impl RemoteQueues {
+    /// Applies another daemon's update. Ignores links that do not begin at that daemon.
+    pub(super) fn handle_update(&mut self, from: DaemonId, update: &CostUpdate, site: &Site) {
         for state in update.links.iter().flatten() {
             let begins = site.topology.ends(state.link).map(|(begin, _)| begin);
             if begins != Some(from) || from == site.here {
@@ -51,7 +51,7 @@ impl Heard {
         }
     }
 
-    /// The links that have a price, with the messages that wait there.
+    /// Returns the links that have a price, with the number of messages that wait for each.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (LinkId, f64)> {
         let queues = self.queues.iter();
         queues.map(|(link, queue)| (*link, f64::from(*queue) / 16.0))

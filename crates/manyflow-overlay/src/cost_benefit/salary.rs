@@ -1,5 +1,5 @@
-//! Clients' budgets: salaries, savings, purchases, and how often salaries come (section IV-B.2 and
-//! B.3).
+//! Clients' budgets: salaries, savings and purchases, and the frequency of salaries (sections
+//! IV-B.2 and B.3).
 
 use core::time::Duration;
 
@@ -7,70 +7,70 @@ use super::RATE_AVERAGE;
 use super::config::CostBenefitConfig;
 use manyflow_core::time::Time;
 
-/// Money, in millionths of a dollar: integers, so that sums are exact.
+/// Returns an amount in millionths of a dollar. Integers keep sums exact.
 pub(super) fn micros(dollars: f64) -> u64 {
     (dollars * 1e6 + 0.5) as u64
 }
 
-/// Where the money of a daemon's clients came from and went, in millionths of a dollar: at any
-/// time, what was given is what was spent, lost to the savings cap, or taken from clients that
-/// left, and what they hold.
+/// The sources and uses of the money of a daemon's clients, in millionths of a dollar. At all
+/// times, `given` equals `spent + capped + taken` plus the savings of all clients.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Paid as salaries.
+    /// Money paid to clients as salaries.
     pub given: u64,
-    /// Paid for messages.
+    /// Money that clients paid for messages.
     pub spent: u64,
-    /// Above what a client can save.
+    /// Money lost because a client's savings had reached the cap.
     pub capped: u64,
-    /// Taken from clients that left.
+    /// Money taken from clients that disconnected.
     pub taken: u64,
 }
 
 /// A client's budget.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Salaries come so many times as often as to others: the client's priority times the benefit
-    /// of what it sends.
+    /// The factor by which salaries come more often than at weight 1: the client's priority times
+    /// the benefit of its messages.
     pub(super) weight: f64,
-    /// What the priority alone makes of it.
+    /// The client's priority, which is the part of the weight without benefits.
     pub(super) priority: f64,
-    /// When it may ask again; `None` while it does not wait.
-    pub(super) ask_at: Option<Time>,
+    /// The time at which the client may ask again; `None` while it does not wait.
+    pub(super) retry_at: Option<Time>,
     /// Savings, in millionths of a dollar.
     savings: u64,
     /// T: the time between salaries at weight 1.
     period: Duration,
     payday: Time,
-    /// When T was last changed.
+    /// The time at which T was last changed, or the first payday.
     adapted: Time,
-    /// It waits for money; and it has done so since its last payday.
+    /// Whether the client could not pay at its last attempt.
     short: bool,
+    /// Whether the client could not pay at some attempt since its last payday, or is still short.
     blocked: bool,
-    /// The dearest message that it has bought since its last payday, in dollars; 0 where there is
-    /// none.
-    dearest: f64,
-    /// The cost of the message that it could not afford.
+    /// The highest cost in dollars of a message bought since the last payday; 0 if there is none.
+    highest_cost: f64,
+    /// The cost in dollars of the last message that the client could not pay.
     refused: f64,
-    /// Messages sent, each forgotten exponentially, at the last purchase.
+    /// The number of messages bought, as an exponentially weighted sum up to the last purchase.
     recent: f64,
+    /// The time of the last purchase.
     bought: Time,
 }
 
 impl Account {
-    /// An empty one, first paid at `payday`.
+    /// Returns an account without savings that is first paid at `payday`.
     pub(super) fn new(priority: f64, payday: Time, config: &CostBenefitConfig) -> Account {
         Account {
             weight: priority,
             priority,
-            ask_at: None,
+            retry_at: None,
             savings: 0,
             period: config.salary_period.1,
             payday,
             adapted: payday,
             short: false,
             blocked: false,
-            dearest: 0.0,
+            highest_cost: 0.0,
             refused: 0.0,
             recent: 0.0,
             bought: payday,
@@ -90,24 +90,30 @@ impl Account {
         self.period
     }
 
-    /// Messages bought per second, lately.
+    /// Returns the recent rate of purchases, in messages per second.
     pub(super) fn messages_per_s(&self, now: Time) -> f64 {
         let age = (now - self.bought).as_secs_f64() / RATE_AVERAGE.as_secs_f64();
         self.recent * libm::exp(-age) / RATE_AVERAGE.as_secs_f64()
     }
 
     /// Pays the salaries that are due.
-    pub(super) fn settle(&mut self, now: Time, config: &CostBenefitConfig, ledger: &mut Ledger) {
+    pub(super) fn pay_due_salaries(
+        &mut self,
+        now: Time,
+        config: &CostBenefitConfig,
+        ledger: &mut Ledger,
+    ) {
         while self.payday <= now {
             if self.blocked {
-                self.adapt(config);
+                self.adapt_period(config);
             }
             self.blocked = self.short;
-            self.dearest = 0.0;
+            self.highest_cost = 0.0;
             self.pay(1, config, ledger);
-            let step = self.step();
+            let step = self.salary_interval();
             self.payday += step;
-            // Nothing changes until it wants something, or, where it does, until T is.
+            // With full savings, salaries change nothing until now or, if the client is blocked,
+            // until T may change. They are paid in one sum.
             let after = now + Duration::from_nanos(1);
             let end = match self.blocked {
                 true => after.min(self.adapted + 2 * config.update_min),
@@ -122,8 +128,8 @@ impl Account {
         }
     }
 
-    /// The time between salaries as it is, at least a microsecond.
-    fn step(&self) -> Duration {
+    /// Returns the time between salaries at the present weight, at least a microsecond.
+    fn salary_interval(&self) -> Duration {
         let step = self.period.div_f64(self.weight);
         step.max(Duration::from_micros(1))
     }
@@ -132,22 +138,27 @@ impl Account {
         let sum = salaries * micros(config.salary_dollars);
         let room = micros(config.savings_dollars) - self.savings;
         self.savings += sum.min(room);
+        debug_assert!(
+            self.savings <= micros(config.savings_dollars),
+            "savings of {} millionths exceed the cap",
+            self.savings
+        );
         ledger.given += sum;
         ledger.capped += sum.saturating_sub(room);
     }
 
-    /// Eqs. (3) and (4), for a client that was blocked. Both answer a price, and it takes an update
-    /// or two until prices show the answer: as TCP opens its window by one in a round trip, and
-    /// closes it once, they apply once in that time.
-    fn adapt(&mut self, config: &CostBenefitConfig) {
+    /// Applies Eq. (3) or (4) to a client that was blocked, at most once in 2 Tmin. Both equations
+    /// react to a price, and it takes an update or two until prices show the effect. TCP likewise
+    /// changes its window once per round-trip time.
+    fn adapt_period(&mut self, config: &CostBenefitConfig) {
         let update = config.update_min;
         if self.payday < self.adapted + 2 * update {
             return;
         }
         self.adapted = self.payday;
-        // Who bought nothing at all is judged by what it wanted.
-        let cost = if self.dearest > 0.0 {
-            self.dearest
+        // A client that bought nothing is judged by the message that it could not pay.
+        let cost = if self.highest_cost > 0.0 {
+            self.highest_cost
         } else {
             self.refused
         };
@@ -161,7 +172,7 @@ impl Account {
         self.period = period.clamp(shortest, longest);
     }
 
-    /// Whether it can pay so many dollars; if not, it is blocked.
+    /// Returns whether the client can pay `cost` dollars. If not, the client is blocked.
     pub(super) fn can_pay(&mut self, cost: f64) -> bool {
         self.short = self.savings < micros(cost);
         if self.short {
@@ -171,15 +182,16 @@ impl Account {
         !self.short
     }
 
-    /// Pays what it can pay.
+    /// Pays for a message that the client can pay.
     pub(super) fn buy(&mut self, now: Time, cost: f64, ledger: &mut Ledger) {
         debug_assert!(
             self.savings >= micros(cost),
-            "a message of {cost} dollars is too dear"
+            "a message costs {cost} dollars, but {} millionths are saved",
+            self.savings
         );
         self.savings -= micros(cost);
         ledger.spent += micros(cost);
-        self.dearest = self.dearest.max(cost);
+        self.highest_cost = self.highest_cost.max(cost);
         self.recent = self.messages_per_s(now) * RATE_AVERAGE.as_secs_f64() + 1.0;
         self.bought = now;
     }
@@ -189,19 +201,19 @@ impl Account {
 mod tests {
     use super::*;
 
-    /// A client of weight 1000 that cannot pay a price above its savings; settled at once, and each
-    /// tenth of a millisecond.
+    /// A client of weight 1000 cannot pay a price above its savings. Salaries are paid once, or
+    /// every tenth of a millisecond.
     #[test]
     fn salaries_that_change_nothing_are_paid_together() {
         let config = CostBenefitConfig::default();
         let settled = |steps: u64| {
             let mut account = Account::new(1000.0, Time::ZERO, &config);
             let mut ledger = Ledger::default();
-            account.settle(Time::ZERO, &config, &mut ledger);
+            account.pay_due_salaries(Time::ZERO, &config, &mut ledger);
             assert!(!account.can_pay(30.0));
             for step in 1..=steps {
                 let now = Time::from_nanos(2_000_000_000 * step / steps);
-                account.settle(now, &config, &mut ledger);
+                account.pay_due_salaries(now, &config, &mut ledger);
             }
             (account.savings, account.period, account.payday, ledger)
         };

@@ -1,4 +1,4 @@
-//! Prices, budgets and updates, one at a time; `tests/overlay_cost_benefit.rs` shows what they do
+//! Tests of prices, budgets and updates in isolation. `tests/overlay_cost_benefit.rs` tests them
 //! together.
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::message::{CostUpdate, Frame, LinkState, Message};
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use crate::{Body, Topology, groups::Groups};
 
-/// A chain of four daemons, of which the second is here; group 1 has a member at the last, group 2
-/// one at the first.
+/// Returns the site of the second daemon in a chain of four. Group 1 has a member at the last
+/// daemon, group 2 at the first.
 fn chain() -> Site {
     let links: Vec<_> = (0..3)
         .map(|daemon| (DaemonId(daemon), DaemonId(daemon + 1), 1))
@@ -56,7 +56,7 @@ fn the_price_is_zero_on_an_empty_link_and_prohibitive_at_the_soft_limit() {
 }
 
 #[test]
-fn a_message_costs_what_the_links_on_its_way_cost_and_the_fee() {
+fn a_message_costs_the_prices_of_its_links_and_the_fee() {
     let site = chain();
     let mut controller = controller(CostBenefitConfig::default());
     let [ahead, behind] = [(2, 3), (1, 0)]
@@ -71,7 +71,7 @@ fn a_message_costs_what_the_links_on_its_way_cost_and_the_fee() {
 }
 
 #[test]
-fn a_daemon_tells_of_its_own_links_only() {
+fn updates_about_links_of_other_daemons_are_ignored() {
     let site = chain();
     let mut controller = controller(CostBenefitConfig::default());
     let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
@@ -89,11 +89,11 @@ fn a_daemon_without_clients_keeps_state_for_links_with_prices_only() {
     let [ahead, own] = [(2, 3), (1, 2)]
         .map(|(from, to)| site.topology.link(DaemonId(from), DaemonId(to)).unwrap());
     let kept = |controller: &CostBenefit| {
-        let links = controller.heard.waiting().count() + controller.updates.len();
-        (links, controller.clients.len(), controller.asks.len())
+        let links = controller.remote_queues.waiting().count() + controller.updates.len();
+        (links, controller.clients.len(), controller.retries.len())
     };
     controller.on_control(millis(1), DaemonId(2), &update(ahead, 10), &site);
-    // Messages of ever more senders to ever more groups pass.
+    // Messages of 10,000 senders to as many groups pass through.
     for flow in 0..10_000 {
         let data = Data {
             group: GroupId(flow),
@@ -115,9 +115,13 @@ fn a_daemon_without_clients_keeps_state_for_links_with_prices_only() {
     assert_eq!(kept(&controller), (0, 0, 0));
 }
 
-/// When updates were sent until a time, and what of which queue each told first.
-fn told(controller: &mut CostBenefit, until: Time, site: &Site) -> Vec<(u64, Option<u16>)> {
-    let mut told = Vec::new();
+/// Returns when updates were sent up to `until`, in milliseconds, with the first queue in each.
+fn updates_until(
+    controller: &mut CostBenefit,
+    until: Time,
+    site: &Site,
+) -> Vec<(u64, Option<u16>)> {
+    let mut sent = Vec::new();
     while let Some(at) = controller.poll_timeout()
         && at <= until
     {
@@ -125,25 +129,25 @@ fn told(controller: &mut CostBenefit, until: Time, site: &Site) -> Vec<(u64, Opt
         while let Some((audience, Control::Cost(update))) = controller.poll_control() {
             assert_eq!(audience, Audience::Everyone);
             let queue = update.links[0].map(|state| state.queue);
-            told.push((at.as_nanos() / 1_000_000, queue));
+            sent.push((at.as_nanos() / 1_000_000, queue));
         }
     }
-    told
+    sent
 }
 
 #[test]
 fn updates_come_every_tmin_while_a_link_is_congested_and_every_tmax_after() {
     let site = chain();
     let mut controller = controller(CostBenefitConfig::default());
-    assert_eq!(controller.poll_timeout(), None, "nothing to tell yet");
+    assert_eq!(controller.poll_timeout(), None, "no update is due yet");
     let link = site.topology.link(DaemonId(1), DaemonId(2)).unwrap();
     controller.on_queue(millis(1000), link, 40);
-    let busy = told(&mut controller, millis(1999), &site);
+    let busy = updates_until(&mut controller, millis(1999), &site);
     assert_eq!(busy.len(), 20);
     assert!(busy.windows(2).all(|pair| pair[1].0 - pair[0].0 == 50));
     assert_eq!(busy[19].1, Some(640));
     controller.on_queue(millis(1999), link, 0);
-    let idle = told(&mut controller, millis(10_000), &site);
+    let idle = updates_until(&mut controller, millis(10_000), &site);
     // The average falls below half a message after 88 ms.
     let queues: Vec<_> = idle.iter().map(|update| update.1).collect();
     assert_eq!(queues.len(), 6, "{idle:?}");
@@ -181,7 +185,7 @@ fn control_takes_at_most_half_a_percent_of_two_megabits_for_a_congested_link() {
 }
 
 #[test]
-fn no_money_is_lost_or_invented_and_no_client_starves() {
+fn money_is_conserved_and_no_client_starves() {
     let site = chain();
     let mut controller = controller(CostBenefitConfig::default());
     let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
@@ -199,7 +203,7 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
             let client = *bought.keys().nth(place).unwrap();
             controller.remove_client(now, ClientId(client));
             let (since, messages) = bought.remove(&client).unwrap();
-            // Even who is paid a tenth of what others are, gets a message for $8 within some
+            // Even a client that is paid a tenth as often as others buys a message for $8 within
             // seconds.
             let stayed = (now - since).as_secs_f64();
             assert!(stayed < 40.0 || messages > 0, "{client} stayed {stayed} s");
@@ -211,8 +215,8 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
             &site,
         );
         controller.handle_timeout(now, &site);
-        let asks: Vec<u32> = bought.keys().copied().collect();
-        for client in asks {
+        let connected: Vec<u32> = bought.keys().copied().collect();
+        for client in connected {
             if controller.try_admit(now, &request(client, 1), &site) {
                 bought.get_mut(&client).unwrap().1 += 1;
             }
@@ -227,7 +231,7 @@ fn no_money_is_lost_or_invented_and_no_client_starves() {
         assert_eq!(given, spent + capped + taken + controller.savings());
     }
     assert!(controller.ledger().spent > 0 && controller.ledger().capped > 0);
-    assert_eq!(controller.asks.len().max(bought.len()), bought.len());
+    assert_eq!(controller.retries.len().max(bought.len()), bought.len());
 }
 
 #[test]
@@ -235,7 +239,7 @@ fn the_salary_period_follows_equations_3_and_4() {
     let site = chain();
     let config = CostBenefitConfig {
         randomise: false,
-        // So short that it is reached within the first 10 s.
+        // This minimum is reached within the first 10 s.
         salary_period: (Duration::from_millis(5), Duration::from_millis(300)),
         ..CostBenefitConfig::default()
     };
@@ -248,11 +252,12 @@ fn the_salary_period_follows_equations_3_and_4() {
         }
         controller.clients[&client].period().as_secs_f64()
     };
-    // An idle network: it is blocked for want of fees. After n steps T is 1 / (5 + 20 n) s, at most
-    // one step in 100 ms.
+    // On an idle network, the client is blocked only by fees. After n steps, T is 1 / (5 + 20 n) s,
+    // with at most one step in 100 ms.
     let fast = run(&mut controller, 0, 10_000);
     assert_eq!(fast, config.salary_period.0.as_secs_f64());
-    // A link at 14 dollars: it can buy, and each time is blocked above H.
+    // The link now costs 14 dollars. The client can buy, and its last cost exceeds H whenever it is
+    // blocked.
     let link = site.topology.link(DaemonId(2), DaemonId(3)).unwrap();
     controller.on_control(millis(10_000), DaemonId(2), &update(link, 79), &site);
     let slower = run(&mut controller, 10_000, 10_150);
@@ -273,7 +278,7 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
     assert_eq!(controller.clients[&ClientId(1)].period(), period);
 }
 
-/// Messages of two clients over a link with 80 waiting, in 1000 s.
+/// Returns the number of messages of two clients in 1000 s, over a link for which 80 messages wait.
 fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) -> [u32; 2] {
     let mut site = chain();
     for change in 0..3 {

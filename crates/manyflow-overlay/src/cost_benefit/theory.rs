@@ -1,42 +1,43 @@
-//! The theory behind Cost-Benefit: circuits that ask for a share of links, one after the other, and
-//! are admitted for ever or not at all (section IV-A). No daemon needs it; it is here so that the
-//! bound can be seen to hold.
+//! The theory behind Cost-Benefit: circuits ask for a share of links, one after the other, and each
+//! is admitted forever or not at all (section IV-A). No daemon uses this module. Its tests show
+//! that the bound holds.
 //!
-//! A circuit takes the same share of each link of its path, and is worth b for each unit of that
-//! share, 1 <= b <= beta. A link of which u is in use has the price a * gamma^u, and who is worth
-//! the sum of its path's prices, and fits, is admitted. No circuit asks for more than 1 / log2
-//! gamma of a link. Then the best that a prescient algorithm could do is at most 1 + 2 log2 gamma
-//! times as much.
+//! A circuit takes the same share of each link of its path, and its benefit is b for each unit of
+//! that share, 1 <= b <= beta. A link whose used share is u has the price a * gamma^u. A circuit is
+//! admitted if it fits and b is at least the sum of its path's prices. No circuit asks for more
+//! than 1 / log2 gamma of a link. Then the benefit of the best prescient algorithm is at most 1 + 2
+//! log2 gamma times the admitted benefit.
 //!
-//! The paper has a = 1 / d on paths of d links, and gamma = d * beta. That much is not enough:
-//! where all are worth 1, the first circuit, however small, makes the price exceed what any other
-//! can pay, and there is no bound at all. Its argument is that the last doubling of the price sold
-//! 1 / log2 gamma of the link; so the price must be able to double before it refuses the least.
-//! Here a is half of the paper's, and gamma = 2 d beta, which adds 2 to the bound.
+//! The paper has a = 1 / d on paths of d links, and gamma = d * beta. These values are not
+//! sufficient. If every b is 1, the first circuit, however small, raises the price above the
+//! benefit of all others, and there is no bound at all. The paper argues that the last doubling of
+//! the price sold 1 / log2 gamma of the link; so the price must be able to double before it refuses
+//! the lowest benefit. Here a is half of the paper's, and gamma = 2 d beta, which adds 2 to the
+//! bound.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A circuit that asks to be admitted.
+/// A circuit that asks for admission.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Circuit {
-    /// The first link of its path, and the one after the last.
+    /// The first link of the circuit's path, and the one after the last.
     pub links: (usize, usize),
-    /// The share of each that it takes; at most 1 / log2 gamma.
+    /// The share of each link that the circuit takes; at most 1 / log2 gamma.
     pub share: f64,
-    /// What a unit of share is worth, at least 1.
+    /// The benefit of a unit of share, at least 1.
     pub benefit: f64,
 }
 
 impl Circuit {
-    /// The sum over its links.
+    /// Returns the sum of the values of the circuit's links.
     fn sum(&self, of_links: &[f64]) -> f64 {
         of_links[self.links.0..self.links.1].iter().sum()
     }
 }
 
-/// The benefit of what is admitted on a path of links: an empty one costs `empty`, one of which u
-/// is in use `gamma^u` times as much.
+/// Returns the benefit of the admitted circuits on a path of `links` links. The price of an empty
+/// link is `empty`, and `gamma^u` times as much if the share u is in use.
 pub fn admitted(circuits: &[Circuit], links: usize, empty: f64, gamma: f64) -> f64 {
     let mut used = vec![0.0; links];
     let mut prices = vec![empty; links];
@@ -58,12 +59,13 @@ pub fn admitted(circuits: &[Circuit], links: usize, empty: f64, gamma: f64) -> f
     sum
 }
 
-/// What no algorithm can exceed, prescient or not, and were circuits divisible: the linear
-/// programme's dual. With any price for each link, the sum of prices and of what circuits are worth
-/// above theirs is such a bound; it is lowered by giving each link in turn the price at which what
-/// wants it just fits. On one link that is the optimum itself: the dearest first, until it is full.
+/// Returns an upper bound for every algorithm, even one that knows the future and may split
+/// circuits: a value of the linear programme's dual. For any prices of links, the sum of the prices
+/// and of the circuits' benefits above their paths' prices is such a bound. Each step lowers it by
+/// setting one link's price so that the circuits which can pay just fit. For one link, the result
+/// is the optimum: the circuits of highest benefit, until the link is full.
 pub fn prescient(circuits: &[Circuit], links: usize) -> f64 {
-    /// More change little: paths are short.
+    /// Four rounds suffice: paths are short, so that more rounds barely change the prices.
     const ROUNDS: usize = 4;
     let mut prices = vec![0.0; links];
     let mut wanting = Vec::new();
@@ -83,8 +85,8 @@ pub fn prescient(circuits: &[Circuit], links: usize) -> f64 {
     prices.iter().sum::<f64>() + above.sum::<f64>()
 }
 
-/// The price at which those who can pay it just fill a link: pairs of what each can pay and its
-/// share.
+/// Returns the price at which the circuits that can pay it just fill a link. `wanting` holds the
+/// maximum price and the share of each circuit.
 fn clearing_price(wanting: &mut [(f64, f64)]) -> f64 {
     wanting.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
     let mut used = 0.0;
@@ -95,9 +97,9 @@ fn clearing_price(wanting: &mut [(f64, f64)]) -> f64 {
     full.map_or(0.0, |(pays, _)| pays.max(0.0))
 }
 
-/// The worst ratio of the prescient bound to what prices admit, over so many inputs on a path of
-/// `hops` links: random ones, and ones made to deceive. `gamma` is the price's base, at least 8 for
-/// each hop; benefits are between 1 and `gamma / (2 * hops)`.
+/// Returns the highest ratio of the prescient bound to the admitted benefit over `inputs` inputs on
+/// a path of `hops` links. Some inputs are random, others adversarial. `gamma` is the base of the
+/// price, at least 8 for each hop; benefits are between 1 and `gamma / (2 * hops)`.
 pub fn worst_ratio(gamma: f64, hops: usize, inputs: u32, seed: u64) -> f64 {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let empty = 0.5 / hops as f64;
@@ -108,19 +110,20 @@ pub fn worst_ratio(gamma: f64, hops: usize, inputs: u32, seed: u64) -> f64 {
     ratios.fold(1.0, f64::max)
 }
 
-/// One input. Of four, one is random. The others fill all links at ever better offers, and stop
-/// anywhere: with circuits over all links, with circuits over one, or with the poor ones over all
-/// and the last, rich ones over one each.
+/// Returns one input. Every fourth input is random. The others fill all links with circuits of
+/// increasing benefit and stop at a random step. They use circuits over all links, circuits over
+/// one link each, or circuits over all links followed by ones of the highest benefit over one link
+/// each.
 fn circuits(gamma: f64, hops: usize, input: u32, random: &mut Pcg64Mcg) -> Vec<Circuit> {
-    let most = 1.0 / libm::log2(gamma);
+    let share_max = 1.0 / libm::log2(gamma);
     let beta = gamma / (2.0 * hops as f64);
-    let share = most * random.random_range(0.3..=1.0);
+    let share = share_max * random.random_range(0.3..=1.0);
     let mut circuits = Vec::new();
     if input.is_multiple_of(4) {
         for _ in 0..random.random_range(1..200) {
             let first = random.random_range(0..hops);
             let links = (first, random.random_range(first + 1..=hops));
-            let share = most * random.random_range(0.01..=1.0);
+            let share = share_max * random.random_range(0.01..=1.0);
             let benefit = libm::pow(beta, random.random());
             circuits.push(Circuit {
                 links,
@@ -163,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_admitted_is_within_the_bound_of_the_best() {
+    fn the_admitted_benefit_is_within_the_bound() {
         for hops in [1, 2, 5] {
             for base in [8.0, 16.0, 64.0, 256.0, 1024.0] {
                 let gamma = base * hops as f64;
@@ -171,14 +174,14 @@ mod tests {
                 let bound = 1.0 + 2.0 * libm::log2(gamma);
                 println!("{hops} links, gamma {gamma}: at worst {worst:.2}, bound {bound:.2}");
                 assert!(worst <= bound);
-                // The inputs do deceive.
+                // The adversarial inputs come close to the bound.
                 assert!(worst >= 0.4 * bound);
             }
         }
     }
 
     #[test]
-    fn the_price_of_an_empty_link_must_be_below_the_least_benefit() {
+    fn an_empty_link_must_cost_less_than_the_lowest_benefit() {
         let gamma = 64.0;
         let bound = 1.0 + 2.0 * libm::log2(gamma);
         let poor = Circuit {
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prescient_bound_is_the_optimum_of_one_link() {
+    fn the_prescient_bound_of_one_link_is_its_optimum() {
         let circuit = |share, benefit| Circuit {
             links: (0, 1),
             share,
@@ -204,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn the_prescient_bound_is_above_what_fits_on_a_path() {
-        // Two short circuits for 3 each, or a long one for 5: the short ones are better.
+    fn the_prescient_bound_of_a_path_is_above_its_optimum() {
+        // Two short circuits with a benefit of 3 each are better than one long circuit with 5.
         let circuit = |links, benefit| Circuit {
             links,
             share: 1.0,

@@ -1,4 +1,4 @@
-//! What a daemon tells the others of its own links (section V).
+//! A daemon's reports to all others about its own links (section V).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,35 +7,35 @@ use super::config::CostBenefitConfig;
 use crate::message::{CostUpdate, LinkId, LinkState};
 use manyflow_core::time::Time;
 
-/// The time constant of a queue's average. Long enough that a burst which a link sends within
-/// milliseconds has no price, short beside the time between updates, as each millisecond of it is
-/// one more until senders know.
+/// The time constant of a queue's average. It is long enough that a burst which leaves within
+/// milliseconds has no price. It is short compared with the time between updates, because each
+/// millisecond delays the price by a millisecond.
 const AVERAGE: Duration = Duration::from_millis(20);
-/// An average queue below half a message has no price: that is one message now and then, and the
-/// link is not congested.
+/// An average queue below this has no price. Such a queue is one message now and then on a link
+/// that is not congested.
 const NOTICEABLE: f64 = 0.5;
 
-/// One of this daemon's links.
+/// The state of one of this daemon's links.
 #[derive(Debug)]
 struct OwnLink {
     link: LinkId,
-    /// Messages that wait, since a time, and the average until then.
+    /// The number of messages that have waited since `since`, and the average up to then.
     messages: u32,
     since: Time,
     average: f64,
-    /// What others were told, in sixteenths.
-    told: u16,
+    /// The queue that was last reported to other daemons, in sixteenths of a message.
+    reported: u16,
 }
 
 impl OwnLink {
-    /// The exponentially weighted average over time, in messages.
+    /// Returns the exponentially weighted average of the queue in messages.
     fn average(&self, now: Time) -> f64 {
         let age = (now - self.since).as_secs_f64() / AVERAGE.as_secs_f64();
         let messages = f64::from(self.messages);
         messages + (self.average - messages) * libm::exp(-age)
     }
 
-    /// What there is to tell, in sixteenths.
+    /// Returns the queue to report, in sixteenths of a message.
     fn sixteenths(&self, now: Time) -> u16 {
         let average = self.average(now);
         if average < NOTICEABLE {
@@ -45,18 +45,18 @@ impl OwnLink {
     }
 }
 
-/// The links of this daemon that are not idle, and what was told of them.
+/// The links of this daemon that are not idle, and the reports about them.
 #[derive(Debug)]
 pub(super) struct Updates {
     config: (Duration, Duration),
     at_once: bool,
     links: Vec<OwnLink>,
-    /// When the links were last looked at, and when they will be.
+    /// The times of the last and the next check of the links.
     last: Time,
     next: Option<Time>,
-    /// When others were last told anything. A daemon that has never had a price to tell is silent,
-    /// as all links are taken for idle until something else is heard.
-    told: Option<Time>,
+    /// The time at which this daemon last sent an update. A daemon that has never had a price to
+    /// report stays silent, because all links count as idle until an update says otherwise.
+    reported_at: Option<Time>,
     pending: VecDeque<CostUpdate>,
 }
 
@@ -68,12 +68,12 @@ impl Updates {
             links: Vec::new(),
             last: Time::ZERO,
             next: None,
-            told: None,
+            reported_at: None,
             pending: VecDeque::new(),
         }
     }
 
-    /// So many messages wait for a link now.
+    /// Handles a change of the number of messages that wait for a link.
     pub(super) fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         match self.links.iter_mut().find(|own| own.link == link) {
@@ -87,31 +87,31 @@ impl Updates {
                 messages,
                 since: now,
                 average: 0.0,
-                told: 0,
+                reported: 0,
             }),
             None => return,
         }
-        // A queue that has just begun is told of when its average shows it.
+        // A new queue is reported when its average has become noticeable.
         let soon = (now + AVERAGE).max(self.last + self.config.0);
         self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
     }
 
-    /// The links that have a price, with the messages that wait there.
+    /// Returns the links that may have a price, with the number of messages that wait for each.
     pub(super) fn waiting(&self, now: Time) -> impl Iterator<Item = (LinkId, f64)> {
         self.links.iter().map(move |own| match self.at_once {
             true => (own.link, own.average(now)),
-            false => (own.link, f64::from(own.told) / 16.0),
+            false => (own.link, f64::from(own.reported) / 16.0),
         })
     }
 
-    /// When [`look`](Updates::look) is wanted.
-    pub(super) fn next(&self) -> Option<Time> {
+    /// Returns when [`handle_timeout`](Updates::handle_timeout) is wanted next, if at all.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.next
     }
 
-    /// Tells what has a price, and once what has none any more; returns whether it was time to
-    /// look.
-    pub(super) fn look(&mut self, now: Time) -> bool {
+    /// Checks the links if it is time, and queues updates for those that have a price or just lost
+    /// it. Returns whether it was time.
+    pub(super) fn handle_timeout(&mut self, now: Time) -> bool {
         if self.next.is_none_or(|next| now < next) {
             return false;
         }
@@ -121,7 +121,7 @@ impl Updates {
         let mut count = 0;
         for own in &mut self.links {
             let queue = own.sixteenths(now);
-            if queue > 0 || own.told > 0 {
+            if queue > 0 || own.reported > 0 {
                 let link = own.link;
                 update.links[count % CostUpdate::LINKS] = Some(LinkState { link, queue });
                 count += 1;
@@ -130,33 +130,33 @@ impl Updates {
                     update.links = [None; CostUpdate::LINKS];
                 }
             }
-            own.told = queue;
+            own.reported = queue;
         }
-        // Without a link, the update says that none is congested still.
+        // An update without links reports that no link is congested.
         let (congested, idle) = self.config;
-        let heartbeat = self.told.is_some_and(|told| now >= told + idle);
+        let heartbeat = self.reported_at.is_some_and(|last| now >= last + idle);
         if !count.is_multiple_of(CostUpdate::LINKS) || count == 0 && heartbeat {
             self.pending.push_back(update);
         }
         if count > 0 || heartbeat {
-            self.told = Some(now);
+            self.reported_at = Some(now);
         }
         self.links.retain(|own| {
-            own.messages > 0 || own.told > 0 || own.average(now) >= NOTICEABLE / 16.0
+            own.messages > 0 || own.reported > 0 || own.average(now) >= NOTICEABLE / 16.0
         });
         self.last = now;
         self.next = match self.links.is_empty() {
-            true => self.told.map(|told| told + idle),
+            true => self.reported_at.map(|last| last + idle),
             false => Some(now + congested),
         };
         true
     }
 
-    pub(super) fn poll(&mut self) -> Option<CostUpdate> {
+    pub(super) fn pop_update(&mut self) -> Option<CostUpdate> {
         self.pending.pop_front()
     }
 
-    /// How many links it keeps something of.
+    /// Returns the number of links with state.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.links.len()

@@ -1,4 +1,4 @@
-//! Changes of groups: what a daemon's parts do when clients join, leave, or read too slowly.
+//! Changes of groups: coordinates the daemon's parts when clients join, leave, or read too slowly.
 
 use super::Daemon;
 use crate::config::Verdict;
@@ -24,8 +24,8 @@ impl<P: Payload + Default> Daemon<P> {
     }
 
     pub(super) fn disconnect(&mut self, now: Time, client: ClientId) {
-        // First of all, so that its waiting message does not enter when its leaving resumes
-        // senders.
+        // This comes first: `leave` below resumes senders, and the waiting message of this client
+        // must not enter then.
         self.entry.disconnect(client);
         self.delivery.disconnect(client);
         self.controller.remove_client(now, client);
@@ -45,8 +45,8 @@ impl<P: Payload + Default> Daemon<P> {
         });
     }
 
-    /// Announces that a group's senders must wait for a member here, or need no longer wait for
-    /// one.
+    /// Announces that a group's senders must wait for a member at this daemon (`paused`), or need
+    /// no longer wait.
     pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {
         self.announce(now, |change| {
             Body::Pause(Pause {
@@ -57,14 +57,14 @@ impl<P: Payload + Default> Daemon<P> {
         });
     }
 
-    /// Floods a change and applies it here.
+    /// Floods a change of this daemon and applies it here.
     fn announce(&mut self, now: Time, body: impl FnOnce(ChangeSeq) -> Body) {
         let message = self.membership.announce(body);
         self.forward(now, message, &P::default());
         self.apply_change(now, &message);
     }
 
-    /// Applies another daemon's changes up to the first gap.
+    /// Applies the changes of another daemon, up to the first gap.
     pub(super) fn handle_change(&mut self, now: Time, change: ChangeSeq, message: Message) {
         self.membership.insert_change(change, message);
         while let Some(message) = self.membership.pop_change(message.origin) {
@@ -101,7 +101,8 @@ impl<P: Payload + Default> Daemon<P> {
         self.delivery.show_view(group, members, &mut self.outbox);
     }
 
-    /// Delivers an origin's messages from the one on that it announces.
+    /// Handles a welcome: starts to deliver an origin's messages to a group, from the announced
+    /// message on.
     pub(super) fn handle_welcome(&mut self, now: Time, origin: DaemonId, welcome: &Welcome) {
         if self.membership.accepts_welcome(welcome) {
             self.delivery
@@ -110,8 +111,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Hands a client that has read messages more of them, and resumes the senders that waited for
-    /// it.
+    /// Handles a client's report that it has read messages: hands it more, and resumes the senders
+    /// that waited for it.
     pub(super) fn handle_took(&mut self, now: Time, client: ClientId, messages: u32) {
         let groups = self
             .delivery
@@ -121,7 +122,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets a group's senders go on, if they waited for this client and wait for no other.
+    /// Resumes a group's senders, if they waited for this client and no longer wait for any other
+    /// here.
     fn resume_senders(&mut self, now: Time, group: GroupId, client: ClientId) {
         if !self.delivery.is_slow(group, client) {
             return;

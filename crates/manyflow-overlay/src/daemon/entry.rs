@@ -1,5 +1,5 @@
-//! The entry into the overlay: each client's waiting message, and the order in which they are
-//! offered to the controller.
+//! The entry of messages into the overlay: each client's waiting message, and the order in which
+//! these are offered to the controller.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use crate::message::{ClientId, DATA_BYTES, GroupId};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-/// A client's message that waits until it may enter. The client sends no other one meanwhile.
+/// A client's message that waits for admission. Its client sends no other message in the meantime.
 #[derive(Clone, Debug)]
 struct Waiting<P> {
     group: GroupId,
@@ -24,7 +24,7 @@ pub(super) struct Admitted<P> {
     pub(super) group: GroupId,
     pub(super) sent_us: u32,
     pub(super) payload: P,
-    /// The bytes that the message takes on a link.
+    /// Bytes that the message takes on a link.
     pub(super) bytes: u32,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Admitted<P> {
 pub(super) struct Entry<P> {
     clients: BTreeMap<ClientId, Option<Waiting<P>>>,
     next_client: ClientId,
-    /// The client whose message entered last: the next turn is that of the client after it.
+    /// The client whose message entered last. The next turn begins with the client after it.
     last_sender: ClientId,
-    /// Clients whose messages are offered to the controller next.
+    /// Clients whose messages are offered to the controller next, in this order.
     turns: VecDeque<ClientId>,
 }
 
@@ -51,7 +51,7 @@ impl<P> Default for Entry<P> {
 }
 
 impl<P: Payload> Entry<P> {
-    /// Adds a client; returns its number, which no other client of this daemon has had.
+    /// Adds a client. Returns its number, which no other client of this daemon has had.
     pub(super) fn connect(&mut self) -> ClientId {
         let client = self.next_client;
         self.next_client.0 += 1;
@@ -69,13 +69,13 @@ impl<P: Payload> Entry<P> {
         self.clients.contains_key(&client)
     }
 
-    /// How many clients are connected.
+    /// Returns the number of connected clients.
     pub(super) fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// Takes a client's message, unless another one of it waits: then the client has not kept to
-    /// the protocol. Returns whether the message was taken.
+    /// Accepts a client's message and returns `true`. Returns `false` if the client violates the
+    /// protocol: it is unknown, or another of its messages still waits.
     pub(super) fn offer(
         &mut self,
         client: ClientId,
@@ -94,13 +94,14 @@ impl<P: Payload> Entry<P> {
         true
     }
 
-    /// The group of a client's waiting message, if there is one.
+    /// Returns the group of a client's waiting message, if there is one.
     pub(super) fn waiting_group(&self, client: ClientId) -> Option<GroupId> {
         let waiting = self.clients.get(&client)?.as_ref()?;
         Some(waiting.group)
     }
 
-    /// Offers a client's waiting message to the controller; returns the message if it may enter.
+    /// Offers a client's waiting message to the controller. Returns the message if the controller
+    /// admits it.
     pub(super) fn try_admit(
         &mut self,
         now: Time,
@@ -130,9 +131,9 @@ impl<P: Payload> Entry<P> {
         })
     }
 
-    /// Gives a turn to each client with a waiting message for such a group, beginning after the
-    /// last sender: there may be room for one message only. [`pop_turn`](Entry::pop_turn) returns
-    /// them.
+    /// Queues a turn for each client with a waiting message to a `concerned` group. Turns begin
+    /// after the last sender, because there may be room for only one message.
+    /// [`pop_turn`](Entry::pop_turn) returns the clients.
     pub(super) fn queue_turns(&mut self, concerned: impl Fn(GroupId) -> bool) {
         debug_assert!(self.turns.is_empty(), "the last turns were not drained");
         let last = self.last_sender;
@@ -163,7 +164,10 @@ mod tests {
         let clients: Vec<_> = (0..4).map(|_| entry.connect()).collect();
         for client in [clients[0], clients[1], clients[3]] {
             assert!(entry.offer(client, G, 0, Length(1)));
-            assert!(!entry.offer(client, G, 0, Length(2)), "one waits already");
+            assert!(
+                !entry.offer(client, G, 0, Length(2)),
+                "a message already waits"
+            );
         }
         entry.last_sender = clients[1];
         entry.queue_turns(|group| group == G);

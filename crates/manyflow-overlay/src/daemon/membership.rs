@@ -1,11 +1,12 @@
-//! What a daemon knows about groups: their members at all daemons, changes that have been
-//! announced, the numbers of its clients' messages, and pauses.
+//! A daemon's knowledge of groups: their members at all daemons, announced changes, the numbers of
+//! its clients' messages, and pauses.
 //!
-//! A daemon floods each change down its own tree. Paths are the same both ways, so when a sender's
-//! daemon hears of a join, so have all daemons on the way to the new member: all later messages of
-//! the sender arrive there. The sender's daemon announces the first such message with a
-//! [`Welcome`], when it hears of the join, or when it is about to send to the group for the first
-//! time. The new member's daemon delivers nothing before.
+//! A daemon floods each change down its own tree. Paths are the same in both directions. When a
+//! sender's daemon learns of a join, all daemons on the path to the new member have therefore
+//! learnt of it, and all later messages of the sender reach the member. The sender's daemon
+//! announces the first such message with a [`Welcome`]: when it learns of the join, or, if it has
+//! not yet sent to the group, before its first message. The new member's daemon delivers nothing
+//! before that message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,25 +22,26 @@ use crate::topology::Topology;
 #[derive(Debug)]
 pub(super) struct Memberships {
     site: Site,
-    /// The last change that this daemon has announced.
+    /// The number of the last change that this daemon has announced.
     announced: ChangeSeq,
-    /// Other daemons' changes, in which a later one may overtake an earlier one.
+    /// Changes announced by other daemons. A later change may overtake an earlier one.
     changes: BTreeMap<DaemonId, Resequencer<ChangeSeq, Message>>,
-    /// The last message that this daemon's clients have sent to each group with members.
+    /// The number of the last message from this daemon's clients to each group with members.
     last_sent: BTreeMap<GroupId, OriginSeq>,
-    /// The highest number sent to any group that has lost all members since. The numbers of a new
-    /// group begin above, so that no message still on its way has one of them.
+    /// The highest number that was sent to any group that has lost all its members since. The
+    /// numbers of a new group start above it, so that no message still in the overlay has one of
+    /// them.
     last_retired: OriginSeq,
-    /// Groups whose senders must wait, and the daemons whose members they wait for.
+    /// Groups whose senders must wait, with the daemons whose members they wait for.
     paused_groups: BTreeMap<GroupId, BTreeSet<DaemonId>>,
 }
 
-/// What a change of membership leads to.
+/// The consequences of a change of membership.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// A welcome to forward.
+    /// A welcome to forward, if any.
     pub(super) welcome: Option<Message>,
-    /// This daemon has lost its last member of the group.
+    /// Whether this daemon has lost its last member of the group.
     pub(super) lost_last_here: bool,
 }
 
@@ -59,17 +61,17 @@ impl Memberships {
         }
     }
 
-    /// What controllers and routing need to know.
+    /// Returns the state that controllers and routing read.
     pub(super) fn site(&self) -> &Site {
         &self.site
     }
 
-    /// Whether there is such a daemon, and it is not this one.
+    /// Returns whether a daemon exists and is not this one.
     pub(super) fn is_other(&self, daemon: DaemonId) -> bool {
         usize::from(daemon.0) < self.site.topology.len() && daemon != self.site.here
     }
 
-    /// A message of this daemon.
+    /// Returns a message whose origin is this daemon.
     pub(super) fn message(&self, body: Body) -> Message {
         Message {
             origin: self.site.here,
@@ -78,8 +80,8 @@ impl Memberships {
         }
     }
 
-    /// A message that announces this daemon's next change, to be forwarded and
-    /// [applied](Memberships::apply_membership) here.
+    /// Numbers this daemon's next change and returns the message that announces it. The caller
+    /// forwards the message and [applies](Memberships::apply_membership) it here.
     pub(super) fn announce(&mut self, body: impl FnOnce(ChangeSeq) -> Body) -> Message {
         self.announced = self.announced.next();
         self.message(body(self.announced))
@@ -94,12 +96,12 @@ impl Memberships {
             .insert(change, message);
     }
 
-    /// The next change of a daemon in order, if it has arrived.
+    /// Returns the next change of a daemon in order, if it has arrived.
     pub(super) fn pop_change(&mut self, origin: DaemonId) -> Option<Message> {
         self.changes.get_mut(&origin)?.pop()
     }
 
-    /// Counts a client that has joined or left a group at a daemon.
+    /// Applies the join or leave of a client at a daemon.
     pub(super) fn apply_membership(&mut self, at: DaemonId, change: &Membership) -> Applied {
         let group = change.group;
         let mut applied = Applied {
@@ -126,8 +128,8 @@ impl Memberships {
         }
     }
 
-    /// Counts a daemon whose members a group's senders must wait for, or need no longer wait for;
-    /// returns whether they may go on now.
+    /// Applies a pause of a daemon, or its end. Returns whether this lets the group's senders
+    /// continue now.
     pub(super) fn apply_pause(&mut self, at: DaemonId, pause: &Pause) -> bool {
         let waiting_for = self.paused_groups.entry(pause.group).or_default();
         if pause.paused {
@@ -142,7 +144,7 @@ impl Memberships {
         is_resumed
     }
 
-    /// Whether a group's senders must wait.
+    /// Returns whether a group's senders must wait.
     pub(super) fn is_paused(&self, group: GroupId) -> bool {
         let waiting_for = self.paused_groups.get(&group);
         debug_assert!(
@@ -152,13 +154,13 @@ impl Memberships {
         waiting_for.is_some()
     }
 
-    /// The number of the next message from here to a group.
+    /// Returns the number of the next message from this daemon to a group.
     fn next_number(&self, group: GroupId) -> OriginSeq {
         let last = self.last_sent.get(&group).unwrap_or(&self.last_retired);
         last.next()
     }
 
-    /// Numbers a message that enters here.
+    /// Assigns the next number to a message that enters at this daemon.
     pub(super) fn number_message(&mut self, group: GroupId) -> OriginSeq {
         let number = self.next_number(group);
         if self.site.groups.has_members(group) {
@@ -167,8 +169,8 @@ impl Memberships {
         number
     }
 
-    /// Welcomes for all daemons with members, if the next message from here to a group is the
-    /// first.
+    /// Returns welcomes for all daemons with members of a group, if this daemon is about to send
+    /// its first message to the group.
     pub(super) fn welcomes(&self, group: GroupId) -> Vec<Message> {
         if self.last_sent.contains_key(&group) {
             return Vec::new();
@@ -177,7 +179,7 @@ impl Memberships {
         daemons.filter_map(|to| self.welcome(group, to)).collect()
     }
 
-    /// Announces to a daemon with members the first message that will surely reach it.
+    /// Returns a welcome that announces the next message to a daemon with members of a group.
     fn welcome(&self, group: GroupId, to: DaemonId) -> Option<Message> {
         let welcome = Welcome {
             to,
@@ -188,26 +190,26 @@ impl Memberships {
         Some(self.message(Body::Welcome(welcome)))
     }
 
-    /// Whether a welcome is for this daemon, and for the members that it has now.
+    /// Returns whether a welcome is addressed to this daemon and to the members that it has now.
     pub(super) fn accepts_welcome(&self, welcome: &Welcome) -> bool {
         let here = self.site.here;
         let since = self.site.groups.member_since(welcome.group, here);
         welcome.to == here && since == Some(welcome.change)
     }
 
-    /// How many groups messages are numbered for.
+    /// Returns the number of groups for which messages are numbered.
     #[cfg(test)]
     pub(super) fn numbered_groups(&self) -> usize {
         self.last_sent.len()
     }
 
-    /// The last number that was sent to a group with members.
+    /// Returns the number of the last message that was sent to a group with members.
     #[cfg(test)]
     pub(super) fn last_sent(&self, group: GroupId) -> OriginSeq {
         self.last_sent.get(&group).copied().unwrap_or_default()
     }
 
-    /// Entries kept for groups and for changes that are early.
+    /// Returns the number of entries for groups and for changes that wait for earlier ones.
     pub(super) fn state_size(&self) -> usize {
         let early = self.changes.values().map(Resequencer::held).sum::<usize>();
         self.site.groups.len() + self.last_sent.len() + self.paused_groups.len() + early

@@ -1,4 +1,4 @@
-//! The daemon: an overlay's router, and the agent of its clients (Cost-Benefit's paper, section
+//! The daemon: a router of the overlay, and the agent of its clients (Cost-Benefit's paper, section
 //! III).
 //!
 //! ```text
@@ -16,9 +16,9 @@
 //!     `-> hop --> frames --> hop of a neighbour's Links
 //! ```
 //!
-//! A daemon consists of five parts. Each owns its fields; none of them calls another or knows its
-//! fields. [`Daemon`] calls them all: this file for messages, `changes.rs` for joins, leaves and
-//! pauses.
+//! A daemon consists of five parts. Each part owns its fields; none calls another or knows its
+//! fields. [`Daemon`] calls all of them: this file handles messages, `changes.rs` handles joins,
+//! leaves and pauses.
 //!
 //! | part | what it owns |
 //! |---|---|
@@ -28,10 +28,10 @@
 //! | `delivery/` | local members, order, inboxes, slow members |
 //! | `outbox.rs` | frames and events for the world |
 //!
-//! **Circles of full queues.** Links are not read while another link's queue is full (`links/`).
-//! Where links form a tree this cannot lock; where they form cycles, full queues could wait for
-//! each other in a circle. So clients' messages enter only while no queue is half full: messages
-//! already under way go first.
+//! **Cycles of full queues.** A link is not read while another link's queue is full (`links/`).
+//! This cannot deadlock if the links form a tree. If they form cycles, full queues could wait for
+//! each other. Clients' messages therefore enter only while no queue is half full, so that messages
+//! already in the overlay go first.
 
 mod changes;
 mod delivery;
@@ -80,8 +80,8 @@ pub struct Daemon<P> {
 }
 
 impl<P: Payload + Default> Daemon<P> {
-    /// Returns daemon number `here` of a topology, with a hop for each of its neighbours, in the
-    /// order of their numbers.
+    /// Returns daemon number `here` of a topology. `hops` holds a hop for each of its neighbours,
+    /// in the order of the neighbours' numbers.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range, or if there are more or fewer hops
@@ -104,8 +104,8 @@ impl<P: Payload + Default> Daemon<P> {
         })
     }
 
-    /// Connects a client; returns its number. `priority` is its share under the controller, in
-    /// percent of other clients' shares.
+    /// Connects a client and returns its number. `priority` is the client's share under the
+    /// controller, in percent of the share of a client with priority 100.
     pub fn connect(&mut self, now: Time, priority: u16) -> ClientId {
         let client = self.entry.connect();
         self.delivery.connect(client);
@@ -115,8 +115,8 @@ impl<P: Payload + Default> Daemon<P> {
         client
     }
 
-    /// Handles a frame from a client. Ignores frames of unknown clients, and those that only
-    /// daemons send.
+    /// Handles a frame from a client. Ignores frames from unknown clients, and kinds of frames that
+    /// only daemons send.
     pub fn handle_client(&mut self, now: Time, client: ClientId, frame: &ClientFrame, payload: P) {
         if !self.entry.is_connected(client) {
             return;
@@ -150,14 +150,14 @@ impl<P: Payload + Default> Daemon<P> {
         self.do_pending_work(now);
     }
 
-    /// The socket that leads to a neighbour takes bytes again, after its buffer was full: sends the
-    /// messages that wait for it. Ignores daemons that are no neighbours.
+    /// Handles the drain of a socket buffer that was full: sends the messages that wait for this
+    /// neighbour. Ignores daemons that are not neighbours.
     pub fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
         self.links.handle_writable(now, neighbour);
         self.do_pending_work(now);
     }
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.links.handle_timeout(now);
         self.evict_overdue_members(now);
@@ -167,7 +167,7 @@ impl<P: Payload + Default> Daemon<P> {
         self.do_pending_work(now);
     }
 
-    /// When [`handle_timeout`](Daemon::handle_timeout) is wanted next.
+    /// Returns when [`handle_timeout`](Daemon::handle_timeout) is wanted next, if at all.
     pub fn poll_timeout(&self) -> Option<Time> {
         let times = [
             self.links.poll_timeout(),
@@ -177,29 +177,29 @@ impl<P: Payload + Default> Daemon<P> {
         times.into_iter().flatten().min()
     }
 
-    /// The next frame to send.
+    /// Returns the next frame to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
         self.outbox.pop_transmit()
     }
 
-    /// The next event, for traces and metrics.
+    /// Returns the next event, for traces and metrics.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.outbox.pop_event();
         event.or_else(|| self.controller.poll_event())
     }
 
-    /// How many entries this daemon keeps for clients, groups, senders and waiting messages. It is
-    /// zero once all clients of all daemons have disconnected and all their messages have arrived.
-    /// For operators, and for tests that it does not grow.
+    /// Returns the number of entries that this daemon keeps for clients, groups, senders and
+    /// waiting messages. It is zero once all clients of all daemons have disconnected and all their
+    /// messages have arrived. Operators and tests use it to detect leaks.
     pub fn state_size(&self) -> usize {
         let clients = self.entry.len();
         clients + self.links.waiting() + self.membership.state_size() + self.delivery.state_size()
     }
 }
 
-/// The work that follows from a call.
+/// Work that follows from every call.
 impl<P: Payload + Default> Daemon<P> {
-    /// Serves the controller and all neighbours until none of them has more to do.
+    /// Serves the controller and all neighbours until there is no more work.
     fn do_pending_work(&mut self, now: Time) {
         loop {
             self.serve_controller(now);
@@ -210,7 +210,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets admitted messages enter, and sends the controller's own messages.
+    /// Lets messages enter that the controller has admitted, and sends the controller's own
+    /// messages.
     fn serve_controller(&mut self, now: Time) {
         while let Some(client) = self.controller.poll_ready() {
             self.try_enter(now, client);
@@ -234,7 +235,7 @@ impl<P: Payload + Default> Daemon<P> {
         self.links.rearm_timer(neighbour);
     }
 
-    /// Hands a hop the messages that it has room for; returns whether there were any.
+    /// Fills a hop with waiting messages while it has room. Returns whether there were any.
     fn fill_hop(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
         let filled = self.links.fill_hop(now, neighbour);
         if let Some(queue) = filled.queue {
@@ -246,7 +247,7 @@ impl<P: Payload + Default> Daemon<P> {
         filled.any
     }
 
-    /// Sends a hop's frames; returns whether there were any.
+    /// Sends a hop's frames. Returns whether there were any.
     fn send_frames(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
         let mut any = false;
         while let Some((to, frame, payload)) = self.links.poll_transmit(now, neighbour) {
@@ -257,9 +258,10 @@ impl<P: Payload + Default> Daemon<P> {
     }
 }
 
-/// The way of a message: it enters, is forwarded, and is delivered.
+/// Handling of messages: entry, forwarding and delivery.
 impl<P: Payload + Default> Daemon<P> {
-    /// Lets waiting messages to such groups enter in turn, if they may.
+    /// Offers the waiting messages of clients to `concerned` groups in turn, and lets them enter if
+    /// they may.
     fn let_enter(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
         self.entry.queue_turns(concerned);
         while let Some(client) = self.entry.pop_turn() {
@@ -267,8 +269,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets a client's waiting message enter if no queue is half full, the group's senders need not
-    /// wait for a slow member, and the controller admits it.
+    /// Lets a client's waiting message enter, if no queue is half full, the group's senders need
+    /// not wait for a slow member, and the controller admits the message.
     fn try_enter(&mut self, now: Time, client: ClientId) {
         let Some(group) = self.entry.waiting_group(client) else {
             return;
@@ -286,7 +288,7 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Numbers an admitted message, forwards it and delivers it here.
+    /// Numbers an admitted message, forwards it, and delivers it to members at this daemon.
     fn enter(&mut self, now: Time, admitted: Admitted<P>) {
         for welcome in self.membership.welcomes(admitted.group) {
             self.forward(now, welcome, &P::default());
@@ -306,7 +308,7 @@ impl<P: Payload + Default> Daemon<P> {
             .notify_client(admitted.sender, ClientFrame::Ready);
     }
 
-    /// Forwards a message from a neighbour, then handles it here.
+    /// Forwards a message from a neighbour, then handles it at this daemon.
     fn handle_message(&mut self, now: Time, arrival: Arrival<P>) {
         let Arrival { message, payload } = arrival;
         if !self.membership.is_other(message.origin) {
@@ -327,7 +329,7 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Queues a message for the neighbours that it goes to next.
+    /// Queues a message for its next hops.
     fn forward(&mut self, now: Time, message: Message, payload: &P) {
         self.links.route(self.membership.site(), &message);
         while let Some(neighbour) = self.links.pop_next_hop() {
@@ -353,14 +355,14 @@ impl<P: Payload + Default> Daemon<P> {
         self.deliver_in_order(now, origin, data.group);
     }
 
-    /// Delivers an origin's messages to a group up to the first gap.
+    /// Delivers the messages of one origin to a group, up to the first gap.
     fn deliver_in_order(&mut self, now: Time, origin: DaemonId, group: GroupId) {
         while let Some((data, payload)) = self.delivery.pop_in_order(group, origin) {
             self.deliver(now, origin, data, &payload);
         }
     }
 
-    /// Delivers a message to the group's members here.
+    /// Delivers a message to the group's members at this daemon.
     fn deliver(&mut self, now: Time, origin: DaemonId, data: Data, payload: &P) {
         let must_pause = self
             .delivery
@@ -370,8 +372,8 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Handles a message that was sent directly: only controllers send such messages, and they go
-    /// no further.
+    /// Handles a message that was sent directly. Only controllers send such messages; they are not
+    /// forwarded.
     fn handle_direct(&mut self, now: Time, from: DaemonId, message: &Message) {
         if let Body::Control(control) = &message.body
             && message.origin == from

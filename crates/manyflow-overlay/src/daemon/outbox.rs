@@ -1,4 +1,4 @@
-//! What a daemon has for the world: frames to send and events.
+//! The frames and events that a daemon hands to its world.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use crate::message::{ClientFrame, ClientId, DaemonId, Frame, GroupId, Message};
 /// A frame that a daemon sends, with its destination and payload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transmit<P> {
-    /// A frame for another daemon.
+    /// A frame for another daemon, and its payload.
     Daemon(DaemonId, Frame, P),
-    /// A frame for a client.
+    /// A frame for a client, and its payload.
     Client(ClientId, ClientFrame, P),
 }
 
@@ -50,7 +50,7 @@ impl<P> Outbox<P> {
         self.events.push_back(event);
     }
 
-    /// Reports what was done about a slow member.
+    /// Reports an action on a slow member.
     pub(super) fn report_slow(&mut self, client: ClientId, group: GroupId, verdict: Verdict) {
         self.push_event(Event::SlowMember {
             client,

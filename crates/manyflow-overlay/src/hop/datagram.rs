@@ -1,4 +1,5 @@
-//! A link of datagrams: each is sent at once, and the neighbour retransmits those that are missing.
+//! A link of datagrams. Each message is sent at once; missing ones are retransmitted end to end
+//! over this link.
 //!
 //! ```text
 //!   push -> [ outbound: kept until acknowledged ] == Datagram ==> [ inbound: gaps ] -> poll_arrival, as they come, each once
@@ -6,10 +7,11 @@
 //!                +------------- Feedback: expected, missing -------------+
 //! ```
 //!
-//! It has no congestion control of its own: a [controller](crate::controller) paces what
-//! enters the overlay. A window of numbers bounds the memory of both ends. Only datagrams that the
-//! daemon has taken are acknowledged, so a daemon that takes none stops the other end. Numbers may
-//! wrap: they are compared by their distance from the window's beginning.
+//! The link has no congestion control of its own: a [controller](crate::controller) paces the
+//! messages that enter the overlay. A window of numbers bounds the memory of both ends. Only
+//! datagrams that the daemon has taken are acknowledged, so that a daemon which takes none stops
+//! the other end. Numbers may wrap: they are compared by their distance from the beginning of the
+//! window.
 
 mod inbound;
 mod outbound;
@@ -29,25 +31,25 @@ use manyflow_core::Payload;
 use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::Time;
 
-/// A hop has no more room when this many datagrams are unacknowledged.
+/// The number of unacknowledged datagrams at which a hop has no more room.
 const ROOM: u32 = 4096;
-/// How many numbers may be in use from the first unacknowledged one on. Those beyond [`ROOM`] are
-/// for control messages, which are pushed without asking for room.
+/// The size of the window: how many numbers from the first unacknowledged one on may be in use.
+/// Those beyond [`ROOM`] are spare, because `push` does not check for room.
 const WINDOW: u32 = 2 * ROOM;
-/// Taken datagrams are acknowledged when there are this many of them.
+/// Feedback is due when the daemon has taken this many datagrams.
 const ACKNOWLEDGE_EVERY: u32 = 16;
-/// Taken datagrams are acknowledged at the latest this long after the last feedback.
+/// Feedback for taken datagrams is due at the latest this long after the last feedback.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(50);
-/// The NACK for a gap goes when this many later datagrams have arrived.
+/// The NACK for a gap is due when this many later datagrams have arrived.
 const REORDERING: u32 = 3;
-/// The NACK for a gap goes at the latest this long after the gap was seen.
+/// The NACK for a gap is due at the latest this long after the gap was noticed.
 const REORDERING_TIME: Duration = Duration::from_millis(10);
-/// The shortest time between two NACKs for a gap, or two retransmissions of a datagram.
+/// The minimum time between two NACKs for a gap, or two retransmissions of a datagram.
 const REPEAT_MINIMUM: Duration = Duration::from_millis(20);
-/// How often the time between two NACKs for a gap doubles at most: NACKs are small, and repeated
-/// ones end the silence of a link that was cut.
+/// The maximum number of times that the interval between NACKs for a gap doubles. NACKs are small,
+/// and repeated ones restart a link that was cut.
 const REPEAT_GROWTH: u32 = 3;
-/// The longest time between two probes or NACKs.
+/// The maximum time between two probes or NACKs.
 const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);
 
 /// One end of a link of datagrams.
@@ -55,7 +57,8 @@ const REPEAT_MAXIMUM: Duration = Duration::from_secs(60);
 pub struct DatagramHop<P> {
     outbound: Outbound<P>,
     inbound: Inbound<P>,
-    /// Both halves measure the same link: one times acknowledgements, the other repairs.
+    /// The round-trip time of the link. One half of the hop measures acknowledgements, the other
+    /// repairs.
     rtt: RttEstimator,
 }
 
@@ -76,7 +79,7 @@ impl<P> Default for DatagramHop<P> {
     }
 }
 
-/// `span`, doubled for each unsuccessful repetition.
+/// Returns `span`, doubled for each repetition and limited to [`REPEAT_MAXIMUM`].
 fn backed_off(span: Duration, repeats: u32) -> Duration {
     span.saturating_mul(1 << repeats.min(16))
         .min(REPEAT_MAXIMUM)

@@ -1,9 +1,9 @@
-//! One daemon's end of an overlay link, of either kind.
+//! One daemon's end of an overlay link: a stream or datagrams.
 //!
 //! | file | kind | order | losses |
 //! |---|---|---|---|
 //! | `stream.rs` | TCP | in order | none; messages behind a loss wait for its retransmission |
-//! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message comes late, and is flagged as repaired |
+//! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message arrives late and is flagged as repaired |
 
 mod datagram;
 mod stream;
@@ -22,50 +22,51 @@ use manyflow_core::time::Time;
 pub struct Arrival<P> {
     /// The message's header.
     pub message: Message,
-    /// The message's payload, which is empty if it has none.
+    /// The message's payload; empty if the message has none.
     pub payload: P,
 }
 
-/// One end of an overlay link. It delivers every message once and drops none: the daemon must wait
-/// for room before it pushes a message, and messages that the daemon does not take stop the other
-/// end.
+/// One end of an overlay link. It delivers every message once and drops none. The daemon must wait
+/// for room before it pushes a message. Messages that the daemon does not take eventually stop the
+/// other end.
 ///
 /// A hop over a socket of its own, such as one of the kernel's TCP, has no room while the socket's
-/// buffer is full; [`handle_writable`](Hop::handle_writable) ends that.
+/// buffer is full, until [`handle_writable`](Hop::handle_writable) is called.
 ///
 /// After each call of a `handle_*` method or [`push`](Hop::push), drain
 /// [`poll_arrival`](Hop::poll_arrival) and [`poll_transmit`](Hop::poll_transmit), then read
 /// [`poll_timeout`](Hop::poll_timeout).
 pub trait Hop<P>: fmt::Debug + Send {
-    /// Bytes that a message takes on the link besides its own header and its payload, lower layers
-    /// included.
+    /// Returns the number of bytes that a message takes on the link besides its own header and
+    /// payload. Lower layers are included.
     fn overhead_bytes(&self) -> u32;
 
-    /// Whether the hop takes another message now. Messages that it could not send soon should wait
-    /// in the daemon's queue, where controllers see them.
+    /// Returns whether the hop accepts another message now. Messages that the hop could not send
+    /// soon should wait in the daemon's queue, where controllers observe them.
     fn has_room(&self) -> bool;
 
-    /// Takes a message for the other end. The caller has checked [`has_room`](Hop::has_room); one
-    /// more message does no harm, so that control messages need not wait behind a queue.
+    /// Accepts a message for the other end. The caller checks [`has_room`](Hop::has_room) first;
+    /// one message more than the hop has room for does no harm.
     fn push(&mut self, now: Time, message: Message, payload: P);
 
     /// Handles a frame from the other end; `ecn` is the mark of its packet. Ignores frames of other
-    /// kinds of links.
+    /// kinds of hops.
     fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P);
 
-    /// The socket below the hop takes bytes again, after its buffer was full. Hops that are not
-    /// over a socket of their own ignore it.
+    /// Handles the drain of the socket buffer below the hop, after it was full. Hops without a
+    /// socket of their own ignore this.
     fn handle_writable(&mut self, _now: Time) {}
 
-    /// Does what is due at `now`. Spurious calls do nothing.
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time);
 
-    /// When [`handle_timeout`](Hop::handle_timeout) is wanted next.
+    /// Returns when [`handle_timeout`](Hop::handle_timeout) is wanted next, if at all.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// The next frame for the other end, with its payload.
+    /// Returns the next frame for the other end, with its payload.
     fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)>;
 
-    /// The next message that has arrived. A daemon whose queues are full leaves it here.
+    /// Returns the next message that has arrived. A daemon whose queues are full leaves it in the
+    /// hop.
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>>;
 }

@@ -1,11 +1,12 @@
-//! A link of two streams, one each way: every message in a TCP segment of its own, over [`tcp`].
+//! A link of two streams, one in each direction. Each message is a TCP segment of its own, over
+//! [`tcp`].
 //!
 //! ```text
 //!   push -> unacknowledged --Segment-->  <--Ack-- arrivals -> poll_arrival
 //!           (until its Ack)                       (until taken: waiting arrivals close the window)
 //! ```
 //!
-//! There is no ECN: frames carry no echo.
+//! The streams do not use ECN, because the acknowledgements of [`Frame::Ack`] cannot echo marks.
 
 use std::collections::VecDeque;
 
@@ -19,30 +20,31 @@ use manyflow_core::time::Time;
 use manyflow_core::{Ecn, EndpointId};
 use manyflow_tcp::{self as tcp, Receiver, Segment, Sender, TcpConfig};
 
-/// Messages that may wait for the congestion window in the hop; further ones wait in the daemon's
-/// queue, where they have a price.
+/// The maximum number of messages that wait in the hop for the congestion window. Further messages
+/// wait in the daemon's queue, where they have a price.
 const UNSENT: u32 = 2;
 
 /// One end of a stream link. Each direction carries at most 2^32 - 1 messages.
 #[derive(Debug)]
 pub struct StreamHop<P> {
     sender: Sender,
-    /// Pushed messages that are not acknowledged.
+    /// Pushed messages that are not acknowledged yet.
     unacknowledged: VecDeque<(Message, P)>,
-    /// The segment of the first unacknowledged message.
+    /// The number of the first unacknowledged message's segment.
     first_unacknowledged: LinkSeq,
     receiver: Receiver,
-    /// Arrived messages that the daemon has not taken, and gaps between them; not longer than the
-    /// receiver's window.
+    /// Arrived messages that the daemon has not taken, and gaps between them. The receiver's window
+    /// limits their number.
     arrivals: VecDeque<Option<Arrival<P>>>,
-    /// The segment of the first arrival or gap.
+    /// The number of the first arrival's segment, or of the first gap.
     next_arrival: LinkSeq,
 }
 
 impl<P: Payload> StreamHop<P> {
-    /// Returns an end whose jitter is drawn from `seed`. Both ends have the same configuration; its
-    /// `start`, `stop`, `transfer`, `ecn` and `segment_bytes` have no effect. `maximum_window` is
-    /// how many messages an end holds for a daemon that does not take them, at most 65,534.
+    /// Returns an end whose jitter is drawn from `seed`. Both ends have the same configuration, in
+    /// which `start`, `stop`, `transfer`, `ecn` and `segment_bytes` have no effect.
+    /// `maximum_window`, at most 65,534, limits the messages that an end holds for a daemon that
+    /// does not take them.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -69,7 +71,7 @@ impl<P: Payload> StreamHop<P> {
             ..Segment::default()
         };
         if self.receiver.handle_segment(now, &segment, Ecn::NotCapable) {
-            // The segment is within the receiver's window, which bounds its place.
+            // The segment is within the receiver's window, which limits `place`.
             let place = sequence.distance_from(self.next_arrival) as usize;
             if place >= self.arrivals.len() {
                 self.arrivals.resize_with(place + 1, || None);
@@ -88,14 +90,14 @@ impl<P: Payload> StreamHop<P> {
         let count = acknowledged.distance_from(self.first_unacknowledged);
         debug_assert!(
             count as usize <= self.unacknowledged.len(),
-            "{acknowledged:?} is acknowledged, but was never pushed"
+            "{acknowledged:?} is acknowledged but was never pushed"
         );
         self.unacknowledged.drain(..count as usize);
         self.first_unacknowledged = acknowledged;
         self.forget_events();
     }
 
-    /// Drops the events of TCP, which would pile up: a hop has no use for them.
+    /// Drops TCP's events, which would otherwise accumulate: a hop does not report them.
     fn forget_events(&mut self) {
         while self.sender.poll_event().is_some() {}
     }
@@ -183,7 +185,7 @@ mod tests {
         StreamHop::new(config, 1).unwrap()
     }
 
-    /// The message of a segment.
+    /// Returns the message of a segment.
     fn message(sequence: u32) -> Message {
         Message {
             origin: DaemonId(0),
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_window_holds_back_leaves_room_for_three() {
+    fn a_hop_has_room_for_three_unsent_messages() {
         let mut hop = hop(config());
         let mut pushed = 0;
         while hop.has_room() {
@@ -242,13 +244,13 @@ mod tests {
             pushed += 1;
         }
         assert_eq!(pushed, 3);
-        // Two go, by the initial window.
+        // The initial window is two segments.
         assert_eq!(drain(&mut hop, Time::ZERO), [segment(0), segment(1)]);
         assert!(hop.has_room());
     }
 
     #[test]
-    fn what_overtakes_waits_for_what_it_has_overtaken() {
+    fn early_messages_wait_for_the_missing_ones() {
         let mut hop = hop(config());
         for number in [2, 1, 2] {
             handle(&mut hop, Time::ZERO, segment(number));
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_opens_is_announced_at_once() {
+    fn an_opening_window_is_announced_at_once() {
         let mut hop = hop(config());
         (0..WINDOW + 1).for_each(|n| handle(&mut hop, Time::ZERO, segment(n)));
         assert_eq!(drain(&mut hop, Time::ZERO), [ack(WINDOW, 0)]);
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_is_probed_with_what_it_holds_back() {
+    fn a_closed_window_is_probed_with_the_next_message() {
         let mut hop = hop(TcpConfig {
             initial_window: WINDOW,
             ..config()
@@ -289,14 +291,14 @@ mod tests {
         let due = hop.poll_timeout().unwrap();
         hop.handle_timeout(due);
         assert_eq!(drain(&mut hop, due), [segment(WINDOW)]);
-        // It finds room.
+        // The probe is acknowledged and the window is open again.
         handle(&mut hop, due, ack(WINDOW + 1, 5));
         assert!(hop.unacknowledged.is_empty());
         assert_eq!(hop.poll_timeout(), None);
     }
 
     #[test]
-    fn a_message_waits_for_its_jitter_and_its_followers_go_along() {
+    fn a_message_waits_for_its_jitter_and_later_ones_do_not_wait_again() {
         let jitter = Duration::from_millis(10);
         let mut hop = hop(TcpConfig {
             send_jitter: jitter,
@@ -348,11 +350,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever numbers come, and whichever of them are lies: no panic, no more is held than
-        /// the window and what was pushed, what is handed up is in order, and each segment has its
-        /// own message.
+        /// Arbitrary and wrong numbers cause no panic. The hop holds at most the window and the
+        /// pushed messages, delivers arrivals in order, and sends each message in its own segment.
         #[test]
-        fn no_frame_upsets_it(
+        fn arbitrary_frames_break_no_invariant(
             steps in prop::collection::vec(any_step(), 1..120), newreno: bool, delayed_acks: bool, backlog in 0..20u32,
         ) {
             let variant = if newreno { manyflow_tcp::Variant::NewReno } else { manyflow_tcp::Variant::Sack };
@@ -382,7 +383,7 @@ mod tests {
                     }
                     frames += 1;
                 }
-                // An acknowledgement, a probe and no more than the window.
+                // At most one acknowledgement, one probe, and the window.
                 prop_assert!(frames <= WINDOW + 2);
                 prop_assert!(hop.arrivals.len() <= WINDOW as usize);
                 prop_assert_eq!(hop.unacknowledged.len() as u32, pushed - hop.first_unacknowledged.0);

@@ -1,14 +1,14 @@
-//! How local clients share their group's rate (section 4.3): what each asks for, max-min among
-//! them, a token bucket for each.
+//! The division of a group's rate among local clients (section 4.3): a demand for each client,
+//! max-min shares, and a token bucket for each client.
 //!
-//! A client has one message at a time at its daemon: that slot is its window. It is full while a
-//! message waits for tokens.
+//! A client has one message at a time at its daemon. This slot is the client's window. The slot is
+//! full while a message waits for tokens.
 //!
 //! | the slot in the last interval | the client's demand |
 //! |---|---|
-//! | mostly empty | follows the rate at which it sends, the present weighted more than the past |
-//! | mostly full, its last demand was met | twice as much, as the client is held up and cannot show what it would send |
-//! | mostly full, its last demand was not met | as before: asking for more would not give it more |
+//! | mostly empty | follows the client's sending rate; the present has more weight than the past |
+//! | mostly full, its last demand was met | doubles, because the client is held back and cannot show how much it would send |
+//! | mostly full, its last demand was not met | stays the same: a higher demand would not get a higher share |
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,44 +19,44 @@ use manyflow_core::estimate::max_min::max_min;
 use manyflow_core::estimate::token_bucket::TokenBucket;
 use manyflow_core::time::Time;
 
-/// The share of an interval from which on a slot counts as full.
+/// A slot counts as full if it was full for this share of an interval on average.
 const FULL: f64 = 0.5;
-/// A bucket holds two messages, or what comes in this time: late timers must not cost rate, and
-/// bursts are to stay below a round-trip time's worth (RFC 5348 section 4.6).
+/// A bucket holds two messages, or the tokens of this time if that is more. Late timers must not
+/// cost rate, and bursts should stay below a round-trip time's worth of messages (RFC 5348 section
+/// 4.6).
 const BURST: Duration = Duration::from_millis(10);
-/// A client whose demand is less than this share of the initial rate, and that has nothing to send,
-/// is forgotten.
+/// An idle client is forgotten when its demand falls below this share of the initial rate.
 const FORGOTTEN: f64 = 0.01;
 
-/// The local clients that send to a group.
+/// The local clients that send to a group, and their shares of its rate.
 #[derive(Debug, Default)]
 pub(super) struct Allocation {
     clients: BTreeMap<ClientId, Sender>,
-    /// When their demands are looked at next.
-    look_at: Option<Time>,
+    /// The time at which demands are updated next.
+    update_at: Option<Time>,
 }
 
-/// A client that sends to the group. Rates are in bytes per second.
+/// A local client that sends to the group. All rates are in bytes per second.
 #[derive(Debug)]
 struct Sender {
     demand: f64,
     share: f64,
     bucket: TokenBucket,
-    /// The message in the slot.
+    /// The message in the slot, which waits for tokens.
     waiting: Option<Waiting>,
-    /// Its largest message, in bytes.
+    /// The size of the client's largest message, in bytes.
     message_bytes: f64,
-    /// How full the slot is, averaged, from 0 to 1.
+    /// The averaged share of time for which the slot is full, from 0 to 1.
     occupancy: f64,
     interval: Interval,
 }
 
-/// What a client did since its demand was looked at.
+/// A client's activity since the last update of its demand.
 #[derive(Copy, Clone, Debug)]
 struct Interval {
     began: Time,
     bytes: f64,
-    /// For how long the slot was full, up to the beginning of the present wait.
+    /// The time for which the slot was full, the current wait not included.
     full: Duration,
 }
 
@@ -65,7 +65,7 @@ struct Interval {
 struct Waiting {
     bytes: f64,
     since: Time,
-    /// When there are enough; `None` once its client was told to ask again.
+    /// The time at which the bucket will have enough tokens; `None` once the client has been woken.
     wake_at: Option<Time>,
 }
 
@@ -74,7 +74,7 @@ impl Sender {
         Sender {
             demand,
             share: 0.0,
-            // What begins to send may send one message at once.
+            // A new client may send one message at once.
             bucket: TokenBucket::new(now, 0.0, message_bytes),
             waiting: None,
             message_bytes,
@@ -112,8 +112,8 @@ impl Sender {
         true
     }
 
-    /// Takes in what it did since the last look.
-    fn look(&mut self, now: Time, history: f64) {
+    /// Updates the demand from the client's activity since the last update.
+    fn update_demand(&mut self, now: Time, history: f64) {
         let interval = core::mem::replace(&mut self.interval, Interval::new(now));
         let span_s = (now - interval.began).as_secs_f64();
         if span_s == 0.0 {
@@ -144,7 +144,7 @@ impl Interval {
 }
 
 impl Allocation {
-    /// Admits a client's message and takes its tokens, if there are enough; the group may send at
+    /// Admits a client's message and takes its tokens, if there are enough. The group may send at
     /// `allowed` bytes per second.
     pub(super) fn try_admit(
         &mut self,
@@ -160,17 +160,17 @@ impl Allocation {
             let sender = self.clients.entry(client);
             let sender = sender.or_insert_with(|| Sender::new(now, demand, bytes));
             sender.message_bytes = bytes;
-            self.divide(now, allowed);
+            self.divide_rate(now, allowed);
             let next = now + config.demand_interval;
-            self.look_at.get_or_insert(next);
+            self.update_at.get_or_insert(next);
         }
         let sender = self.clients.get_mut(&client);
         sender.is_some_and(|sender| sender.try_admit(now, bytes))
     }
 
-    /// Gives each client its share: max-min, and an equal part of what none of them has asked for,
-    /// so that one whose demand grows is not held up until the next look.
-    pub(super) fn divide(&mut self, now: Time, allowed: f64) {
+    /// Gives each client its max-min share plus an equal part of the rate that no client demands. A
+    /// client whose demand grows is therefore not held back until the next update.
+    pub(super) fn divide_rate(&mut self, now: Time, allowed: f64) {
         let demands: Vec<f64> = self.clients.values().map(|sender| sender.demand).collect();
         let shares = max_min(allowed, &demands);
         let left_over = (allowed - shares.iter().sum::<f64>()).max(0.0);
@@ -181,29 +181,30 @@ impl Allocation {
         self.check_shares(allowed);
     }
 
-    /// Clients share all that the group may send, and no more.
+    /// Asserts that the shares add up to the rate of the group.
     fn check_shares(&self, allowed: f64) {
         let sum: f64 = self.clients.values().map(|sender| sender.share).sum();
         debug_assert!(
             self.clients.is_empty() || (sum - allowed).abs() <= 1e-6 * allowed.max(1.0),
-            "shares of {sum} bytes/s, of {allowed} that the group may send"
+            "the shares add up to {sum} bytes/s, but the group may send {allowed}"
         );
     }
 
     pub(super) fn remove(&mut self, now: Time, client: ClientId, allowed: f64) {
         if self.clients.remove(&client).is_some() {
-            self.divide(now, allowed);
+            self.divide_rate(now, allowed);
         }
     }
 
-    /// No message needs to wait any more: tells who waited.
+    /// Forgets all clients, because no message needs to wait any longer. Returns those that waited.
     pub(super) fn release(&mut self) -> impl Iterator<Item = ClientId> {
-        self.look_at = None;
+        self.update_at = None;
         let clients = core::mem::take(&mut self.clients).into_iter();
         clients.filter_map(|(client, sender)| sender.waiting.map(|_| client))
     }
 
-    /// Looks at demands if it is time; tells whose tokens have come.
+    /// Updates the demands if it is time, and calls `ready` for each client whose tokens have
+    /// become sufficient.
     pub(super) fn handle_timeout(
         &mut self,
         now: Time,
@@ -211,9 +212,9 @@ impl Allocation {
         config: &TfrcConfig,
         mut ready: impl FnMut(ClientId),
     ) {
-        if self.look_at.is_some_and(|look_at| look_at <= now) {
-            self.look(now, config);
-            self.divide(now, allowed);
+        if self.update_at.is_some_and(|update_at| update_at <= now) {
+            self.update_demands(now, config);
+            self.divide_rate(now, allowed);
         }
         for (client, sender) in &mut self.clients {
             if let Some(waiting) = &mut sender.waiting
@@ -225,19 +226,19 @@ impl Allocation {
         }
     }
 
-    fn look(&mut self, now: Time, config: &TfrcConfig) {
+    fn update_demands(&mut self, now: Time, config: &TfrcConfig) {
         let least = FORGOTTEN * config.initial_bytes_per_s();
         self.clients.retain(|_, sender| {
-            sender.look(now, config.demand_history);
+            sender.update_demand(now, config.demand_history);
             sender.waiting.is_some() || sender.demand >= least
         });
-        self.look_at = (!self.clients.is_empty()).then(|| now + config.demand_interval);
+        self.update_at = (!self.clients.is_empty()).then(|| now + config.demand_interval);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let waiting = self.clients.values().filter_map(|sender| sender.waiting);
         let wakes = waiting.filter_map(|waiting| waiting.wake_at);
-        wakes.chain(self.look_at).min()
+        wakes.chain(self.update_at).min()
     }
 }
 
@@ -248,14 +249,15 @@ mod tests {
 
     const BYTES: f64 = 1000.0;
 
-    /// Local clients that make messages at rates of their own (bytes per second), and what they got
-    /// through.
+    /// Local clients that produce messages at given rates (bytes per second), and the bytes that
+    /// they sent.
     struct Lan {
         now: Time,
         allocation: Allocation,
         config: TfrcConfig,
         allowed: f64,
-        /// Each client's rate, when its next message is there, and the bytes it sent.
+        /// For each client: its rate, when its next message is ready, and the bytes that it has
+        /// sent.
         clients: Vec<(f64, Time, f64)>,
     }
 
@@ -285,7 +287,7 @@ mod tests {
             }
         }
 
-        /// Lets so many seconds pass; returns each client's rate in them.
+        /// Runs for `span_s` seconds. Returns each client's rate in that time.
         fn run(&mut self, span_s: f64) -> Vec<f64> {
             let end = self.now + seconds(span_s);
             self.clients.iter_mut().for_each(|client| client.2 = 0.0);
@@ -307,7 +309,7 @@ mod tests {
         }
     }
 
-    /// As fast as it may.
+    /// A rate that is never reached.
     const GREEDY: f64 = 1e7;
 
     #[test]
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_demand_is_met_in_full_and_the_others_share_the_rest() {
+    fn a_small_demand_is_met_and_the_others_share_the_rest() {
         let mut lan = Lan::new(100_000.0, &[GREEDY, 7_000.0, GREEDY]);
         lan.run(10.0);
         let rates = lan.run(60.0);
@@ -331,18 +333,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_client_gets_what_is_allowed_while_that_changes() {
+    fn a_single_client_follows_the_allowed_rate() {
         let mut lan = Lan::new(10_000.0, &[GREEDY]);
         for allowed in [10_000.0, 1_000_000.0, 5_000.0] {
             lan.allowed = allowed;
-            lan.allocation.divide(lan.now, allowed);
+            lan.allocation.divide_rate(lan.now, allowed);
             let rate = lan.run(30.0)[0];
             assert!((rate / allowed - 1.0).abs() < 0.01, "{rate} of {allowed}");
         }
     }
 
     #[test]
-    fn what_a_client_leaves_goes_to_the_others() {
+    fn the_share_of_a_removed_client_goes_to_the_others() {
         let mut lan = Lan::new(100_000.0, &[GREEDY, GREEDY]);
         lan.run(10.0);
         lan.clients[0].0 = 0.0;
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_no_more_is_forgotten() {
+    fn an_idle_client_is_forgotten() {
         let mut lan = Lan::new(100_000.0, &[5_000.0]);
         lan.run(5.0);
         lan.clients[0].0 = 0.0;

@@ -1,35 +1,37 @@
-//! What a daemon's TFRC is like.
+//! The parameters of many-to-many TFRC.
 
 use core::time::Duration;
 
 use manyflow_core::ConfigError;
 use manyflow_core::units::Rate;
 
-/// The parameters of [`Tfrc`](super::Tfrc). The paper gives few numbers: where it gives none, the
-/// field says where its default is from.
+/// The parameters of [`Tfrc`](super::Tfrc). The paper gives few numbers; the fields name the
+/// sources of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TfrcConfig {
-    /// The rate of a group before any daemon has reported, and what a client that begins to send is
-    /// taken to ask for: the paper's "predefined initial rate" (section 4.3.1), at least 1 kbit/s.
-    /// The default is about nine messages of 1400 bytes a second.
+    /// The rate of a group before any daemon has reported, and the demand of a client that starts
+    /// to send: the paper's "predefined initial rate" (section 4.3.1). At least 1 kbit/s. The
+    /// default is about nine messages of 1400 bytes a second.
     pub initial_rate: Rate,
-    /// What a receiving daemon takes for the round-trip time until it is told, positive. RFC 4654
-    /// section 2.4.1 has the same.
+    /// The round-trip time that a receiving daemon assumes until the sending daemon reports it;
+    /// positive. The default is that of RFC 4654 section 2.4.1.
     pub initial_rtt: Duration,
-    /// The weight of the past in the average round-trip time, in [0, 1). RFC 5348 section 4.3 has
-    /// 0.9, together with a correction (section 4.5) that is not here, and a low value otherwise.
+    /// The weight of the past in the average round-trip time, in [0, 1). RFC 5348 section 4.3
+    /// recommends 0.9 together with a correction (section 4.5), which is not implemented here, and
+    /// a low value otherwise.
     pub rtt_history: f64,
-    /// Repaired copies count towards the rate: so much less is sent anew.
+    /// Whether repaired copies count towards the rate, and thereby reduce the rate of new messages.
     pub count_repairs: bool,
-    /// The lost packet that begins a loss event counts for the interval that it begins, as in
-    /// RFC 5348 section 5.3. Section 4.2's letter, `false`, counts what arrived and no more.
+    /// Whether the lost packet that begins a loss event counts for the interval that it begins, as
+    /// in RFC 5348 section 5.3. With `false`, only arrived packets count, as section 4.2 says
+    /// literally.
     pub count_losses: bool,
     /// The weight of I_past in the average interval between loss events, in [0, 1) (Eq. (2)).
     pub loss_history: f64,
-    /// The time between looks at what local clients ask for, positive.
+    /// The time between updates of local clients' demands, positive.
     pub demand_interval: Duration,
-    /// The weight of the past in what they ask for, in [0, 0.5): lower than that of the present
-    /// (section 4.3.1).
+    /// The weight of the past in local clients' demands, in [0, 0.5): lower than that of the
+    /// present (section 4.3.1).
     pub demand_history: f64,
 }
 
@@ -49,8 +51,10 @@ impl Default for TfrcConfig {
 }
 
 impl TfrcConfig {
+    /// Checks the parameters' ranges.
+    ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         ConfigError::first_of([
             (
@@ -86,7 +90,7 @@ impl TfrcConfig {
         ])
     }
 
-    /// The initial rate in bytes per second.
+    /// Returns the initial rate in bytes per second.
     pub(super) fn initial_bytes_per_s(&self) -> f64 {
         self.initial_rate.bits_per_s() as f64 / 8.0
     }
@@ -97,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn parameters_out_of_range_are_refused_by_name() {
         assert_eq!(TfrcConfig::default().check(), Ok(()));
         let config = TfrcConfig {
             demand_history: 0.5,

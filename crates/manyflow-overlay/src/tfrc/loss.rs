@@ -13,23 +13,24 @@ use super::config::TfrcConfig;
 use crate::sequence::OriginSeq;
 use manyflow_core::time::Time;
 
-/// Events that one gap may begin: each halves the average interval, so more make no difference.
+/// The maximum number of events that one gap may begin. Each event halves the average interval, so
+/// that more events make no difference.
 const EVENTS_MAX: usize = 32;
 
-/// Which packets of a flow arrived, as loss events and the packets between them.
+/// The loss events of a flow and the packets between them.
 #[derive(Debug)]
 pub(super) struct LossHistory {
-    /// What I_sample begins with: 1 where the lost packet counts.
+    /// The initial value of I_sample: 1 if the lost packet that begins an event counts, else 0.
     first: f64,
-    /// The weight of I_past.
+    /// The weight of I_past in Eq. (2).
     history: f64,
-    /// The highest sequence number that has arrived, and when.
+    /// The highest sequence number that has arrived, and the time of its arrival.
     highest: Option<(OriginSeq, Time)>,
-    /// When the last loss event began.
+    /// The time at which the last loss event began.
     event_at: Option<Time>,
-    /// Packets since it ended: I_sample.
+    /// I_sample: the number of packets since the last loss event ended.
     sample: f64,
-    /// I_past and I_mean, from the first event on.
+    /// I_past and I_mean; `None` before the first loss event.
     average: Option<Average>,
 }
 
@@ -40,7 +41,7 @@ struct Average {
 }
 
 impl LossHistory {
-    /// Nothing has arrived yet.
+    /// Returns the history of a flow from which no packet has arrived yet.
     pub(super) fn new(config: &TfrcConfig) -> LossHistory {
         LossHistory {
             first: f64::from(u8::from(config.count_losses)),
@@ -52,8 +53,8 @@ impl LossHistory {
         }
     }
 
-    /// A packet arrived; returns whether losses before it began a new loss event. After the first
-    /// one, [`seed`](LossHistory::seed) the average.
+    /// Handles the arrival of a packet. Returns whether losses before the packet began a new loss
+    /// event. After the first loss event, the caller must [`seed`](LossHistory::seed) the average.
     pub(super) fn on_packet(
         &mut self,
         now: Time,
@@ -63,30 +64,38 @@ impl LossHistory {
     ) -> bool {
         let (highest, at) = self.highest.unwrap_or((sequence.previous(), now));
         let ahead = sequence.distance_from(highest);
-        // A packet below the highest is either repaired, and was counted as lost, or it was only
-        // late: then the paper, too, takes it for lost.
+        // A packet below the highest number was counted as lost already. It is either a repaired
+        // copy or late; the paper, too, counts a late packet as lost.
         let is_ahead = ahead as i32 > 0;
         let mut began = false;
         if is_ahead {
             self.highest = Some((sequence, now));
-            // A repaired copy that nothing has overtaken was lost itself.
+            // A repaired copy with the highest number was itself lost.
             let lost = ahead - u32::from(!repaired);
-            began = self.lose(at, now - at, ahead, lost, rtt);
+            began = self.record_losses(at, now - at, ahead, lost, rtt);
         }
         if !repaired {
-            self.count(now, rtt);
+            self.count_packet(now, rtt);
         }
         began
     }
 
-    /// The `lost` numbers after one that arrived at `before` are missing; number `ahead` came
-    /// `span` later. Their times lie in between, in proportion (RFC 5348 section 5.2).
-    fn lose(&mut self, before: Time, span: Duration, ahead: u32, lost: u32, rtt: Duration) -> bool {
+    /// Handles the loss of the `lost` numbers after a packet that arrived at `before`. Packet
+    /// number `ahead` after that one arrived `span` later. The times of the lost packets are
+    /// interpolated (RFC 5348 section 5.2).
+    fn record_losses(
+        &mut self,
+        before: Time,
+        span: Duration,
+        ahead: u32,
+        lost: u32,
+        rtt: Duration,
+    ) -> bool {
         let span = span.as_nanos();
         let mut began = false;
         for _ in 0..EVENTS_MAX {
             let ignored = self.event_at.map_or(0, |at| (at + rtt - before).as_nanos());
-            // The first number whose time is later than what is ignored.
+            // The first number whose interpolated time is later than the end of the last event.
             let place = match (ignored * u128::from(ahead)).checked_div(span) {
                 Some(place) => place + 1,
                 None if ignored == 0 => 1,
@@ -113,8 +122,8 @@ impl LossHistory {
         self.event_at = Some(at);
     }
 
-    /// A packet that counts for I_sample, unless a loss event is still on.
-    fn count(&mut self, now: Time, rtt: Duration) {
+    /// Counts a packet for I_sample, unless the last loss event has not ended.
+    fn count_packet(&mut self, now: Time, rtt: Duration) {
         if self.event_at.is_some_and(|at| now < at + rtt) {
             return;
         }
@@ -127,30 +136,30 @@ impl LossHistory {
         }
     }
 
-    /// Eq. (2), whose weights are both one half.
+    /// Returns the weighted mean of Eq. (2); the paper's weights are both one half.
     fn mean(&self) -> f64 {
         let past = self.average.map_or(0.0, |average| average.past);
         self.history * past + (1.0 - self.history) * self.sample
     }
 
-    /// Whether a loss event has begun, and the interval before it is to be
+    /// Returns whether the first loss event has begun, and the interval before it must be
     /// [seeded](LossHistory::seed).
     pub(super) fn wants_seed(&self) -> bool {
         self.event_at.is_some() && self.average.is_none()
     }
 
-    /// The interval before the first loss event is taken to be this, in packets.
+    /// Sets the interval before the first loss event, in packets.
     pub(super) fn seed(&mut self, interval: f64) {
         let past = interval.max(1.0);
         self.average = Some(Average { past, mean: past });
     }
 
-    /// p = 1 / I_mean, in (0, 1]; `None` where nothing was ever lost.
+    /// Returns p = 1 / I_mean, in (0, 1]; `None` before the first loss.
     pub(super) fn loss_event_rate(&self) -> Option<f64> {
         let average = self.average?;
         debug_assert!(
             average.mean >= 1.0,
-            "p is at most 1, but I_mean is {}",
+            "I_mean is {}, so that p exceeds 1",
             average.mean
         );
         Some(1.0 / average.mean)
@@ -164,7 +173,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
     const SPACING_S: f64 = 0.01;
 
-    /// As section 4.2 has it.
+    /// Returns a history that counts as section 4.2 says literally.
     fn literal() -> LossHistory {
         LossHistory::new(&TfrcConfig {
             count_losses: false,
@@ -172,8 +181,8 @@ mod tests {
         })
     }
 
-    /// Hands over packets that are a hundredth of a second apart, but for those that are lost;
-    /// returns where loss events were seen to begin.
+    /// Hands over packets a hundredth of a second apart, except lost ones. Returns the packets
+    /// whose arrival began loss events.
     fn run(history: &mut LossHistory, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<u32> {
         let arrive = numbers.filter(|number| !lost.contains(number));
         let began = arrive.filter(|&number| {
@@ -199,31 +208,31 @@ mod tests {
     }
 
     #[test]
-    fn losses_within_a_round_trip_of_an_events_beginning_belong_to_it() {
+    fn losses_within_a_round_trip_belong_to_one_event() {
         let mut history = literal();
-        // 100 begins an event; 110 is exactly a round trip later, 111 is beyond it.
+        // 100 begins an event. 110 is exactly a round-trip time later, 111 is beyond it.
         let began = run(&mut history, 1..200, &[100, 103, 110, 111]);
         assert_eq!(began, [101, 112]);
     }
 
     #[test]
-    fn a_lost_packets_time_lies_in_proportion_between_its_neighbours() {
+    fn the_time_of_a_lost_packet_is_interpolated() {
         let mut history = literal();
         run(&mut history, 1..101, &[]);
-        // 100 came at 1 s, 103 comes at 1.3 s: 101 was due at 1.1 s, and 102 a round trip later, in
-        // the same event.
+        // 100 arrived at 1 s, 103 arrives at 1.3 s. 101 was due at 1.1 s, and 102 a round-trip time
+        // later, in the same event.
         assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq(103), false, RTT));
         assert_eq!(history.event_at, Some(Time::from_secs_f64(1.1)));
-        // 104 was due at 1.4 s and begins an event, 105 belongs to it, 106 begins one at 1.6 s.
+        // 104 was due at 1.4 s and begins an event, 105 belongs to it, and 106 begins one at 1.6 s.
         assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq(107), false, RTT));
         assert_eq!(history.event_at, Some(Time::from_secs_f64(1.6)));
     }
 
     #[test]
-    fn packets_of_an_event_do_not_count_as_received_between_events() {
+    fn packets_within_an_event_do_not_count_for_the_interval() {
         let mut history = literal();
-        // The event begins at 1 s and is over at 1.1 s: 110 to 200 arrive before the next, which
-        // are 91.
+        // The event begins at 1 s and ends at 1.1 s. The 91 packets from 110 to 200 arrive before
+        // the next event.
         run(&mut history, 1..201, &[100]);
         assert_eq!(history.sample, 91.0);
         run(&mut history, 201..203, &[201]);
@@ -231,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_held_until_the_sample_reaches_the_past() {
+    fn the_mean_is_constant_until_the_sample_reaches_the_past() {
         let mut history = literal();
         run(&mut history, 1..159, &[100]);
         assert_eq!((history.sample, mean(&history)), (49.0, 50.0));
@@ -249,17 +258,17 @@ mod tests {
         let now = Time::from_secs_f64(1.6);
         assert!(
             !history.on_packet(now, OriginSeq(100), true, RTT),
-            "it was noticed"
+            "the loss was noticed before"
         );
         assert!(
             history.on_packet(now, OriginSeq(151), true, RTT),
-            "the last one was lost, and nothing has shown it before"
+            "the loss of the newest packet is new"
         );
         assert_eq!(mean(&history), (50.0 + sample) / 2.0);
     }
 
     #[test]
-    fn an_interval_may_count_the_loss_that_begins_it() {
+    fn an_interval_counts_its_first_loss_by_default() {
         let mut history = LossHistory::new(&TfrcConfig::default());
         run(&mut history, 1..203, &[100, 201]);
         assert_eq!(mean(&history), (50.0 + 92.0) / 2.0);

@@ -1,5 +1,5 @@
-//! Many-to-many TFRC: each group's messages at the rate that TCP would have to the slowest daemon
-//! with members (Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
+//! Many-to-many TFRC: each group's messages enter at the rate that TCP would have to the slowest
+//! daemon with members (Anker, Dolev, Shnayderman and Sukhov, "TCP-Friendly Many-to-Many End-to-End
 //! Congestion Control", sections 3 and 4).
 //!
 //! ```text
@@ -17,60 +17,60 @@
 //! | allowed rate, slow start | SD, each report | 4.2, 4.4 | `sender.rs` |
 //! | demands, max-min, token buckets | SD, each half second and each new rate | 4.3 | `allocation.rs` |
 //!
-//! The paper is an overview; RFC 5348 is what it builds on. What it leaves open, and what was
-//! chosen:
+//! The paper is an overview and builds on RFC 5348. It leaves these points open; the choices are:
 //!
-//! - **Losses end to end.** Links repair what they lose, so a receiving daemon gets every message.
-//!   It sees a loss as a gap in an origin's numbers, and the copy that fills it says that it was
-//!   [repaired](super::Message::repaired). As in the paper, a gap is a loss at once: a message that
-//!   was only late counts as lost.
-//! - **Repaired copies** say nothing about round-trip times, and count neither as received nor as
-//!   lost a second time. Whether they belong to the sending rate the paper leaves to future work.
-//!   Here they do: a TCP connection's rate has its retransmissions in it, and so has Eq. (1). What
-//!   may be sent anew is the reported rate times (1 - share of repaired copies), for each receiving
-//!   daemon, and the minimum of those. [`count_repairs`](TfrcConfig::count_repairs)` = false` is
-//!   the paper's measurement.
-//! - **An interval** has the lost packet that begins it. The paper counts what arrived between loss
-//!   events, and no more: p is then too high by a factor of 1 / (1 - p), and 1 after three losses
-//!   in a row at a high loss rate, where Eq. (1) gives a message in 134 round-trip times: it takes
-//!   minutes to come back from there. [`count_losses`](TfrcConfig::count_losses)` = false` is the
-//!   paper's letter.
-//! - **Eq. (2) forgets quickly**: half of p is the last interval. The rate scatters for it, and
-//!   since low rates last longer, its mean lies below that of Eq. (1) at the mean p: by some 10 %
+//! - **Losses end to end.** Links repair losses, so that a receiving daemon gets every message. It
+//!   observes a loss as a gap in an origin's numbers; the copy that fills the gap is flagged as
+//!   [repaired](super::Message::repaired). As in the paper, a gap counts as a loss at once: a
+//!   message that was only late counts as lost.
+//! - **Repaired copies** give no samples of the round-trip time. They count neither as received nor
+//!   as lost a second time. The paper leaves to future work whether they are part of the sending
+//!   rate. Here they are, because a TCP connection's rate includes its retransmissions, and so does
+//!   Eq. (1). New messages may be sent at the reported rate times (1 - share of repaired copies);
+//!   the group's rate is the minimum over all receiving daemons.
+//!   [`count_repairs`](TfrcConfig::count_repairs)` = false` is the paper's measurement.
+//! - **An interval** includes the lost packet that begins it. The paper counts only the packets
+//!   that arrived between loss events. p is then too high by a factor of 1 / (1 - p). After three
+//!   losses in a row at a high loss rate, it is 1: Eq. (1) then gives a message in 134 round-trip
+//!   times, and recovery takes minutes. [`count_losses`](TfrcConfig::count_losses)` = false`
+//!   follows the paper literally.
+//! - **Eq. (2) forgets quickly**: half of I_mean is the last interval. The rate therefore varies
+//!   strongly. Since low rates last longer, its mean is below Eq. (1) at the mean p: by about 10 %
 //!   at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it). RFC 5348's
-//!   average over eight intervals would not; a [`loss_history`](TfrcConfig::loss_history) of 0.75
-//!   or more comes near it. That is a choice between two of the paper's figures: with 0.75 fewer
-//!   minutes beside TCP are off by a factor of two (`scenarios/xp-8.toml`), but the rate takes four
-//!   times as long to fall when a slower member joins (`scenarios/xp-6.toml`). The paper's half
-//!   stays.
-//! - **The first loss.** Eq. (2) needs an I_past. The number of packets until the first loss says
-//!   how slow start went; RFC 5348 section 6.3.1 takes the interval at which Eq. (1) gives the
-//!   highest rate that was received until then, which is what is done.
-//! - **Slow start.** A daemon that has seen no loss reports no limit. Its limit at the sender then
-//!   grows in each round-trip time, at most to twice itself and twice the rate at which
-//!   acknowledged messages arrive (RFC 5348 section 4.3), and grows no further while it is not
-//!   used. Where losses are known, a limit at most doubles in a round-trip time as well: so the
-//!   rate comes back from silence as it does at first.
-//! - **Silence.** RFC 5348 section 4.4, but for 3 s/X instead of 2: without a report for max(4 RTT,
-//!   3 s/X), and 2 s before the first one, a daemon's limit is halved, down to a message in 64 s.
-//!   After 2 s/X a single lost report or message would do that, wherever answers come message by
-//!   message. Where nothing was sent in that time, down to the initial rate only.
-//! - **Members that come and go.** A daemon whose last member leaves counts no more, from the
-//!   moment at which that is heard. One that joins counts from its first report on, or from when it
-//!   should have come. Until then the others' minimum bounds the rate, and the initial rate where
-//!   there are none: at worst, its path gets for one round-trip time what the others take. Its
-//!   limit begins at the group's allowed rate.
-//! - **Before the round-trip time is known** a receiving daemon reports each message, and takes
-//!   half a second for it.
-//! - **Groups whose members are all here.** Messages do not leave the machine, so there is no
-//!   network to be fair to: every message is admitted. What holds a client up is that it has one
-//!   message at a time at its daemon, and that the daemon takes none for a group whose members are
-//!   full. The paper has TCP's window there, which between processes is this same back-pressure.
-//! - **The average round-trip time** weighs the past by one half instead of RFC 5348's 0.9: the RFC
-//!   asks for a low weight where its section 4.5 (slower sending while queues grow) is left out,
-//!   and the paper wants a change to take effect within a round-trip time.
-//! - **Demands.** A client's window is the one message that may wait at its daemon: see
-//!   `allocation.rs`. Priorities are not used, as the paper has none.
+//!   average over eight intervals would not have this effect; a
+//!   [`loss_history`](TfrcConfig::loss_history) of 0.75 or more comes near it. The choice is
+//!   between two of the paper's figures: with 0.75, fewer minutes beside TCP are off by a factor of
+//!   two (`scenarios/xp-8.toml`), but the rate takes four times as long to fall when a slower
+//!   member joins (`scenarios/xp-6.toml`). The default is the paper's 0.5.
+//! - **The first loss.** Eq. (2) needs an I_past. The number of packets before the first loss
+//!   depends on the course of slow start. As in RFC 5348 section 6.3.1, I_past is instead the
+//!   interval at which Eq. (1) gives the highest rate that was received before the loss.
+//! - **Slow start.** A daemon that has seen no loss reports no limit. In each round-trip time, its
+//!   limit at the sender then grows at most to twice itself and to twice the rate at which
+//!   acknowledged messages arrive (RFC 5348 section 4.3); an unused limit does not grow. After
+//!   losses, a limit at most doubles in a round-trip time as well, so that the rate recovers from
+//!   silence as it starts.
+//! - **Silence.** As in RFC 5348 section 4.4, but with 3 s/X instead of 2 s/X: a daemon's limit is
+//!   halved after max(4 RTT, 3 s/X) without a report, or after 2 s before its first report, down to
+//!   a message in 64 s. With 2 s/X, a single lost report or message would halve the limit wherever
+//!   each message is answered separately. If nothing was sent in that time, the limit falls only to
+//!   the initial rate.
+//! - **Members that join and leave.** A daemon no longer counts once the sender learns that its
+//!   last member has left. A daemon that joins counts from its first report on, or from the
+//!   time-out of that report. Until then, the minimum of the others limits the rate, or the initial
+//!   rate if there are no others: at worst, its path carries the rate of the others for one
+//!   round-trip time. Its own limit starts at the group's allowed rate.
+//! - **Before the round-trip time is known**, a receiving daemon reports each message and assumes
+//!   half a second.
+//! - **Groups with members at this daemon only.** Their messages do not leave the machine, and
+//!   there is no network to share: every message is admitted. A client still has only one message
+//!   at a time at its daemon, and the daemon accepts none for a group with slow members. The paper
+//!   uses TCP's window there, which between processes is the same back-pressure.
+//! - **The average round-trip time** weights the past by 0.5 instead of RFC 5348's 0.9. The RFC
+//!   asks for a low weight if its section 4.5 (slower sending while queues grow) is left out, and
+//!   in the paper a change takes effect within a round-trip time.
+//! - **Demands.** A client's window is the one message that may wait at its daemon
+//!   (`allocation.rs`). Priorities have no effect, because the paper has none.
 
 mod allocation;
 mod config;
@@ -96,19 +96,19 @@ use manyflow_core::ConfigError;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
-/// One daemon's part of many-to-many TFRC, as a sender and as a receiver.
+/// The many-to-many TFRC controller of one daemon, as a sender and as a receiver.
 #[derive(Debug)]
 pub struct Tfrc {
     config: TfrcConfig,
     here: DaemonId,
-    /// Groups that local clients send to.
+    /// The groups to which local clients send.
     groups: BTreeMap<GroupId, Group>,
-    /// What arrives for local members.
+    /// The flows that arrive for local members.
     flows: BTreeMap<(DaemonId, GroupId), ReceivedFlow>,
     outbox: Outbox,
 }
 
-/// What the daemon is to hear.
+/// The results that the daemon has not polled yet.
 #[derive(Debug, Default)]
 struct Outbox {
     ready: VecDeque<ClientId>,
@@ -117,10 +117,10 @@ struct Outbox {
 }
 
 impl Tfrc {
-    /// The controller of the daemon `here`.
+    /// Returns the controller of the daemon `here`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn new(config: TfrcConfig, here: DaemonId) -> Result<Tfrc, ConfigError> {
         config.check()?;
         Ok(Tfrc {
@@ -132,12 +132,12 @@ impl Tfrc {
         })
     }
 
-    /// Groups and flows that it keeps something of: none without members and senders.
+    /// Returns the number of groups and flows with state. It is zero without members and senders.
     pub fn state_size(&self) -> usize {
         self.groups.len() + self.flows.len()
     }
 
-    /// Other daemons with members of a group.
+    /// Returns the other daemons with members of a group.
     fn remote_members(
         here: DaemonId,
         group: GroupId,
@@ -172,28 +172,29 @@ impl Tfrc {
                 .controls
                 .push_back((Audience::One(from), answer));
         }
-        self.outbox.settle(now, report.group, group, &self.config);
+        self.outbox
+            .update_allowed(now, report.group, group, &self.config);
     }
 
-    /// Sends the report on a flow, if it is due.
-    fn report(&mut self, now: Time, key: (DaemonId, GroupId)) {
+    /// Sends the report on a flow, if one is due.
+    fn send_due_report(&mut self, now: Time, key: (DaemonId, GroupId)) {
         let flow = self.flows.get_mut(&key);
-        if let Some(reported) = flow.and_then(|flow| flow.report(now)) {
-            self.outbox.report(key.0, reported);
+        if let Some(reported) = flow.and_then(|flow| flow.poll_report(now)) {
+            self.outbox.push_report(key.0, reported);
         }
     }
 }
 
 impl Outbox {
-    fn report(&mut self, to: DaemonId, reported: Reported) {
+    fn push_report(&mut self, to: DaemonId, reported: Reported) {
         let control = Control::Report(reported.report);
         self.controls.push_back((Audience::One(to), control));
         self.events.extend(reported.rates);
     }
 
-    /// Tells a group's allowed rate where it has changed.
-    fn settle(&mut self, now: Time, id: GroupId, group: &mut Group, config: &TfrcConfig) {
-        let allowed = group.settle(now, config);
+    /// Updates a group's allowed rate, and reports it if it has changed noticeably.
+    fn update_allowed(&mut self, now: Time, id: GroupId, group: &mut Group, config: &TfrcConfig) {
+        let allowed = group.update_allowed(now, config);
         self.events.extend(allowed.map(|allowed| Event::Allowed {
             group: id,
             rate: rate(allowed),
@@ -201,7 +202,7 @@ impl Outbox {
     }
 }
 
-/// A rate of so many bytes per second.
+/// Converts bytes per second to a [`Rate`].
 fn rate(bytes_per_s: f64) -> Rate {
     Rate::from_bits_per_s((bytes_per_s * 8.0 + 0.5) as u64)
 }
@@ -253,15 +254,15 @@ impl Controller for Tfrc {
         if flow.on_arrival(now, data.sequence, repaired, bytes) {
             self.outbox.events.push_back(Event::LossEvent);
         }
-        self.report(now, key);
+        self.send_due_report(now, key);
     }
 
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, _site: &Site) {
         match control {
             Control::Report(report) => self.on_report(now, from, report),
-            Control::RoundTrip(told) => {
-                if let Some(flow) = self.flows.get_mut(&(from, told.group)) {
-                    flow.on_round_trip(Duration::from_micros(u64::from(told.rtt_us)));
+            Control::RoundTrip(round_trip) => {
+                if let Some(flow) = self.flows.get_mut(&(from, round_trip.group)) {
+                    flow.on_round_trip(Duration::from_micros(u64::from(round_trip.rtt_us)));
                 }
             }
             Control::Cost(_) => {}
@@ -277,7 +278,7 @@ impl Controller for Tfrc {
         };
         group.set_members(Tfrc::remote_members(self.here, id, site));
         if group.is_remote() {
-            self.outbox.settle(now, id, group, &self.config);
+            self.outbox.update_allowed(now, id, group, &self.config);
         } else {
             self.outbox.ready.extend(group.allocation.release());
             self.groups.remove(&id);
@@ -287,15 +288,15 @@ impl Controller for Tfrc {
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         for (id, group) in &mut self.groups {
             group.handle_timeout(now, &self.config);
-            self.outbox.settle(now, *id, group, &self.config);
+            self.outbox.update_allowed(now, *id, group, &self.config);
             let (allowed, ready) = (group.allowed(), &mut self.outbox.ready);
             group
                 .allocation
                 .handle_timeout(now, allowed, &self.config, |c| ready.push_back(c));
         }
         for ((origin, _), flow) in &mut self.flows {
-            if let Some(reported) = flow.report(now) {
-                self.outbox.report(*origin, reported);
+            if let Some(reported) = flow.poll_report(now) {
+                self.outbox.push_report(*origin, reported);
             }
         }
     }

@@ -1,18 +1,19 @@
-//! The acceptable rate (Eq. (1)), and what a first loss is taken to mean.
+//! The acceptable rate (Eq. (1)), and the loss interval that a first loss implies.
 
 use core::time::Duration;
 
 use manyflow_core::estimate::tcp_equation;
 
-/// The rate in bytes per second at which TCP would send packets of `packet_bytes`, at a loss event
-/// rate of `p` (Eq. (1)).
+/// Returns the rate in bytes per second at which TCP would send packets of `packet_bytes`, at a
+/// loss event rate of `p` (Eq. (1)).
 pub(super) fn acceptable_bytes_per_s(packet_bytes: f64, rtt: Duration, p: f64) -> f64 {
     packet_bytes * tcp_equation::full_rate_packets_per_s(rtt.as_secs_f64(), p)
 }
 
-/// The packets between loss events at which TCP would send at the rate that was received before the
-/// first loss (RFC 5348 section 6.3.1): the number of packets until then says how slow start went,
-/// and little of the path. A rate of at least a packet in two round-trip times.
+/// Returns the number of packets between loss events at which TCP would send at the rate that was
+/// received before the first loss (RFC 5348 section 6.3.1). The number of packets before that loss
+/// depends on slow start and says little about the path. Received rates below a packet in two
+/// round-trip times count as that rate.
 pub(super) fn first_interval(rtt: Duration, received_packets_per_s: f64) -> f64 {
     let rtt_s = rtt.as_secs_f64();
     let target = received_packets_per_s.max(0.5 / rtt_s);
@@ -25,10 +26,10 @@ mod tests {
 
     const SITES: [&str; 6] = ["Zikit1", "RON0", "RON2", "RON33", "RON35", "RON45"];
 
-    /// Columns are senders, rows receivers, as in the paper; 0 is a blank.
+    /// A table of the paper: columns are senders, rows receivers, and 0 is a blank.
     type Table = [[f64; 6]; 6];
 
-    /// Table 1, in milliseconds.
+    /// Table 1: round-trip times in milliseconds.
     const RTT_MS: Table = [
         [0.0, 170.92, 282.15, 205.25, 277.99, 213.99],
         [170.62, 0.0, 120.18, 51.67, 122.20, 62.82],
@@ -38,7 +39,7 @@ mod tests {
         [242.47, 62.29, 58.75, 25.27, 59.64, 0.0],
     ];
 
-    /// Table 2, in percent.
+    /// Table 2: loss rates in percent.
     const LOSS: Table = [
         [0.0, 0.0, 2.90, 0.0, 7.63, 2.33],
         [0.33, 0.0, 3.42, 0.0, 7.40, 2.47],
@@ -48,7 +49,7 @@ mod tests {
         [1.15, 0.82, 0.71, 0.63, 4.85, 0.0],
     ];
 
-    /// Table 3, in Mbit/s.
+    /// Table 3: acceptable rates in Mbit/s.
     const RATE_MBPS: Table = [
         [0.0, 0.0, 0.16, 0.0, 0.07, 0.24],
         [0.96, 0.0, 0.33, 0.0, 0.16, 0.80],
@@ -66,7 +67,7 @@ mod tests {
             for column in 0..SITES.len() {
                 let paper = RATE_MBPS[row][column];
                 let p = LOSS[row][column] / 100.0;
-                assert_eq!(p > 0.0, paper > 0.0, "blank where nothing was lost");
+                assert_eq!(p > 0.0, paper > 0.0, "only cells without loss are blank");
                 if p == 0.0 {
                     line += &format!("{:>14}", "-");
                     continue;
@@ -74,11 +75,11 @@ mod tests {
                 let rtt = Duration::from_secs_f64(RTT_MS[row][column] / 1000.0);
                 let ours = acceptable_bytes_per_s(1400.0, rtt, p) * 8.0 / 1e6;
                 line += &format!("{paper:>7.2} {ours:>6.3}");
-                // The printed digits are hundredths: half of one may be rounded away, and 3 % come
-                // on top.
+                // The paper prints hundredths: half of one may be lost by rounding. In addition, 3
+                // % are allowed.
                 assert!(
                     (ours - paper).abs() <= 0.03 * paper + 0.005,
-                    "{receiver}, from {}: {ours}, not {paper}",
+                    "{receiver} from {}: {ours}, but the paper has {paper}",
                     SITES[column]
                 );
                 cells += 1;
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_interval_gives_back_the_rate_that_was_received() {
+    fn a_first_interval_reproduces_the_received_rate() {
         let rtt = Duration::from_millis(100);
         let interval = first_interval(rtt, 500.0);
         let rate = acceptable_bytes_per_s(1.0, rtt, 1.0 / interval);

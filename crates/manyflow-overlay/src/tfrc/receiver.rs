@@ -1,5 +1,5 @@
-//! What a receiving daemon measures of one flow, all messages of one daemon to one group, and
-//! reports (sections 3.1 and 4.2).
+//! A receiving daemon's measurements and reports of one flow, which is all messages of one daemon
+//! to one group (sections 3.1 and 4.2).
 
 use core::time::Duration;
 
@@ -15,41 +15,41 @@ use manyflow_core::units::Rate;
 /// The weight of the past in the average message size and the share of repaired copies.
 const HISTORY: f64 = 0.9;
 
-/// One flow, as its receiving daemon sees it.
+/// One flow at its receiving daemon.
 #[derive(Debug)]
 pub(super) struct ReceivedFlow {
     group: GroupId,
-    /// As the sending daemon has told; until then what is taken for it.
+    /// The round-trip time that the sending daemon has reported, or the initial one until then.
     rtt: Duration,
     rtt_is_known: bool,
     losses: LossHistory,
     meter: Meter,
-    /// s, in bytes.
+    /// s: the average size of a message in bytes.
     message_bytes: f64,
-    /// The share of repaired copies, averaged.
+    /// The averaged share of repaired copies.
     repaired: f64,
-    /// What arrived since the last report.
+    /// The messages that arrived since the last report.
     since: Arrived,
     reported_at: Option<Time>,
     due: Option<Time>,
 }
 
-/// Messages since a report.
+/// Counts of messages since a report.
 #[derive(Copy, Clone, Debug, Default)]
 struct Arrived {
     messages: u32,
     repaired: u32,
-    /// The newest one that was not repaired, and when it came: what is acknowledged.
+    /// The newest message that was not repaired, and its arrival. The next report acknowledges it.
     newest: Option<(OriginSeq, Time)>,
 }
 
-/// The rate of what arrives, in messages per second, over round-trip times.
+/// Measures the rate of arrivals in messages per second, once per round-trip time.
 #[derive(Debug)]
 struct Meter {
     began: Time,
     messages: u32,
     last_per_s: f64,
-    /// The highest so far: X_recv's maximum (RFC 5348 section 6.3.1).
+    /// The highest measured rate: the maximum of X_recv (RFC 5348 section 6.3.1).
     highest_per_s: f64,
 }
 
@@ -65,7 +65,7 @@ impl Meter {
     }
 }
 
-/// What a report says, and what of it goes into traces.
+/// A report, and the event for traces that belongs to it.
 pub(super) struct Reported {
     pub(super) report: Report,
     pub(super) rates: Option<Event>,
@@ -92,14 +92,15 @@ impl ReceivedFlow {
         }
     }
 
-    /// The sending daemon has measured the round-trip time.
+    /// Handles the round-trip time that the sending daemon has measured.
     pub(super) fn on_round_trip(&mut self, rtt: Duration) {
         if !rtt.is_zero() {
             (self.rtt, self.rtt_is_known) = (rtt, true);
         }
     }
 
-    /// A message arrived; returns whether a loss event began, which is reported at once.
+    /// Handles the arrival of a message. Returns whether a loss event began. A new loss event is
+    /// reported at once.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -128,8 +129,8 @@ impl ReceivedFlow {
         began
     }
 
-    /// Without a round-trip time each message is reported, so that the sending daemon soon has one
-    /// (RFC 5348 section 6.3).
+    /// Schedules the next report. While the round-trip time is unknown, each message is reported,
+    /// so that the sending daemon can measure it soon (RFC 5348 section 6.3).
     fn schedule(&mut self, now: Time, at_once: bool) {
         let next = match self.reported_at {
             Some(reported_at) if self.rtt_is_known && !at_once => (reported_at + self.rtt).max(now),
@@ -142,8 +143,8 @@ impl ReceivedFlow {
         self.due
     }
 
-    /// The report that is due now, if there is one.
-    pub(super) fn report(&mut self, now: Time) -> Option<Reported> {
+    /// Returns the report that is due now, if there is one.
+    pub(super) fn poll_report(&mut self, now: Time) -> Option<Reported> {
         if self.due.is_none_or(|due| now < due) {
             return None;
         }
@@ -178,7 +179,7 @@ impl ReceivedFlow {
     }
 }
 
-/// A share in units of 2^-16; all of it is one unit less.
+/// Returns a share in units of 2^-16, at most 65,535 of them.
 fn in_65536ths(share: f64) -> u16 {
     (share * 65536.0 + 0.5).min(65535.0) as u16
 }
@@ -197,7 +198,7 @@ mod tests {
         Time::from_secs_f64(seconds)
     }
 
-    /// Messages a hundredth of a second apart; returns when there were reports, and what they said.
+    /// Hands over messages a hundredth of a second apart. Returns the reports and their times.
     fn run(
         flow: &mut ReceivedFlow,
         numbers: core::ops::Range<u32>,
@@ -209,13 +210,13 @@ mod tests {
             if !lost.contains(&number) {
                 flow.on_arrival(now, OriginSeq(number), false, 1000);
             }
-            reports.extend(flow.report(now).map(|reported| (now, reported.report)));
+            reports.extend(flow.poll_report(now).map(|reported| (now, reported.report)));
         }
         reports
     }
 
     #[test]
-    fn each_message_is_reported_until_the_round_trip_time_is_known_and_then_one_in_each() {
+    fn reports_follow_each_message_and_later_each_round_trip_time() {
         let mut flow = flow();
         assert_eq!(run(&mut flow, 1..10, &[]).len(), 9);
         flow.on_round_trip(RTT);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_loss_event_is_reported_at_once_and_asks_for_the_rate_that_was_received() {
+    fn a_new_loss_event_is_reported_at_once_with_the_received_rate() {
         let mut flow = flow();
         flow.on_round_trip(RTT);
         run(&mut flow, 1..101, &[]);
@@ -237,32 +238,35 @@ mod tests {
         let (when, report) = reports.last().unwrap();
         assert_eq!((*when, report.acknowledged), (at(1.03), OriginSeq(103)));
         let asked = f64::from(report.rate_bytes_per_s) / 100_000.0;
-        assert!((0.9..1.1).contains(&asked), "{asked} of what was received");
+        assert!(
+            (0.9..1.1).contains(&asked),
+            "{asked} times the received rate"
+        );
     }
 
     #[test]
-    fn an_acknowledgement_says_for_how_long_it_was_held_and_never_names_a_repaired_copy() {
+    fn a_report_has_its_holding_time_and_acknowledges_no_repaired_copy() {
         let mut flow = flow();
         flow.on_round_trip(RTT);
         flow.on_arrival(at(0.0), OriginSeq(1), false, 1000);
-        assert!(flow.report(at(0.0)).is_some());
+        assert!(flow.poll_report(at(0.0)).is_some());
         flow.on_arrival(at(0.03), OriginSeq(2), false, 1000);
         flow.on_arrival(at(0.05), OriginSeq(1), true, 1000);
-        assert!(flow.report(at(0.05)).is_none());
+        assert!(flow.poll_report(at(0.05)).is_none());
         assert_eq!(flow.poll_timeout(), Some(at(0.1)));
-        let report = flow.report(at(0.1)).unwrap().report;
+        let report = flow.poll_report(at(0.1)).unwrap().report;
         assert_eq!(
             (report.acknowledged, report.held_us),
             (OriginSeq(2), 70_000)
         );
         assert!(report.repaired > 0);
         flow.on_arrival(at(0.3), OriginSeq(1), true, 1000);
-        let report = flow.report(at(0.3)).unwrap().report;
+        let report = flow.poll_report(at(0.3)).unwrap().report;
         assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
         assert_eq!(
             flow.poll_timeout(),
             None,
-            "nothing arrives, nothing is said"
+            "a report is due without arrivals"
         );
     }
 }

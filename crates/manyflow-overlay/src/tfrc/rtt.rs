@@ -7,45 +7,45 @@ use crate::message::Report;
 use crate::sequence::OriginSeq;
 use manyflow_core::time::Time;
 
-/// Messages that are remembered: those of a round-trip time, unless they are very many.
+/// The maximum number of sent messages in the log: enough for a round-trip time at usual rates.
 const REMEMBERED: usize = 4096;
 
 /// The weight of the past in the average message size.
 const SIZE_HISTORY: f64 = 0.9;
 
-/// When the last messages to a group were sent, T_out, and the bytes up to each.
+/// The times at which the last messages to a group were sent, T_out, and the bytes up to each.
 #[derive(Debug, Default)]
 pub(super) struct SentLog {
-    /// The oldest of them.
+    /// The oldest message in the log.
     first: OriginSeq,
     messages: VecDeque<Sent>,
-    /// Bytes of all messages ever sent.
+    /// The bytes of all messages that were ever sent.
     total_bytes: u64,
-    /// s: the bytes of a message, averaged as a receiver does.
+    /// s: the average size of a message in bytes, weighted as at a receiver.
     message_bytes: f64,
 }
 
-/// A message that was sent.
+/// The log's entry for a sent message.
 #[derive(Copy, Clone, Debug)]
 struct Sent {
     at: Time,
-    /// Bytes up to this message, itself included.
+    /// The bytes up to and including this message.
     total_bytes: u64,
 }
 
-/// What a report says of the message that it acknowledges.
+/// The measurements that a report gives about the message that it acknowledges.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Acknowledged {
-    /// The round-trip time, without the time for which the acknowledgement was held.
+    /// The round-trip time, without the time for which the receiver held the acknowledgement.
     pub(super) rtt: Duration,
-    /// When the message arrived, later by the way back.
+    /// The time at which the message arrived, plus the delay of the reverse path.
     pub(super) arrived: Time,
-    /// Bytes up to it.
+    /// The bytes sent up to and including the message.
     pub(super) total_bytes: u64,
 }
 
 impl Acknowledged {
-    /// The rate at which messages arrived since an earlier one, in bytes per second.
+    /// Returns the rate of arrivals since an earlier acknowledgement, in bytes per second.
     pub(super) fn rate_since(&self, earlier: &Acknowledged) -> f64 {
         let bytes = self.total_bytes.saturating_sub(earlier.total_bytes);
         let span = self.arrived - earlier.arrived;
@@ -76,20 +76,26 @@ impl SentLog {
             at: now,
             total_bytes: self.total_bytes,
         });
+        debug_assert!(
+            self.messages.len() <= REMEMBERED,
+            "{} messages are in the log",
+            self.messages.len()
+        );
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// s, in bytes: an average, so that one short message does not make the slowest rate one at
-    /// which a long one takes minutes.
+    /// Returns s in bytes. It is an average, so that one short message does not reduce the minimum
+    /// rate to one at which a long message would take minutes.
     pub(super) fn message_bytes(&self) -> f64 {
         self.message_bytes
     }
 
-    /// What a report that arrives now tells, if it acknowledges a message that is remembered, and
-    /// for which it cannot have been held longer than that was away.
+    /// Returns the measurements of a report that arrives at `now`. Returns `None` if the
+    /// acknowledged message is not in the log, or if it was sent less than the reported holding
+    /// time ago.
     pub(super) fn acknowledged(&self, now: Time, report: &Report) -> Option<Acknowledged> {
         let place = report.acknowledged.distance_from(self.first);
         let sent = self.messages.get(place as usize)?;
@@ -103,7 +109,7 @@ impl SentLog {
     }
 }
 
-/// The average after one more sample, the past weighted by `history`.
+/// Returns the average after one more sample. `history` is the weight of the past.
 pub(super) fn averaged(past: Option<Duration>, sample: Duration, history: f64) -> Duration {
     past.map_or(sample, |past| {
         past.mul_f64(history) + sample.mul_f64(1.0 - history)
@@ -131,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_which_an_acknowledgement_was_held_is_not_the_paths() {
+    fn the_holding_time_of_an_acknowledgement_is_not_part_of_the_rtt() {
         let mut log = SentLog::default();
         for sequence in 1..=10 {
             log.on_sent(at(f64::from(sequence)), OriginSeq(sequence), 100);
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_or_is_forgotten_gives_no_sample() {
+    fn unknown_or_forgotten_messages_give_no_sample() {
         let mut log = SentLog::default();
         assert_eq!(log.acknowledged(at(1.0), &report(0, 0)), None);
         for sequence in 1..=5000 {
@@ -155,12 +161,12 @@ mod tests {
         assert_eq!(
             log.acknowledged(at(2.0), &report(5000, 1_000_001)),
             None,
-            "held for longer than it was away"
+            "held for longer than the round trip"
         );
     }
 
     #[test]
-    fn one_short_message_is_not_what_a_message_takes() {
+    fn one_short_message_changes_the_average_size_little() {
         let mut log = SentLog::default();
         for (sequence, bytes) in (1..).zip([1000, 1000, 100]) {
             log.on_sent(at(1.0), OriginSeq(sequence), bytes);
@@ -169,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_follows_at_the_weight_of_the_present() {
+    fn averaged_weights_the_past_by_its_history() {
         let first = averaged(None, Duration::from_millis(100), 0.75);
         assert_eq!(first, Duration::from_millis(100));
         let next = averaged(Some(first), Duration::from_millis(200), 0.75);

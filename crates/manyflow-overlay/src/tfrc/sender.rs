@@ -1,5 +1,5 @@
-//! What a sending daemon knows of a group: a limit for each remote daemon with members, and their
-//! minimum.
+//! A sending daemon's state of a group: a limit for each remote daemon with members, and the
+//! minimum of the limits.
 //!
 //! ```text
 //!             first report                     each report, at most twice the limit of a round-trip time ago
@@ -18,67 +18,68 @@ use crate::message::{DaemonId, Report};
 use crate::sequence::OriginSeq;
 use manyflow_core::time::{Time, seconds};
 
-/// The no-feedback timer before there is a round-trip time (RFC 5348 section 4.2).
+/// The no-feedback timer while the round-trip time is unknown (RFC 5348 section 4.2).
 const SILENCE_AT_FIRST: Duration = Duration::from_secs(2);
-/// The time of so many messages is silence. RFC 5348 section 4.4 has two: between two answers lies
-/// as much where one message or report was lost, so that chance decides whether the rate is halved
-/// for a single loss.
+/// The number of messages whose sending time without a report counts as silence. RFC 5348 section
+/// 4.4 has two. If one message or report is lost, two reports are just that far apart, so that
+/// chance would decide whether a single loss halves the rate.
 const SILENCE_MESSAGES: f64 = 3.0;
-/// t_mbi: a message in so many seconds is sent whatever happens (RFC 5348 section 4.3).
+/// t_mbi, in seconds: at least one message is sent in this time (RFC 5348 section 4.3).
 const SLOWEST_S: f64 = 64.0;
-/// The share by which the allowed rate must change to be told.
+/// The allowed rate is reported when it has changed by this share.
 const NOTICEABLE: f64 = 0.01;
 
-/// A group that local clients send to. Rates are in bytes per second.
+/// A group to which local clients send. All rates are in bytes per second.
 #[derive(Debug)]
 pub(super) struct Group {
     log: SentLog,
     remotes: BTreeMap<DaemonId, Remote>,
     pub(super) allocation: Allocation,
     allowed: f64,
-    /// The allowed rate that was told last.
-    told: f64,
+    /// The allowed rate that was last reported as an event.
+    announced: f64,
 }
 
-/// A remote daemon with members.
+/// A remote daemon with members of the group.
 #[derive(Debug, Default)]
 struct Remote {
     rtt: Option<Duration>,
-    /// X, as far as this daemon goes; `None` until it has reported.
+    /// X, as far as this daemon limits it; `None` until the daemon has reported or its report timed
+    /// out.
     limit: Option<f64>,
     round: Option<Round>,
-    /// What had arrived when the limit could last grow in slow start.
+    /// The message that was acknowledged when the limit could last grow in slow start.
     mark: Option<Acknowledged>,
     silence: Option<Silence>,
 }
 
-/// A round-trip time, in which the limit at most doubles.
+/// A period of one round-trip time, in which the limit at most doubles.
 #[derive(Copy, Clone, Debug)]
 struct Round {
-    /// tld in RFC 5348.
+    /// The beginning of the period; tld in RFC 5348.
     began: Time,
-    /// The limit at its beginning.
+    /// The limit at the beginning of the period.
     limit: f64,
 }
 
-/// The no-feedback timer.
+/// The no-feedback timer of a remote daemon.
 #[derive(Copy, Clone, Debug)]
 struct Silence {
     ends: Time,
-    /// Bytes sent before it was set.
+    /// The bytes that were sent before the timer was set.
     total_bytes: u64,
 }
 
-/// What all limits of a group depend on.
+/// The inputs that all limits of a group share.
 struct Terms<'a> {
     log: &'a SentLog,
     config: &'a TfrcConfig,
-    /// The group's allowed rate, where a limit begins.
+    /// The group's allowed rate, at which a new limit starts.
     allowed: f64,
 }
 
 impl Terms<'_> {
-    /// s / t_mbi.
+    /// Returns s / t_mbi, the lowest rate.
     fn slowest(&self) -> f64 {
         self.log.message_bytes().max(1.0) / SLOWEST_S
     }
@@ -94,13 +95,13 @@ impl Remote {
         let reported = acceptable(report, terms.config).unwrap_or(f64::INFINITY);
         let grown = self.grown(now, reported, acknowledged, terms);
         self.limit = Some(reported.min(grown).max(terms.slowest()));
-        self.arm(now, terms);
+        self.arm_silence_timer(now, terms);
         acknowledged
     }
 
-    /// What the limit may grow to: twice as much in each round-trip time. While no loss was ever
-    /// seen that is slow start, which does not go beyond twice what has arrived (RFC 5348 section
-    /// 4.3), so that what is not used does not grow.
+    /// Returns the value to which the limit may grow: at most twice the limit of a round-trip time
+    /// ago. Before the first loss, this is slow start, which does not exceed twice the rate of
+    /// arrivals (RFC 5348 section 4.3), so that an unused limit does not grow.
     fn grown(
         &mut self,
         now: Time,
@@ -127,8 +128,8 @@ impl Remote {
         (2.0 * limit.min(received)).max(limit)
     }
 
-    /// Nothing was heard of it for too long (RFC 5348 section 4.4): half the rate. Where nothing
-    /// was sent, the rate falls to the initial one.
+    /// Handles the expiry of the no-feedback timer (RFC 5348 section 4.4): halves the limit. If
+    /// nothing was sent, the limit falls only to the initial rate.
     fn on_silence(&mut self, now: Time, silence: Silence, terms: &Terms<'_>) {
         let limit = self.limit.unwrap_or(terms.allowed);
         let is_idle = silence.total_bytes == terms.log.total_bytes();
@@ -142,10 +143,10 @@ impl Remote {
         self.limit = Some(limit);
         self.round = Some(Round { began: now, limit });
         self.mark = None;
-        self.arm(now, terms);
+        self.arm_silence_timer(now, terms);
     }
 
-    fn arm(&mut self, now: Time, terms: &Terms<'_>) {
+    fn arm_silence_timer(&mut self, now: Time, terms: &Terms<'_>) {
         let rate = self.limit.unwrap_or(terms.allowed).min(terms.allowed);
         let messages = seconds(SILENCE_MESSAGES * terms.log.message_bytes() / rate);
         let span = self.rtt.map_or(SILENCE_AT_FIRST, |rtt| 4 * rtt);
@@ -156,16 +157,16 @@ impl Remote {
     }
 }
 
-/// What a report allows to be sent anew; `None` where there is no limit.
+/// Returns the rate at which a report allows new messages; `None` if there is no limit.
 pub(super) fn acceptable(report: &Report, config: &TfrcConfig) -> Option<f64> {
     let limited = report.rate_bytes_per_s < Report::UNLIMITED;
     let repaired = f64::from(report.repaired) / 65536.0;
-    let anew = if config.count_repairs {
+    let new_share = if config.count_repairs {
         1.0 - repaired
     } else {
         1.0
     };
-    limited.then(|| f64::from(report.rate_bytes_per_s) * anew)
+    limited.then(|| f64::from(report.rate_bytes_per_s) * new_share)
 }
 
 impl Group {
@@ -175,22 +176,22 @@ impl Group {
             remotes: BTreeMap::new(),
             allocation: Allocation::default(),
             allowed: config.initial_bytes_per_s(),
-            told: 0.0,
+            announced: 0.0,
         }
     }
 
-    /// The rate at which local clients may send, all together.
+    /// Returns the sum of the rates at which local clients may send.
     pub(super) fn allowed(&self) -> f64 {
         self.allowed
     }
 
-    /// Whether a daemon elsewhere has members.
+    /// Returns whether another daemon has members.
     pub(super) fn is_remote(&self) -> bool {
         !self.remotes.is_empty()
     }
 
-    /// These daemons have members now. One that is gone counts no more; one that is new counts from
-    /// its first report on.
+    /// Replaces the daemons with members. The state of a daemon that no longer has members is
+    /// dropped. A new daemon counts from its first report, or from its time-out.
     pub(super) fn set_members(&mut self, members: impl Iterator<Item = DaemonId>) {
         let mut before = core::mem::take(&mut self.remotes);
         let remote = |daemon| (daemon, before.remove(&daemon).unwrap_or_default());
@@ -207,8 +208,7 @@ impl Group {
         let before = self.log.total_bytes();
         self.log.on_sent(now, sequence, bytes);
         for remote in self.remotes.values_mut() {
-            // The first message after a time without any: the answer to it is what the timer waits
-            // for.
+            // This is the first message after an idle time. The timer waits for the report on it.
             let was_idle = remote
                 .silence
                 .is_none_or(|timer| timer.total_bytes == before);
@@ -218,7 +218,7 @@ impl Group {
                     config,
                     allowed: self.allowed,
                 };
-                remote.arm(now, &terms);
+                remote.arm_silence_timer(now, &terms);
                 remote
                     .silence
                     .iter_mut()
@@ -227,8 +227,8 @@ impl Group {
         }
     }
 
-    /// A daemon has reported; returns the sample of the round-trip time that this gave, and the
-    /// average. `None` within where the report gave none, `None` where the daemon has no members.
+    /// Handles a report of a daemon. Returns `None` if the daemon has no members. Otherwise returns
+    /// the sample of the round-trip time and the new average, if the report gives a sample.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -246,7 +246,7 @@ impl Group {
         Some(sample.and_then(|sample| Some((sample.rtt, remote.rtt?))))
     }
 
-    /// Halves the rate for those that were silent for too long.
+    /// Halves the limits of daemons whose no-feedback timers have expired.
     pub(super) fn handle_timeout(&mut self, now: Time, config: &TfrcConfig) {
         let terms = Terms {
             log: &self.log,
@@ -260,20 +260,21 @@ impl Group {
         }
     }
 
-    /// The allowed rate anew: the minimum of the limits. Where none counts, it is the initial rate.
-    /// Returns it where that is news.
-    pub(super) fn settle(&mut self, now: Time, config: &TfrcConfig) -> Option<f64> {
+    /// Updates the allowed rate: the minimum of the limits, or the initial rate without a limit.
+    /// Returns the rate if it differs noticeably from the one that was last returned.
+    pub(super) fn update_allowed(&mut self, now: Time, config: &TfrcConfig) -> Option<f64> {
         let limits = self.remotes.values().filter_map(|remote| remote.limit);
         let allowed = limits
             .reduce(f64::min)
             .unwrap_or(config.initial_bytes_per_s());
+        debug_assert!(allowed > 0.0, "a group's allowed rate is {allowed}");
         if allowed != self.allowed {
             self.allowed = allowed;
-            self.allocation.divide(now, allowed);
+            self.allocation.divide_rate(now, allowed);
         }
-        let is_news = (allowed - self.told).abs() > NOTICEABLE * self.told;
-        is_news.then(|| {
-            self.told = allowed;
+        let is_noticeable = (allowed - self.announced).abs() > NOTICEABLE * self.announced;
+        is_noticeable.then(|| {
+            self.announced = allowed;
             allowed
         })
     }
@@ -292,11 +293,11 @@ mod tests {
 
     const NEAR: DaemonId = DaemonId(1);
     const FAR: DaemonId = DaemonId(2);
-    /// The initial rate in bytes per second.
+    /// The default initial rate in bytes per second.
     const INITIAL: f64 = 12_500.0;
 
-    /// A group whose messages of 1000 bytes are sent exactly as they may, with a round-trip time of
-    /// 0.1 s.
+    /// A group whose messages of 1000 bytes are sent exactly at the allowed rate, with a round-trip
+    /// time of 0.1 s.
     struct Sending {
         group: Group,
         config: TfrcConfig,
@@ -318,11 +319,11 @@ mod tests {
         }
 
         fn allowed(&mut self) -> f64 {
-            self.group.settle(self.now, &self.config);
+            self.group.update_allowed(self.now, &self.config);
             self.group.allowed()
         }
 
-        /// Sends for so long, at the allowed rate times `part`; timers run.
+        /// Sends at the allowed rate times `part` for `span_s` seconds, and handles timers.
         fn send(&mut self, span_s: f64, part: f64) {
             let end = self.now + seconds(span_s);
             while self.now < end {
@@ -335,20 +336,20 @@ mod tests {
             }
         }
 
-        /// The last message but those of a round-trip time is acknowledged.
+        /// Handles a report that acknowledges the last message sent at least a round-trip time ago.
         fn report(&mut self, from: DaemonId, rate_bytes_per_s: u32, repaired: u16) {
             let places = 1..=self.sequence;
             let sent = |sequence: &u32| {
-                let report = self.told(0, 0, *sequence);
+                let report = self.build_report(0, 0, *sequence);
                 let found = self.group.log.acknowledged(self.now, &report);
                 found.is_some_and(|found| found.rtt.as_secs_f64() >= 0.1 - 1e-6)
             };
             let acknowledged = places.rev().find(sent).unwrap_or(0);
-            let report = self.told(rate_bytes_per_s, repaired, acknowledged);
+            let report = self.build_report(rate_bytes_per_s, repaired, acknowledged);
             self.group.on_report(self.now, from, &report, &self.config);
         }
 
-        fn told(&self, rate_bytes_per_s: u32, repaired: u16, acknowledged: u32) -> Report {
+        fn build_report(&self, rate_bytes_per_s: u32, repaired: u16, acknowledged: u32) -> Report {
             Report {
                 group: GroupId(1),
                 rate_bytes_per_s,
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_joins_counts_from_its_first_report_on() {
+    fn a_new_daemon_counts_from_its_first_report() {
         let mut sending = Sending::new(&[NEAR]);
         for _ in 0..10 {
             sending.send(0.2, 1.0);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_doubles_in_each_round_trip_but_not_what_is_not_used() {
+    fn slow_start_doubles_in_each_round_trip_unless_unused() {
         let mut sending = Sending::new(&[NEAR]);
         assert_eq!(sending.allowed(), INITIAL);
         sending.send(0.2, 1.0);
@@ -399,8 +400,8 @@ mod tests {
             sending.send(0.12, 1.0);
         }
         let reached = sending.allowed();
-        // What arrives is what was sent a round trip before: once that counts, it takes two of them
-        // to double.
+        // Arrivals were sent a round-trip time earlier. Once they limit the growth, doubling takes
+        // two round-trip times.
         assert!(reached > 8.0 * INITIAL, "{reached}");
         for _ in 0..20 {
             sending.send(0.12, 0.1);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_falls_silent_halves_the_rate_again_and_again() {
+    fn a_silent_daemon_halves_the_rate_repeatedly() {
         let mut sending = Sending::new(&[NEAR]);
         for _ in 0..10 {
             sending.send(0.2, 1.0);
@@ -421,8 +422,12 @@ mod tests {
         sending.send(5.0, 1.0);
         assert!(sending.allowed() < 2_000.0, "{}", sending.allowed());
         sending.send(2000.0, 1.0);
-        assert_eq!(sending.allowed(), 1000.0 / 64.0, "and not below");
-        // It is heard again: from there it doubles, and does not jump.
+        assert_eq!(
+            sending.allowed(),
+            1000.0 / 64.0,
+            "the rate is not at its minimum"
+        );
+        // A report only doubles the rate: it does not restore the former rate at once.
         let before = sending.allowed();
         sending.send(100.0, 1.0);
         sending.report(NEAR, 40_000, 0);
@@ -430,14 +435,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_rate_is_followed_at_once_up_to_twice_that_of_a_round_trip_time_ago() {
+    fn a_reported_rate_applies_at_once_up_to_twice_the_limit_of_a_round_trip_ago() {
         let mut sending = Sending::new(&[NEAR]);
         sending.send(0.2, 1.0);
         sending.report(NEAR, 10_000, 0);
         assert_eq!(sending.allowed(), 10_000.0);
         sending.send(0.2, 1.0);
         sending.report(NEAR, 11_000, 0);
-        // Losses make reports come early.
+        // A loss event causes an early report.
         sending.now += Duration::from_millis(10);
         sending.report(NEAR, 12_000, 0);
         assert_eq!(sending.allowed(), 12_000.0);
@@ -455,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_nothing_falls_back_to_the_initial_rate_and_then_has_no_timer() {
+    fn an_idle_sender_returns_to_the_initial_rate_without_a_timer() {
         let mut sending = Sending::new(&[NEAR]);
         for _ in 0..10 {
             sending.send(0.2, 1.0);
@@ -471,8 +476,8 @@ mod tests {
     }
 
     #[test]
-    fn repaired_copies_count_towards_the_rate_unless_they_are_not_to() {
-        let report = Sending::new(&[]).told(10_000, 65536u32.div_euclid(4) as u16, 0);
+    fn repaired_copies_count_towards_the_rate_if_configured() {
+        let report = Sending::new(&[]).build_report(10_000, 65536u32.div_euclid(4) as u16, 0);
         let mut config = TfrcConfig::default();
         assert_eq!(acceptable(&report, &config), Some(7_500.0));
         config.count_repairs = false;

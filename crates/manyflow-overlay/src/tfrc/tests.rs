@@ -1,4 +1,4 @@
-//! Sending and receiving daemons joined by a path: the control loop as a whole.
+//! Tests of the whole control loop: a sending and several receiving daemons, joined by paths.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,28 +14,28 @@ const CLIENT: ClientId = ClientId(3);
 const BYTES: u32 = 1400;
 const SENDER: usize = 0;
 
-/// What is on its way to a daemon.
+/// A message in transit to a daemon.
 enum Item {
     Data { data: Data, repaired: bool },
     Control { from: DaemonId, control: Control },
 }
 
-/// The way from the sending daemon to a receiving one.
-struct Way {
+/// The path from the sending daemon to a receiving daemon.
+struct Path {
     delay: Duration,
     loss: f64,
     cut: bool,
-    /// Of the bottleneck, in bytes per second, and when it will have sent what waits: at most what
-    /// takes [`QUEUE`].
+    /// The rate of the bottleneck in bytes per second, and when it will have sent its queue. The
+    /// queue takes at most [`QUEUE`] to send.
     rate: f64,
     free_at: Time,
 }
 
-/// What may wait at a bottleneck.
+/// The maximum time that the queue of a bottleneck takes to send.
 const QUEUE: Duration = Duration::from_millis(100);
 
-impl Way {
-    /// How long a message is on its way that enters now; `None` where it has no room.
+impl Path {
+    /// Returns the delay of a message that is sent now; `None` if the queue has no room.
     fn carry(&mut self, now: Time) -> Option<Duration> {
         let begins = self.free_at.max(now);
         if begins - now > QUEUE {
@@ -46,19 +46,20 @@ impl Way {
     }
 }
 
-/// Daemon 0, with a client that sends all that it may, and receiving daemons, each at the end of
-/// its own way.
+/// Daemon 0, with a client that sends as fast as it may, and receiving daemons, each at the end of
+/// its own path.
 struct World {
     now: Time,
     sites: Vec<Site>,
     daemons: Vec<Tfrc>,
-    ways: Vec<Way>,
-    /// When, where, what; in no order.
+    paths: Vec<Path>,
+    /// Messages in transit: arrival time, daemon, and message.
     wire: Vec<(Time, usize, Item)>,
     random: Pcg64Mcg,
     waiting: bool,
     sequence: u32,
-    /// Since [`World::reset`]: messages sent, and loss events of each daemon.
+    /// Counts since [`World::reset`]: the messages sent, and the loss events at each daemon in
+    /// `events`.
     sent: u32,
     /// Messages that found no room at a bottleneck.
     dropped: u32,
@@ -66,9 +67,10 @@ struct World {
 }
 
 impl World {
-    /// Receiving daemons with these delays, in ms each way, and shares of losses; all are members.
-    fn new(ways: &[(u64, f64)]) -> World {
-        let count = ways.len() + 1;
+    /// Returns a world with one receiving daemon for each path, given by its delay in ms each way
+    /// and its loss rate. All are members.
+    fn new(paths: &[(u64, f64)]) -> World {
+        let count = paths.len() + 1;
         let links: Vec<_> = (1..count as u16)
             .map(|end| (DaemonId(0), DaemonId(end), 1))
             .collect();
@@ -79,13 +81,13 @@ impl World {
             groups: Groups::default(),
         };
         let tfrc = |here| Tfrc::new(TfrcConfig::default(), DaemonId(here)).unwrap();
-        let ways = [(0, 0.0)].iter().chain(ways);
+        let paths = [(0, 0.0)].iter().chain(paths);
         let mut world = World {
             now: Time::ZERO,
             sites: (0..count as u16).map(site).collect(),
             daemons: (0..count as u16).map(tfrc).collect(),
-            ways: ways
-                .map(|&(delay_ms, loss)| Way {
+            paths: paths
+                .map(|&(delay_ms, loss)| Path {
                     delay: Duration::from_millis(delay_ms),
                     loss,
                     cut: false,
@@ -105,7 +107,7 @@ impl World {
         world
     }
 
-    /// A daemon's only member joins or leaves.
+    /// Lets a daemon's only member join or leave.
     fn change(&mut self, daemon: usize, joins: bool) {
         let who = DaemonId(daemon as u16);
         for place in 0..self.sites.len() {
@@ -124,7 +126,7 @@ impl World {
         self.events.fill(0);
     }
 
-    /// The client offers messages until one has to wait.
+    /// Offers messages of the client until one has to wait.
     fn offer(&mut self) {
         let request = Request {
             client: CLIENT,
@@ -139,7 +141,7 @@ impl World {
             }
             self.send();
         }
-        panic!("no end of messages at {}", self.now);
+        panic!("1000 messages were admitted at {}", self.now);
     }
 
     fn send(&mut self) {
@@ -152,23 +154,23 @@ impl World {
             sent_us: 0,
         };
         self.daemons[SENDER].on_sent(self.now, &data, BYTES, &self.sites[SENDER]);
-        for end in 1..self.ways.len() {
-            let way = &mut self.ways[end];
+        for end in 1..self.paths.len() {
+            let path = &mut self.paths[end];
             let is_member = self.sites[SENDER]
                 .groups
                 .has_member_at(GROUP, DaemonId(end as u16));
-            if way.cut || !is_member {
+            if path.cut || !is_member {
                 continue;
             }
-            // What is lost is repaired a round trip later.
-            let carried = way.carry(self.now);
-            let repaired = carried.is_none() || self.random.random_bool(way.loss);
+            // A lost message is repaired a round-trip time later.
+            let carried = path.carry(self.now);
+            let repaired = carried.is_none() || self.random.random_bool(path.loss);
             let again = if repaired {
-                2 * way.delay
+                2 * path.delay
             } else {
                 Duration::ZERO
             };
-            let delay = carried.unwrap_or(QUEUE + way.delay) + again;
+            let delay = carried.unwrap_or(QUEUE + path.delay) + again;
             self.dropped += u32::from(carried.is_none());
             let item = Item::Data { data, repaired };
             self.wire.push((self.now + delay, end, item));
@@ -179,13 +181,13 @@ impl World {
         for place in 0..self.daemons.len() {
             while let Some((audience, control)) = self.daemons[place].poll_control() {
                 let Audience::One(to) = audience else {
-                    panic!("{audience:?} hears what TFRC says");
+                    panic!("TFRC sent a message to {audience:?}");
                 };
                 let (from, to) = (DaemonId(place as u16), usize::from(to.0));
-                let way = &self.ways[place.max(to)];
-                if !way.cut {
+                let path = &self.paths[place.max(to)];
+                if !path.cut {
                     let item = Item::Control { from, control };
-                    self.wire.push((self.now + way.delay, to, item));
+                    self.wire.push((self.now + path.delay, to, item));
                 }
             }
             while let Some(event) = self.daemons[place].poll_event() {
@@ -193,7 +195,7 @@ impl World {
             }
         }
         while let Some(client) = self.daemons[SENDER].poll_ready() {
-            assert!(self.waiting, "{client:?} was held up");
+            assert!(self.waiting, "{client:?} was woken without waiting");
             self.offer();
         }
     }
@@ -201,7 +203,7 @@ impl World {
     fn arrive(&mut self, place: usize, item: &Item) {
         let (daemon, site) = (&mut self.daemons[place], &self.sites[place]);
         match item {
-            // Daemons without members are not told.
+            // Daemons without members do not handle data.
             Item::Data { .. } if !site.groups.has_member_at(GROUP, site.here) => {}
             Item::Data { data, repaired } => {
                 daemon.on_arrival(self.now, DaemonId(0), data, *repaired, BYTES);
@@ -224,7 +226,7 @@ impl World {
                 return;
             };
             self.now = self.now.max(next);
-            // The earliest, and of those the first that was sent.
+            // The message that was sent first among those that are due.
             let due = self.wire.iter().position(|(at, ..)| *at <= self.now);
             if let Some(due) = due {
                 let (_, place, item) = self.wire.remove(due);
@@ -236,8 +238,7 @@ impl World {
         }
     }
 
-    /// Lets so many seconds pass; returns the rate in packets per second, and p as daemon 1 found
-    /// it.
+    /// Runs for `span_s` seconds. Returns the rate in packets per second, and p at daemon 1.
     fn measure(&mut self, span_s: f64) -> (f64, f64) {
         self.reset();
         self.run(span_s);
@@ -247,7 +248,7 @@ impl World {
 }
 
 #[test]
-fn the_rate_is_that_of_the_equation_at_the_loss_event_rate_that_was_measured() {
+fn the_rate_is_near_the_equation_at_the_measured_loss_event_rate() {
     for (delay_ms, loss) in [(50, 0.01), (50, 0.03), (20, 0.01), (100, 0.003)] {
         let mut world = World::new(&[(delay_ms, loss)]);
         world.run(30.0);
@@ -269,28 +270,28 @@ fn the_rate_falls_within_a_second_when_the_loss_grows() {
     let mut world = World::new(&[(50, 0.002)]);
     world.run(60.0);
     let (before, _) = world.measure(10.0);
-    world.ways[1].loss = 0.1;
+    world.paths[1].loss = 0.1;
     world.run(1.0);
     let (after, _) = world.measure(10.0);
     assert!(after < before / 3.0, "{before}, then {after} packets/s");
-    world.ways[1].loss = 0.002;
+    world.paths[1].loss = 0.002;
     world.run(60.0);
     let (again, _) = world.measure(30.0);
     assert!(again > before / 3.0, "{before}, then {again} packets/s");
 }
 
 #[test]
-fn without_losses_the_rate_grows_within_seconds_and_the_first_loss_ends_that() {
+fn the_rate_grows_within_seconds_until_the_first_loss() {
     let mut world = World::new(&[(50, 0.0)]);
     let (first, _) = world.measure(0.1);
     assert!(first <= 30.0, "{first} packets/s in the first round trip");
     world.run(1.62);
     let (before, _) = world.measure(0.03);
     assert!(before > 10.0 * first, "{first}, then {before} packets/s");
-    world.ways[1].loss = 1.0;
+    world.paths[1].loss = 1.0;
     world.run(0.005);
-    world.ways[1].loss = 0.0;
-    // The sender hears of it a round trip later.
+    world.paths[1].loss = 0.0;
+    // The sender learns of the loss a round-trip time later.
     world.run(0.11);
     let (after, _) = world.measure(0.5);
     assert!(
@@ -315,14 +316,14 @@ fn the_slowest_daemon_sets_the_rate_while_it_is_a_member() {
 }
 
 #[test]
-fn a_path_that_is_cut_gets_little_and_comes_back() {
+fn the_rate_falls_on_a_cut_path_and_recovers() {
     let mut world = World::new(&[(50, 0.01)]);
     world.run(30.0);
     let (before, _) = world.measure(30.0);
-    world.ways[1].cut = true;
+    world.paths[1].cut = true;
     world.run(5.0);
     let (during, _) = world.measure(10.0);
-    world.ways[1].cut = false;
+    world.paths[1].cut = false;
     world.run(60.0);
     let (after, _) = world.measure(60.0);
     assert!(during < before / 10.0, "{before}, then {during} packets/s");
@@ -333,7 +334,7 @@ fn a_path_that_is_cut_gets_little_and_comes_back() {
 }
 
 #[test]
-fn messages_to_members_at_this_daemon_alone_are_not_held_up() {
+fn messages_to_local_members_only_are_not_delayed() {
     let mut world = World::new(&[(50, 0.01)]);
     world.run(5.0);
     world.change(1, false);
@@ -345,13 +346,17 @@ fn messages_to_members_at_this_daemon_alone_are_not_held_up() {
     };
     let (now, site) = (world.now, &world.sites[SENDER]);
     let tfrc = &mut world.daemons[SENDER];
-    assert_eq!(tfrc.poll_ready(), Some(CLIENT), "who waited may go on");
+    assert_eq!(
+        tfrc.poll_ready(),
+        Some(CLIENT),
+        "the waiting client is not woken"
+    );
     assert!((0..10_000).all(|_| tfrc.try_admit(now, &request, site)));
     assert_eq!(tfrc.poll_timeout(), None);
 }
 
 #[test]
-fn what_others_say_does_no_harm_whatever_it_is() {
+fn arbitrary_messages_of_other_daemons_cause_no_panic() {
     let mut world = World::new(&[(50, 0.01)]);
     world.run(5.0);
     let mut random = Pcg64Mcg::seed_from_u64(5);
@@ -370,7 +375,7 @@ fn what_others_say_does_no_harm_whatever_it_is() {
             acknowledged: OriginSeq(any()),
             held_us: any(),
         };
-        let told = RoundTrip {
+        let round_trip = RoundTrip {
             group: GROUP,
             rtt_us: any(),
         };
@@ -384,7 +389,7 @@ fn what_others_say_does_no_harm_whatever_it_is() {
         world.now += Duration::from_millis(u64::from(wait_ms));
         let (now, site) = (world.now, &world.sites);
         world.daemons[0].on_control(now, DaemonId(1), &Control::Report(report), &site[0]);
-        world.daemons[1].on_control(now, DaemonId(0), &Control::RoundTrip(told), &site[1]);
+        world.daemons[1].on_control(now, DaemonId(0), &Control::RoundTrip(round_trip), &site[1]);
         world.daemons[1].on_arrival(now, DaemonId(0), &data, repaired, BYTES);
         for (daemon, site) in world.daemons.iter_mut().zip(&world.sites) {
             daemon.handle_timeout(now, site);
@@ -419,7 +424,7 @@ fn losses_of_several_percent_leave_a_rate_near_the_equations() {
 fn a_bottleneck_is_used_and_loses_little() {
     for (rate, delay_ms) in [(50_000.0, 50), (250_000.0, 20), (1_250_000.0, 50)] {
         let mut world = World::new(&[(delay_ms, 0.0)]);
-        world.ways[1].rate = rate;
+        world.paths[1].rate = rate;
         world.run(60.0);
         world.dropped = 0;
         let packets = world.measure(120.0).0;

@@ -1,4 +1,4 @@
-//! What clients and their daemons say to each other, as bytes.
+//! The encoding of frames between clients and daemons.
 
 use super::{
     CONNECT, DELIVER, DISCONNECT, EVICTED, Encoded, First, JOIN, LEAVE, READY, SEND, TOOK, VIEW,
@@ -7,7 +7,7 @@ use super::{
 use crate::message::{ClientFrame, DaemonId, Data, GroupId};
 
 impl ClientFrame {
-    /// Encodes the header; a payload follows it.
+    /// Encodes the header. The payload, if any, follows it on the wire.
     pub fn encode(&self) -> Encoded {
         match *self {
             ClientFrame::Connect { priority } => Encoded::first(CONNECT, 0, priority),
@@ -25,12 +25,13 @@ impl ClientFrame {
         }
     }
 
-    /// Decodes the bytes of one frame: its header and the header's length. The rest is the payload
-    /// of [`ClientFrame::Send`] and [`ClientFrame::Deliver`]; after any other nothing follows.
+    /// Decodes one frame. Returns its header and the header's length. The rest of the bytes is the
+    /// payload of [`ClientFrame::Send`] or [`ClientFrame::Deliver`]; no bytes may follow any other
+    /// header.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](ClientFrame::encode) makes of a frame in
-    /// order, and after it at most a payload.
+    /// Returns an error unless the bytes are the [encoding](ClientFrame::encode) of a valid frame,
+    /// followed only by a payload, if it may have one.
     pub fn decode(bytes: &[u8]) -> Result<(ClientFrame, usize), WireError> {
         let first = First::decode(bytes)?;
         let frame = match first.kind {
@@ -56,7 +57,7 @@ impl ClientFrame {
     }
 }
 
-/// The kinds whose first word says no more than the kind.
+/// Decodes the kinds whose header is the kind and further words.
 fn with_words(kind: u8, bytes: &[u8]) -> Result<ClientFrame, WireError> {
     Ok(match kind {
         JOIN => ClientFrame::Join(group(bytes)?),

@@ -1,5 +1,5 @@
-//! Frames as the network below carries them: in datagrams of UDP, and for captures in segments of
-//! the simulator's TCP.
+//! The encoding of frames for lower layers: as UDP datagrams, and for captures as segments of the
+//! simulator's TCP.
 
 use super::{
     COUNT, DATAGRAM, Encoded, FEEDBACK, First, WireError, check_payload, check_rest, count_flags,
@@ -9,20 +9,20 @@ use crate::message::{Ack, ClientFrame, Feedback, Frame, Message};
 use crate::sequence::LinkSeq;
 use manyflow_tcp::{self as tcp, EncodedHeader};
 
-/// TCP counts bytes. The simulator's streams count segments, which have all lengths: each is taken
-/// as one byte.
+/// TCP's sequence numbers count bytes, but the simulator's streams count segments of any length.
+/// The encoding therefore counts each segment as one byte.
 const SEGMENT_BYTES: u32 = 1;
-/// Where TCP has its checksum (RFC 9293 section 3.1).
+/// The offset of the checksum in a TCP header (RFC 9293 section 3.1).
 const CHECKSUM: usize = 16;
-/// Clients' kinds are from here on.
+/// The lowest kind of a client frame.
 const CLIENTS: u8 = super::CONNECT;
 
 impl Frame {
-    /// Encodes what follows the header of UDP, or of TCP (see [`encode_tcp`](Frame::encode_tcp)),
-    /// up to the payload.
+    /// Encodes the bytes between the header of UDP or TCP (see [`encode_tcp`](Frame::encode_tcp))
+    /// and the payload.
     ///
     /// # Errors
-    /// Where the payload is too long.
+    /// Returns an error if the payload is too long.
     pub fn encode(&self, payload_bytes: u32) -> Result<Encoded, WireError> {
         check_payload(payload_bytes as usize)?;
         match self {
@@ -39,12 +39,12 @@ impl Frame {
         }
     }
 
-    /// Decodes what a datagram of UDP holds: the frame, and the length of its header. The rest is
-    /// the payload.
+    /// Decodes the payload of a UDP datagram. Returns the frame and the length of its header. The
+    /// rest of the bytes is the frame's payload.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Frame::encode) makes of a frame in order that
-    /// goes in datagrams, and after it at most a payload.
+    /// Returns an error unless the bytes are the [encoding](Frame::encode) of a valid frame that is
+    /// sent in datagrams, followed only by a payload, if it may have one.
     pub fn decode(bytes: &[u8]) -> Result<(Frame, usize), WireError> {
         let first = First::decode(bytes)?;
         match first.kind {
@@ -57,8 +57,9 @@ impl Frame {
         }
     }
 
-    /// The TCP header before what [`encode`](Frame::encode) gives; `None` for frames that go in
-    /// datagrams. Its numbers count segments, as the simulator's do, and its checksum is left zero.
+    /// Encodes the TCP header that precedes the bytes of [`encode`](Frame::encode). Returns `None`
+    /// for frames that are sent in datagrams. The sequence numbers count segments, as in the
+    /// simulator, and the checksum is zero.
     pub fn encode_tcp(&self, source: u16, destination: u16) -> Option<EncodedHeader> {
         let segment = match *self {
             Frame::Segment { sequence, .. } => tcp::Segment {
@@ -71,14 +72,14 @@ impl Frame {
         Some(segment.encode(source, destination, SEGMENT_BYTES))
     }
 
-    /// Decodes a segment of the simulator's TCP, from its TCP header on: the frame, and where its
-    /// payload begins. The checksum is not looked at.
+    /// Decodes a segment of the simulator's TCP, beginning with its TCP header. Returns the frame
+    /// and the offset of its payload. Does not verify the checksum.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode_tcp`](Frame::encode_tcp) and
-    /// [`encode`](Frame::encode) make of a frame in order.
+    /// Returns an error unless the bytes are the encodings of [`encode_tcp`](Frame::encode_tcp) and
+    /// [`encode`](Frame::encode) of a valid frame.
     pub fn decode_tcp(bytes: &[u8]) -> Result<(Frame, usize), WireError> {
-        let unknown = WireError::Tcp("this TCP header is none of the simulator's");
+        let unknown = WireError::Tcp("this TCP header is not one of the simulator's");
         let words = bytes.get(12).ok_or(super::short(bytes, 20))? >> 4;
         let length = 4 * usize::from(words);
         let (header, body) = bytes.split_at_checked(length).ok_or(unknown)?;
@@ -88,7 +89,7 @@ impl Frame {
             [] => (Frame::Ack(ack(&segment)?), 0),
             body => in_segment(LinkSeq(segment.sequence), body)?,
         };
-        // Whatever else a TCP header may say, these never do.
+        // All other fields must be those of the simulator, except the checksum.
         let encoded = frame.encode_tcp(source, destination).ok_or(unknown)?;
         let (other, expected) = (except_checksum(header), encoded.as_bytes());
         if other != except_checksum(expected) {
@@ -135,9 +136,9 @@ impl Feedback {
         encoded
     }
 
-    /// Ranges begin at the expected number or above it, none is empty, and none begins before the
-    /// end of the one before it. Numbers wrap, so they are compared by their distance from the
-    /// expected one.
+    /// Checks that the ranges are not empty, are in order and do not overlap, and begin at or above
+    /// the expected number. Numbers wrap, so they are compared by their distance from the expected
+    /// number.
     fn check(&self, count: usize) -> Result<(), WireError> {
         let mut free = 0;
         for (begin, end) in &self.missing[..count] {
@@ -158,7 +159,7 @@ impl Feedback {
     }
 }
 
-/// A pure acknowledgement.
+/// Decodes a pure acknowledgement.
 fn ack(segment: &tcp::Segment) -> Result<Ack, WireError> {
     let mut blocks = segment.sack.iter().filter(|block| block.0 < block.1);
     match blocks.all(|block| block.0 > segment.acknowledgement) {
@@ -169,17 +170,19 @@ fn ack(segment: &tcp::Segment) -> Result<Ack, WireError> {
     }
 }
 
-/// A segment that carries one message.
+/// Decodes a segment that carries one message.
 fn in_segment(sequence: LinkSeq, body: &[u8]) -> Result<(Frame, usize), WireError> {
     match Message::decode_framed(body)? {
         Some((message, payload)) if payload.end == body.len() => {
             Ok((Frame::Segment { sequence, message }, payload.start))
         }
-        _ => Err(WireError::Tcp("a segment carries one whole message")),
+        _ => Err(WireError::Tcp(
+            "a segment does not carry exactly one message",
+        )),
     }
 }
 
-/// The parts of a TCP header around its checksum.
+/// Returns the parts of a TCP header before and after its checksum.
 fn except_checksum(header: &[u8]) -> (&[u8], &[u8]) {
     let (before, checksum) = header.split_at(CHECKSUM);
     (before, &checksum[2..])

@@ -1,4 +1,4 @@
-//! What daemons say to each other, as bytes.
+//! The encoding of messages between daemons.
 
 use super::{
     COST, COUNT, DATA, Encoded, First, MEMBERSHIP, ON, PAUSE, REPAIRED, REPORT, ROUND_TRIP,
@@ -11,7 +11,7 @@ use crate::message::{
 use crate::sequence::{ChangeSeq, OriginSeq};
 
 impl Message {
-    /// Encodes the header; a payload follows it.
+    /// Encodes the header. The payload, if any, follows it on the wire.
     pub fn encode(&self) -> Encoded {
         let flags = flag(self.repaired, REPAIRED);
         let origin = self.origin.0;
@@ -36,12 +36,12 @@ impl Message {
         }
     }
 
-    /// Decodes the bytes of one message: its header and the header's length. The rest is the
-    /// payload of [`Body::Data`]; after any other nothing follows.
+    /// Decodes one message. Returns its header and the header's length. The rest of the bytes is
+    /// the payload of [`Body::Data`]; no bytes may follow any other header.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Message::encode) makes of a message in order,
-    /// and after it at most a payload.
+    /// Returns an error unless the bytes are the [encoding](Message::encode) of a valid message,
+    /// followed only by a payload, if it may have one.
     pub fn decode(bytes: &[u8]) -> Result<(Message, usize), WireError> {
         let first = First::decode(bytes)?;
         let message = Message {

@@ -1,5 +1,5 @@
-//! The bytes of the overlay's frames. Integers are in network order, each column below is a word of
-//! 32 bits.
+//! The encoding of the overlay's frames. Integers are in network byte order; each column below is a
+//! word of 32 bits.
 //!
 //! ```text
 //!      byte 0       4            8              12           16             20
@@ -25,18 +25,18 @@
 //!   flags      | repaired | joined or paused | links or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
 //! ```
 //!
-//! A [direct](Frame::Direct) message has no header of its own: its kind is none of the other
-//! frames'. On a stream a frame follows its length in two bytes, which do not count themselves.
+//! A [direct](Frame::Direct) message has no header of its own, because its kind differs from the
+//! kinds of all other frames. On a stream, a length of two bytes precedes each frame; it does not
+//! count itself.
 //!
-//! Decoding is strict: a frame has one encoding, and all other bytes are refused. After an error a
-//! stream cannot be read on, as nothing says where the next frame begins: whoever reads it closes
-//! it.
+//! Decoding is strict: each frame has exactly one encoding, and all other bytes are refused. After
+//! an error, the reader of a stream closes it, because nothing marks the start of the next frame.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `message.rs` | what daemons say to each other |
-//! | `client.rs` | what clients and their daemons say |
-//! | `stream.rs` | either of them, on a stream |
+//! | `message.rs` | messages between daemons |
+//! | `client.rs` | frames between clients and daemons |
+//! | `stream.rs` | messages and client frames on a stream |
 //! | `frame.rs` | datagrams, and the simulator's TCP |
 
 mod client;
@@ -50,9 +50,9 @@ mod tests;
 use super::message::Frame;
 use super::message::PAYLOAD_BYTES_MAX;
 
-/// This version of the overlay.
+/// The version of this wire format.
 const VERSION: u8 = 1;
-/// The first byte's bits above the kind are the version.
+/// The number of bits of the kind in the first byte. The version is in the bits above.
 const KIND_BITS: u32 = 5;
 
 const DATA: u8 = 1;
@@ -76,58 +76,57 @@ const VIEW: u8 = 24;
 const EVICTED: u8 = 25;
 
 const REPAIRED: u8 = 0x80;
-/// Joined in a membership, paused in a pause.
+/// Set if a membership is a join, or a pause begins.
 const ON: u8 = 0x40;
-/// The bits of the number of links in a cost update, or of ranges in feedback.
+/// The bits that hold the number of links in a cost update, or of ranges in feedback.
 const COUNT: u8 = 0x30;
 const COUNT_SHIFT: u32 = 4;
 
-/// The bytes of the longest encoded header: feedback with three ranges, or a datagram with a
-/// report.
+/// Bytes of the longest encoded header: feedback with three ranges, or a datagram with a report.
 const HEADER_BYTES_MAX: usize = 32;
 
-/// Why bytes are no frame of the overlay, or why there are none for a frame.
+/// The reason why bytes are not a frame of the overlay, or a frame cannot be encoded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// There are fewer bytes than the header takes.
-    #[error("{have} bytes, where the header takes {want}")]
+    /// The bytes end before the header does.
+    #[error("{have} bytes are too few: the header takes {want}")]
     Short {
-        /// Bytes there are.
+        /// The number of bytes that are present.
         have: usize,
-        /// Bytes that the header takes, as far as it can be told.
+        /// The number of bytes that the header takes, as far as the present bytes show.
         want: usize,
     },
-    /// The first byte is another version's.
+    /// The first byte has an unknown version.
     #[error("version {0} is not known: this is version {VERSION}")]
     Version(u8),
-    /// The first byte is of a kind that is not known, or does not belong here.
+    /// The kind in the first byte is unknown, or is not allowed here.
     #[error(
-        "kind {0} is not known here: 1 to 7 are messages, 8 and 9 what a link of datagrams adds, 16 to 25 are for clients"
+        "kind {0} is not known here: 1 to 7 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
     )]
     Kind(u8),
-    /// Bits that mean nothing in this kind are not zero.
+    /// Bits that have no meaning in this kind of frame are not zero.
     #[error("reserved bits are not zero")]
     Reserved,
-    /// A number is outside its range.
+    /// A number in the header is outside its range.
     #[error("{name} is {number}: it must be {range}")]
     Range {
-        /// Which number.
+        /// The name of the number.
         name: &'static str,
-        /// What it is.
+        /// The value of the number.
         number: u32,
-        /// What it may be.
+        /// The range of the number, in words.
         range: &'static str,
     },
-    /// The missing ranges of feedback are out of order.
+    /// The missing ranges of feedback are out of order or empty.
     #[error("{0}")]
     Missing(&'static str),
-    /// Something follows a header that has no payload.
+    /// Bytes follow a header that has no payload.
     #[error("{0} bytes follow a header that has no payload")]
     Trailing(usize),
-    /// A payload is too long.
-    #[error("a payload of {0} bytes is too long: the longest has {PAYLOAD_BYTES_MAX}")]
+    /// A payload is longer than [`PAYLOAD_BYTES_MAX`].
+    #[error("a payload of {0} bytes is too long: send at most {PAYLOAD_BYTES_MAX}")]
     Payload(usize),
-    /// A segment of TCP is not one that the simulator's streams have.
+    /// A TCP segment is not one that the simulator's streams send.
     #[error("{0}")]
     Tcp(&'static str),
 }
@@ -165,13 +164,13 @@ impl Encoded {
         self.length += bytes.len();
     }
 
-    /// The bytes.
+    /// Returns the encoded header.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// A header's first word.
+/// The first word of a header.
 #[derive(Copy, Clone)]
 struct First {
     kind: u8,
@@ -195,12 +194,12 @@ impl First {
         })
     }
 
-    /// Refuses flags that are not among these.
+    /// Returns an error if flags other than `known` are set.
     fn flags_among(self, known: u8) -> Result<(), WireError> {
         zero(u32::from(self.flags & !known))
     }
 
-    /// How many links or ranges follow.
+    /// Returns the number of links or ranges that follow.
     fn count(self) -> usize {
         usize::from((self.flags & COUNT) >> COUNT_SHIFT)
     }
@@ -210,14 +209,14 @@ fn count_flags(count: usize) -> u8 {
     (count as u8) << COUNT_SHIFT & COUNT
 }
 
-/// The words that follow the first, which are all there are of the header.
+/// Returns the words of a header after its first word.
 fn words<const WORDS: usize>(bytes: &[u8]) -> Result<[u32; WORDS], WireError> {
     let mut words = [0; WORDS];
     some_words(bytes, &mut words)?;
     Ok(words)
 }
 
-/// The same, where their number is only known at run time.
+/// Decodes the words of a header after its first word, if their number is known only at run time.
 fn some_words(bytes: &[u8], words: &mut [u32]) -> Result<(), WireError> {
     let want = 4 + 4 * words.len();
     let header = bytes.get(4..want).ok_or(short(bytes, want))?;
@@ -240,7 +239,7 @@ fn zero(reserved: u32) -> Result<(), WireError> {
     }
 }
 
-/// Numbers that are counted from 1.
+/// Returns an error for 0: these numbers are counted from 1.
 fn at_least_one(name: &'static str, number: u32) -> Result<u32, WireError> {
     let range = "at least 1";
     match number {
@@ -260,7 +259,8 @@ fn check_payload(bytes: usize) -> Result<(), WireError> {
     Ok(())
 }
 
-/// What follows a header must be a payload, where it may have one, or nothing.
+/// Checks that nothing follows a header except a payload, if it may have one. Returns the header's
+/// length.
 fn check_rest(bytes: &[u8], header_bytes: u32, has_payload: bool) -> Result<usize, WireError> {
     let header = header_bytes as usize;
     let rest = bytes.len().checked_sub(header);

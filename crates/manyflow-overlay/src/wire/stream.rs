@@ -1,51 +1,54 @@
-//! Frames on a stream: each follows its length.
+//! Frames on a stream: a length precedes each frame.
 //!
-//! Whoever reads the stream keeps its bytes, so that a payload need not be copied from a buffer of
-//! ours: it asks for the frame at their beginning, and drops them up to its end.
+//! The reader of a stream keeps its bytes, so that payloads need not be copied from another buffer.
+//! It decodes the frame at the beginning of the bytes, and drops the bytes up to the frame's end.
 
 use core::ops::Range;
 
 use super::{Encoded, WireError, check_payload};
 use crate::message::{ClientFrame, LENGTH_BYTES, Message};
 
-/// The bytes of a length.
+/// [`LENGTH_BYTES`] as a length of slices.
 const LENGTH: usize = LENGTH_BYTES as usize;
 
-/// What reads a whole frame: its header and the header's length.
+/// A decoder of a whole frame. It returns the header and the header's length.
 type Decode<H> = fn(&[u8]) -> Result<(H, usize), WireError>;
 
 impl Message {
-    /// Encodes the length and the header of a message on a stream; `payload_bytes` follow.
+    /// Encodes the length and the header of a message on a stream. `payload_bytes` bytes follow.
     ///
     /// # Errors
-    /// Where the payload is too long.
+    /// Returns an error if the payload is too long.
     pub fn encode_framed(&self, payload_bytes: u32) -> Result<Encoded, WireError> {
         framed(&self.encode(), payload_bytes)
     }
 
-    /// Decodes the message at the beginning of a stream's bytes: its header, and where its payload
-    /// stands. The next message begins at the payload's end. `None` where more bytes are needed.
+    /// Decodes the message at the beginning of a stream's bytes. Returns its header and the range
+    /// of its payload; the next message begins at the end of that range. Returns `None` if more
+    /// bytes are needed.
     ///
     /// # Errors
-    /// Where no message begins here, as soon as its header shows it. The stream is to be closed.
+    /// Returns an error if no message begins here, as soon as the header shows this. The reader
+    /// then closes the stream.
     pub fn decode_framed(bytes: &[u8]) -> Result<Option<(Message, Range<usize>)>, WireError> {
         unframed(bytes, Message::decode)
     }
 }
 
 impl ClientFrame {
-    /// As [`Message::encode_framed`].
+    /// Encodes a client frame on a stream, as [`Message::encode_framed`] does for messages.
     ///
     /// # Errors
-    /// Where the payload is too long.
+    /// Returns an error if the payload is too long.
     pub fn encode_framed(&self, payload_bytes: u32) -> Result<Encoded, WireError> {
         framed(&self.encode(), payload_bytes)
     }
 
-    /// As [`Message::decode_framed`].
+    /// Decodes a client frame on a stream, as [`Message::decode_framed`] does for messages.
     ///
     /// # Errors
-    /// Where no frame begins here, as soon as its header shows it. The stream is to be closed.
+    /// Returns an error if no frame begins here, as soon as the header shows this. The reader then
+    /// closes the stream.
     pub fn decode_framed(bytes: &[u8]) -> Result<Option<(ClientFrame, Range<usize>)>, WireError> {
         unframed(bytes, ClientFrame::decode)
     }
@@ -67,7 +70,7 @@ fn unframed<H>(bytes: &[u8], decode: Decode<H>) -> Result<Option<(H, Range<usize
     };
     let length = usize::from(u16::from_be_bytes(*length));
     let Some(frame) = rest.get(..length) else {
-        // What cannot become a frame is refused at its header, not waited for.
+        // Bytes that cannot become a frame are refused at once, without waiting for the rest.
         return match decode(rest) {
             Ok(_) | Err(WireError::Short { .. }) => Ok(None),
             Err(error) => Err(error),

@@ -48,12 +48,23 @@ fn full_update() -> CostUpdate {
     }
 }
 
-#[test]
-fn the_bytes_of_frames_are_those_of_the_table() {
-    let repaired = Message {
+/// Asserts that each frame encodes to its bytes, and they decode to the frame.
+fn assert_encodings(cases: &[(Frame, Vec<u8>)]) {
+    for (frame, bytes) in cases {
+        assert_eq!(frame.encode(0).unwrap().as_bytes(), bytes);
+        assert_eq!(Frame::decode(bytes), Ok((*frame, bytes.len())));
+    }
+}
+
+fn repaired_message() -> Message {
+    Message {
         repaired: true,
         ..message(Body::Data(DATA_HEADER))
-    };
+    }
+}
+
+#[test]
+fn messages_are_encoded_as_documented() {
     let joined = Membership {
         group: GROUP,
         client: ClientId(1),
@@ -66,36 +77,16 @@ fn the_bytes_of_frames_are_those_of_the_table() {
         change: ChangeSeq(2),
         start: OriginSeq(3),
     };
-    let feedback = Feedback {
-        expected: LinkSeq(7),
-        missing: [(7, 8), (9, 12), (0, 0)].map(range),
-    };
-    let (number, priority) = (LinkSeq(7), 0x0190);
     let paused = Pause {
         group: GROUP,
         paused: true,
         change: ChangeSeq(2),
     };
-    let deliver = ClientFrame::Deliver {
-        origin: DaemonId(0x0102),
-        data: DATA_HEADER,
-    };
     let group = [0x11, 0x12, 0x13, 0x14];
-    let cases: [(Frame, Vec<u8>); 9] = [
+    assert_encodings(&[
         (
-            Frame::Direct(repaired),
+            Frame::Direct(repaired_message()),
             [&[0x21, 0x80, 1, 2][..], &DATA_WORDS].concat(),
-        ),
-        (
-            Frame::Datagram {
-                number,
-                message: repaired,
-            },
-            [
-                &[0x28, 0, 0, 0, 0, 0, 0, 7, 0x21, 0x80, 1, 2],
-                &DATA_WORDS[..],
-            ]
-            .concat(),
         ),
         (
             Frame::Direct(message(Body::Membership(joined))),
@@ -118,6 +109,32 @@ fn the_bytes_of_frames_are_those_of_the_table() {
             Frame::Direct(message(Body::Control(Control::Cost(full_update())))),
             vec![0x25, 0x30, 1, 2, 0, 4, 2, 3, 0, 6, 2, 3, 0, 9, 2, 3],
         ),
+    ]);
+}
+
+#[test]
+fn other_frames_are_encoded_as_documented() {
+    let feedback = Feedback {
+        expected: LinkSeq(7),
+        missing: [(7, 8), (9, 12), (0, 0)].map(range),
+    };
+    let (number, priority) = (LinkSeq(7), 0x0190);
+    let deliver = ClientFrame::Deliver {
+        origin: DaemonId(0x0102),
+        data: DATA_HEADER,
+    };
+    assert_encodings(&[
+        (
+            Frame::Datagram {
+                number,
+                message: repaired_message(),
+            },
+            [
+                &[0x28, 0, 0, 0, 0, 0, 0, 7, 0x21, 0x80, 1, 2],
+                &DATA_WORDS[..],
+            ]
+            .concat(),
+        ),
         (
             Frame::Feedback(feedback),
             [
@@ -134,15 +151,11 @@ fn the_bytes_of_frames_are_those_of_the_table() {
             Frame::Client(deliver),
             [&[0x37, 0, 1, 2][..], &DATA_WORDS].concat(),
         ),
-    ];
-    for (frame, bytes) in cases {
-        assert_eq!(frame.encode(0).unwrap().as_bytes(), bytes);
-        assert_eq!(Frame::decode(&bytes), Ok((frame, bytes.len())));
-    }
+    ]);
 }
 
 #[test]
-fn the_headers_are_as_short_as_the_papers_need() {
+fn headers_take_20_bytes_for_data_and_58_for_a_cost_update() {
     assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 20);
     let update = message(Body::Control(Control::Cost(full_update())));
     let message = update;
@@ -183,7 +196,7 @@ fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
 }
 
 #[test]
-fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
+fn unknown_reserved_and_out_of_range_values_are_refused_by_name() {
     let data = |at: usize, byte: u8| {
         let mut bytes = [&[0x21, 0, 1, 2][..], &DATA_WORDS].concat();
         bytes[at] = byte;
@@ -193,7 +206,7 @@ fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
     assert_eq!(data(0, 0x20), WireError::Kind(0));
     assert_eq!(data(0, 0x2a), WireError::Kind(10));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
-    // Only memberships and pauses are on or off, and the last four bits are for times to come.
+    // Only memberships and pauses may set `ON`, and the last four bits are reserved.
     assert_eq!(data(1, 0x40), WireError::Reserved);
     assert_eq!(data(1, 0x01), WireError::Reserved);
     let refused: [(&[u8], &str); 7] = [
@@ -213,7 +226,10 @@ fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
         ),
         (&[0x35, 0, 0, 1], "reserved"),
         (&[0x36, 0, 0, 0, 9], "1 bytes follow"),
-        (&[0x31, 0, 0, 0, 9], "5 bytes, where the header takes 8"),
+        (
+            &[0x31, 0, 0, 0, 9],
+            "5 bytes are too few: the header takes 8",
+        ),
     ];
     for (bytes, why) in refused {
         let error = Frame::decode(bytes).unwrap_err().to_string();
@@ -222,7 +238,7 @@ fn what_is_not_known_or_reserved_or_out_of_range_is_refused_by_name() {
 }
 
 #[test]
-fn missing_ranges_are_in_order_also_where_numbers_wrap() {
+fn missing_ranges_must_be_in_order_even_where_numbers_wrap() {
     let decoded = |expected, missing: [(u32, u32); 3]| {
         let frame = Frame::Feedback(Feedback {
             expected: LinkSeq(expected),
@@ -249,21 +265,21 @@ fn missing_ranges_are_in_order_also_where_numbers_wrap() {
 
 #[test]
 fn garbage_on_a_stream_is_refused_at_its_header() {
-    // A length of 18,516, and then `TP/1.`: the rest need not come.
+    // The bytes read as a length of 18,516 and the beginning of a header, `TP/1.`.
     let error = Message::decode_framed(b"HTTP/1.").unwrap_err();
     assert_eq!(error, WireError::Version(2));
-    // A length that leaves no room for a header.
+    // The length leaves no room for a header.
     let error = Message::decode_framed(&[0, 3, 0x21, 0, 0]).unwrap_err();
     assert_eq!(error, WireError::Short { have: 3, want: 4 });
     assert_eq!(Message::decode_framed(&[0, 4, 0x21, 0, 0]), Ok(None));
-    // Clients' frames do not go between daemons.
+    // Client frames are not sent between daemons.
     let ready = ClientFrame::Ready.encode_framed(0).unwrap();
     let error = Message::decode_framed(ready.as_bytes()).unwrap_err();
     assert_eq!(error, WireError::Kind(READY));
 }
 
 #[test]
-fn tcp_that_the_simulator_does_not_send_is_refused() {
+fn foreign_tcp_headers_are_refused() {
     let ack = Frame::Ack(Ack {
         acknowledgement: LinkSeq(3),
         window: 40,
@@ -271,8 +287,8 @@ fn tcp_that_the_simulator_does_not_send_is_refused() {
     });
     let bytes = ack.encode_tcp(80, 81).unwrap().as_bytes().to_vec();
     assert_eq!(Frame::decode_tcp(&bytes), Ok((ack, 32)));
-    // The checksum may be anything; urgent pointer, flags and the number of an acknowledgement may
-    // not.
+    // The checksum is ignored. The urgent pointer, the flags, and the sequence number of an
+    // acknowledgement are not.
     for (at, known) in [(16, true), (19, false), (13, false), (7, false)] {
         let mut other = bytes.clone();
         other[at] ^= 4;
@@ -384,7 +400,8 @@ fn any_client_frame() -> impl Strategy<Value = ClientFrame> {
     ]
 }
 
-/// Up to three ranges, from the numbers that are there and missing in turn.
+/// Returns feedback with up to three ranges, from the lengths of alternating runs of present and
+/// missing numbers.
 fn any_feedback() -> impl Strategy<Value = Feedback> {
     let pair = (0..1_000_000u32, 1..1_000_000u32);
     (any::<u32>(), prop::collection::vec(pair, 0..=3)).prop_map(|(expected, pairs)| {
@@ -402,7 +419,7 @@ fn any_feedback() -> impl Strategy<Value = Feedback> {
     })
 }
 
-/// Frames that go in datagrams.
+/// Returns frames that are sent in datagrams.
 fn any_datagram() -> impl Strategy<Value = Frame> {
     prop_oneof![
         (any::<u32>().prop_map(LinkSeq), any_message())
@@ -413,7 +430,7 @@ fn any_datagram() -> impl Strategy<Value = Frame> {
     ]
 }
 
-/// Frames that go in segments of TCP.
+/// Returns frames that are sent in TCP segments.
 fn any_segment() -> impl Strategy<Value = Frame> {
     let block = (0..1000u32, 1..1000u32);
     let ack = (
@@ -448,12 +465,12 @@ fn has_payload(frame: &Frame) -> bool {
     }
 }
 
-/// The payload, where the frame has one.
+/// Returns the payload if the frame has one, or else nothing.
 fn payload_of(frame: &Frame, payload: Vec<u8>) -> Vec<u8> {
     if has_payload(frame) { payload } else { vec![] }
 }
 
-/// Bytes that are nearly a frame: of a known kind mostly, with small numbers.
+/// Returns bytes that resemble a frame: mostly of a known kind, with small numbers.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let first = prop_oneof![8 => 0x21..=0x39u8, 1 => any::<u8>()];
     let flags =
@@ -468,7 +485,7 @@ fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn datagrams_decode_to_themselves_and_have_the_length_that_links_charge(
+    fn datagrams_round_trip_and_take_their_wire_bytes(
         frame in any_datagram(), payload: Vec<u8>,
     ) {
         let payload = payload_of(&frame, payload);
@@ -481,21 +498,21 @@ proptest! {
     }
 
     #[test]
-    fn segments_decode_to_themselves_and_have_the_length_that_links_charge(
+    fn segments_round_trip_and_take_their_wire_bytes(
         frame in any_segment(), payload: Vec<u8>, ports: (u16, u16),
     ) {
         let payload = payload_of(&frame, payload);
         let tcp = frame.encode_tcp(ports.0, ports.1).unwrap();
         let encoded = frame.encode(payload.len() as u32).unwrap();
         let header = tcp.as_bytes().len() + encoded.as_bytes().len();
-        // IPv4 takes 20 bytes.
+        // IPv4's header takes 20 bytes.
         prop_assert_eq!(header as u32 + tcp::HEADER_BYTES - 20, frame.wire_bytes());
         let bytes = [tcp.as_bytes(), encoded.as_bytes(), &payload].concat();
         prop_assert_eq!(Frame::decode_tcp(&bytes), Ok((frame, header)));
     }
 
     #[test]
-    fn any_bytes_are_refused_or_are_those_of_their_frame(bytes in nearly_a_frame()) {
+    fn decoded_frames_encode_to_the_same_bytes(bytes in nearly_a_frame()) {
         for length in 0..=bytes.len() {
             if let Ok((frame, header)) = Frame::decode(&bytes[..length]) {
                 let encoded = frame.encode((length - header) as u32).unwrap();
@@ -506,7 +523,7 @@ proptest! {
     }
 
     #[test]
-    fn any_segment_is_refused_or_is_that_of_its_frame(
+    fn decoded_segments_encode_to_the_same_bytes(
         frame in any_segment(), change in (0..40usize, any::<u8>()), cut in 0..100usize,
     ) {
         let tcp = frame.encode_tcp(1, 2).unwrap();
@@ -520,14 +537,14 @@ proptest! {
             let [source, destination] = [[ports[0], ports[1]], [ports[2], ports[3]]].map(u16::from_be_bytes);
             let tcp = frame.encode_tcp(source, destination).unwrap();
             let encoded = frame.encode((bytes.len() - header) as u32).unwrap();
-            // The checksum, which may be anything, is encoded as zeros.
+            // The decoder ignores the checksum; the encoder writes zeros.
             bytes[16..18].fill(0);
             prop_assert_eq!([tcp.as_bytes(), encoded.as_bytes()].concat(), &bytes[..header]);
         }
     }
 
     #[test]
-    fn a_stream_gives_the_same_messages_wherever_it_is_split(
+    fn a_stream_decodes_the_same_however_it_is_split(
         messages in prop::collection::vec((any_message(), any::<Vec<u8>>()), 0..8),
         pieces in prop::collection::vec(1..40usize, 1..50),
     ) {
@@ -556,7 +573,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_of_a_client_comes_off_its_stream_whole(frame in any_client_frame(), payload: Vec<u8>) {
+    fn a_client_frame_is_decoded_from_a_stream_only_when_complete(frame in any_client_frame(), payload: Vec<u8>) {
         let payload = payload_of(&Frame::Client(frame), payload);
         let encoded = frame.encode_framed(payload.len() as u32).unwrap();
         let start = encoded.as_bytes().len();

@@ -1,5 +1,5 @@
-//! A world of one overlay link: a hop at each end, and a [`Link`] each way. An application at each
-//! end numbers what it pushes, and reads; that at the second end stops reading when it is told to.
+//! A world of one overlay link: a hop at each end, and a [`Link`] in each direction. An application
+//! at each end pushes numbered messages and reads. A test can stop the reader at the second end.
 
 use std::time::Duration;
 
@@ -9,30 +9,31 @@ use manyflow_overlay::hop::{Hop, StreamHop};
 use manyflow_overlay::{Body, ClientId, DaemonId, Data, Frame, GroupId, Message, OriginSeq};
 use manyflow_tcp::TcpConfig;
 
-/// A frame on its way, and its payload.
+/// A frame in transit, and its payload.
 #[derive(Clone, Debug)]
 pub(crate) struct OnWire(pub(crate) Frame, Length);
 
 impl Carried for OnWire {}
 
-/// Sees each frame before its link does; false takes it away.
+/// Inspects each frame before its link accepts it. Returns `false` to drop the frame.
 pub(crate) type Tamper = Box<dyn FnMut(Time, &Frame) -> bool>;
 
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) ends: [StreamHop<Length>; 2],
-    /// From each end to the other.
+    /// The links from each end to the other.
     pub(crate) links: [Link<OnWire>; 2],
     pub(crate) tamper: [Tamper; 2],
-    /// How many messages each application has, and how many of them are pushed.
+    /// The number of messages that each application has produced; `pushed` of them have been
+    /// pushed.
     pub(crate) supply: [u32; 2],
     pub(crate) pushed: [u32; 2],
-    /// Whether the second end is read from, and what each end has read.
+    /// Whether the second end reads; `read` is the number of messages that each end has read.
     pub(crate) reads: bool,
     pub(crate) read: [u32; 2],
 }
 
-/// The application's message: its number from 1 on.
+/// Returns the application's message with this number, from 1.
 pub(crate) fn message(sequence: u32) -> Message {
     Message {
         origin: DaemonId(0),
@@ -64,7 +65,7 @@ impl World {
         }
     }
 
-    /// Runs until `end`; messages that are offered meanwhile go as there is room.
+    /// Runs until `end`. Messages that are supplied meanwhile are pushed when there is room.
     pub(crate) fn run_until(&mut self, end: Duration) {
         let end = Time::ZERO + end;
         self.settle();
@@ -94,7 +95,8 @@ impl World {
         }
     }
 
-    /// What a daemon does after each input: read, fill and drain until nothing moves.
+    /// Serves the hops as a daemon does after each input: reads, fills and drains until nothing
+    /// moves.
     fn settle(&mut self) {
         self.read_arrivals();
         loop {
@@ -124,7 +126,7 @@ impl World {
         }
     }
 
-    /// Everything arrives once and in order.
+    /// Reads arrivals and asserts that each message arrives once and in order.
     fn read_arrivals(&mut self) {
         for end in 0..2 {
             while (end == 0 || self.reads)

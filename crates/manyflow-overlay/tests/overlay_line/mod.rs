@@ -1,5 +1,5 @@
-//! Three daemons in a line, a client that sends at the first, and one that reads at the last.
-//! Frames arrive a millisecond later.
+//! Three daemons in a line, a client that sends at the first, and a client that reads at the last.
+//! Each frame takes a millisecond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,11 @@ pub(crate) struct Line {
     now: Time,
     daemons: Vec<Daemon<Length>>,
     sender: ClientId,
-    /// From where, to where, and what: on its way, and what is to be on its way.
+    /// Frames in transit, and those sent in the current step: source, destination, frame and
+    /// payload.
     frames: Vec<(DaemonId, DaemonId, Frame, Length)>,
     next: Vec<(DaemonId, DaemonId, Frame, Length)>,
-    /// Messages that the last client has read.
+    /// The number of messages that the last client has read.
     pub(crate) read: u64,
 }
 
@@ -60,7 +61,7 @@ impl Line {
         line
     }
 
-    /// Sends a message, and lets it arrive.
+    /// Sends a message and steps until the last client has read it.
     pub(crate) fn message(&mut self) {
         let send = ClientFrame::Send {
             group: GROUP,
@@ -73,7 +74,7 @@ impl Line {
         }
     }
 
-    /// A millisecond later.
+    /// Advances time by a millisecond.
     fn step(&mut self) {
         for place in 0..3 {
             self.drain(place);

@@ -1,5 +1,5 @@
-//! Five daemons, clients that come and go at random, and links on which a frame takes a few
-//! milliseconds, and of datagrams one in a hundred is lost.
+//! Five daemons with clients that connect and disconnect at random. A frame takes 2 milliseconds on
+//! a link. Links of datagrams lose one frame in a hundred.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,11 +19,11 @@ use rand_pcg::Pcg64Mcg;
 pub(crate) const DAEMONS: usize = 5;
 const LINKS: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
 const GROUPS: u32 = 3;
-/// Between changes.
+/// The time between two changes.
 const STEP: Duration = Duration::from_millis(5);
 const DELAY: Duration = Duration::from_millis(2);
 
-/// A controller that the test looks at as well.
+/// A controller that the test can read as well.
 #[derive(Debug)]
 pub(crate) struct Shared<C>(Arc<Mutex<C>>);
 
@@ -89,13 +89,14 @@ impl<C: Controller> Controller for Shared<C> {
 pub(crate) struct Mesh {
     now: Time,
     pub(crate) daemons: Vec<Daemon<Length>>,
-    /// Frames by when they arrive.
+    /// Frames in transit, by arrival time.
     frames: BTreeMap<(Time, u64), (DaemonId, DaemonId, Frame, Length)>,
     count: u64,
     lossy: bool,
-    /// Those that come and go, and the senders that stay, with what was taken from them.
-    guests: Vec<(usize, ClientId)>,
-    stays: Vec<(usize, ClientId, u32)>,
+    /// Clients that connect and disconnect.
+    visitors: Vec<(usize, ClientId)>,
+    /// Permanent senders, with the number of their accepted messages.
+    senders: Vec<(usize, ClientId, u32)>,
     random: Pcg64Mcg,
 }
 
@@ -124,13 +125,13 @@ impl Mesh {
             frames: BTreeMap::new(),
             count: 0,
             lossy: matches!(links, LinkKind::Datagrams),
-            guests: Vec::new(),
-            stays: Vec::new(),
+            visitors: Vec::new(),
+            senders: Vec::new(),
             random: Pcg64Mcg::seed_from_u64(1),
         }
     }
 
-    fn say(&mut self, at: usize, client: ClientId, frame: ClientFrame) {
+    fn handle_client(&mut self, at: usize, client: ClientId, frame: ClientFrame) {
         self.daemons[at].handle_client(self.now, client, &frame, Length(500));
         self.drain(at);
     }
@@ -141,62 +142,62 @@ impl Mesh {
 
     fn send(&mut self, at: usize, client: ClientId) {
         let group = self.any_group();
-        self.say(at, client, ClientFrame::Send { group, sent_us: 0 });
+        self.handle_client(at, client, ClientFrame::Send { group, sent_us: 0 });
     }
 
     pub(crate) fn add_sender(&mut self, at: usize) {
         let client = self.daemons[at].connect(self.now, 100);
-        self.stays.push((at, client, 0));
+        self.senders.push((at, client, 0));
         self.send(at, client);
     }
 
-    /// What was taken of each sender that stays.
+    /// Returns the number of accepted messages of each permanent sender.
     pub(crate) fn senders(&self) -> Vec<u32> {
-        self.stays.iter().map(|(.., taken)| *taken).collect()
+        self.senders.iter().map(|(.., taken)| *taken).collect()
     }
 
-    /// A client comes or goes, joins or leaves.
+    /// Connects or disconnects a random client, or lets it join or leave a group.
     pub(crate) fn change(&mut self) {
         let at = self.random.random_range(0..DAEMONS);
-        let guest =
-            (!self.guests.is_empty()).then(|| self.random.random_range(0..self.guests.len()));
+        let visitor =
+            (!self.visitors.is_empty()).then(|| self.random.random_range(0..self.visitors.len()));
         let group = self.any_group();
-        match (self.random.random_range(0..10), guest) {
-            (0..2, _) if self.guests.len() < 30 => {
+        match (self.random.random_range(0..10), visitor) {
+            (0..2, _) if self.visitors.len() < 30 => {
                 let client = self.daemons[at].connect(self.now, 100);
-                self.guests.push((at, client));
+                self.visitors.push((at, client));
                 self.send(at, client);
             }
             (0..3, Some(place)) => {
-                let (at, client) = self.guests.swap_remove(place);
-                self.say(at, client, ClientFrame::Disconnect);
+                let (at, client) = self.visitors.swap_remove(place);
+                self.handle_client(at, client, ClientFrame::Disconnect);
             }
             (3..7, Some(place)) => {
-                let (at, client) = self.guests[place];
-                self.say(at, client, ClientFrame::Join(group));
+                let (at, client) = self.visitors[place];
+                self.handle_client(at, client, ClientFrame::Join(group));
             }
             (_, Some(place)) => {
-                let (at, client) = self.guests[place];
-                self.say(at, client, ClientFrame::Leave(group));
+                let (at, client) = self.visitors[place];
+                self.handle_client(at, client, ClientFrame::Leave(group));
             }
             (_, None) => {}
         }
     }
 
-    /// All leave, and what is on its way arrives.
+    /// Disconnects all clients, and runs until everything in transit has arrived.
     pub(crate) fn end(&mut self) {
-        let stays = self.stays.drain(..).map(|(at, client, _)| (at, client));
-        let all: Vec<_> = stays.chain(self.guests.drain(..)).collect();
+        let senders = self.senders.drain(..).map(|(at, client, _)| (at, client));
+        let all: Vec<_> = senders.chain(self.visitors.drain(..)).collect();
         for (at, client) in all {
-            self.say(at, client, ClientFrame::Disconnect);
+            self.handle_client(at, client, ClientFrame::Disconnect);
         }
         (0..12_000).for_each(|_| self.run());
     }
 
-    /// Until the next change. Who stays has a message for each.
+    /// Runs until the next change. Each permanent sender offers a message first.
     pub(crate) fn run(&mut self) {
-        for place in 0..self.stays.len() {
-            let (at, client, _) = self.stays[place];
+        for place in 0..self.senders.len() {
+            let (at, client, _) = self.senders[place];
             self.send(at, client);
         }
         let end = self.now + STEP;
@@ -256,10 +257,10 @@ impl Mesh {
         while self.daemons[at].poll_event().is_some() {}
     }
 
-    /// Counts what was taken.
+    /// Counts an accepted message of a permanent sender.
     fn on_ready(&mut self, at: usize, client: ClientId) {
         let known = self
-            .stays
+            .senders
             .iter_mut()
             .find(|known| (known.0, known.1) == (at, client));
         if let Some((.., taken)) = known {

@@ -1,6 +1,6 @@
 //! Daemons with their controllers, links that take time, and clients that always have a message
-//! ready: just enough of an overlay to see what a flow control does. Links lose nothing, and
-//! daemons forward at once.
+//! ready. This is the smallest overlay that shows the effect of a flow control. Links lose no
+//! messages, and daemons forward at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,9 +16,10 @@ use manyflow_overlay::{
     Message, Topology,
 };
 
-/// A message of 1000 bytes, with all headers.
+/// The bytes of a message of 1000 bytes with all headers.
 pub(crate) const MESSAGE_BYTES: u32 = 1060;
-/// What a link's transport holds beyond what is on the way: it is not in the daemon's queue.
+/// The number of messages that a link's transport holds besides those in transit. They are not in
+/// the daemon's queue.
 const TRANSPORT_MESSAGES: usize = 3;
 
 #[derive(Copy, Clone, Debug)]
@@ -28,12 +29,12 @@ struct Parcel {
 }
 
 #[derive(Copy, Clone, Debug)]
-enum What {
+enum Event {
     Start(usize),
     Timer(DaemonId),
     Sent(LinkId),
-    Arrives(DaemonId, Parcel),
-    Hears(DaemonId, DaemonId, CostUpdate),
+    MessageArrives(DaemonId, Parcel),
+    UpdateArrives(DaemonId, DaemonId, CostUpdate),
 }
 
 /// One direction of a link.
@@ -44,10 +45,11 @@ pub(crate) struct Line {
     transport: VecDeque<Parcel>,
     room: usize,
     queue: VecDeque<Parcel>,
-    /// The most that waited in the daemon, and the messages sent, since [`World::mark`].
+    /// The longest queue in the daemon since [`World::mark`].
+    /// The number of messages sent since [`World::mark`].
     pub(crate) peak: usize,
     pub(crate) sent: u64,
-    /// The bytes of control, since [`World::mark`]; they take no time of the link.
+    /// The bytes of control messages since [`World::mark`]. They take no time on the link.
     pub(crate) control_bytes: u64,
 }
 
@@ -64,11 +66,11 @@ pub(crate) struct Client {
     id: ClientId,
     group: GroupId,
     priority: f64,
-    /// Messages sent since [`World::mark`].
+    /// The number of messages sent since [`World::mark`].
     pub(crate) sent: u64,
 }
 
-/// A link: its ends, its rate in Mbit/s, its delay in milliseconds.
+/// A link: its two ends, its rate in Mbit/s, and its delay in milliseconds.
 pub(crate) type Span = (u16, u16, f64, u64);
 
 #[derive(Debug)]
@@ -79,13 +81,14 @@ pub(crate) struct World {
     pub(crate) lines: Vec<Line>,
     pub(crate) clients: Vec<Client>,
     events: BinaryHeap<Reverse<(Time, usize)>>,
-    store: Vec<What>,
+    store: Vec<Event>,
     free: Vec<usize>,
     marked: Time,
 }
 
 impl World {
-    /// Daemons, links, and the daemons with members of group 0, 1 and so on.
+    /// Returns a world of daemons and links. `groups` lists the daemons with members of groups 0, 1
+    /// and so on.
     pub(crate) fn new(
         daemons: usize,
         spans: &[Span],
@@ -97,7 +100,7 @@ impl World {
             .iter()
             .map(|span| (DaemonId(span.0), DaemonId(span.1), 1))
             .collect();
-        let topology = Arc::new(Topology::new(daemons, &links).expect("the topology is sound"));
+        let topology = Arc::new(Topology::new(daemons, &links).expect("the topology is valid"));
         let mut members = Groups::default();
         for (group, daemons) in groups.iter().enumerate() {
             for daemon in daemons {
@@ -132,7 +135,7 @@ impl World {
         }
     }
 
-    /// A client of a daemon, which sends to a group from a time on.
+    /// Adds a client at a daemon that sends to a group from `start_s` on.
     pub(crate) fn client(&mut self, daemon: u16, group: u32, start_s: f64) {
         self.client_of_priority(daemon, group, start_s, 1.0);
     }
@@ -152,7 +155,7 @@ impl World {
             priority,
             sent: 0,
         });
-        self.at(Time::from_secs_f64(start_s), What::Start(index));
+        self.schedule(Time::from_secs_f64(start_s), Event::Start(index));
     }
 
     pub(crate) fn run(&mut self, until_s: f64) {
@@ -163,12 +166,12 @@ impl World {
             self.events.pop();
             self.now = time;
             self.free.push(place);
-            self.happen(self.store[place]);
+            self.handle_event(self.store[place]);
         }
         self.now = until;
     }
 
-    /// Forgets what was counted.
+    /// Resets all counts.
     pub(crate) fn mark(&mut self) {
         self.marked = self.now;
         for line in &mut self.lines {
@@ -184,36 +187,36 @@ impl World {
         usize::from(link.expect("they are neighbours").0)
     }
 
-    /// The share of its time for which a link was busy.
+    /// Returns the share of time for which a link was busy.
     pub(crate) fn utilisation(&self, link: usize) -> f64 {
         let line = &self.lines[link];
         line.sent as f64 * line.per_message.as_secs_f64() / (self.now - self.marked).as_secs_f64()
     }
 
-    /// The share of a link that control takes.
+    /// Returns the share of a link's capacity that control messages use.
     pub(crate) fn control_share(&self, link: usize) -> f64 {
         let line = &self.lines[link];
         let messages = line.control_bytes as f64 / f64::from(MESSAGE_BYTES);
         messages * line.per_message.as_secs_f64() / (self.now - self.marked).as_secs_f64()
     }
 
-    /// The most that waited for any link.
+    /// Returns the longest queue of any link.
     pub(crate) fn peak(&self) -> usize {
         self.lines.iter().map(|line| line.peak).max().unwrap_or(0)
     }
 
-    fn at(&mut self, time: Time, what: What) {
+    fn schedule(&mut self, time: Time, event: Event) {
         let place = self.free.pop().unwrap_or(self.store.len());
         if place == self.store.len() {
-            self.store.push(what);
+            self.store.push(event);
         }
-        self.store[place] = what;
+        self.store[place] = event;
         self.events.push(Reverse((time, place)));
     }
 
-    fn happen(&mut self, what: What) {
-        match what {
-            What::Start(index) => {
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Start(index) => {
                 let Client {
                     daemon,
                     id,
@@ -222,10 +225,10 @@ impl World {
                 } = self.clients[index];
                 let now = self.now;
                 self.node(daemon).controller.add_client(now, id, priority);
-                self.ask(index);
+                self.offer_messages(index);
                 self.drain(daemon);
             }
-            What::Timer(daemon) => {
+            Event::Timer(daemon) => {
                 let now = self.now;
                 let node = self.node(daemon);
                 if node.timer.is_none_or(|timer| timer > now) {
@@ -235,9 +238,9 @@ impl World {
                 node.controller.handle_timeout(now, &node.site);
                 self.drain(daemon);
             }
-            What::Sent(link) => self.sent(link),
-            What::Arrives(daemon, parcel) => self.forward(daemon, parcel),
-            What::Hears(daemon, from, update) => {
+            Event::Sent(link) => self.finish_transmission(link),
+            Event::MessageArrives(daemon, parcel) => self.forward(daemon, parcel),
+            Event::UpdateArrives(daemon, from, update) => {
                 let now = self.now;
                 let node = self.node(daemon);
                 node.controller
@@ -251,8 +254,8 @@ impl World {
         &mut self.nodes[usize::from(daemon.0)]
     }
 
-    /// A client asks until it must wait.
-    fn ask(&mut self, index: usize) {
+    /// Offers a client's messages until it must wait.
+    fn offer_messages(&mut self, index: usize) {
         let Client {
             daemon, id, group, ..
         } = self.clients[index];
@@ -280,7 +283,7 @@ impl World {
 
     fn drain(&mut self, daemon: DaemonId) {
         while let Some(client) = self.node(daemon).controller.poll_ready() {
-            self.ask(client.0 as usize);
+            self.offer_messages(client.0 as usize);
         }
         while let Some((_, control)) = self.node(daemon).controller.poll_control() {
             if let Control::Cost(update) = control {
@@ -293,11 +296,11 @@ impl World {
             && node.timer.is_none_or(|timer| at < timer)
         {
             node.timer = Some(at);
-            self.at(at, What::Timer(daemon));
+            self.schedule(at, Event::Timer(daemon));
         }
     }
 
-    /// Control passes the queues.
+    /// Floods a cost update. Control messages bypass the queues.
     fn flood(&mut self, origin: DaemonId, update: CostUpdate) {
         let body = Body::Control(Control::Cost(update));
         let message = Message {
@@ -321,13 +324,13 @@ impl World {
                 let line = &mut self.lines[usize::from(link.0)];
                 line.control_bytes += u64::from(bytes);
                 let heard = when + line.delay;
-                self.at(heard, What::Hears(child, origin, update));
+                self.schedule(heard, Event::UpdateArrives(child, origin, update));
                 open.push((child, heard));
             }
         }
     }
 
-    /// A daemon puts a message into the queue of each link that leads to members.
+    /// Puts a message into the queue of each link that leads to members.
     fn forward(&mut self, daemon: DaemonId, parcel: Parcel) {
         let topology = self.topology.clone();
         let tree = topology.tree(parcel.origin);
@@ -344,7 +347,8 @@ impl World {
         }
     }
 
-    /// The transport takes what it has room for; the rest waits, and the controller hears of it.
+    /// Moves messages from a link's queue into its transport while there is room, and reports the
+    /// queue to the controller.
     fn refill(&mut self, daemon: DaemonId, link: LinkId) {
         let now = self.now;
         let line = &mut self.lines[usize::from(link.0)];
@@ -361,22 +365,25 @@ impl World {
             now + line.per_message,
         );
         if idle && busy {
-            self.at(done, What::Sent(link));
+            self.schedule(done, Event::Sent(link));
         }
         self.node(daemon).controller.on_queue(now, link, waiting);
         self.drain(daemon);
     }
 
-    fn sent(&mut self, link: LinkId) {
-        let (from, to) = self.topology.ends(link).expect("it is a link");
+    fn finish_transmission(&mut self, link: LinkId) {
+        let (from, to) = self.topology.ends(link).expect("the link exists");
         let line = &mut self.lines[usize::from(link.0)];
-        let parcel = line.transport.pop_front().expect("it was being sent");
+        let parcel = line
+            .transport
+            .pop_front()
+            .expect("a message was in transmission");
         line.sent += 1;
         let (arrival, next) = (self.now + line.delay, self.now + line.per_message);
         let more = !line.transport.is_empty();
-        self.at(arrival, What::Arrives(to, parcel));
+        self.schedule(arrival, Event::MessageArrives(to, parcel));
         if more {
-            self.at(next, What::Sent(link));
+            self.schedule(next, Event::Sent(link));
         }
         self.refill(from, link);
     }
@@ -398,7 +405,7 @@ impl Line {
         }
     }
 
-    /// From now on it sends at half its rate.
+    /// Halves the rate from now on.
     pub(crate) fn halve(&mut self) {
         self.per_message *= 2;
     }

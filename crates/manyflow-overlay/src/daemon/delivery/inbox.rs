@@ -1,4 +1,4 @@
-//! The messages for one client that it has not read.
+//! The messages for one client that the client has not read.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use crate::CLIENT_WINDOW;
 use crate::daemon::outbox::Outbox;
 use crate::message::{ClientFrame, ClientId, DaemonId, Data};
 
-/// One client's messages: first those that it was handed, as a count, then those that wait here.
+/// One client's messages: the number of those that it was handed, and those that wait here.
 #[derive(Debug)]
 pub(super) struct Inbox<P> {
     waiting: VecDeque<(DaemonId, Data, P)>,
-    /// Messages that were handed to the client and that it has not read.
+    /// The number of messages that the client was handed and has not read.
     unread: u32,
 }
 
@@ -24,7 +24,7 @@ impl<P> Default for Inbox<P> {
 }
 
 impl<P> Inbox<P> {
-    /// How many messages the client's window has no room for.
+    /// Returns the number of messages for which the client's window has no room.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -33,12 +33,13 @@ impl<P> Inbox<P> {
         self.waiting.push_back((origin, data, payload));
     }
 
-    /// The client has read messages. It cannot have read more than it was handed.
+    /// Handles a client's report that it has read messages. A report of more
+    /// messages than are unread counts as one of all of them.
     pub(super) fn handle_took(&mut self, messages: u32) {
         self.unread = self.unread.saturating_sub(messages);
     }
 
-    /// Hands the client the messages that its window has room for.
+    /// Hands the client the messages for which its window has room.
     pub(super) fn hand_over(&mut self, client: ClientId, outbox: &mut Outbox<P>) {
         while self.unread < CLIENT_WINDOW
             && let Some((origin, data, payload)) = self.waiting.pop_front()

@@ -7,14 +7,15 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `mod.rs` | [`Delivery`]: what the daemon calls; members, and order |
-//! | `inbox.rs` | one client's messages |
+//! | `mod.rs` | [`Delivery`]: the interface to the daemon; members and order |
+//! | `inbox.rs` | the messages of one client |
 //! | `slow.rs` | slow members and their deadlines |
 //!
-//! **Slow members.** Messages that a client's window has no room for wait in its inbox. If more
-//! than [`OverlayConfig::client_messages`] wait, the group's [policy](SlowPolicy) decides. To make
-//! senders wait, the daemon floods a [`Pause`](crate::Pause), which concerns this group alone;
-//! closed links would delay all groups. Messages already under way are still taken.
+//! **Slow members.** Messages for which a client's window has no room wait in its inbox. If
+//! [`OverlayConfig::client_messages`] already wait when another arrives, the [policy](SlowPolicy)
+//! of the group decides. To make senders wait, the daemon floods a [`Pause`](crate::Pause) that
+//! concerns only this group; closed links would delay all groups. Messages already in the overlay
+//! are still accepted.
 
 mod inbox;
 mod slow;
@@ -32,15 +33,15 @@ use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use slow::{Slow, SlowMembers};
 
-/// What is delivered to the clients of a daemon.
+/// The members of groups at this daemon, and the messages for them.
 #[derive(Debug)]
 pub(super) struct Delivery<P> {
     config: OverlayConfig,
     /// The members of each group at this daemon. No list is empty.
     members: BTreeMap<GroupId, Vec<ClientId>>,
-    /// Other daemons' messages to groups with members here, in their origins' order.
+    /// Other daemons' messages to groups with members here, in the order of their origins.
     flows: BTreeMap<(GroupId, DaemonId), Resequencer<OriginSeq, (Data, P)>>,
-    /// An inbox for each connected client.
+    /// The inbox of each connected client.
     inboxes: BTreeMap<ClientId, Inbox<P>>,
     slow: SlowMembers,
 }
@@ -60,12 +61,13 @@ impl<P: Payload + Default> Delivery<P> {
         self.inboxes.insert(client, Inbox::default());
     }
 
-    /// Drops a client's messages. Its groups remain until it [leaves](Delivery::leave) them.
+    /// Drops a client's messages. The client remains a member of its groups until it
+    /// [leaves](Delivery::leave) them.
     pub(super) fn disconnect(&mut self, client: ClientId) {
         self.inboxes.remove(&client);
     }
 
-    /// Adds a member; returns whether it is new.
+    /// Adds a member. Returns whether it is new.
     pub(super) fn join(&mut self, group: GroupId, client: ClientId) -> bool {
         debug_assert!(self.inboxes.contains_key(&client), "{client:?} is unknown");
         let members = self.members.entry(group).or_default();
@@ -76,8 +78,8 @@ impl<P: Payload + Default> Delivery<P> {
         is_new
     }
 
-    /// Removes a member and its deadline; returns whether there was such a member. Senders that
-    /// wait for it do so until [`resume_senders`](Delivery::resume_senders).
+    /// Removes a member and its deadline. Returns whether there was such a member. Senders that
+    /// wait for it continue to wait until [`resume_senders`](Delivery::resume_senders).
     pub(super) fn leave(&mut self, group: GroupId, client: ClientId) -> bool {
         let Some(members) = self.members.get_mut(&group) else {
             return false;
@@ -93,7 +95,7 @@ impl<P: Payload + Default> Delivery<P> {
         true
     }
 
-    /// The groups of a client.
+    /// Returns the groups of a client.
     pub(super) fn groups_of(&self, client: ClientId) -> Vec<GroupId> {
         let groups = self.members.iter();
         let groups = groups.filter(|(_, members)| members.contains(&client));
@@ -106,28 +108,31 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Holds another daemon's message until its turn.
     pub(super) fn insert(&mut self, origin: DaemonId, data: Data, payload: P) {
-        debug_assert!(self.has_members(data.group), "a router keeps no flows");
+        debug_assert!(
+            self.has_members(data.group),
+            "a daemon without members keeps no flows"
+        );
         let flow = self.flows.entry((data.group, origin)).or_default();
         flow.insert(data.sequence, (data, payload));
     }
 
-    /// From `start` on, all messages of an origin to a group arrive here.
+    /// Starts an origin's flow to a group: all its messages from `start` on arrive here.
     pub(super) fn start_flow(&mut self, group: GroupId, origin: DaemonId, start: OriginSeq) {
         self.flows.entry((group, origin)).or_default().start(start);
     }
 
-    /// Drops the messages and the order of a group that has no members here any more.
+    /// Forgets the flows of a group that no longer has members at this daemon.
     pub(super) fn forget_flows(&mut self, group: GroupId) {
         self.flows.retain(|(of, _), _| *of != group);
     }
 
-    /// The next message of an origin to a group in order, if it has arrived.
+    /// Returns the next message of an origin to a group in order, if it has arrived.
     pub(super) fn pop_in_order(&mut self, group: GroupId, origin: DaemonId) -> Option<(Data, P)> {
         self.flows.get_mut(&(group, origin))?.pop()
     }
 
-    /// Gives a message to each member of its group; returns whether the group's senders must wait
-    /// for a slow member from now on.
+    /// Delivers a message to each member of its group. Returns whether the group's senders must
+    /// wait for a slow member from now on.
     #[must_use]
     pub(super) fn deliver(
         &mut self,
@@ -140,7 +145,7 @@ impl<P: Payload + Default> Delivery<P> {
         let mut must_pause = false;
         for &client in self.members.get(&data.group).into_iter().flatten() {
             let Some(inbox) = self.inboxes.get_mut(&client) else {
-                // It is just disconnecting, and still has to leave this group.
+                // The client is disconnecting and has not left this group yet.
                 continue;
             };
             if inbox.waiting() >= self.config.client_messages {
@@ -161,8 +166,8 @@ impl<P: Payload + Default> Delivery<P> {
         must_pause
     }
 
-    /// A client has read messages: hands it more. Returns the groups whose senders need not wait
-    /// for it any longer.
+    /// Handles a client's report that it has read messages: hands it more. Returns the groups whose
+    /// senders no longer need to wait for it.
     #[must_use]
     pub(super) fn handle_took(
         &mut self,
@@ -177,7 +182,7 @@ impl<P: Payload + Default> Delivery<P> {
         inbox.hand_over(client, outbox);
         let waiting = inbox.waiting();
         if waiting == 0 {
-            // A member that is always slow has room again and again, but never catches up.
+            // A member that is always slow has room now and then, but never catches up.
             self.slow.forget_deadlines(client);
         }
         if waiting > self.config.client_messages / 2 {
@@ -186,29 +191,29 @@ impl<P: Payload + Default> Delivery<P> {
         self.slow.groups_of(client)
     }
 
-    /// Whether a group's senders wait for a client.
+    /// Returns whether a group's senders wait for a client.
     pub(super) fn is_slow(&self, group: GroupId, client: ClientId) -> bool {
         self.slow.contains(group, client)
     }
 
-    /// A group's senders no longer wait for a client; returns whether they wait for no member of
-    /// this daemon now.
+    /// Records that a group's senders no longer wait for a client. Returns whether they now wait
+    /// for no member of this daemon.
     #[must_use]
     pub(super) fn resume_senders(&mut self, group: GroupId, client: ClientId) -> bool {
         self.slow.remove(group, client)
     }
 
-    /// The next member whose deadline has passed: it is to be evicted.
+    /// Returns the next member whose deadline has passed, to be evicted.
     pub(super) fn pop_overdue(&mut self, now: Time) -> Option<(GroupId, ClientId)> {
         self.slow.pop_overdue(now)
     }
 
-    /// When the next deadline of a slow member passes.
+    /// Returns when the next deadline of a slow member passes.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.slow.poll_timeout()
     }
 
-    /// Shows a group's members here how many members it has at all daemons.
+    /// Reports the number of a group's members at all daemons to its members at this daemon.
     pub(super) fn show_view(&self, group: GroupId, members: u32, outbox: &mut Outbox<P>) {
         let Some(clients) = self.members.get(&group) else {
             return;
@@ -219,13 +224,13 @@ impl<P: Payload + Default> Delivery<P> {
         }
     }
 
-    /// How many pairs of an origin and a group have a state of order.
+    /// Returns the number of pairs of a group and an origin whose messages are put in order.
     #[cfg(test)]
     pub(super) fn flow_count(&self) -> usize {
         self.flows.len()
     }
 
-    /// Entries kept for groups, flows, early messages and slow members.
+    /// Returns the number of entries for groups, flows, early messages and slow members.
     pub(super) fn state_size(&self) -> usize {
         let early = self.flows.values().map(Resequencer::held).sum::<usize>();
         self.members.len() + self.flows.len() + early + self.slow.state_size()

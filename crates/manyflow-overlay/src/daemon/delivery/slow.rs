@@ -9,13 +9,13 @@ use manyflow_core::time::Time;
 /// The slow members of this daemon.
 #[derive(Debug, Default)]
 pub(super) struct SlowMembers {
-    /// Members that their groups' senders wait for. No set is empty.
+    /// Members for whom the senders of their groups wait. No set is empty.
     by_group: BTreeMap<GroupId, BTreeSet<ClientId>>,
-    /// When members that have not caught up are evicted.
+    /// The times at which members are evicted unless they catch up.
     deadlines: BTreeSet<(Time, GroupId, ClientId)>,
 }
 
-/// How a member became slow.
+/// The state of a slow member when [`SlowMembers::insert`] was called.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Slow {
     /// The member was slow already.
@@ -27,8 +27,8 @@ pub(super) enum Slow {
 }
 
 impl SlowMembers {
-    /// Notes that a group's senders must wait for a member, and under [`SlowPolicy::Evict`] for how
-    /// long.
+    /// Records that a group's senders must wait for a member. Under [`SlowPolicy::Evict`], sets the
+    /// member's deadline.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -59,8 +59,8 @@ impl SlowMembers {
         members.is_some_and(|members| members.contains(&client))
     }
 
-    /// Notes that a group's senders need not wait for a member any longer; returns whether it was
-    /// the last that they waited for.
+    /// Records that a group's senders no longer need to wait for a member. Returns whether it was
+    /// the last for whom they waited.
     pub(super) fn remove(&mut self, group: GroupId, client: ClientId) -> bool {
         let Some(members) = self.by_group.get_mut(&group) else {
             return false;
@@ -72,14 +72,14 @@ impl SlowMembers {
         was_last
     }
 
-    /// The groups whose senders wait for a client.
+    /// Returns the groups whose senders wait for a client.
     pub(super) fn groups_of(&self, client: ClientId) -> Vec<GroupId> {
         let groups = self.by_group.iter();
         let groups = groups.filter(|(_, members)| members.contains(&client));
         groups.map(|(group, _)| *group).collect()
     }
 
-    /// Drops all deadlines of a client, which has caught up.
+    /// Drops all deadlines of a client that has caught up.
     pub(super) fn forget_deadlines(&mut self, client: ClientId) {
         self.deadlines.retain(|(.., who)| *who != client);
     }
@@ -90,7 +90,7 @@ impl SlowMembers {
             .retain(|(_, of, who)| (*of, *who) != (group, client));
     }
 
-    /// The next member whose deadline has passed.
+    /// Returns the next member whose deadline has passed.
     pub(super) fn pop_overdue(&mut self, now: Time) -> Option<(GroupId, ClientId)> {
         let &(time, group, client) = self.deadlines.first()?;
         if time > now {
@@ -104,7 +104,7 @@ impl SlowMembers {
         self.deadlines.first().map(|(time, ..)| *time)
     }
 
-    /// Entries kept for groups with slow members, and deadlines.
+    /// Returns the number of groups with slow members plus the number of deadlines.
     pub(super) fn state_size(&self) -> usize {
         debug_assert!(
             self.by_group.values().all(|members| !members.is_empty()),

@@ -7,12 +7,13 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `mod.rs` | [`Links`]: what the daemon calls; full queues, timers, neighbours with work to do |
+//! | `mod.rs` | [`Links`]: the interface to the daemon; full queues, timers, neighbours that need service |
 //! | `neighbour.rs` | one neighbour's queues and hop |
-//! | `routing.rs` | the neighbours that a message goes to |
+//! | `routing.rs` | the choice of the neighbours that a message goes to |
 //!
-//! **Back-pressure.** Nothing is dropped. While a queue is full, only the link that this queue
-//! leads back to is read, so that the queues before it fill, and so on back to the clients.
+//! **Back-pressure.** Nothing is dropped. While a queue is full, the daemon reads only the link in
+//! the opposite direction of that queue's link. The queues of other daemons that lead here then
+//! fill as well, and so on back to the clients.
 
 mod neighbour;
 mod routing;
@@ -31,7 +32,7 @@ use manyflow_core::time::Time;
 use neighbour::Neighbour;
 use routing::Route;
 
-/// A neighbour, by its place among the daemon's neighbours.
+/// A neighbour, identified by its index among the daemon's neighbours.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NeighbourIndex(u16);
 
@@ -41,39 +42,39 @@ impl NeighbourIndex {
     }
 }
 
-/// How many of clients' messages wait for a link.
+/// The number of clients' messages that wait for a link.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct QueueLength {
     pub(super) link: LinkId,
     pub(super) messages: usize,
 }
 
-/// What filling a hop has changed.
+/// The effects of [`Links::fill_hop`].
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Filled {
-    /// The hop took messages.
+    /// Whether the hop took messages.
     pub(super) any: bool,
-    /// The link's queue, if clients' messages left it.
+    /// The length of the link's queue; `None` if no client's message left it.
     pub(super) queue: Option<QueueLength>,
-    /// This was the last queue that was half full.
+    /// Whether the last queue that was half full no longer is.
     pub(super) is_relieved: bool,
 }
 
-/// The links of a daemon.
+/// All links of a daemon.
 #[derive(Debug)]
 pub(super) struct Links<P> {
-    /// In the order of their daemons' numbers.
+    /// Sorted by the daemons' numbers.
     neighbours: Vec<Neighbour<P>>,
-    /// Clients' messages in a full queue.
+    /// The number of clients' messages in a full queue.
     queue_messages: usize,
-    /// How many queues are full.
+    /// The number of full queues.
     full: usize,
-    /// How many queues are at least half full, full ones included.
+    /// The number of queues that are at least half full, full ones included.
     half_full: usize,
-    /// Neighbours that have to be served, and the same as a flag for each neighbour.
+    /// Neighbours that need service. `is_dirty` holds the same as a flag for each neighbour.
     dirty: Vec<NeighbourIndex>,
     is_dirty: Vec<bool>,
-    /// When hops want to be called, and the same for each neighbour.
+    /// The times at which hops want to be called. `armed` holds the same for each neighbour.
     timers: BTreeSet<(Time, NeighbourIndex)>,
     armed: Vec<Option<Time>>,
     route: Route,
@@ -81,7 +82,8 @@ pub(super) struct Links<P> {
 }
 
 impl<P: Payload + Default> Links<P> {
-    /// The links of daemon `here`, with a hop for each neighbour in the order of their numbers.
+    /// Returns the links of daemon `here`. `hops` holds a hop for each neighbour, in the order of
+    /// the neighbours' numbers.
     ///
     /// # Errors
     /// Returns an error if there are more or fewer hops than neighbours.
@@ -118,23 +120,23 @@ impl<P: Payload + Default> Links<P> {
         })
     }
 
-    /// Bytes that a message takes on a link besides its own header and payload; the maximum, if
-    /// links differ.
+    /// Returns the number of bytes that a message takes on a link besides its own header and
+    /// payload. If links differ, returns the maximum.
     pub(super) fn overhead_bytes(&self) -> u32 {
         self.overhead_bytes
     }
 
-    /// Whether the queue of any link is at least half full.
+    /// Returns whether the queue of any link is at least half full.
     pub(super) fn are_half_full(&self) -> bool {
         self.half_full > 0
     }
 
-    /// Messages that wait for any hop.
+    /// Returns the number of messages that wait for any hop.
     pub(super) fn waiting(&self) -> usize {
         self.neighbours.iter().map(Neighbour::waiting).sum()
     }
 
-    /// Handles a frame from a neighbour; ignores those of other daemons.
+    /// Handles a frame from a neighbour. Ignores frames from other daemons.
     pub(super) fn handle_frame(
         &mut self,
         now: Time,
@@ -149,7 +151,7 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// The socket that leads to a neighbour takes bytes again; ignores other daemons.
+    /// Handles the drain of a neighbour's socket buffer that was full. Ignores other daemons.
     pub(super) fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
         if let Some(index) = self.find_neighbour(neighbour) {
             self.neighbours[index.place()].handle_writable(now);
@@ -169,12 +171,12 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// When [`handle_timeout`](Links::handle_timeout) is wanted next.
+    /// Returns when [`handle_timeout`](Links::handle_timeout) is wanted next, if at all.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// A neighbour that has to be served, if there is any.
+    /// Returns a neighbour that needs service, if there is any.
     pub(super) fn pop_dirty(&mut self) -> Option<NeighbourIndex> {
         let index = self.dirty.pop()?;
         debug_assert!(self.is_dirty[index.place()], "{index:?} is listed twice");
@@ -182,8 +184,8 @@ impl<P: Payload + Default> Links<P> {
         Some(index)
     }
 
-    /// The next message that has arrived from a neighbour, unless another neighbour's queue is
-    /// full.
+    /// Returns the next message that has arrived from a neighbour. Returns `None` while the queue
+    /// of another neighbour is full.
     pub(super) fn poll_arrival(&mut self, now: Time, index: NeighbourIndex) -> Option<Arrival<P>> {
         let neighbour = &mut self.neighbours[index.place()];
         let own = usize::from(neighbour.waiting_data() >= self.queue_messages);
@@ -193,7 +195,7 @@ impl<P: Payload + Default> Links<P> {
         neighbour.poll_arrival(now)
     }
 
-    /// Queues a message for a neighbour; returns the queue's length if it is a client's message.
+    /// Queues a message for a neighbour. Returns the queue's length if this is a client's message.
     pub(super) fn enqueue(
         &mut self,
         index: NeighbourIndex,
@@ -217,7 +219,7 @@ impl<P: Payload + Default> Links<P> {
         length
     }
 
-    /// Hands waiting messages to a neighbour's hop while it has room, control first.
+    /// Hands waiting messages to a neighbour's hop while it has room, control messages first.
     pub(super) fn fill_hop(&mut self, now: Time, index: NeighbourIndex) -> Filled {
         let neighbour = &mut self.neighbours[index.place()];
         let before = neighbour.waiting_data();
@@ -233,8 +235,9 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// Counts queues that are no longer full, and then reads all links again, or half full; returns
-    /// whether no queue is half full any more.
+    /// Updates the counts of full and half-full queues after a queue has become shorter. If the
+    /// queue was full, all links are read again. Returns whether this was the last queue that was
+    /// half full.
     fn relieve(&mut self, before: usize, after: usize) -> bool {
         let crossed = |limit: usize| before >= limit && after < limit;
         if crossed(self.queue_messages) {
@@ -249,7 +252,7 @@ impl<P: Payload + Default> Links<P> {
         is_no_longer_half_full && self.half_full == 0
     }
 
-    /// The next frame for a neighbour, with its destination and payload.
+    /// Returns the next frame for a neighbour, with its destination and payload.
     pub(super) fn poll_transmit(
         &mut self,
         now: Time,
@@ -260,7 +263,7 @@ impl<P: Payload + Default> Links<P> {
         Some((neighbour.id(), frame, payload))
     }
 
-    /// Notes when a neighbour's hop wants to be called next.
+    /// Updates the timer of a neighbour's hop.
     pub(super) fn rearm_timer(&mut self, index: NeighbourIndex) {
         let wanted = self.neighbours[index.place()].poll_timeout();
         let armed = &mut self.armed[index.place()];
@@ -277,7 +280,7 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// Messages that make a queue half full.
+    /// Returns the number of messages that make a queue half full.
     fn half(&self) -> usize {
         self.queue_messages.div_ceil(2)
     }
@@ -295,8 +298,8 @@ impl<P: Payload + Default> Links<P> {
         found.ok().map(|place| NeighbourIndex(place as u16))
     }
 
-    /// The counts are kept by hand: a mistake would stop the daemon's reading, or its clients, for
-    /// ever.
+    /// Asserts that the counts of full and half-full queues are right. A wrong count would stop the
+    /// daemon from reading its links or its clients forever.
     fn check_counts(&self) {
         let count = |limit| {
             let queues = self.neighbours.iter().map(Neighbour::waiting_data);

@@ -8,20 +8,21 @@ use manyflow_core::Ecn;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-/// The maximum number of control messages that go in a row while clients' messages wait. Without a
-/// limit, a link that carries fewer messages than there are cost updates would carry nothing else.
+/// The maximum number of control messages in a row while clients' messages wait. Without this
+/// limit, a slow link would carry only cost updates.
 const CONTROL_RUN: u32 = 3;
 
-/// The daemon at the other end of a link, and two queues of messages for it, however many senders
-/// and groups there are.
+/// The daemon at the other end of a link, and two queues of messages for it. The number of queues
+/// does not depend on senders or groups.
 #[derive(Debug)]
 pub(super) struct Neighbour<P> {
     id: DaemonId,
     link: LinkId,
     hop: Box<dyn Hop<P>>,
-    /// Goes before data. It stays short, because a newer cost update replaces an older one.
+    /// Control messages, which precede data. This queue stays short, because a newer cost update
+    /// replaces an older one.
     control: VecDeque<Message>,
-    /// How many control messages went in a row while data waited.
+    /// The number of control messages that were sent in a row while data waited.
     control_run: u32,
     data: VecDeque<(Message, P)>,
 }
@@ -42,32 +43,33 @@ impl<P: Payload + Default> Neighbour<P> {
         self.id
     }
 
-    /// The direction of the link that leads to this neighbour.
+    /// Returns the direction of the link that leads to this neighbour.
     pub(super) fn link(&self) -> LinkId {
         self.link
     }
 
-    /// Bytes that a message takes on the link besides its own header and payload.
+    /// Returns the number of bytes that a message takes on the link besides its own header and
+    /// payload.
     pub(super) fn overhead_bytes(&self) -> u32 {
         self.hop.overhead_bytes()
     }
 
-    /// Messages that wait for the hop.
+    /// Returns the number of messages that wait for the hop.
     pub(super) fn waiting(&self) -> usize {
         self.control.len() + self.data.len()
     }
 
-    /// Clients' messages that wait for the hop.
+    /// Returns the number of clients' messages that wait for the hop.
     pub(super) fn waiting_data(&self) -> usize {
         self.data.len()
     }
 
     pub(super) fn push_data(&mut self, message: Message, payload: P) {
-        debug_assert!(message.is_data(), "{message:?} is no client's message");
+        debug_assert!(message.is_data(), "{message:?} is not a client's message");
         self.data.push_back((message, payload));
     }
 
-    /// Queues a control message; a cost update replaces a waiting one of the same links.
+    /// Queues a control message. A cost update replaces a waiting update of the same links.
     pub(super) fn push_control(&mut self, message: Message) {
         debug_assert!(!message.is_data(), "{message:?} is a client's message");
         let outdated = self
@@ -80,7 +82,8 @@ impl<P: Payload + Default> Neighbour<P> {
         }
     }
 
-    /// The next message for the hop: control first, but not for ever.
+    /// Returns the next message for the hop: control first, but at most [`CONTROL_RUN`] control
+    /// messages in a row while data waits.
     fn pop(&mut self) -> Option<(Message, P)> {
         if self.data.is_empty() {
             self.control_run = 0;
@@ -95,7 +98,7 @@ impl<P: Payload + Default> Neighbour<P> {
         self.data.pop_front()
     }
 
-    /// Hands messages to the hop while it has room; returns whether there were any.
+    /// Hands messages to the hop while it has room. Returns whether there were any.
     pub(super) fn fill_hop(&mut self, now: Time) -> bool {
         let mut has_filled = false;
         while self.hop.has_room() {
@@ -133,8 +136,8 @@ impl<P: Payload + Default> Neighbour<P> {
     }
 }
 
-/// Whether a message makes an older one of the same origin obsolete: both are cost updates of the
-/// same links.
+/// Returns whether a message makes an older one of the same origin obsolete: both are cost updates
+/// of the same links.
 fn replaces(new: &Body, old: &Body) -> bool {
     let links = |body: &Body| match body {
         Body::Control(Control::Cost(update)) => {
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn control_goes_first_but_not_for_ever() {
+    fn at_most_three_control_messages_precede_a_waiting_client_message() {
         let (closed, _) = Pipe::new(0);
         let mut neighbour = Neighbour::new(DaemonId(1), LinkId(0), Box::new(closed));
         for change in 1..=8 {

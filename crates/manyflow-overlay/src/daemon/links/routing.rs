@@ -1,5 +1,5 @@
-//! Which neighbours a message goes to next. That follows from the tree of its origin and the
-//! group's members, and from nothing that is kept for senders or flows.
+//! Chooses the neighbours that a message goes to next. They follow from the tree of the message's
+//! origin and from the group's members alone; no state is kept for senders or flows.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use crate::controller::Site;
 use crate::message::{Body, DaemonId, GroupId, Message};
 use manyflow_core::Payload;
 
-/// The neighbours that the present message goes to.
+/// The next hops of the message that is being routed.
 #[derive(Debug, Default)]
 pub(super) struct Route {
     next_hops: VecDeque<NeighbourIndex>,
-    /// How many messages to groups have been routed.
+    /// The number of messages to groups that have been routed.
     routed: u64,
-    /// The last of them that each neighbour was chosen for: a message goes to a neighbour once,
-    /// however many daemons with members there are behind it.
+    /// For each neighbour, the last message to a group that was routed to it. A message goes to a
+    /// neighbour only once, even if several daemons with members are behind that neighbour.
     last_routed: Vec<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Route {
         }
     }
 
-    /// Adds a neighbour for the present message to a group, unless it is among the next hops.
+    /// Adds a neighbour to the next hops of the current message, unless it is one of them already.
     fn add_once(&mut self, neighbour: NeighbourIndex) {
         let last = &mut self.last_routed[neighbour.place()];
         if *last != self.routed {
@@ -38,8 +38,7 @@ impl Route {
 }
 
 impl<P: Payload + Default> Links<P> {
-    /// Finds the neighbours that a message goes to next. [`pop_next_hop`](Links::pop_next_hop)
-    /// returns them.
+    /// Finds the next hops of a message. [`pop_next_hop`](Links::pop_next_hop) returns them.
     pub(in super::super) fn route(&mut self, site: &Site, message: &Message) {
         debug_assert!(
             self.route.next_hops.is_empty(),
@@ -54,7 +53,7 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// The next neighbour of the message that was routed last.
+    /// Returns the next hop of the message that was routed last, one at a time.
     pub(in super::super) fn pop_next_hop(&mut self) -> Option<NeighbourIndex> {
         self.route.next_hops.pop_front()
     }
@@ -80,7 +79,7 @@ impl<P: Payload + Default> Links<P> {
         self.route.next_hops.extend(next);
     }
 
-    /// Floods a message: to all neighbours below this daemon in the origin's tree.
+    /// Floods a message to all neighbours below this daemon in the origin's tree.
     fn route_to_all(&mut self, site: &Site, origin: DaemonId) {
         for child in site.topology.tree(origin).children(site.here) {
             let next = self.find_neighbour(child);

@@ -9,7 +9,7 @@ use manyflow_core::Length;
 const FIRST: NeighbourIndex = NeighbourIndex(0);
 const SECOND: NeighbourIndex = NeighbourIndex(1);
 
-/// The links of the daemon in the middle of a chain of three, whose full queues have 4 messages.
+/// Returns the links of the middle daemon in a chain of three. A full queue has 4 messages.
 fn links() -> (Links<Length>, [Room; 2]) {
     let ends = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
     let topology = Topology::new(3, &ends).unwrap();
@@ -41,7 +41,7 @@ fn enqueue(links: &mut Links<Length>, index: NeighbourIndex, count: u32) {
     }
 }
 
-/// A message arrives from each neighbour.
+/// Lets a message arrive from each neighbour.
 fn arrive(links: &mut Links<Length>) {
     for neighbour in [0, 2].map(DaemonId) {
         let frame = Frame::Datagram {
@@ -54,7 +54,7 @@ fn arrive(links: &mut Links<Length>) {
 }
 
 #[test]
-fn while_a_queue_is_full_only_the_link_that_it_leads_back_to_is_read() {
+fn while_a_queue_is_full_only_its_own_neighbour_is_read() {
     let (mut links, rooms) = links();
     arrive(&mut links);
     enqueue(&mut links, FIRST, 4);
@@ -69,7 +69,7 @@ fn while_a_queue_is_full_only_the_link_that_it_leads_back_to_is_read() {
 }
 
 #[test]
-fn relief_is_reported_when_the_last_queue_is_less_than_half_full() {
+fn relief_is_reported_when_no_queue_is_half_full_again() {
     let (mut links, rooms) = links();
     enqueue(&mut links, FIRST, 1);
     assert!(!links.are_half_full());

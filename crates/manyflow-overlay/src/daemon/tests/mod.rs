@@ -11,11 +11,11 @@ use world::{G, World};
 
 pub(super) mod world;
 
-/// 0-1-2-3, and 1-4.
+/// The links 0-1-2-3 and 1-4.
 const TREE: [(u16, u16); 4] = [(0, 1), (1, 2), (2, 3), (1, 4)];
 
 #[test]
-fn every_member_gets_every_message_once_and_in_order() {
+fn every_member_receives_every_message_once_and_in_order() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     let members: Vec<_> = [0, 3, 3, 4].map(|at| (at, world.member(at))).into();
     let senders: Vec<_> = [0, 2, 2].map(|at| (at, world.connect(at))).into();
@@ -36,7 +36,7 @@ fn every_member_gets_every_message_once_and_in_order() {
 }
 
 #[test]
-fn messages_go_only_where_members_are() {
+fn messages_are_forwarded_only_towards_members() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     world.member(4);
     let sender = world.connect(0);
@@ -68,7 +68,7 @@ fn a_router_keeps_no_state_of_flows() {
 }
 
 #[test]
-fn a_client_is_not_read_from_while_its_link_is_full() {
+fn messages_wait_at_the_client_while_a_queue_is_half_full() {
     let config = OverlayConfig {
         queue_messages: 10,
         ..OverlayConfig::default()
@@ -114,9 +114,9 @@ fn verdicts(world: &World) -> Vec<Verdict> {
 }
 
 #[test]
-fn senders_wait_for_a_slow_member_and_go_on_when_it_has_read() {
+fn senders_wait_for_a_slow_member_until_it_has_read() {
     let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
-    // The window, the buffer, and the message that found it full.
+    // The window, the inbox, and the message that found the inbox full.
     let sent = CLIENT + 10 + 1;
     assert_eq!(world.ready[&(0, sender)], sent);
     assert_eq!(world.from(4, quick, 0).len() as u32, sent);
@@ -135,7 +135,7 @@ fn senders_wait_for_a_slow_member_and_go_on_when_it_has_read() {
 const CLIENT: u32 = crate::CLIENT_WINDOW;
 
 #[test]
-fn a_slow_member_misses_messages_where_the_group_says_so() {
+fn a_slow_member_misses_messages_under_the_drop_policy() {
     let (world, slow, quick, _) = slow_world(SlowPolicy::Drop);
     assert_eq!(world.from(4, quick, 0), Vec::from_iter(1..=200));
     assert_eq!(world.from(3, slow, 0), Vec::from_iter(1..=CLIENT));
@@ -143,7 +143,7 @@ fn a_slow_member_misses_messages_where_the_group_says_so() {
 }
 
 #[test]
-fn a_slow_member_is_evicted_after_its_time() {
+fn a_slow_member_is_evicted_when_its_time_is_over() {
     let patience = Duration::from_secs(5);
     let (mut world, _, quick, sender) = slow_world(SlowPolicy::Evict(patience));
     let waiting = world.ready[&(0, sender)];
@@ -157,9 +157,9 @@ fn a_slow_member_is_evicted_after_its_time() {
     assert_eq!(world.from(4, quick, 0).len() as u32, waiting + 1);
 }
 
-/// It reads now and then, so that senders go on now and then: but at its pace.
+/// The member reads now and then, so that the senders continue at its pace.
 #[test]
-fn a_member_that_is_always_slow_is_evicted_and_one_that_catches_up_is_not() {
+fn a_slow_member_is_evicted_unless_it_catches_up() {
     for (read, verdict) in [(8, Verdict::Evicted), (CLIENT + 20, Verdict::Resumed)] {
         let patience = Duration::from_secs(5);
         let (mut world, slow, _, sender) = slow_world(SlowPolicy::Evict(patience));
@@ -180,13 +180,17 @@ fn a_member_that_is_always_slow_is_evicted_and_one_that_catches_up_is_not() {
             }
         }
         let is_evicted = verdicts(&world).contains(&Verdict::Evicted);
-        assert_eq!(is_evicted, verdict == Verdict::Evicted, "{read} at a time");
+        assert_eq!(
+            is_evicted,
+            verdict == Verdict::Evicted,
+            "{read} messages read at a time"
+        );
     }
 }
 
-/// Members come and go while others send: from its first message on, nobody misses anything.
+/// Members join and leave while others send. Each member misses no message after its first.
 #[test]
-fn whoever_joins_gets_everything_from_some_message_on() {
+fn a_member_misses_no_message_after_its_first() {
     for seed in 0..200 {
         let ring = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)];
         let mut world = World::new(5, &ring, &OverlayConfig::default(), seed);
@@ -236,7 +240,7 @@ fn whoever_joins_gets_everything_from_some_message_on() {
 }
 
 #[test]
-fn what_other_daemons_say_can_be_nonsense() {
+fn invalid_frames_from_daemons_are_ignored() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     world.member(0);
     let data = Data {
@@ -273,7 +277,8 @@ fn what_other_daemons_say_can_be_nonsense() {
     assert!(world.read.is_empty());
 }
 
-/// A report is between two daemons: another daemon would take it for one on its own messages.
+/// A report concerns two daemons only: a third daemon would mistake it for a report on its own
+/// messages.
 #[test]
 fn a_direct_message_is_not_forwarded() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
@@ -295,9 +300,9 @@ fn a_direct_message_is_not_forwarded() {
     assert_eq!(world.daemons[1].poll_transmit(), None);
 }
 
-/// As when a socket's buffer is full, and drained later without a frame from the other end.
+/// Models a socket buffer that was full and drains without a frame from the other end.
 #[test]
-fn a_writable_socket_lets_waiting_messages_go() {
+fn waiting_messages_are_sent_when_a_socket_becomes_writable() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     let member = world.member(3);
     let sender = world.connect(0);
@@ -313,7 +318,7 @@ fn a_writable_socket_lets_waiting_messages_go() {
 }
 
 #[test]
-fn clients_take_turns_where_there_is_room_for_one_at_a_time() {
+fn clients_take_turns_when_there_is_room_for_one_message() {
     let config = OverlayConfig {
         queue_messages: 2,
         ..OverlayConfig::default()
@@ -338,10 +343,10 @@ fn clients_take_turns_where_there_is_room_for_one_at_a_time() {
 }
 
 #[test]
-fn a_message_of_a_client_that_goes_does_not_enter() {
+fn a_waiting_message_of_a_disconnected_client_never_enters() {
     let (mut world, slow, quick, sender) = slow_world(SlowPolicy::Block);
     let sent = world.ready[&(0, sender)];
-    // It is a slow member and a sender itself: as it goes, senders need not wait any more.
+    // The client is a slow member and also a sender. When it disconnects, other senders continue.
     world.send(3, slow, G);
     world.say(3, slow, ClientFrame::Disconnect);
     world.run();
@@ -351,7 +356,7 @@ fn a_message_of_a_client_that_goes_does_not_enter() {
 }
 
 #[test]
-fn numbers_grow_though_a_group_without_members_is_forgotten() {
+fn numbers_grow_after_a_group_without_members_is_forgotten() {
     let mut world = World::new(5, &TREE, &OverlayConfig::default(), 1);
     let sender = world.connect(0);
     let mut last = 0;
@@ -367,7 +372,7 @@ fn numbers_grow_though_a_group_without_members_is_forgotten() {
         world.run();
         world.send(0, sender, G);
         let sizes: Vec<_> = world.daemons.iter().map(Daemon::state_size).collect();
-        assert_eq!(sizes, [1, 0, 0, 0, 0], "the sender alone is left");
+        assert_eq!(sizes, [1, 0, 0, 0, 0], "only the sender's entry remains");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Daemons joined by pipes that lose nothing. A random scheduler moves their frames one at a time.
+//! Daemons joined by pipes that lose no frames. A random scheduler moves the frames one at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use manyflow_core::Length;
 
 pub(crate) const G: GroupId = GroupId(7);
 
-/// How many messages a pipe's end takes before its frames are sent. A test may change it.
+/// The number of messages that a pipe's end accepts before its frames are sent. Tests may change
+/// it.
 pub(crate) type Room = Arc<AtomicUsize>;
 
 /// One end of a pipe.
@@ -71,15 +72,16 @@ impl Hop<Length> for Pipe {
 
 pub(super) struct World {
     pub(super) daemons: Vec<Daemon<Length>>,
-    /// The room of each pipe's end, by its daemon and the other end's.
+    /// The room of each pipe's end, by its own daemon and the other end's.
     rooms: BTreeMap<(DaemonId, DaemonId), Room>,
-    /// Frames under way, by both ends.
-    wires: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
-    /// The origins and numbers of the messages that each client was handed, by daemon and client.
+    /// Frames in transit, by source and destination.
+    frames: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
+    /// The origins and numbers of the messages that were delivered to each client, by daemon and
+    /// client.
     pub(super) read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u32)>>,
-    /// How many messages of each client have entered.
+    /// The number of messages of each client that have entered.
     pub(super) ready: BTreeMap<(usize, ClientId), u32>,
-    /// Clients that read nothing.
+    /// Clients that read no messages.
     pub(super) asleep: Vec<(usize, ClientId)>,
     pub(super) events: Vec<(usize, Event)>,
     pub(super) random: Pcg64Mcg,
@@ -114,7 +116,7 @@ impl World {
         World {
             daemons: (0..daemons).map(daemon).collect(),
             rooms,
-            wires: BTreeMap::new(),
+            frames: BTreeMap::new(),
             read: BTreeMap::new(),
             ready: BTreeMap::new(),
             asleep: Vec::new(),
@@ -124,7 +126,7 @@ impl World {
         }
     }
 
-    /// Changes the room of a daemon's end of a pipe, and tells the daemon.
+    /// Changes the room of a daemon's end of a pipe and calls `handle_writable`.
     pub(super) fn set_room(&mut self, at: usize, neighbour: u16, room: usize) {
         let neighbour = DaemonId(neighbour);
         let ends = (DaemonId(at as u16), neighbour);
@@ -157,8 +159,8 @@ impl World {
         while let Some(transmit) = self.daemons[at].poll_transmit() {
             match transmit {
                 Transmit::Daemon(to, frame, payload) => {
-                    let wire = self.wires.entry((from, to)).or_default();
-                    wire.push_back((frame, payload));
+                    let queue = self.frames.entry((from, to)).or_default();
+                    queue.push_back((frame, payload));
                 }
                 Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
                     let read = self.read.entry((at, client)).or_default();
@@ -179,19 +181,19 @@ impl World {
         }
     }
 
-    /// Moves one frame on a wire that is drawn; false where nothing is on its way.
+    /// Moves one frame on a randomly chosen queue. Returns `false` if no frame is in transit.
     pub(super) fn step(&mut self) -> bool {
         let busy: Vec<_> = self
-            .wires
+            .frames
             .iter()
-            .filter(|(_, wire)| !wire.is_empty())
+            .filter(|(_, queue)| !queue.is_empty())
             .collect();
         if busy.is_empty() {
             return false;
         }
         let (from, to) = *busy[self.random.random_range(0..busy.len())].0;
-        let wire = self.wires.get_mut(&(from, to)).unwrap();
-        let (frame, payload) = wire.pop_front().unwrap();
+        let queue = self.frames.get_mut(&(from, to)).unwrap();
+        let (frame, payload) = queue.pop_front().unwrap();
         let at = usize::from(to.0);
         self.daemons[at].handle_frame(self.now, from, &frame, Ecn::NotCapable, payload);
         self.drain(at);

@@ -1,5 +1,5 @@
-//! The receiving half of a link of datagrams: which numbers have arrived, which are missing, and
-//! what the sending end is told about it.
+//! The receiving half of a link of datagrams: tracks the numbers that have arrived and those that
+//! are missing, and reports them to the sending end.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,22 +14,22 @@ use crate::sequence::LinkSeq;
 use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::Time;
 
-/// The receiving half.
+/// The receiving half of a link of datagrams.
 #[derive(Debug)]
 pub(super) struct Inbound<P> {
     /// The beginning of the window: the daemon has taken all datagrams before this one, and the
-    /// sending end has been told.
+    /// last feedback reported so.
     acknowledged: LinkSeq,
-    /// The number after the highest that has arrived.
+    /// The number after the highest one that has arrived.
     next: LinkSeq,
-    /// Missing ranges before `next`, in order.
+    /// Missing ranges before `next`, in ascending order.
     gaps: VecDeque<Gap>,
     /// Arrivals that the daemon has not taken.
     arrivals: VecDeque<(LinkSeq, Arrival<P>)>,
-    /// How many datagrams the daemon has taken since the last feedback.
+    /// The number of datagrams that the daemon has taken since the last feedback.
     unacknowledged: u32,
     last_feedback_at: Option<Time>,
-    /// When the next feedback goes at the latest.
+    /// The time at which the next feedback is due at the latest, apart from NACKs.
     feedback_due: Option<Time>,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Inbound<P> {
 #[derive(Copy, Clone, Debug)]
 struct Gap {
     first: LinkSeq,
-    /// The number after the last.
+    /// The number after the last missing one.
     end: LinkSeq,
-    /// When the next NACK for this range goes.
+    /// The time at which the next NACK for this range is due.
     nack_due: Time,
-    /// When the last NACK for this range went.
+    /// The time at which the last NACK for this range was sent.
     nacked_at: Time,
     nacks: u32,
 }
@@ -59,12 +59,12 @@ impl<P> Inbound<P> {
         }
     }
 
-    /// A number's distance from the window's beginning.
+    /// Returns a number's distance from the beginning of the window.
     fn place(&self, number: LinkSeq) -> u32 {
         number.distance_from(self.acknowledged)
     }
 
-    /// Takes a datagram, if it is new and within the window.
+    /// Accepts a datagram, if it is new and within the window.
     pub(super) fn handle_datagram(
         &mut self,
         now: Time,
@@ -82,14 +82,17 @@ impl<P> Inbound<P> {
         if is_new {
             self.arrivals.push_back((number, arrival));
         } else {
-            // The other end does not know that this datagram has arrived: the feedback was lost.
+            // The other end does not know that this datagram has arrived: feedback was lost.
             self.feedback_due = Some(now);
         }
-        debug_assert!(self.place(self.next) <= WINDOW, "the window has a limit");
+        debug_assert!(
+            self.place(self.next) <= WINDOW,
+            "{number:?} lies beyond the window"
+        );
     }
 
-    /// Notes the highest number so far: all numbers between are missing. A range that has been
-    /// missing for several datagrams is no longer a matter of reordering, and its NACK is due.
+    /// Advances `next` past a number; all numbers that it skips are missing. After [`REORDERING`]
+    /// later datagrams, a gap no longer counts as reordering, and its first NACK is due.
     fn advance(&mut self, now: Time, number: LinkSeq) -> bool {
         if number != self.next {
             self.gaps.push_back(Gap {
@@ -109,7 +112,7 @@ impl<P> Inbound<P> {
         true
     }
 
-    /// Removes a number from the missing ranges; returns whether it was missing.
+    /// Removes a number from the missing ranges. Returns whether it was missing.
     fn fill_gap(
         &mut self,
         now: Time,
@@ -127,7 +130,8 @@ impl<P> Inbound<P> {
         if place < gap.first.distance_from(base) {
             return false;
         }
-        // A datagram that was not repaired was only late, and one asked for twice is ambiguous.
+        // An unrepaired datagram was only late, and the round trip after a second NACK is
+        // ambiguous.
         if repaired && gap.nacks == 1 {
             rtt.sample((now - gap.nacked_at).as_secs_f64());
         }
@@ -146,7 +150,7 @@ impl<P> Inbound<P> {
         true
     }
 
-    /// Hands the daemon the oldest arrival.
+    /// Returns the oldest arrival, in order of arrival, to the daemon.
     pub(super) fn pop_arrival(&mut self, now: Time) -> Option<Arrival<P>> {
         let (_, arrival) = self.arrivals.pop_front()?;
         self.unacknowledged += 1;
@@ -163,8 +167,8 @@ impl<P> Inbound<P> {
         nacks.chain(self.feedback_due).min()
     }
 
-    /// The feedback that is due now, if any. A NACK is repeated after `repeat`, then ever more
-    /// rarely.
+    /// Returns the feedback that is due now, if any. A NACK is repeated after `repeat`, then at
+    /// growing intervals.
     pub(super) fn poll_feedback(&mut self, now: Time, repeat: Duration) -> Option<Feedback> {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return None;
@@ -187,7 +191,7 @@ impl<P> Inbound<P> {
         })
     }
 
-    /// The first number that is missing, or that the daemon has not taken.
+    /// Returns the first number that is missing or that the daemon has not taken.
     fn expected(&self) -> LinkSeq {
         let missing = self.gaps.front().map(|gap| gap.first);
         let waiting = self.arrivals.iter().map(|(number, _)| *number);
@@ -204,7 +208,7 @@ impl<P> Inbound<P> {
         (self.acknowledged, self.next) = (LinkSeq(number), LinkSeq(number));
     }
 
-    /// How many arrivals wait, and how many gaps there are.
+    /// Returns the number of waiting arrivals and the number of gaps.
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
         (self.arrivals.len(), self.gaps.len())

@@ -1,5 +1,5 @@
-//! The sending half of a link of datagrams: keeps each until it is acknowledged, and retransmits
-//! those that the receiving end asks for.
+//! The sending half of a link of datagrams: keeps each datagram until it is acknowledged, and
+//! retransmits those that the receiving end reports missing.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,21 +10,22 @@ use crate::sequence::LinkSeq;
 use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::{Time, seconds};
 
-/// The sending half. A *place* is a datagram's distance from the first unacknowledged one.
+/// The sending half of a link of datagrams. A *place* is a datagram's distance from the first
+/// unacknowledged one.
 #[derive(Debug)]
 pub(super) struct Outbound<P> {
     /// The first unacknowledged datagram.
     first: LinkSeq,
-    /// The datagrams from `first` on: those sent, then those to be sent.
+    /// The datagrams from `first` on: first those that have been sent, then those that have not.
     kept: VecDeque<Kept<P>>,
-    /// How many of the kept datagrams have been sent.
+    /// The number of kept datagrams that have been sent.
     sent: u32,
-    /// Datagrams to retransmit.
+    /// The numbers of datagrams to retransmit.
     repairs: VecDeque<LinkSeq>,
-    /// When to retransmit the last datagram if no feedback arrives: no later datagram would show
-    /// that it is missing.
+    /// The time at which to retransmit the last datagram if no feedback arrives. No later datagram
+    /// would reveal its loss.
     probe_at: Option<Time>,
-    /// How many probes went since the last acknowledgement.
+    /// The number of probes since the last acknowledgement.
     probes: u32,
 }
 
@@ -34,9 +35,9 @@ struct Kept<P> {
     message: Message,
     payload: P,
     sent_at: Time,
-    /// When it was last retransmitted.
+    /// The time at which this datagram was last retransmitted.
     repaired_at: Option<Time>,
-    /// Whether it is among the repairs.
+    /// Whether this datagram is among `repairs`.
     is_wanted: bool,
 }
 
@@ -52,7 +53,7 @@ impl<P> Outbound<P> {
         }
     }
 
-    /// How many datagrams are not acknowledged.
+    /// Returns the number of unacknowledged datagrams, those not yet sent included.
     pub(super) fn len(&self) -> u32 {
         self.kept.len() as u32
     }
@@ -73,8 +74,8 @@ impl<P> Outbound<P> {
         });
     }
 
-    /// Drops datagrams that have arrived and notes those that are missing. Ignores numbers outside
-    /// the range that was sent: they are old or wrong.
+    /// Drops datagrams that have arrived and queues missing ones for retransmission. Ignores
+    /// numbers outside the range that was sent: such feedback is old or wrong.
     pub(super) fn handle_feedback(
         &mut self,
         now: Time,
@@ -92,7 +93,7 @@ impl<P> Outbound<P> {
             let to = to.distance_from(self.first).min(self.sent);
             (from..to).for_each(|place| self.request_repair(now, place, unrepeatable));
         }
-        // This feedback has asked for all that the other end knows to be missing.
+        // This feedback has named the ranges that the other end knows to be missing.
         self.probe_at = (self.sent > 0).then(|| now + self.probe_interval(rtt));
     }
 
@@ -104,7 +105,7 @@ impl<P> Outbound<P> {
         let newest = &self.kept[newest as usize];
         let (sent_at, mut is_unambiguous) = (newest.sent_at, newest.repaired_at.is_none());
         for kept in self.kept.drain(..arrived as usize) {
-            // If it was repaired later, the acknowledgement may have waited for that repair.
+            // The acknowledgement may have waited for a repair that was sent after this datagram.
             is_unambiguous &= kept
                 .repaired_at
                 .is_none_or(|repaired_at| repaired_at < sent_at);
@@ -114,11 +115,11 @@ impl<P> Outbound<P> {
         }
         self.first = self.first.advance(arrived);
         self.sent -= arrived;
-        debug_assert!(self.sent <= self.len(), "what was sent is kept");
+        debug_assert!(self.sent <= self.len(), "sent datagrams are kept");
     }
 
-    /// Queues a missing datagram for retransmission, unless it was retransmitted less than a
-    /// round-trip time ago: that copy may still arrive.
+    /// Queues a missing datagram for retransmission, unless a copy was sent less than
+    /// `unrepeatable` ago and may still arrive.
     fn request_repair(&mut self, now: Time, place: u32, unrepeatable: Duration) {
         let kept = &mut self.kept[place as usize];
         let on_its_way = kept
@@ -150,11 +151,11 @@ impl<P> Outbound<P> {
 }
 
 impl<P: Clone> Outbound<P> {
-    /// The next datagram to send: first those to retransmit, then new ones.
+    /// Returns the next datagram to send: repairs first, then new ones.
     pub(super) fn poll_transmit(&mut self, now: Time, rtt: &RttEstimator) -> Option<(Frame, P)> {
         while let Some(number) = self.repairs.pop_front() {
             let place = number.distance_from(self.first);
-            // It may have been acknowledged since.
+            // The datagram may have been acknowledged since.
             if place < self.sent {
                 return Some(self.repair(now, place));
             }
@@ -175,7 +176,7 @@ impl<P: Clone> Outbound<P> {
         let kept = &mut self.kept[place as usize];
         kept.is_wanted = false;
         kept.repaired_at = Some(now);
-        // All later copies keep the flag, too.
+        // All later copies keep the flag as well.
         kept.message.repaired = true;
         self.datagram(place)
     }

@@ -7,7 +7,7 @@ use crate::message::{Body, ClientId, Control, DaemonId, Data, Feedback, GroupId,
 use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 
-/// Each direction's delay, and how much later a datagram may come.
+/// The delay of each direction, and the maximum additional delay of a datagram.
 const DELAY: Duration = Duration::from_millis(25);
 const JITTER_MS: u64 = 2;
 
@@ -31,21 +31,21 @@ fn sequence(arrival: &Arrival<Length>) -> u32 {
     }
 }
 
-/// Two ends and a path that loses, duplicates and reorders.
+/// Two ends, and a path that loses, duplicates and reorders frames.
 struct Path {
     now: Time,
     ends: [DatagramHop<Length>; 2],
-    /// When, to whom, what.
+    /// Frames in transit: arrival time, receiving end, frame and payload.
     wire: Vec<(Time, usize, Frame, Length)>,
     random: Pcg64Mcg,
     loss: f64,
     duplication: f64,
     jitter_ms: u64,
     cut: bool,
-    /// End 1 takes what arrives.
+    /// Whether end 1 takes the messages that arrive.
     takes: bool,
     arrived: Vec<Arrival<Length>>,
-    /// Frames that each end has sent.
+    /// The number of frames that each end has sent.
     frames: [u32; 2],
 }
 
@@ -98,7 +98,7 @@ impl Path {
         }
     }
 
-    /// Lets time pass until then.
+    /// Advances time to `end` and handles everything that is due.
     fn run_until(&mut self, end: Time) {
         loop {
             let arrivals = self.wire.iter().map(|(at, ..)| *at);
@@ -120,7 +120,7 @@ impl Path {
         }
     }
 
-    /// Sends so many messages, one each millisecond.
+    /// Sends this many messages, one each millisecond.
     fn send(&mut self, messages: u32) {
         for sequence in 0..messages {
             self.push(sequence);
@@ -143,7 +143,7 @@ fn at(seconds: f64) -> Time {
 }
 
 #[test]
-fn every_message_comes_once_whatever_the_path_does() {
+fn every_message_arrives_once_despite_losses_duplicates_and_reordering() {
     for (seed, loss, duplication) in [(1, 0.0, 0.0), (2, 0.02, 0.0), (3, 0.2, 0.1), (4, 0.5, 0.5)] {
         let mut path = Path::new(loss, duplication, seed);
         path.jitter_ms = 8 * JITTER_MS;
@@ -153,9 +153,13 @@ fn every_message_comes_once_whatever_the_path_does() {
         assert_eq!(
             path.ends[0].outbound.len(),
             0,
-            "all is acknowledged, seed {seed}"
+            "not all is acknowledged, seed {seed}"
         );
-        assert_eq!(path.ends[0].poll_timeout(), None, "and nothing left to do");
+        assert_eq!(
+            path.ends[0].poll_timeout(),
+            None,
+            "a timer is set without work"
+        );
     }
 }
 
@@ -170,7 +174,8 @@ fn a_repair_takes_about_a_round_trip_and_is_flagged() {
         path.push(sequence);
         path.run_until(path.now + Duration::from_millis(1));
     }
-    // Lost at 0.2 s; asked for and repaired, each way with its delay and jitter.
+    // The message is lost at 0.2 s. Three times the path's delay and jitter: later datagram, NACK,
+    // repair.
     path.run_until(at(0.2 + 0.004 + 3.0 * (0.025 + 0.008)));
     let flagged = path
         .arrived
@@ -181,7 +186,7 @@ fn a_repair_takes_about_a_round_trip_and_is_flagged() {
 }
 
 #[test]
-fn what_comes_slightly_out_of_order_is_not_asked_for() {
+fn slightly_reordered_datagrams_are_not_reported_missing() {
     let mut hop = DatagramHop::<Length>::new();
     for number in [0, 2, 1, 4, 5, 3, 7, 6] {
         let frame = Frame::Datagram {
@@ -206,7 +211,7 @@ fn what_comes_slightly_out_of_order_is_not_asked_for() {
 }
 
 #[test]
-fn a_lost_last_datagram_is_sent_again() {
+fn a_lost_last_datagram_is_retransmitted() {
     let mut path = Path::new(0.0, 0.0, 6);
     path.send(20);
     path.cut = true;
@@ -217,7 +222,7 @@ fn a_lost_last_datagram_is_sent_again() {
 }
 
 #[test]
-fn a_link_that_was_cut_for_seconds_goes_on() {
+fn a_link_resumes_after_a_cut_of_seconds() {
     let mut path = Path::new(0.0, 0.0, 7);
     path.send(100);
     path.cut = true;
@@ -225,14 +230,14 @@ fn a_link_that_was_cut_for_seconds_goes_on() {
         path.push(sequence);
     }
     path.run_until(path.now + Duration::from_secs(10));
-    assert!(path.frames[0] < 130, "it backs off: {:?}", path.frames);
+    assert!(path.frames[0] < 130, "no back-off: {:?}", path.frames);
     path.cut = false;
     path.run_until(path.now + Duration::from_secs(12));
     path.assert_each_once(110);
 }
 
 #[test]
-fn who_takes_nothing_stops_the_sender_and_goes_on_later() {
+fn a_daemon_that_takes_nothing_stops_the_sender_until_it_does() {
     let mut path = Path::new(0.0, 0.0, 8);
     path.takes = false;
     let mut pushed = 0;
@@ -281,7 +286,7 @@ fn numbers_may_wrap() {
     path.assert_each_once(200);
 }
 
-/// Numbers that hit what is there, the window's limits, and any.
+/// Numbers near 0, near the limits of the window and of the number space, and arbitrary ones.
 fn any_number() -> impl Strategy<Value = u32> + Clone {
     prop_oneof![4 => 0..64u32, 2 => WINDOW - 4..WINDOW + 4, 1 => any::<u32>(), 1 => u32::MAX - 3..=u32::MAX]
 }
@@ -316,11 +321,11 @@ proptest! {
             let mut frames = 0;
             while hop.poll_transmit(now).is_some() {
                 frames += 1;
-                prop_assert!(frames < 1000, "a frame may ask for what is kept, not for more");
+                prop_assert!(frames < 1000, "one frame caused 1000 frames");
             }
             let (waiting, gaps) = hop.inbound.held();
             prop_assert!(waiting <= WINDOW as usize && gaps <= WINDOW as usize);
-            prop_assert!(hop.poll_timeout().is_none_or(|due| due > now), "all that is due was done");
+            prop_assert!(hop.poll_timeout().is_none_or(|due| due > now), "a timer is due after handle_timeout");
         }
     }
 }
