@@ -92,6 +92,7 @@ enum State {
 impl<P: Payload> Connection<P> {
     /// Opens the connection with this number.
     ///
+    /// # Errors
     /// If a parameter is outside its range.
     pub fn connect(
         config: AcpConfig,
@@ -106,6 +107,7 @@ impl<P: Payload> Connection<P> {
 
     /// Waits for the other end, and accepts the first connection that it opens.
     ///
+    /// # Errors
     /// If a parameter is outside its range.
     pub fn listen(config: AcpConfig) -> Result<Connection<P>, ConfigError> {
         Connection::new(config, 0, State::Listening)
@@ -159,6 +161,7 @@ impl<P: Payload> Connection<P> {
 
     /// Queues a frame for sending. `key` is for the application and for a switch's policy.
     ///
+    /// # Errors
     /// If the send buffer is full, the frame's length is out of range, or this direction takes no
     /// more frames. The error returns the payload.
     pub fn send(&mut self, key: u32, payload: P) -> Result<(), SendError<P>> {

@@ -155,6 +155,7 @@ impl Segment {
     /// Decodes a datagram. Returns the segment and the length of its header. A [`Body::Data`] is
     /// followed by the frame; nothing may follow any other segment.
     ///
+    /// # Errors
     /// If the bytes are not the [`encode`](Segment::encode)d form of a valid segment, followed by a
     /// frame if the segment is [`Body::Data`].
     pub fn decode(bytes: &[u8]) -> Result<(Segment, usize), WireError> {
