@@ -1,47 +1,48 @@
-//! What a connection is like.
+//! Parameters of a connection.
 
 use core::time::Duration;
 pub use manyflow_core::ConfigError;
 
-/// How the congestion window changes.
+/// The rule by which the congestion window changes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Control {
-    /// By the feedback of XCP's routers (section IV).
+    /// The window follows the feedback of XCP's routers (section IV).
     #[default]
     Xcp,
-    /// By losses, as TCP Reno does: the paper's ACP-Reno (section V).
+    /// The window follows losses, as in TCP Reno: the paper's ACP-Reno (section V).
     Reno,
 }
 
-/// How a receiver protects its buffer.
+/// The way in which a receiver protects its buffer.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum FlowControl {
-    /// It grants credit: what its buffer has room for.
+    /// The receiver grants credit for the bytes that fit its buffer.
     Credit,
-    /// It steers the sender's rate by XCP's feedback (section IV-A). Needs [`Control::Xcp`], but no
-    /// XCP router.
+    /// The receiver steers the sender's rate by XCP's feedback (section IV-A). Needs
+    /// [`Control::Xcp`], but no XCP router.
     Soft(SoftConfig),
 }
 
 /// The parameters of soft flow control (section IV-A).
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct SoftConfig {
-    /// incrthresh: the target grows while less than this share of the buffer is taken, 0 to 1.
+    /// incrthresh: the target grows while the buffer is filled below this share, 0 to 1.
     pub increase_below: f64,
-    /// decrthresh: the target falls while more than this share of the buffer is taken, 0 to 1.
+    /// decrthresh: the target falls while the buffer is filled above this share, 0 to 1.
     pub decrease_above: f64,
-    /// gamma: the share by which it falls, 0 to 1.
+    /// gamma: the share by which the target falls, 0 to 1.
     pub decrease: f64,
-    /// By how many of the largest frames the target grows in a round-trip time.
+    /// Growth of the target in one round-trip time, in frames of maximum length.
     pub step_frames: u32,
-    /// Measures the drain rate and follows it, with a queue between the two thresholds in reserve,
-    /// instead of probing for it as the paper does; then `decrease` and `step_frames` have no
-    /// meaning.
+    /// Whether to measure the drain rate and follow it, keeping a reserve queue between the two
+    /// thresholds, instead of probing for it as the paper does. If set, `decrease` and
+    /// `step_frames` have no effect.
     pub follow_drain: bool,
 }
 
 impl Default for SoftConfig {
-    /// The paper's: 1/3, 1/2, 0.1, two segments; but following the drain rate.
+    /// Returns the paper's values, 1/3, 1/2, 0.1 and two segments, except that the drain rate is
+    /// followed.
     fn default() -> SoftConfig {
         SoftConfig {
             increase_below: 1.0 / 3.0,
@@ -56,31 +57,30 @@ impl Default for SoftConfig {
 /// The parameters of one end of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcpConfig {
-    /// How the congestion window changes.
+    /// The rule by which the congestion window changes.
     pub control: Control,
-    /// How the receive buffer is protected.
+    /// The way in which the receive buffer is protected.
     pub flow: FlowControl,
     /// The longest frame in bytes, 1 to 65,000.
     pub frame_bytes_max: u32,
-    /// Bytes of frames from the first that is not acknowledged to the last that the application
-    /// handed over, at least one frame.
+    /// Size of the send buffer: queued plus unacknowledged bytes of frames; at least one frame.
     pub send_buffer: u32,
-    /// Bytes of frames that have arrived and were not read, at least one frame.
+    /// Size of the receive buffer: bytes of frames that have arrived and were not read; at least
+    /// one frame.
     pub receive_buffer: u32,
-    /// The window to begin with, in frames of the longest kind, at least 1.
+    /// The initial window in frames of maximum length, 1 to 1000.
     pub initial_window: u32,
-    /// The retransmission time-out is never below this, 1 ms to 60 s.
+    /// The lower bound of the retransmission time-out, 1 ms to 60 s.
     pub minimum_rto: Duration,
-    /// After this long without a packet from the other end it is probed; at least 1 ms.
+    /// The silence after which the other end is probed; at least 1 ms.
     pub keep_alive: Duration,
-    /// So many times in a row something is sent without an answer, then the connection has failed;
-    /// at least 1.
+    /// The connection fails after this many Opens or Probes in a row without an answer; at least 1.
     pub attempts: u32,
 }
 
 impl Default for AcpConfig {
-    /// XCP and soft flow control, frames of 1 KB and buffers of 200 KB, as in section VI of the
-    /// paper.
+    /// Returns XCP with soft flow control, frames of 1 KB and buffers of 200 KB, as in section VI
+    /// of the paper.
     fn default() -> AcpConfig {
         AcpConfig {
             control: Control::Xcp,
@@ -97,8 +97,10 @@ impl Default for AcpConfig {
 }
 
 impl AcpConfig {
+    /// Checks each parameter.
+    ///
     /// # Errors
-    /// Where a parameter is outside its range, or soft flow control is to go without XCP.
+    /// If a parameter is outside its range, or soft flow control is combined with Reno.
     pub fn check(&self) -> Result<(), ConfigError> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let soft = match self.flow {

@@ -1,4 +1,5 @@
-//! One end of a connection: opening, closing, keep-alive; frames go through its two halves.
+//! One end of a connection: opening, closing and keep-alive. Its two halves send and receive
+//! frames.
 //!
 //! ```text
 //!   listen --Open--> established --both directions closed and acknowledged--> lingering --time--> over
@@ -7,21 +8,23 @@
 //!                  +-----------------+--------------------------------------------------------> over
 //! ```
 //!
-//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does: what arrived
-//!   beyond a gap is part of it.
-//! - A retransmission time-out says that frames come to nothing, which a slow reader under soft
-//!   flow control can cause as well; so it only begins to probe the other end. Nothing but
-//!   `attempts` probes without any answer ends the connection.
-//! - An Open is answered again until more is heard. Then it is a late duplicate, or a switch that
-//!   has restarted opens anew what is underway here, with numbers that begin again: without an
-//!   answer it gives up, and so do both ends.
-//! - Sequence numbers do not wrap: a direction has 2^32 - 2 frames at most, then
+//! - Credit counts from the acknowledgement's cumulative number, as TCP's window does; frames
+//!   beyond a gap are part of it.
+//! - A retransmission time-out means that frames do not arrive. A slow reader under soft flow
+//!   control can cause that too, so a time-out only starts to probe the other end. Only `attempts`
+//!   probes in a row without an answer end the connection.
+//! - An acceptor answers each Open with an Accept until another segment of the connection arrives.
+//!   A later Open is ignored: it is a late duplicate, or comes from a switch that has restarted and
+//!   opens the connection again with numbers from 0. Such a switch gives up without an answer, and
+//!   then both ends do.
+//! - Sequence numbers do not wrap: a direction has at most 2^32 - 2 frames, then
 //!   [`SendError::Exhausted`].
-//! - Both ends must agree on the longest frame: a longer one is not taken, and so never
+//! - Both ends must agree on the longest frame. A receiver ignores a longer one, so it is never
 //!   acknowledged.
 //!
-//! It is sans-IO: after each call drain [`poll_transmit`](Connection::poll_transmit), then
-//! [`poll_event`](Connection::poll_event), then read [`poll_timeout`](Connection::poll_timeout).
+//! A [`Connection`] does no I/O. After each call, drain
+//! [`poll_transmit`](Connection::poll_transmit), then [`poll_event`](Connection::poll_event), then
+//! read [`poll_timeout`](Connection::poll_timeout).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -35,11 +38,11 @@ use super::sender::Sender;
 use crate::Event;
 use manyflow_core::time::Time;
 
-/// An end that is done answers a repeated Close for this long at least, or for two retransmission
-/// time-outs of its own: those of the other end, which nobody knows here, may be backed off.
+/// The shortest time for which a finished end answers repeated Closes; the other bound is twice its
+/// own retransmission time-out. The time-out of the other end, which may be backed off, is unknown.
 const LINGER_MIN: Duration = Duration::from_secs(30);
 
-fn packet(connection: u32, body: Body) -> Segment {
+fn to_segment(connection: u32, body: Body) -> Segment {
     Segment { connection, body }
 }
 
@@ -47,38 +50,39 @@ fn packet(connection: u32, body: Body) -> Segment {
 #[derive(Debug)]
 pub struct Connection<P> {
     config: AcpConfig,
-    /// The connection's number; an acceptor learns it.
+    /// The connection's number. An acceptor takes it from the Open.
     number: u32,
     is_initiator: bool,
-    /// The other end has said more than that it opens the connection, and is alive.
+    /// The other end has sent more than its Open and the answers to probes.
     is_underway: bool,
     state: State,
     sender: Sender<P>,
     receiver: Receiver<P>,
-    /// Packets without a place in either half: opening, keep-alive, resets.
+    /// Segments of neither half: opening, keep-alive, resets.
     control: VecDeque<Segment>,
-    /// When the other end is probed if nothing is heard before; each packet from it moves this on.
+    /// When to probe the other end. Each segment from it postpones this time.
     probe_at: Time,
-    /// Probes without an answer.
+    /// The number of probes in a row without an answer.
     probes: u32,
     is_finished: bool,
     events: VecDeque<Event>,
-    /// The last window told, in frames.
-    told_window: f64,
+    /// The window that was last reported, in frames.
+    reported_window: f64,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// Takes the first connection that comes.
+    /// Accepts the first connection that the other end opens.
     Listening,
-    /// Open was sent so many times, first at `since`; it is repeated or given up at `again`.
+    /// Open was sent `times` times, first at `since`. At `again` it is repeated, or the connection
+    /// fails.
     Opening {
         since: Time,
         times: u32,
         again: Time,
     },
     Established,
-    /// Both directions are done; until then a repeated Close is answered.
+    /// Both directions are closed and acknowledged. Repeated Closes are answered until `until`.
     Lingering {
         until: Time,
     },
@@ -86,10 +90,10 @@ enum State {
 }
 
 impl<P: Payload> Connection<P> {
-    /// Opens connection number `number`.
+    /// Opens the connection with this number.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn connect(
         config: AcpConfig,
         number: u32,
@@ -97,14 +101,14 @@ impl<P: Payload> Connection<P> {
     ) -> Result<Connection<P>, ConfigError> {
         let mut connection = Connection::new(config, number, State::Over)?;
         connection.is_initiator = true;
-        connection.open(now, now, 1);
+        connection.send_open(now, now, 1);
         Ok(connection)
     }
 
-    /// Takes the first connection that the other end opens.
+    /// Waits for the other end, and accepts the first connection that it opens.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn listen(config: AcpConfig) -> Result<Connection<P>, ConfigError> {
         Connection::new(config, 0, State::Listening)
     }
@@ -123,41 +127,43 @@ impl<P: Payload> Connection<P> {
             probes: 0,
             is_finished: false,
             events: VecDeque::new(),
-            told_window: 0.0,
+            reported_window: 0.0,
             config,
         })
     }
 
-    /// Whether frames can pass: the opening was answered, and the connection is not over.
+    /// Returns whether frames can pass: the opening was answered, and the connection is not closed.
     pub fn is_established(&self) -> bool {
         matches!(self.state, State::Established)
     }
 
-    /// Whether it has ended, one way or another.
+    /// Returns whether the connection has ended, for any reason.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Whether the other end has closed its direction and all its frames have arrived; they may
-    /// wait to be read.
+    /// Returns whether the other end has closed its direction and all its frames have arrived. Some
+    /// of them may not have been read.
     pub fn is_remote_closed(&self) -> bool {
         self.receiver.is_closed()
     }
 
-    /// Whether [`receive`](Connection::receive) has a frame.
+    /// Returns whether [`receive`](Connection::receive) would return a frame.
     pub fn is_readable(&self) -> bool {
         self.receiver.is_readable()
     }
 
-    /// Bytes that the send buffer has room for. It can only grow while segments are handled.
+    /// Returns the free bytes of the send buffer. Their number grows only when a segment is
+    /// handled.
     pub fn room(&self) -> u32 {
         self.sender.room()
     }
 
-    /// Hands over a frame.
+    /// Queues a frame for sending. `key` is for the application and for a switch's policy.
     ///
     /// # Errors
-    /// Where there is no room, or never will be; the frame is given back.
+    /// If the send buffer is full, the frame's length is out of range, or this direction takes no
+    /// more frames. The error returns the payload.
     pub fn send(&mut self, key: u32, payload: P) -> Result<(), SendError<P>> {
         if self.is_over() {
             return Err(SendError::Closed(payload));
@@ -165,39 +171,40 @@ impl<P: Payload> Connection<P> {
         self.sender.send(Frame { key, payload })
     }
 
-    /// Reads the next frame, in the order in which they were sent.
+    /// Reads the next frame, in the order in which the frames were sent.
     pub fn receive(&mut self, now: Time) -> Option<Frame<P>> {
         self.receiver.read(now)
     }
 
-    /// Closes this direction: what was handed over is still delivered.
+    /// Closes this direction. Frames that were queued before are still delivered.
     pub fn close(&mut self) {
         self.sender.close();
     }
 
-    /// Gives up the connection in both directions, and tells the other end.
+    /// Ends the connection in both directions at once, and sends a Reset to the other end.
     pub fn abort(&mut self) {
         if !matches!(self.state, State::Listening | State::Over) {
-            self.reset(self.number, Reason::Aborted);
+            self.send_reset(self.number, Reason::Aborted);
         }
         self.state = State::Over;
     }
 
-    /// Takes a segment; `payload` is that of a frame, and of no matter with any other.
+    /// Handles a segment that arrived at `now`. `payload` is the frame's; it is ignored with any
+    /// other segment.
     pub fn handle_segment(&mut self, now: Time, segment: &Segment, payload: P) {
         if let Body::Open { credit } = segment.body {
             self.handle_open(now, segment.connection, credit);
         } else if let Body::Reset(reason) = segment.body {
             self.handle_reset(segment.connection, reason);
-        } else if !self.knows(segment.connection) {
-            self.reset(segment.connection, Reason::Unknown);
+        } else if !self.is_current(segment.connection) {
+            self.send_reset(segment.connection, Reason::Unknown);
         } else {
             self.handle_known(now, segment, payload);
-            self.settle(now);
+            self.check_finished(now);
         }
     }
 
-    fn knows(&self, number: u32) -> bool {
+    fn is_current(&self, number: u32) -> bool {
         number == self.number && !matches!(self.state, State::Listening | State::Over)
     }
 
@@ -206,29 +213,29 @@ impl<P: Payload> Connection<P> {
             self.number = number;
             self.establish(now, credit);
         }
-        if !self.knows(number) {
-            self.reset(number, Reason::Refused);
+        if !self.is_current(number) {
+            self.send_reset(number, Reason::Refused);
         } else if !self.is_initiator && !self.is_underway {
-            self.hear(now);
+            self.note_alive(now);
             let credit = self.receiver.credit();
-            self.say(Body::Accept { credit });
+            self.send_control(Body::Accept { credit });
         }
     }
 
     fn establish(&mut self, now: Time, credit: u32) {
         self.sender.grant(credit);
         self.state = State::Established;
-        self.hear(now);
+        self.note_alive(now);
     }
 
-    /// The other end is alive.
-    fn hear(&mut self, now: Time) {
+    /// Notes that the other end is alive: postpones the next probe.
+    fn note_alive(&mut self, now: Time) {
         self.probes = 0;
         self.probe_at = now + self.config.keep_alive;
     }
 
     fn handle_reset(&mut self, number: u32, reason: Reason) {
-        if !self.knows(number) {
+        if !self.is_current(number) {
             return;
         }
         if !matches!(self.state, State::Lingering { .. }) {
@@ -246,13 +253,13 @@ impl<P: Payload> Connection<P> {
                         self.sender.sample_rtt(now - since, &mut self.events);
                     }
                 }
-                // The Accept was lost, and the other end may give up before the next Open is due.
-                Body::Probe => self.say(Body::Alive),
+                // The Accept was lost. The other end may give up before the next Open is due.
+                Body::Probe => self.send_control(Body::Alive),
                 _ => {}
             }
             return;
         }
-        self.hear(now);
+        self.note_alive(now);
         self.is_underway |= segment.body != Body::Alive;
         match segment.body {
             Body::Data(data) => {
@@ -263,7 +270,7 @@ impl<P: Payload> Connection<P> {
             Body::Ack(ack) => self.sender.handle_ack(now, &ack, &mut self.events),
             Body::Close { sequence } => self.handle_close(now, sequence),
             Body::Probe => {
-                self.say(Body::Alive);
+                self.send_control(Body::Alive);
                 self.receiver.repeat_ack();
             }
             Body::Alive => self.sender.expect_repeat(),
@@ -273,14 +280,15 @@ impl<P: Payload> Connection<P> {
 
     fn handle_close(&mut self, now: Time, sequence: u32) {
         self.receiver.handle_close(sequence);
-        // It is repeated, as our acknowledgement was lost.
+        // A repeated Close means that its acknowledgement was lost.
         if matches!(self.state, State::Lingering { .. }) {
             self.linger(now);
         }
     }
 
-    /// Finds out whether the connection is done.
-    fn settle(&mut self, now: Time) {
+    /// Reports when all frames are acknowledged, and begins to linger when both directions are
+    /// done.
+    fn check_finished(&mut self, now: Time) {
         if self.sender.is_done() && !self.is_finished {
             self.is_finished = true;
             self.events.push_back(Event::Finished);
@@ -295,7 +303,7 @@ impl<P: Payload> Connection<P> {
         self.state = State::Lingering { until };
     }
 
-    /// Does what is due; a spurious call does nothing.
+    /// Handles the timers that are due at `now`. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         match self.state {
             State::Opening {
@@ -305,14 +313,14 @@ impl<P: Payload> Connection<P> {
             } if now >= again => {
                 if times < self.config.attempts {
                     self.sender.back_off();
-                    self.open(now, since, times + 1);
+                    self.send_open(now, since, times + 1);
                 } else {
                     self.fail(Reason::TimedOut);
                 }
             }
             State::Established => {
-                // Frames that come to nothing may lack a way, or room at a slow reader: only probes
-                // tell.
+                // Frames may fail to arrive because the path is broken, or because a slow reader
+                // has no room. A probe distinguishes the two.
                 if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
                     self.probe_or_give_up(now);
                 }
@@ -322,14 +330,14 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    fn open(&mut self, now: Time, since: Time, times: u32) {
+    fn send_open(&mut self, now: Time, since: Time, times: u32) {
         self.state = State::Opening {
             since,
             times,
             again: now + self.sender.timeout(),
         };
         let credit = self.receiver.credit();
-        self.say(Body::Open { credit });
+        self.send_control(Body::Open { credit });
     }
 
     fn probe_or_give_up(&mut self, now: Time) {
@@ -339,24 +347,25 @@ impl<P: Payload> Connection<P> {
         }
         self.probes += 1;
         self.probe_at = now + self.sender.timeout();
-        self.say(Body::Probe);
+        self.send_control(Body::Probe);
     }
 
     fn fail(&mut self, reason: Reason) {
         self.state = State::Over;
-        self.reset(self.number, reason);
+        self.send_reset(self.number, reason);
         self.events.push_back(Event::Failed(reason));
     }
 
-    fn say(&mut self, body: Body) {
-        self.control.push_back(packet(self.number, body));
+    fn send_control(&mut self, body: Body) {
+        self.control.push_back(to_segment(self.number, body));
     }
 
-    fn reset(&mut self, number: u32, reason: Reason) {
-        self.control.push_back(packet(number, Body::Reset(reason)));
+    fn send_reset(&mut self, number: u32, reason: Reason) {
+        self.control
+            .push_back(to_segment(number, Body::Reset(reason)));
     }
 
-    /// The next segment to send, and the payload of a frame.
+    /// Returns the next segment to send. The payload is `Some` if the segment is a frame.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Segment, Option<P>)> {
         if let Some(segment) = self.control.pop_front() {
             return Some((segment, None));
@@ -365,13 +374,13 @@ impl<P: Payload> Connection<P> {
             return None;
         }
         if let Some(ack) = self.receiver.poll_transmit() {
-            return Some((packet(self.number, Body::Ack(ack)), None));
+            return Some((to_segment(self.number, Body::Ack(ack)), None));
         }
         let (body, payload) = self.sender.poll_transmit(now)?;
-        Some((packet(self.number, body), payload))
+        Some((to_segment(self.number, body), payload))
     }
 
-    /// When [`handle_timeout`](Connection::handle_timeout) is wanted next, if at all.
+    /// Returns when to call [`handle_timeout`](Connection::handle_timeout) next, if at all.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.state {
             State::Opening { again, .. } => Some(again),
@@ -386,13 +395,13 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// What happened: [`Event::Rtt`], [`Event::CongestionWindow`] in frames, [`Event::LossEvent`],
-    /// [`Event::RetransmissionTimeout`], [`Event::Overflow`], [`Event::Failed`], and
-    /// [`Event::Finished`] when all frames and the closing are acknowledged.
+    /// Returns the next event: [`Event::Rtt`], [`Event::CongestionWindow`] in frames,
+    /// [`Event::LossEvent`], [`Event::RetransmissionTimeout`], [`Event::Overflow`],
+    /// [`Event::Failed`], or [`Event::Finished`] when all frames and the closing are acknowledged.
     pub fn poll_event(&mut self) -> Option<Event> {
         let packets = self.sender.window_frames();
-        if (packets - self.told_window).abs() >= 1.0 {
-            self.told_window = packets;
+        if (packets - self.reported_window).abs() >= 1.0 {
+            self.reported_window = packets;
             return Some(Event::CongestionWindow { packets });
         }
         self.events.pop_front()

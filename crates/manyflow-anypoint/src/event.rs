@@ -1,4 +1,4 @@
-//! What connections and switches report.
+//! Events that connections and switches report.
 
 use super::Reason;
 use super::switch::MemberId;
@@ -14,16 +14,16 @@ pub enum Event {
         /// The smoothed round-trip time after the sample, in seconds.
         average_s: f64,
     },
-    /// A frame was found lost.
+    /// Frames were detected as lost; all losses of one round trip are one event.
     LossEvent,
     /// The congestion window has changed by a whole frame or more.
     CongestionWindow {
         /// The window in frames.
         packets: f64,
     },
-    /// The retransmission timer ran out.
+    /// The retransmission timer expired.
     RetransmissionTimeout,
-    /// Every frame was sent, and was acknowledged.
+    /// All frames of this end, and its closing, are acknowledged.
     Finished,
     /// The application took a frame from the receive buffer.
     Delivered {
@@ -32,8 +32,8 @@ pub enum Event {
     },
     /// A frame arrived for which the receive buffer had no room; it was dropped.
     Overflow,
-    /// The connection ended before its time.
+    /// The connection ended before both directions were closed.
     Failed(Reason),
-    /// A member of the ensemble answered nothing for too long and was given up.
+    /// A member of the service failed: it did not answer in time, or it reset the connection.
     MemberFailed(MemberId),
 }

@@ -1,4 +1,5 @@
-//! Frames: what an application sends and reads, and what the two halves of a connection number.
+//! Frames, which applications send and read, and the items that the two halves of a connection
+//! number.
 
 use core::fmt;
 
@@ -6,7 +7,8 @@ use super::Payload;
 use super::segment::{Body, Data, Segment};
 use manyflow_core::xcp::Congestion;
 
-/// Most frames between the first that is not acknowledged and the last that is sent, or held.
+/// The most frames from the first unacknowledged one to the last one that a sender has sent, or
+/// that a receiver holds.
 ///
 /// A [`Gap`](super::Gap) counts from the cumulative number in 16 bits, so an acknowledgement can
 /// name every frame of such a flight.
@@ -15,13 +17,13 @@ pub(super) const FLIGHT_FRAMES_MAX: u32 = 1 << 16;
 /// A frame, as an application sends and reads it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Frame<P> {
-    /// The application's number for the frame: a switch may route by it.
+    /// The application's key of the frame; a switch may route by it.
     pub key: u32,
     /// The frame's contents.
     pub payload: P,
 }
 
-/// An element of a direction's stream; each has a sequence number.
+/// An element of a direction's stream. Each has a sequence number.
 #[derive(Debug)]
 pub(super) enum Item<P> {
     /// A frame of the application.
@@ -31,7 +33,7 @@ pub(super) enum Item<P> {
 }
 
 impl<P: Payload> Item<P> {
-    /// Bytes that the item takes in a send or receive buffer.
+    /// Returns the bytes that the item takes in a send or receive buffer.
     pub(super) fn bytes(&self) -> u32 {
         match self {
             Item::Frame(frame) => frame.payload.length(),
@@ -39,7 +41,7 @@ impl<P: Payload> Item<P> {
         }
     }
 
-    /// Bytes that the item takes on the wire, with its headers.
+    /// Returns the bytes that the item takes on the wire, including all headers.
     pub(super) fn wire_bytes(&self) -> u32 {
         match self {
             Item::Frame(frame) => frame_header_bytes() + frame.payload.length(),
@@ -48,7 +50,7 @@ impl<P: Payload> Item<P> {
     }
 }
 
-/// Bytes of headers that each frame takes on the wire.
+/// Returns the bytes of headers that each frame takes on the wire.
 pub(super) fn frame_header_bytes() -> u32 {
     header_bytes(Body::Data(Data {
         sequence: 0,
@@ -65,27 +67,25 @@ fn header_bytes(body: Body) -> u32 {
     .wire_bytes()
 }
 
-/// Why a connection did not take a frame, whose contents are given back.
+/// The reason why a connection refused a frame. The error returns the frame's payload.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<P> {
     /// The send buffer has no room for the frame.
     #[error("the send buffer is full; send again when frames have been acknowledged")]
     Full(P),
-    /// The frame is empty, or longer than the second field, the longest frame in bytes.
-    #[error("a frame must have 1 to {1} bytes; split it, or raise the longest frame")]
+    /// The frame is empty, or longer than the second field: the longest frame in bytes.
+    #[error("a frame must have 1 to {1} bytes; split it, or raise `frame_bytes_max`")]
     Length(P, u32),
     /// This direction is closed, or the connection is over.
     #[error("the connection is closed; open another one")]
     Closed(P),
-    /// All sequence numbers of this direction are used.
-    #[error(
-        "2^32 - 2 frames were sent, which is all that a connection can count; open another one"
-    )]
+    /// All sequence numbers of this direction have been used.
+    #[error("the connection has sent its maximum of 2^32 - 2 frames; open another one")]
     Exhausted(P),
 }
 
 impl<P> SendError<P> {
-    /// The contents of the frame that was not taken.
+    /// Returns the payload of the refused frame.
     pub fn into_payload(self) -> P {
         match self {
             SendError::Full(payload)
@@ -97,7 +97,7 @@ impl<P> SendError<P> {
 }
 
 impl<P> fmt::Debug for SendError<P> {
-    /// Formats the variant's name only: a payload need not be `Debug`.
+    /// Formats only the name of the variant: a payload need not be `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SendError::Full(_) => "Full",

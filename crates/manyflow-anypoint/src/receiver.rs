@@ -1,4 +1,5 @@
-//! The receiving half of a connection: order, the receive buffer, acknowledgements.
+//! The receiving half of a connection: restores the order, keeps the receive buffer, and
+//! acknowledges.
 //!
 //! ```text
 //!   read by the application | ready | next: missing | beyond it: arrived, or missing as well
@@ -18,8 +19,8 @@ use crate::Event;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::WindowChange;
 
-/// A frame is reported missing when so many later ones have arrived: fewer may only have overtaken
-/// it.
+/// A frame is reported missing when this many later frames have arrived. Fewer may only have
+/// overtaken it.
 pub(super) const REORDERING: u32 = 3;
 
 /// The receiving half.
@@ -27,26 +28,30 @@ pub(super) const REORDERING: u32 = 3;
 pub(super) struct Receiver<P> {
     capacity: u32,
     frame_bytes_max: u32,
-    /// Without it there is credit.
+    /// Soft flow control; `None` if the receiver grants credit.
     soft: Option<SoftFlow>,
-    /// In order, to be read.
+    /// Frames in order, which the application can read.
     ready: VecDeque<Frame<P>>,
     /// The next number in order.
     next: u32,
-    /// What has arrived from `next` on; the first is always missing.
+    /// The items that have arrived beyond `next`, by their distance from it. The first is always
+    /// missing.
     beyond: VecDeque<Option<Item<P>>>,
-    /// The same as ranges of numbers, end excluded: ascending, and apart.
+    /// The numbers of the items in `beyond` as ranges, end excluded: ascending and not adjacent.
     blocks: Vec<(u32, u32)>,
-    /// Frames in `beyond`, and their bytes.
+    /// The number of items in `beyond`.
     beyond_frames: u32,
+    /// The bytes of the items in `beyond`.
     beyond_bytes: u32,
+    /// The bytes of the frames in `ready`.
     ready_bytes: u32,
-    /// Bytes that the application has read, and what of it the sender was told.
+    /// Total bytes that the application has read.
     read: u64,
-    read_told: u64,
+    /// The value of `read` at the last acknowledgement.
+    reported_read: u64,
     is_closed: bool,
-    /// What is to be acknowledged.
-    acks: VecDeque<Due>,
+    /// Acknowledgements that are due.
+    due_acks: VecDeque<Due>,
     /// The last frame that was acknowledged.
     last: Option<u32>,
 }
@@ -56,17 +61,19 @@ pub(super) struct Receiver<P> {
 struct Due {
     of: u32,
     feedback: WindowChange,
-    /// What was next when the frame arrived. What came since has feedback of its own, which a
-    /// sender takes from the acknowledgement that is the first to tell it of the frame.
+    /// The value of `next` when the frame arrived. Frames that arrived later have feedback of their
+    /// own; a sender takes it from the first acknowledgement that covers the frame.
     cumulative: u32,
 }
 
-/// What became of a frame.
+/// The result of placing an arriving item.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Placed {
+    /// The item is in the buffer, or was before.
     Taken,
+    /// The receive buffer has no room for the item.
     NoRoom,
-    /// It is none that can be sent to us.
+    /// No valid sender would have sent the item.
     Refused,
 }
 
@@ -92,15 +99,15 @@ impl<P: Payload> Receiver<P> {
             beyond_bytes: 0,
             ready_bytes: 0,
             read: 0,
-            read_told: 0,
+            reported_read: 0,
             is_closed: false,
-            acks: VecDeque::new(),
+            due_acks: VecDeque::new(),
             last: None,
         }
     }
 
-    /// Bytes that may be sent from the next number on: beyond a gap nothing is counted, as its
-    /// place was granted with it.
+    /// Returns the credit: bytes that may be sent from the next number on. Frames beyond a gap do
+    /// not reduce it, because their room was granted with it.
     pub(super) fn credit(&self) -> u32 {
         match self.soft {
             Some(_) => UNLIMITED,
@@ -108,12 +115,12 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// All frames and the closing have arrived.
+    /// Returns whether all frames and the closing have arrived.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether a frame can be read.
+    /// Returns whether a frame can be read.
     pub(super) fn is_readable(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -122,7 +129,7 @@ impl<P: Payload> Receiver<P> {
         self.ready_bytes + self.beyond_bytes
     }
 
-    /// Takes a frame, which came in a packet of `wire_bytes`.
+    /// Handles a frame, which came in a packet of `wire_bytes`.
     pub(super) fn handle_data(
         &mut self,
         now: Time,
@@ -151,14 +158,15 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// No frame has this number or a later one.
+    /// Handles a Close: no frame has this number or a later one.
     pub(super) fn handle_close(&mut self, sequence: u32) {
         if self.place(sequence, Item::Close) == Placed::Taken {
             self.acknowledge(sequence, WindowChange(0));
         }
     }
 
-    /// The sender asks what has arrived and how much room there is.
+    /// Acknowledges the last answered frame again, to report what has arrived and how much room
+    /// there is.
     pub(super) fn repeat_ack(&mut self) {
         if let Some(last) = self.last {
             self.acknowledge(last, WindowChange(0));
@@ -166,7 +174,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     fn acknowledge(&mut self, of: u32, feedback: WindowChange) {
-        self.acks.push_back(Due {
+        self.due_acks.push_back(Due {
             of,
             feedback,
             cumulative: self.next,
@@ -177,7 +185,7 @@ impl<P: Payload> Receiver<P> {
         let Some(ahead) = sequence.checked_sub(self.next) else {
             return Placed::Taken;
         };
-        // The last number is never sent: one more would not be a number.
+        // The last number is never sent: no number could follow it.
         if self.is_closed || ahead >= FLIGHT_FRAMES_MAX || sequence == u32::MAX {
             return Placed::Refused;
         }
@@ -196,11 +204,16 @@ impl<P: Payload> Receiver<P> {
             self.hold(sequence, ahead as usize, item);
             self.deliver_held();
         }
+        debug_assert!(self.occupied() <= self.capacity, "the buffer overflows");
+        debug_assert!(
+            !matches!(self.beyond.front(), Some(Some(_))),
+            "the next frame is missing as long as frames are held beyond it"
+        );
         Placed::Taken
     }
 
-    /// Under soft flow control frames beyond a gap leave a place for the missing one: nobody reads
-    /// before it comes.
+    /// Returns whether an item of `bytes` fits. Under soft flow control, an item beyond a gap
+    /// leaves room for the missing frame: nothing can be read before that frame arrives.
     fn has_room(&self, bytes: u32, is_beyond: bool) -> bool {
         let is_reserved = is_beyond && self.soft.is_some();
         let reserved = if is_reserved { self.frame_bytes_max } else { 0 };
@@ -208,9 +221,9 @@ impl<P: Payload> Receiver<P> {
         self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
     }
 
-    /// Nothing is read before the next frame in order, so what is furthest beyond it gives way, to
-    /// be sent again: it was acknowledged, but only the cumulative number is a promise (RFC 2018
-    /// section 8).
+    /// Drops the items furthest beyond the next frame, as far as that frame needs their room:
+    /// nothing can be read before it. Dropped items were acknowledged and are sent again, because
+    /// only the cumulative number is final (RFC 2018 section 8).
     fn make_room(&mut self, bytes: u32) {
         while self.occupied() + bytes > self.capacity
             && let Some(furthest) = self.beyond.pop_back()
@@ -225,7 +238,7 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// The next item in order.
+    /// Delivers the next item in order.
     fn deliver(&mut self, item: Item<P>) {
         self.next += 1;
         match item {
@@ -247,7 +260,7 @@ impl<P: Payload> Receiver<P> {
         self.add_to_blocks(sequence);
     }
 
-    /// Joins a number to the blocks that it touches.
+    /// Adds a number to the blocks, and joins the blocks that it touches.
     fn add_to_blocks(&mut self, number: u32) {
         let place = self.blocks.partition_point(|block| block.1 < number);
         match self.blocks.get_mut(place) {
@@ -280,14 +293,14 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// Nothing can follow the closing.
+    /// Forgets the items beyond the closing: no valid sender sends any.
     fn forget_beyond(&mut self) {
         self.beyond.clear();
         self.blocks.clear();
         (self.beyond_frames, self.beyond_bytes) = (0, 0);
     }
 
-    /// The next frame in order.
+    /// Reads the next frame in order.
     pub(super) fn read(&mut self, now: Time) -> Option<Frame<P>> {
         let frame = self.ready.pop_front()?;
         let bytes = frame.payload.length();
@@ -301,20 +314,20 @@ impl<P: Payload> Receiver<P> {
         Some(frame)
     }
 
-    /// Tells the sender of new room when it is worth a packet: two frames, or half the buffer
+    /// Reports new room to the sender when it is worth a packet: two frames, or half the buffer
     /// (RFC 9293 section 3.8.6.2.2 asks for one frame, 4.4BSD for two).
     fn update_credit(&mut self) {
         let worth = (2 * self.frame_bytes_max).min(self.capacity / 2);
-        if self.acks.is_empty() && self.read - self.read_told >= u64::from(worth) {
+        if self.due_acks.is_empty() && self.read - self.reported_read >= u64::from(worth) {
             self.repeat_ack();
         }
     }
 
-    /// The next acknowledgement.
+    /// Returns the next acknowledgement to send.
     pub(super) fn poll_transmit(&mut self) -> Option<Ack> {
-        let due = self.acks.pop_front()?;
+        let due = self.due_acks.pop_front()?;
         self.last = Some(due.of);
-        self.read_told = self.read;
+        self.reported_read = self.read;
         Some(Ack {
             cumulative: due.cumulative,
             of: due.of,
@@ -324,7 +337,7 @@ impl<P: Payload> Receiver<P> {
         })
     }
 
-    /// The lowest gaps below `of` above which enough frames have arrived, counted from
+    /// Returns the lowest gaps below `of` that enough later frames have overtaken, counted from
     /// `cumulative`.
     fn missing_below(&self, of: u32, cumulative: u32) -> [Gap; 3] {
         let mut missing = NO_GAPS;
@@ -345,7 +358,7 @@ impl<P: Payload> Receiver<P> {
         missing
     }
 
-    /// What is missing below this number has been overtaken by enough frames.
+    /// Returns the number below which every missing frame was overtaken by enough later frames.
     fn overtaken_below(&self) -> Option<u32> {
         let mut wanted = REORDERING;
         for (begin, end) in self.blocks.iter().rev() {

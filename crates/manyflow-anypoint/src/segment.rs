@@ -3,10 +3,10 @@
 use manyflow_core::Header;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// IPv4 and UDP, below each segment.
+/// Bytes of the IPv4 and UDP headers below each segment.
 pub const LOWER_BYTES: u32 = 28;
 
-/// A credit without limit: flow control is soft.
+/// The credit that grants any number of bytes: flow control is soft.
 pub const UNLIMITED: u32 = u32::MAX;
 
 /// An acknowledgement that reports nothing missing.
@@ -18,30 +18,30 @@ pub const NO_GAPS: [Gap; 3] = [Gap {
 /// A packet of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The connection: a number that its initiator chose, the same on both ways and on both sides
-    /// of a switch.
+    /// The connection's number. Its initiator chose it; it is the same in both directions and on
+    /// both sides of a switch.
     pub connection: u32,
-    /// What it is.
+    /// The type of the packet, and the fields of that type.
     pub body: Body,
 }
 
 impl Segment {
-    /// The bytes that the encoded header takes, those of IPv4 and UDP included.
+    /// Returns the length of the encoded header in bytes, including the IPv4 and UDP headers.
     pub fn wire_bytes(&self) -> u32 {
         LOWER_BYTES + self.header_bytes()
     }
 }
 
-/// What a packet is.
+/// The type of a packet, and the fields of that type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The initiator opens the connection, and grants this credit in bytes.
+    /// The initiator opens the connection and grants a first credit.
     Open {
         /// Bytes of frames that the other end may send before the first acknowledgement, or
         /// [`UNLIMITED`].
         credit: u32,
     },
-    /// The other end takes it.
+    /// The other end accepts the connection and grants a first credit.
     Accept {
         /// Bytes of frames that the initiator may send before the first acknowledgement, or
         /// [`UNLIMITED`].
@@ -49,28 +49,28 @@ pub enum Body {
     },
     /// A frame, which is the packet's payload.
     Data(Data),
-    /// What has arrived.
+    /// Reports which frames have arrived, and which are missing.
     Ack(Ack),
-    /// No frame follows. It takes a sequence number of its own and is acknowledged like a frame.
+    /// Ends this direction. A Close takes a sequence number and is acknowledged like a frame.
     Close {
-        /// Its number, that of the last frame plus one.
+        /// The sequence number of the Close: that of the last frame plus one.
         sequence: u32,
     },
     /// Asks whether the other end is alive.
     Probe,
-    /// It is.
+    /// Answers a `Probe`: this end is alive.
     Alive,
-    /// The connection is over, or was never there.
+    /// Ends the connection, or answers a segment of a connection that does not exist.
     Reset(Reason),
 }
 
 /// The header of a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Counts the frames of this direction from 0.
+    /// The frame's number; each direction counts its frames from 0.
     pub sequence: u32,
-    /// The application's: what a switch's routing policy may read without knowing the frames'
-    /// format.
+    /// The application's key of the frame. A switch's routing policy may read it without knowing
+    /// the format of the frame.
     pub key: u32,
     /// XCP's header.
     pub congestion: Congestion,
@@ -78,45 +78,45 @@ pub struct Data {
 
 /// An acknowledgement. Each frame that arrives is answered by one.
 ///
-/// Behind a switch acknowledgements overtake each other without any loss, since members have
-/// round-trip times of their own. So a sender does not guess losses from what arrived after a
-/// frame: whoever sees a gap in one member's stream says so.
+/// Acknowledgements that pass a switch overtake each other without any loss, because the members'
+/// round-trip times differ. A sender therefore does not infer losses from the order of
+/// acknowledgements. The end or switch that sees a gap in one stream reports the gap in `missing`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// All frames below this number have arrived.
+    /// Every frame below this number has arrived.
     pub cumulative: u32,
-    /// The frame that this answers. It has arrived, too, but may give way to another one: only
-    /// `cumulative` is a promise.
+    /// The frame that this acknowledgement answers. That frame has arrived, but its receiver may
+    /// drop it again to make room for another: only `cumulative` is final.
     pub of: u32,
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,
-    /// What the routers left of the frame's feedback.
+    /// The part of the frame's feedback that the routers left.
     pub feedback: WindowChange,
-    /// Frames that are missing, lowest first: later ones of the same path have arrived. Unused ones
-    /// are empty and come last.
+    /// Missing frames, lowest first: later frames of the same path have arrived. Unused gaps are
+    /// zero and come last.
     pub missing: [Gap; 3],
 }
 
-/// Frames that are missing.
+/// Consecutive frames that are missing.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
-    /// The first, counted from the acknowledgement's cumulative number.
+    /// The first missing frame, counted from the acknowledgement's cumulative number.
     pub offset: u16,
-    /// How many.
+    /// The number of missing frames; 0 in an unused gap.
     pub frames: u16,
 }
 
-/// Why a connection is over.
+/// The reason why a connection ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The sender of the reset knows no such connection: it has restarted, or the connection has
+    /// The sender of the reset does not know the connection: it has restarted, or the connection
     /// ended long ago.
     Unknown,
-    /// It takes no connections, or has no member that does.
+    /// The sender of the reset accepts no connection, or has no member that does.
     Refused,
-    /// It heard nothing for too long.
+    /// The sender of the reset received nothing from the other side for too long.
     TimedOut,
-    /// Its application gave up.
+    /// The application of the sender of the reset aborted the connection.
     Aborted,
 }
 

@@ -1,5 +1,5 @@
-//! The sending half of a connection: frames until they are acknowledged, what is lost, and when it
-//! goes again.
+//! The sending half of a connection: keeps frames until they are acknowledged, detects losses, and
+//! retransmits.
 //!
 //! ```text
 //!   first              next                 end
@@ -8,9 +8,10 @@
 //!     | acknowledged    |                    |
 //! ```
 //!
-//! Losses are what acknowledgements report as missing, as behind a switch nothing follows from the
-//! order in which they come. A report counts if the frame that it answers was sent after the
-//! missing one: so none counts twice, and where a retransmission is lost, those behind it tell.
+//! Only reports in acknowledgements count as losses, because behind a switch the order of
+//! acknowledgements proves nothing. A report counts if the frame that it answers was sent after the
+//! missing frame. So no report counts twice, and the answers to later frames reveal a lost
+//! retransmission.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::Congestion;
 
-/// A closed window is probed at most this rarely.
+/// The longest interval between two probes of a closed credit.
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The sending half.
@@ -38,45 +39,48 @@ pub(super) struct Sender<P> {
     rtt: RttEstimator,
     frame_bytes_max: u32,
     send_buffer: u64,
-    /// From the first unacknowledged one on.
+    /// Frames from the first unacknowledged one on.
     frames: VecDeque<Outgoing<P>>,
+    /// The number of the first unacknowledged frame.
     first: u32,
+    /// The number of the next new frame.
     next: u32,
-    /// Bytes of all frames below `first`.
+    /// Total bytes of the frames below `first`.
     acknowledged: u64,
-    /// Bytes of all frames below `next`.
+    /// Total bytes of the frames below `next`.
     sent: u64,
-    /// Bytes of all frames that the application handed over.
+    /// Total bytes of the frames that the application has queued.
     accepted: u64,
-    /// Bytes that the receiver has, or has room for.
+    /// The total bytes up to which the receiver has granted credit.
     granted: u64,
-    /// Bytes on the wire of frames that are in the network, as far as is known.
+    /// Bytes on the wire of the frames that are believed to be in the network.
     pipe: u64,
-    /// Frames sent so far, each as often as it was.
+    /// The number of transmissions so far, retransmissions included.
     transmissions: u64,
-    /// Frames that are lost and were not sent again, and the number from which to look for the next
-    /// one to send.
+    /// Frames that are lost and were not sent again.
     lost: u32,
+    /// The number from which to look for the next lost frame.
     turn: u32,
-    /// What was next at the last loss event: one event per round trip.
+    /// The value of `next` at the last loss event. Losses below it belong to that event, so there
+    /// is one event in each round trip.
     recover: u32,
-    /// Whether it was the window that ended the last burst. If it was the application or credit, a
-    /// larger one is no use.
+    /// Whether the window ended the last burst. If the application or the credit did, a larger
+    /// window has no use.
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
-    /// No frame goes before this.
+    /// The time before which no frame is sent while others are in flight.
     paced_until: Time,
-    /// A frame waits for that, and for nothing else.
+    /// A frame waits only for `paced_until`.
     is_paced: bool,
-    /// When the first frame in flight is given up as lost; with none in flight, when a closed
-    /// credit is probed.
+    /// When the frames in flight are given up as lost. With none in flight, when a closed credit is
+    /// probed.
     timer: Option<Time>,
-    /// The first frame in flight was given up before.
+    /// The timer has expired since the cumulative number last advanced.
     has_timed_out: bool,
-    /// Probes of the closed credit in a row.
+    /// The number of probes of the closed credit in a row.
     probes: u32,
-    /// The next acknowledgement repeats one that may have been lost: it tells no round-trip time.
+    /// The next acknowledgement repeats an earlier one, so it gives no round-trip time.
     is_repeat_due: bool,
 }
 
@@ -88,7 +92,7 @@ struct Outgoing<P> {
     /// When it was last sent.
     sent: Time,
     is_retransmitted: bool,
-    /// Its place among all transmissions, when it was last sent.
+    /// The position of the last transmission among all transmissions of this sender.
     order: u64,
 }
 
@@ -131,46 +135,46 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// RTO, backed off as it is.
+    /// Returns the current retransmission time-out, back-off included.
     pub(super) fn timeout(&self) -> Duration {
         self.rtt.timeout()
     }
 
-    /// The opening was not answered in time.
+    /// Backs off the time-out, after an Open without an answer.
     pub(super) fn back_off(&mut self) {
         self.rtt.back_off();
     }
 
-    /// cwnd in frames.
+    /// Returns cwnd in frames.
     pub(super) fn window_frames(&self) -> f64 {
         self.window.frames()
     }
 
-    /// Bytes that the send buffer has room for.
+    /// Returns the free bytes of the send buffer.
     pub(super) fn room(&self) -> u32 {
         (self.send_buffer - (self.accepted - self.acknowledged)) as u32
     }
 
-    /// All frames and the closing are acknowledged.
+    /// Returns whether all frames and the closing are acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.is_closed && self.frames.is_empty()
     }
 
-    /// When [`handle_timeout`](Sender::handle_timeout) is wanted.
+    /// Returns when to call [`handle_timeout`](Sender::handle_timeout) next, if at all.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let paced = self.is_paced.then_some(self.paced_until);
         self.timer.into_iter().chain(paced).min()
     }
 
-    /// The other end has room for this many bytes, to begin with.
+    /// Sets the first credit in bytes, which the other end grants with its Open or Accept.
     pub(super) fn grant(&mut self, credit: u32) {
         self.granted = credit.into();
     }
 
-    /// Takes a frame into the send buffer.
+    /// Adds a frame to the send buffer.
     pub(super) fn send(&mut self, frame: Frame<P>) -> Result<(), SendError<P>> {
         let length = frame.payload.length();
-        // The last number is left for closing; so no number ever wraps.
+        // The last number is reserved for the closing, so no number ever wraps.
         let end = self.first + self.frames.len() as u32;
         if self.is_closed {
             return Err(SendError::Closed(frame.payload));
@@ -189,7 +193,7 @@ impl<P: Payload> Sender<P> {
         Ok(())
     }
 
-    /// No frame follows.
+    /// Closes the direction after the frames that are queued.
     pub(super) fn close(&mut self) {
         if !self.is_closed {
             self.is_closed = true;
@@ -207,9 +211,9 @@ impl<P: Payload> Sender<P> {
         });
     }
 
-    /// A round trip was measured. One that is suddenly much longer may be of an acknowledgement
-    /// that was lost and came again when somebody was probed: it counts as four times the average,
-    /// so that a path that has become long is learned all the same.
+    /// Adds a sample of the round-trip time. A sample counts as at most four times the average: it
+    /// may be that of a lost acknowledgement, which was repeated after a probe. A path that has
+    /// become longer is still learned.
     pub(super) fn sample_rtt(&mut self, sample: Duration, events: &mut VecDeque<Event>) {
         let average_s = self.rtt.average_s();
         let limit_s = if average_s > 0.0 {
@@ -226,12 +230,12 @@ impl<P: Payload> Sender<P> {
         });
     }
 
-    /// The other end has answered a probe. Its last acknowledgement comes again right behind.
+    /// Notes that the other end has answered a probe: its last acknowledgement follows once more.
     pub(super) fn expect_repeat(&mut self) {
         self.is_repeat_due = true;
     }
 
-    /// The next frame to send: what is lost first.
+    /// Returns the next frame to send, lost frames first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
         self.is_paced = false;
         let Some(number) = self.next_lost().or_else(|| self.next_new(now)) else {
@@ -241,8 +245,8 @@ impl<P: Payload> Sender<P> {
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
         let has_room = self.window.has_room(self.pipe, wire_bytes);
-        // With nothing in flight nothing tells whether the round-trip time is still as long as it
-        // was taken to be.
+        // With nothing in flight, frames are not paced: the round-trip time may have changed since
+        // it was measured.
         self.is_paced = has_room && self.pipe > 0 && now < self.paced_until;
         if !has_room || self.is_paced {
             self.is_window_limited = true;
@@ -252,8 +256,8 @@ impl<P: Payload> Sender<P> {
         Some(self.transmit(now, number))
     }
 
-    /// The next frame goes when this one has had its time. A world whose timers are late may catch
-    /// up by two frames.
+    /// Reserves the time that this frame takes at the paced rate; the next frame is sent after it.
+    /// A world whose timers are late may catch up by two frames.
     fn pace(&mut self, now: Time, wire_bytes: u32) {
         let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
         let is_late = now > self.paced_until + 2 * spacing;
@@ -261,12 +265,13 @@ impl<P: Payload> Sender<P> {
         self.paced_until = due + spacing;
     }
 
+    /// Returns the entry of a frame that is in the send buffer.
     fn frame(&mut self, number: u32) -> &mut Outgoing<P> {
         &mut self.frames[(number - self.first) as usize]
     }
 
-    /// The next lost frame: the first, and then they go round until that arrives, as behind a
-    /// switch it may be another one that a full receiver waits for.
+    /// Returns the next lost frame: the first unacknowledged one, then the others in turn. Behind a
+    /// switch, any of them may be the one for which a full receiver waits.
     fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
@@ -285,7 +290,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// The next new frame, if there is one and the receiver has room for it.
+    /// Returns the next new frame, if there is one and the receiver has room for it.
     fn next_new(&mut self, now: Time) -> Option<u32> {
         let flight = self.next - self.first;
         let waiting = self.frames.get(flight as usize)?;
@@ -336,9 +341,13 @@ impl<P: Payload> Sender<P> {
         self.sent += u64::from(self.frame(number).item.bytes());
         self.next += 1;
         self.probes = 0;
+        debug_assert!(
+            self.next - self.first <= FLIGHT_FRAMES_MAX,
+            "an acknowledgement must be able to name every frame in flight"
+        );
     }
 
-    /// Takes an acknowledgement; one of what was never sent is ignored.
+    /// Handles an acknowledgement. Ignores it if it covers frames that were never sent.
     pub(super) fn handle_ack(&mut self, now: Time, ack: &Ack, events: &mut VecDeque<Event>) {
         let is_repeated = core::mem::take(&mut self.is_repeat_due);
         if ack.cumulative > self.next || ack.of >= self.next {
@@ -350,15 +359,19 @@ impl<P: Payload> Sender<P> {
         } else {
             0
         };
-        self.on_answered(now, ack, is_repeated, events);
+        self.handle_answered(now, ack, is_repeated, events);
         self.advance(now, ack.cumulative);
-        // An older acknowledgement than the last says nothing new about the receiver's room.
+        // Acknowledgements older than the last one have outdated credit.
         if ack.cumulative == self.first {
             self.granted = self.acknowledged + u64::from(ack.credit);
         }
+        debug_assert!(
+            self.acknowledged <= self.sent && self.sent <= self.accepted,
+            "only sent bytes can be acknowledged, and only queued bytes can be sent"
+        );
         let lost_before = self.lost;
         for gap in ack.missing.iter().rev() {
-            self.on_missing(ack, gap, order);
+            self.handle_missing(ack, gap, order);
         }
         if self.lost > lost_before && self.first >= self.recover {
             self.recover = self.next;
@@ -367,8 +380,8 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// The frame that the acknowledgement answers has arrived.
-    fn on_answered(
+    /// Marks the frame that the acknowledgement answers as arrived, and follows its feedback.
+    fn handle_answered(
         &mut self,
         now: Time,
         ack: &Ack,
@@ -380,20 +393,20 @@ impl<P: Payload> Sender<P> {
         }
         let outgoing = self.frame(ack.of);
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
-        // Karn: of a frame sent twice nobody knows which one is answered. What a probe brings may
-        // be as old as an outage.
+        // Karn's algorithm: it is unknown which transmission of a retransmitted frame is answered.
+        // An acknowledgement after a probe may be as old as an outage.
         if !outgoing.is_retransmitted && !is_repeated {
             self.sample_rtt(now - sent, events);
         }
-        self.settle(ack.of);
+        self.mark_acknowledged(ack.of);
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);
         }
     }
 
-    /// The frame is out of the network, and acknowledged.
-    fn settle(&mut self, number: u32) {
+    /// Marks a frame as acknowledged: it is no longer in the network.
+    fn mark_acknowledged(&mut self, number: u32) {
         let outgoing = self.frame(number);
         let wire_bytes = u64::from(outgoing.item.wire_bytes());
         match core::mem::replace(&mut outgoing.fate, Fate::Acknowledged) {
@@ -403,13 +416,13 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// All below `cumulative` have arrived.
+    /// Removes all frames below `cumulative`, which have arrived.
     fn advance(&mut self, now: Time, cumulative: u32) {
         if cumulative <= self.first {
             return;
         }
         while self.first < cumulative {
-            self.settle(self.first);
+            self.mark_acknowledged(self.first);
             let bytes = self.frame(self.first).item.bytes();
             self.acknowledged += u64::from(bytes);
             self.frames.pop_front();
@@ -421,14 +434,14 @@ impl<P: Payload> Sender<P> {
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
     }
 
-    /// What is reported missing is lost, if it was sent before the frame that is answered, the one
-    /// that is number `order` among all transmissions. And it is the next to go.
-    fn on_missing(&mut self, ack: &Ack, gap: &Gap, order: u64) {
+    /// Marks frames that are reported missing as lost, if they were sent before the answered frame,
+    /// whose transmission has position `order`. The lowest of them is the next to be sent.
+    fn handle_missing(&mut self, ack: &Ack, gap: &Gap, order: u64) {
         let from = ack.cumulative.saturating_add(gap.offset.into());
         let to = from.saturating_add(gap.frames.into()).min(self.next);
         for number in (from.max(self.first)..to).rev() {
             if self.frame(number).order < order {
-                self.lose(number);
+                self.mark_lost(number);
             }
             if self.frame(number).fate == Fate::Lost {
                 self.turn = number;
@@ -436,10 +449,10 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// A frame that was sent is lost. It may have been acknowledged: only the cumulative number is
-    /// a promise (RFC 2018 section 8), as a switch acknowledges what it holds beyond a gap, and the
-    /// frame can be lost behind it.
-    fn lose(&mut self, number: u32) {
+    /// Marks a frame as lost. The frame may have been acknowledged: only the cumulative number is
+    /// final (RFC 2018 section 8). A switch acknowledges frames that it holds beyond a gap, and
+    /// such a frame can be lost behind the switch.
+    fn mark_lost(&mut self, number: u32) {
         let outgoing = self.frame(number);
         let wire_bytes = u64::from(outgoing.item.wire_bytes());
         match core::mem::replace(&mut outgoing.fate, Fate::Lost) {
@@ -450,8 +463,8 @@ impl<P: Payload> Sender<P> {
         self.lost += 1;
     }
 
-    /// Does what is due; returns whether there was anything, as then it is time to ask whether the
-    /// other end is alive.
+    /// Handles the timer if it is due. Returns whether it was: then it is time to probe the other
+    /// end.
     pub(super) fn handle_timeout(&mut self, now: Time, events: &mut VecDeque<Event>) -> bool {
         if self.timer.is_none_or(|timer| now < timer) {
             return false;
@@ -467,25 +480,25 @@ impl<P: Payload> Sender<P> {
         true
     }
 
-    /// RFC 6298 section 5 (5.4 to 5.6): nothing of what is in flight arrives any more, and what was
-    /// acknowledged by itself goes again as well (RFC 2018 section 8).
+    /// Marks all frames in flight as lost after a time-out (RFC 6298 section 5, 5.4 to 5.6),
+    /// including those that were acknowledged individually (RFC 2018 section 8).
     fn on_timeout(&mut self, now: Time) {
         self.rtt.back_off();
-        // Otherwise it has come through, and waits for another frame: behind a switch for one on
-        // another path.
+        // The window shrinks only if the first frame did not arrive. If it was acknowledged
+        // individually, it waits for another frame, behind a switch for one on another path.
         if self.frame(self.first).fate != Fate::Acknowledged {
             self.window.on_timeout(self.has_timed_out);
         }
         self.has_timed_out = true;
-        (self.first..self.next).for_each(|number| self.lose(number));
-        // What is lost from now on is another event.
+        (self.first..self.next).for_each(|number| self.mark_lost(number));
+        // A loss that is reported from now on is a new event.
         self.recover = self.first;
         self.timer = Some(now + self.rtt.timeout());
     }
 }
 
 impl<P: Payload> Item<P> {
-    /// The packet that carries it, as number `sequence`.
+    /// Returns the packet that carries the item with number `sequence`.
     fn to_body(&self, sequence: u32, congestion: Congestion) -> (Body, Option<P>) {
         match self {
             Item::Frame(Frame { key, payload }) => {

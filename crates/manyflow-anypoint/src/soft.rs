@@ -1,18 +1,18 @@
-//! Soft flow control: the receive buffer as an XCP queue, whose drain rate is not known (section
-//! IV-A).
+//! Soft flow control: the receive buffer is treated as an XCP queue whose drain rate is unknown
+//! (section IV-A).
 //!
-//! The receiver lowers the feedback of each frame that arrives, as a router does, so that the
-//! sender's window fits both the application and the buffer. There are two laws, of which
-//! [`SoftConfig::follow_drain`] chooses one:
+//! The receiver lowers the feedback of each arriving frame, as a router does, so that the sender's
+//! window fits both the application and the buffer. [`SoftConfig::follow_drain`] chooses one of two
+//! laws:
 //!
 //! | law | file | how it finds the drain rate |
 //! |---|---|---|
-//! | probing | `soft/probe.rs` | the paper's: five cases, an additive increase and a multiplicative decrease |
-//! | following | `soft/follow.rs` | measures it while frames wait, and keeps frames in flight and in the buffer together constant |
+//! | probing | `soft/probe.rs` | the paper's law: five cases, additive increase and multiplicative decrease |
+//! | following | `soft/follow.rs` | measures it while frames wait, and keeps the sum of frames in flight and in the buffer constant |
 //!
-//! Probing gains two segments in a round trip, so a faster application waits for tens of them. The
-//! paper reports as much: "less agile" than credit. Following reaches the new rate in two round
-//! trips; that is why it is the default.
+//! Probing gains two segments in each round trip, so it needs tens of round trips to reach the rate
+//! of a faster application; the paper calls it "less agile" than credit. Following reaches the new
+//! rate in two round trips, and is the default for that reason.
 
 mod follow;
 mod probe;
@@ -26,7 +26,8 @@ use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, WindowChange};
 use probe::Probe;
 
-/// The controller at a receiving host. It keeps no timer: what is due is done when a frame arrives.
+/// The controller at a receiving end. It has no timer: each arrival of a frame does the work that
+/// is due.
 #[derive(Debug)]
 pub(super) enum SoftFlow {
     Probe(Probe),
@@ -34,7 +35,8 @@ pub(super) enum SoftFlow {
 }
 
 impl SoftFlow {
-    /// For a receive buffer of `buffer_bytes`, and frames of `frame_bytes` at most.
+    /// Creates a controller for a receive buffer of `buffer_bytes` and frames of at most
+    /// `frame_bytes`.
     pub(super) fn new(config: SoftConfig, buffer_bytes: u32, frame_bytes: u32) -> SoftFlow {
         let buffer = Buffer {
             bytes: buffer_bytes.into(),
@@ -48,9 +50,9 @@ impl SoftFlow {
         }
     }
 
-    /// A packet of `wire_bytes` arrives while `occupied` bytes of the buffer are taken: lowers its
-    /// feedback where the application is slower than the network. `occupied` does not count the
-    /// frame itself, which is going to be taken.
+    /// Handles an arriving packet of `wire_bytes`: lowers its feedback where the application is
+    /// slower than the network. `occupied` is the number of bytes in the buffer before this frame
+    /// is added.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -68,7 +70,7 @@ impl SoftFlow {
         }
     }
 
-    /// A frame did not fit the buffer, and was dropped instead of arriving.
+    /// Handles a frame that was dropped because it did not fit the buffer.
     pub(super) fn on_overflow(&mut self, now: Time) {
         match self {
             SoftFlow::Probe(probe) => probe.on_overflow(),
@@ -76,7 +78,8 @@ impl SoftFlow {
         }
     }
 
-    /// The application took a frame of `bytes`, and left `occupied` bytes in the buffer.
+    /// Handles a read: the application took a frame of `bytes` and left `occupied` bytes in the
+    /// buffer.
     pub(super) fn on_read(&mut self, now: Time, bytes: u32, occupied: u32) {
         match self {
             SoftFlow::Probe(probe) => probe.on_read(bytes),
@@ -85,18 +88,18 @@ impl SoftFlow {
     }
 }
 
-/// What both laws know of the buffer, in bytes of frames.
+/// The receive buffer, as both laws see it; sizes are in bytes of frames.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     bytes: f64,
     increase_below: f64,
     decrease_above: f64,
-    /// What a frame takes in a congestion window besides.
+    /// Bytes of headers that each frame adds to a congestion window.
     header_bytes: u32,
 }
 
 impl Buffer {
-    /// Bytes of a window for each byte of frames in it, of packets as long as this.
+    /// Returns the ratio of window bytes to frame bytes, for packets of `wire_bytes`.
     fn wire_factor(&self, wire_bytes: u32) -> f64 {
         let frame_bytes = wire_bytes.saturating_sub(self.header_bytes).max(1);
         f64::from(wire_bytes) / f64::from(frame_bytes)

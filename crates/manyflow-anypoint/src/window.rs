@@ -1,5 +1,5 @@
-//! The congestion window, by XCP's feedback (section IV) or by losses (RFC 5681). In bytes on the
-//! wire.
+//! The congestion window, which follows XCP's feedback (section IV) or losses (RFC 5681). Its unit
+//! is bytes on the wire.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use super::config::{AcpConfig, Control};
 use manyflow_core::time::seconds;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// cwnd, and ssthresh for Reno.
+/// cwnd, and ssthresh for Reno; both in bytes on the wire.
 #[derive(Debug)]
 pub(super) struct Window {
     control: Control,
@@ -15,14 +15,16 @@ pub(super) struct Window {
     initial: f64,
     threshold: f64,
     send_buffer: f64,
-    /// The longest frame sent so far, on the wire; before the first, the longest that is allowed.
+    /// The longest frame sent so far, in bytes on the wire. Before the first frame, the longest
+    /// that is allowed.
     frame: f64,
-    /// What the send buffer holds at most of such frames, on the wire: a larger window has no use.
+    /// The bytes on the wire of a full send buffer, if all frames have length `frame`. A larger
+    /// window has no use.
     useful: f64,
 }
 
 impl Window {
-    /// `header_bytes` go with each frame.
+    /// Creates the initial window. Each frame has `header_bytes` of headers.
     pub(super) fn new(config: &AcpConfig, header_bytes: u32) -> Window {
         let frame = f64::from(config.frame_bytes_max + header_bytes);
         let initial = frame * f64::from(config.initial_window);
@@ -37,7 +39,7 @@ impl Window {
         }
     }
 
-    /// A frame of `bytes`, `wire_bytes` on the wire, is about to be sent.
+    /// Notes a frame that is about to be sent: `bytes` of payload, `wire_bytes` on the wire.
     pub(super) fn note_frame(&mut self, bytes: u32, wire_bytes: u32) {
         let frame = f64::from(wire_bytes);
         if frame > self.frame || self.useful.is_infinite() {
@@ -46,14 +48,14 @@ impl Window {
         }
     }
 
-    /// cwnd in frames of the longest kind sent so far.
+    /// Returns cwnd in frames of the longest length sent so far.
     pub(super) fn frames(&self) -> f64 {
         self.bytes / self.frame
     }
 
-    /// Whether `wire_bytes` may follow the `pipe` bytes that are in the network. One frame always
-    /// may. Under XCP it is [`spacing`](Window::spacing) that makes the rate, and the window is
-    /// rounded up to whole frames.
+    /// Returns whether `wire_bytes` may be sent while `pipe` bytes are in the network. One frame
+    /// always may. Under XCP, [`spacing`](Window::spacing) sets the rate, and the window is rounded
+    /// up to whole frames.
     pub(super) fn has_room(&self, pipe: u64, wire_bytes: u32) -> bool {
         let used = match self.control {
             Control::Xcp => pipe + 1,
@@ -62,9 +64,10 @@ impl Window {
         pipe == 0 || used as f64 <= self.bytes
     }
 
-    /// X, the time between packets: under XCP frames are sent at the rate that headers tell, cwnd
-    /// over the round-trip time. A window of three and a half frames would else let three go, and
-    /// the routers would miss what is rounded off.
+    /// Returns the time from one packet to the next. Under XCP, frames are sent at the rate that
+    /// their headers state: cwnd over the round-trip time. Otherwise a window of three and a half
+    /// frames would send only three in each round trip, and the routers would not know of the
+    /// difference.
     pub(super) fn spacing(&self, wire_bytes: u32, rtt_s: f64) -> Duration {
         match self.control {
             Control::Xcp => seconds(f64::from(wire_bytes) * rtt_s / self.bytes),
@@ -72,7 +75,7 @@ impl Window {
         }
     }
 
-    /// A frame was acknowledged: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681
+    /// Handles an acknowledged frame: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681
     /// section 3.1).
     pub(super) fn on_ack(&mut self, feedback: WindowChange, may_grow: bool) {
         let change = match self.control {
@@ -84,8 +87,8 @@ impl Window {
         self.bytes = (self.bytes + change).min(self.useful).max(self.frame);
     }
 
-    /// The first loss in a round trip: half the window (RFC 5681 Eq. (4); XCP's reference code does
-    /// the same).
+    /// Handles the first loss in a round trip: halves the window (RFC 5681 Eq. (4); XCP's reference
+    /// code does the same).
     pub(super) fn on_loss(&mut self) {
         self.threshold = (self.bytes / 2.0).max(2.0 * self.frame);
         self.bytes = match self.control {
@@ -94,8 +97,8 @@ impl Window {
         };
     }
 
-    /// The retransmission timer ran out; `again` without any acknowledgement since it last did: the
-    /// threshold stays.
+    /// Handles a retransmission time-out. The threshold changes only at the first of several
+    /// time-outs in a row: `again` is set if nothing was acknowledged since the last one.
     pub(super) fn on_timeout(&mut self, again: bool) {
         if !again {
             self.on_loss();
@@ -103,15 +106,15 @@ impl Window {
         self.bytes = self.frame;
     }
 
-    /// Nothing was sent for a while: what the window was says nothing about the network any more
-    /// (RFC 5681 section 4.1).
+    /// Limits the window to the initial one after an idle time: the old window no longer describes
+    /// the network (RFC 5681 section 4.1).
     pub(super) fn restart(&mut self) {
         self.bytes = self.bytes.min(self.initial);
     }
 
-    /// The header of a frame of `wire_bytes`, to a network whose round-trip time is `rtt_s`, 0
-    /// where it is unknown. It asks for as much as gives the largest useful window after a round
-    /// trip, but for nothing if the window `is_used` not.
+    /// Returns the header of a frame of `wire_bytes`. The round-trip time is `rtt_s`, 0 if it is
+    /// unknown. The header asks for the increase that gives the largest useful window after one
+    /// round trip, or for none unless the window `is_used`.
     pub(super) fn header(&self, wire_bytes: u32, rtt_s: f64, is_used: bool) -> Congestion {
         let cwnd = self.bytes as u32;
         match self.control {
@@ -125,7 +128,8 @@ impl Window {
                 } else {
                     0.0
                 };
-                // Rounded up: what is a fraction short of a whole frame is a frame short.
+                // Rounded up: a window that is a fraction of a byte short would send one frame
+                // less.
                 let share = f64::from(wire_bytes) / self.bytes;
                 Congestion {
                     cwnd,
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xcp_asks_for_opens_the_window_in_a_round_trip() {
+    fn xcp_feedback_opens_the_window_in_one_round_trip() {
         let mut window = window(Control::Xcp);
         let asked = window.header(1000, 0.1, true);
         assert_eq!((asked.cwnd, asked.rtt_us), (2000, 100_000));
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_leaves_no_window_a_frame_short() {
+    fn rounding_makes_no_window_a_frame_short() {
         for initial in 1..100 {
             let mut window = window(Control::Xcp);
             window.bytes = 1000.0 * f64::from(initial);
@@ -177,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn xcp_asks_for_nothing_that_it_would_not_use() {
+    fn xcp_asks_for_no_increase_while_the_window_is_not_used() {
         let window = window(Control::Xcp);
         assert_eq!(window.header(1000, 0.1, false).feedback, WindowChange(0));
     }
 
     #[test]
-    fn feedback_leaves_one_frame_at_least() {
+    fn feedback_leaves_a_window_of_at_least_one_frame() {
         let mut window = window(Control::Xcp);
         window.on_ack(WindowChange::from_bytes(-1e6), false);
         assert_eq!(window.frames(), 1.0);

@@ -1,4 +1,4 @@
-//! The bytes of ACP's segments, behind UDP. Integers are in network order, each column below is a
+//! The encoding of ACP's segments over UDP. Integers are in network order; each column below is a
 //! word of 32 bits.
 //!
 //! ```text
@@ -16,16 +16,16 @@
 //!   gap    | offset         | frames          |
 //! ```
 //!
-//! All that a switch rewrites stands at a fixed place, the same in a frame and in its
-//! acknowledgement where both have it, so that it can be done in the packet's own bytes; hence an
-//! Ack has always three gaps, and those not used are zeros.
+//! All fields that a switch rewrites are at fixed offsets, the same in a frame and in its
+//! acknowledgement if both have the field. So a switch can rewrite a packet in place. For the same
+//! reason an Ack always has three gaps; unused gaps are zero.
 //!
-//! Decoding is strict: a segment has one encoding, and all other bytes are refused.
+//! Decoding is strict: a segment has exactly one encoding, and all other bytes are refused.
 
 use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// This version of ACP.
+/// The version of ACP that this crate speaks.
 const VERSION: u8 = 1;
 
 const OPEN: u8 = 1;
@@ -37,36 +37,36 @@ const PROBE: u8 = 6;
 const ALIVE: u8 = 7;
 const RESET: u8 = 8;
 
-/// The bytes of the longest encoded header, an acknowledgement's.
+/// The length in bytes of the longest encoded header, that of an acknowledgement.
 pub const HEADER_BYTES_MAX: usize = 36;
 
-/// Why bytes are no segment of ACP.
+/// The reason why bytes are not a segment of ACP.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
-    #[error("{have} bytes, where the header takes {want}")]
+    #[error("{have} bytes are too few: the header takes {want}")]
     Short {
-        /// Bytes there are.
+        /// The number of bytes.
         have: usize,
-        /// Bytes that the header takes.
+        /// The length of the header in bytes.
         want: usize,
     },
-    /// The first byte is another version's.
+    /// The first byte is not the version of this crate.
     #[error("version {0} is not known: this is version {VERSION}")]
     Version(u8),
-    /// The second byte is none of the known types.
+    /// The second byte is not a known type.
     #[error("type {0} is not known: types are 1 to {RESET}")]
     Type(u8),
-    /// A reset gives none of the known reasons.
+    /// A Reset has an unknown reason.
     #[error("reason {0} for a reset is not known: reasons are 1 to 4")]
     Reason(u8),
-    /// Bytes of the first word that mean nothing in this type are not zero.
+    /// Bytes of the first word that have no meaning in this type are not zero.
     #[error("reserved bytes are not zero")]
     Reserved,
-    /// An acknowledgement's gaps are not its only way to name the missing frames.
+    /// The gaps of an acknowledgement are not in their only valid form.
     #[error("{0}")]
     Gaps(&'static str),
-    /// Something follows a segment that carries no frame.
+    /// Bytes follow a segment that carries no frame.
     #[error("{0} bytes follow a segment that carries no frame")]
     Trailing(usize),
 }
@@ -89,14 +89,14 @@ impl Encoded {
         Encoded { bytes, length }
     }
 
-    /// The bytes.
+    /// Returns the bytes of the header.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
 impl Segment {
-    /// The bytes of the header alone.
+    /// Returns the length of the ACP header alone, in bytes.
     pub(super) fn header_bytes(&self) -> u32 {
         match self.body {
             Body::Data(_) => 28,
@@ -106,8 +106,8 @@ impl Segment {
         }
     }
 
-    /// Encodes the header. Gaps that an [`Ack`] must not have are encoded as they are, and refused
-    /// by who decodes them.
+    /// Encodes the header. Invalid gaps of an [`Ack`] are encoded unchanged;
+    /// [`decode`](Segment::decode) refuses them.
     pub fn encode(&self) -> Encoded {
         let connection = self.connection;
         match self.body {
@@ -152,12 +152,12 @@ impl Segment {
         }
     }
 
-    /// Decodes a datagram: its segment, and the length of the header. What follows it is the frame,
-    /// if it is [`Body::Data`]; after any other nothing follows.
+    /// Decodes a datagram. Returns the segment and the length of its header. A [`Body::Data`] is
+    /// followed by the frame; nothing may follow any other segment.
     ///
     /// # Errors
-    /// Where the bytes are not those that [`encode`](Segment::encode) makes of a segment in order,
-    /// and after it at most a frame.
+    /// If the bytes are not the [`encode`](Segment::encode)d form of a valid segment, followed by a
+    /// frame if the segment is [`Body::Data`].
     pub fn decode(bytes: &[u8]) -> Result<(Segment, usize), WireError> {
         let ([version, kind, reason, reserved], [connection]) = words(bytes)?;
         if version != VERSION {
@@ -217,16 +217,18 @@ fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
     })
 }
 
-/// Gaps that are in use come first, in order, and have frames between them that have arrived:
-/// otherwise they were one.
+/// Checks that used gaps come first, in ascending order, and are not adjacent: adjacent gaps would
+/// be one.
 fn check_gaps(missing: &[Gap; 3]) -> Result<(), WireError> {
-    // Where the next gap may begin; `None` behind one that is not in use.
+    // The lowest offset of the next gap; `None` after an unused gap.
     let mut free = Some(0);
     for gap in missing {
         let (offset, frames) = (u32::from(gap.offset), u32::from(gap.frames));
         free = match free {
             _ if frames == 0 && offset != 0 => {
-                return Err(WireError::Gaps("a gap without frames is not zeros"));
+                return Err(WireError::Gaps(
+                    "a gap without frames has an offset that is not zero",
+                ));
             }
             _ if frames == 0 => None,
             None => return Err(WireError::Gaps("a gap follows one that is not in use")),
@@ -265,7 +267,7 @@ fn reason_of(code: u8) -> Result<Reason, WireError> {
     }
 }
 
-/// The bytes of the first word, and the words behind it.
+/// Returns the bytes of the first word, and the words after it.
 fn words<const WORDS: usize>(bytes: &[u8]) -> Result<([u8; 4], [u32; WORDS]), WireError> {
     let want = 4 + 4 * WORDS;
     let short = WireError::Short {
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_reserved_is_refused() {
+    fn unknown_values_and_reserved_bytes_are_refused() {
         let with = |place: usize, byte| {
             let mut bytes = DATA_BYTES;
             bytes[place] = byte;
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_that_could_be_written_otherwise_are_refused() {
+    fn gaps_in_another_than_the_canonical_form_are_refused() {
         let decoded = |missing| {
             let ack = Ack {
                 missing,
@@ -463,7 +465,8 @@ mod tests {
         })
     }
 
-    /// Up to three gaps, from the numbers of frames that have arrived and are missing in turn.
+    /// Generates up to three gaps, from the numbers of frames that have arrived and are missing in
+    /// turn.
     fn any_gaps() -> impl Strategy<Value = [Gap; 3]> {
         let pair = (0..20_000u16, 1..1_800u16);
         prop::collection::vec(pair, 0..=3).prop_map(|pairs| {
@@ -514,7 +517,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
+        fn segments_survive_encoding_and_have_the_length_that_links_charge(
             segment in any_segment(), frame in prop::collection::vec(any::<u8>(), 0..50),
         ) {
             let mut bytes = segment.encode().as_bytes().to_vec();
@@ -527,9 +530,9 @@ mod tests {
             }
         }
 
-        /// The first word and the gaps are drawn so that most bytes are nearly a segment.
+        /// The first word and the gaps are drawn so that most inputs are almost valid.
         #[test]
-        fn any_bytes_are_refused_or_are_those_of_their_segment(
+        fn any_bytes_are_refused_or_are_the_encoding_of_their_segment(
             first in (mostly(VERSION), 0..=9u8, mostly(0), mostly(0)),
             middle in any::<[u8; 20]>(),
             gaps in any::<[bool; 12]>(),

@@ -1,4 +1,4 @@
-//! ACP connections over links: order, losses, flow control, windows, endings.
+//! Tests of ACP connections over links: order, losses, flow control, windows, endings.
 
 mod acp_world;
 
@@ -61,7 +61,7 @@ fn a_transfer_arrives_complete_and_in_order() {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_reordered_by_a_network_that_does_all_three() {
+fn frames_survive_a_network_that_loses_duplicates_and_reorders() {
     let reno = AcpConfig {
         control: Control::Reno,
         ..credit()
@@ -84,7 +84,7 @@ fn nothing_is_lost_doubled_or_reordered_by_a_network_that_does_all_three() {
     }
 }
 
-/// Frames that the second end has read by 10 s, less those by 2 s, per second.
+/// Returns the frames per second that the second end reads from 2 s to 10 s.
 fn read_per_s<P: manyflow_anypoint::Payload>(world: &mut World<P>) -> f64 {
     world.run_until(Duration::from_secs(2));
     let before = world.ends[1].read.len();
@@ -108,7 +108,7 @@ fn credit_gives_a_slow_reader_its_rate_and_never_overflows_it() {
 }
 
 #[test]
-fn a_receive_buffer_below_what_the_path_holds_gives_a_buffer_per_round_trip() {
+fn a_receive_buffer_smaller_than_the_path_gives_one_buffer_per_round_trip() {
     let reader = AcpConfig {
         receive_buffer: 40 * FRAME,
         ..credit()
@@ -121,10 +121,10 @@ fn a_receive_buffer_below_what_the_path_holds_gives_a_buffer_per_round_trip() {
 }
 
 #[test]
-fn a_reader_that_stops_for_long_is_probed_and_goes_on() {
+fn a_reader_that_stops_for_long_is_probed_and_resumes() {
     let mut world = world(credit(), &lossy(), 3);
     world.ends[0].to_send = frames(1_000);
-    // It reads one frame, and the second after a minute; then as fast as they come.
+    // The application reads one frame, the second after a minute, and then each as it arrives.
     world.ends[1].service = Duration::from_secs(60);
     world.run_until(Duration::from_secs(70));
     assert_eq!(world.ends[1].read.len(), 2);
@@ -135,7 +135,7 @@ fn a_reader_that_stops_for_long_is_probed_and_goes_on() {
 }
 
 #[test]
-fn a_fast_network_gives_a_send_buffer_per_round_trip() {
+fn a_fast_network_gives_one_send_buffer_per_round_trip() {
     for config in [AcpConfig::default(), credit()] {
         let mut world = world(config, &delay(50), 1);
         world.ends[0].to_send = frames(30_000);
@@ -171,7 +171,8 @@ fn no_feedback_is_lost_when_packets_are_handled_in_batches() {
             sender.handle_segment(now, &segment, Length(0));
         }
     }
-    // The opening, the initial window, and then all that the send buffer holds.
+    // Three round trips: the opening, the initial window, and then everything that the send buffer
+    // holds.
     assert_eq!(sent, [1, 2, 198]);
 }
 
@@ -209,7 +210,7 @@ fn one_direction_can_end_while_the_other_goes_on() {
 }
 
 #[test]
-fn opening_to_nobody_fails_after_all_attempts() {
+fn opening_without_an_answer_fails_after_all_attempts() {
     let config = AcpConfig {
         attempts: 3,
         ..credit()
@@ -217,7 +218,7 @@ fn opening_to_nobody_fails_after_all_attempts() {
     let mut world = world(config, &delay(10), 1);
     world.set_cut(0, true);
     world.run_until(Duration::from_secs(60));
-    // 1 s, 2 s and 4 s, as no round trip was ever measured.
+    // The time-outs are 1 s, 2 s and 4 s, because no round trip was ever measured.
     let failed = world.ends[0].first(Event::Failed(Reason::TimedOut));
     assert_eq!(failed, Some(Time::from_secs_f64(7.0)));
     assert!(world.ends[0].connection.is_over());
@@ -237,8 +238,8 @@ fn the_silent_death_of_the_other_end_is_found_by_probes() {
     world.run_until(Duration::from_secs(60));
     for end in &world.ends {
         let failed = end.first(Event::Failed(Reason::TimedOut)).unwrap();
-        // At most 5 s after the last answer, and four time-outs: of the acceptor, which has no
-        // sample, 1 s each.
+        // The failure comes at most 5 s after the last answer plus four time-outs; those of the
+        // acceptor, which has no sample, are 1 s each.
         assert!(failed <= Time::from_secs_f64(39.1), "{failed}");
     }
 }
@@ -254,8 +255,8 @@ fn frames_into_silence_fail_after_all_attempts() {
     world.set_cut(0, true);
     world.ends[0].to_send = frames(10);
     world.run_until(Duration::from_secs(10));
-    // Time-outs of 0.2, 0.4, 0.8 and 1.6 s come with probes; 3.2 s after the last there is no
-    // answer.
+    // The time-outs of 0.2, 0.4, 0.8 and 1.6 s send probes. The connection fails 3.2 s after the
+    // last probe.
     let failed = world.ends[0].first(Event::Failed(Reason::TimedOut));
     assert_eq!(failed, Some(Time::from_secs_f64(1.0 + 6.2)));
 }
@@ -279,7 +280,7 @@ fn a_reader_that_drops_frames_for_long_is_not_taken_for_dead() {
 }
 
 #[test]
-fn an_acceptor_that_restarted_resets_the_connection_and_reads_nothing_of_it() {
+fn a_restarted_acceptor_resets_the_connection_and_reads_none_of_its_frames() {
     let mut world = world(credit(), &delay(10), 1);
     world.ends[0].to_send = frames(100_000);
     world.run_until(Duration::from_secs(1));
@@ -308,7 +309,7 @@ fn a_full_send_buffer_refuses_frames_until_there_is_room_again() {
     let mut world = world(credit(), &delay(10), 1);
     world.ends[0].to_send = frames(201);
     world.run_until(Duration::ZERO);
-    // 200 frames fill the buffer before the opening is answered.
+    // 200 frames fill the send buffer before the opening is answered.
     assert_eq!(world.ends[0].to_send.len(), 1);
     assert_eq!(world.ends[0].connection.room(), 0);
     world.run_until(Duration::from_secs(1));
@@ -331,7 +332,7 @@ fn real_bytes_arrive_as_they_were_sent() {
 
 #[test]
 fn a_gap_is_filled_even_if_frames_beyond_it_could_take_the_whole_buffer() {
-    // Soft flow control grants no places: the sender may fill twice the receiver's buffer.
+    // Soft flow control grants no credit: the sender may send twice the receiver's buffer.
     let writer = AcpConfig {
         send_buffer: 16 * FRAME,
         ..AcpConfig::default()

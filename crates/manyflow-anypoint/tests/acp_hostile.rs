@@ -1,5 +1,5 @@
-//! Whatever arrives, and whenever: a connection neither panics nor takes more than its buffers
-//! hold.
+//! Tests that arbitrary segments at arbitrary times neither make a connection panic nor make it
+//! hold more than its buffers.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const RECEIVE_BUFFER: u32 = 20_000;
 
-/// Small numbers, which hit what exists, and those about the limits.
+/// Draws small numbers, which hit existing frames, and numbers near the limits.
 fn any_number() -> impl Strategy<Value = u32> + Clone {
     prop_oneof![
         4 => 0..40u32,
@@ -72,7 +72,7 @@ fn any_body() -> impl Strategy<Value = Body> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Segment, length of the payload.
+    /// A segment, and the length of its payload.
     Arrives(Segment, u32),
     Passes(Duration),
     Sends(u32),
@@ -113,7 +113,7 @@ fn any_config() -> impl Strategy<Value = AcpConfig> {
     })
 }
 
-/// Runs the steps; returns how often a segment or a timer was handled.
+/// Runs the steps. Returns how often a segment or a timer was handled.
 fn run(mut connection: Connection<Length>, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut now = Time::ZERO;
     let mut in_buffer = 0;
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn an_acceptor_survives_whatever_arrives(config in any_config(), steps in prop::collection::vec(any_step(), 0..80)) {
+    fn an_acceptor_survives_any_segments(config in any_config(), steps in prop::collection::vec(any_step(), 0..80)) {
         let mut connection = Connection::listen(config).unwrap();
         let open = Segment { connection: 7, body: Body::Open { credit: 50_000 } };
         connection.handle_segment(Time::ZERO, &open, Length(0));
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn an_initiator_survives_whatever_arrives(config in any_config(), steps in prop::collection::vec(any_step(), 0..80)) {
+    fn an_initiator_survives_any_segments(config in any_config(), steps in prop::collection::vec(any_step(), 0..80)) {
         let mut connection = Connection::connect(config, 7, Time::ZERO).unwrap();
         let accept = Segment { connection: 7, body: Body::Accept { credit: 50_000 } };
         connection.handle_segment(Time::ZERO, &accept, Length(0));
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_never_opened_is_answered_by_resets_alone(steps in prop::collection::vec(any_step(), 0..40)) {
+    fn segments_without_an_open_are_answered_only_by_resets(steps in prop::collection::vec(any_step(), 0..40)) {
         let mut connection = Connection::<Length>::listen(AcpConfig::default()).unwrap();
         for step in &steps {
             let Step::Arrives(segment, length) = step else { continue };

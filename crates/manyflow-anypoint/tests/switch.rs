@@ -45,8 +45,8 @@ fn reno() -> AcpConfig {
 const PEER: usize = 0;
 const SWITCH: usize = 1;
 
-/// A peer (0), a switch (1) and its members (from 2), with as many frames in each direction: keys
-/// of member m are 10,000 m and more, m from 2.
+/// Builds a peer (0), a switch (1) and its members (from 2), and gives each end frames to send. The
+/// keys of member m, from 2, are 10,000 m and more.
 fn ensemble(
     config: &AcpConfig,
     link: &LinkConfig,
@@ -72,7 +72,7 @@ fn keys(node: usize, frames: u32) -> impl DoubleEndedIterator<Item = u32> {
     (0..frames).map(move |frame| 10_000 * node as u32 + frame)
 }
 
-/// Something to say, and then to close.
+/// Gives a node frames to send; it closes after them.
 fn give(world: &mut World, node: usize, frames: u32) {
     world.end(node).to_send = keys(node, frames).rev().collect();
     world.end(node).closes = true;
@@ -82,13 +82,13 @@ fn is_rising(keys: &[u32]) -> bool {
     keys.is_sorted_by(|a, b| a < b)
 }
 
-/// What the peer read of a member.
+/// Returns the keys that the peer has read from a member.
 fn read_of(world: &mut World, node: usize) -> Vec<u32> {
     let read = world.end(PEER).read.iter().copied();
     read.filter(|key| *key / 10_000 == node as u32).collect()
 }
 
-/// Strict credit is never more than a buffer has room for.
+/// Asserts that strict credit never exceeded the room of a buffer.
 fn assert_no_overflow(world: &World, seed: u64) {
     for node in 0..world.nodes.len() {
         assert_eq!(world.count(node, Event::Overflow), 0, "seed {seed}: {node}");
@@ -155,7 +155,7 @@ fn without_losses_nothing_is_sent_twice() {
     }
 }
 
-/// What the members have read, together.
+/// Returns the keys that the members have read together.
 fn read_by(world: &mut World, members: impl Iterator<Item = usize>) -> BTreeSet<u32> {
     members
         .flat_map(|member| world.end(member).read.clone())
@@ -176,10 +176,11 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
         assert_eq!(
             world.nodes[SWITCH].events.len(),
             1,
-            "seed {seed}: nobody else fails"
+            "seed {seed}: no other member fails"
         );
 
-        // What the failed member had read and not acknowledged is read by another one, too.
+        // Another member also reads the frames that the failed member had read and not
+        // acknowledged.
         let all = read_by(&mut world, 2..5);
         assert!(all.into_iter().eq(keys(0, 1000)), "seed {seed}");
         for survivor in [2, 4] {
@@ -187,7 +188,7 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
             assert_eq!(
                 read.len(),
                 world.end(survivor).read.len(),
-                "seed {seed}: none is read twice"
+                "seed {seed}: no frame is read twice"
             );
             assert!(
                 read_of(&mut world, survivor)
@@ -196,7 +197,7 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
                 "seed {seed}"
             );
         }
-        // Of the failed member's frames the first ones arrive, without a gap.
+        // The first frames of the failed member arrive without a gap.
         let last = read_of(&mut world, 3);
         assert!(
             last.iter().copied().eq(keys(3, last.len() as u32)),
@@ -206,11 +207,11 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
         assert_eq!(world.count(PEER, Event::Finished), 1, "seed {seed}");
         assert!(world.end(PEER).connection.is_over(), "seed {seed}");
     }
-    assert!(adopted > 0, "in some run the switch had taken frames");
+    assert!(adopted > 0, "no run in which the switch adopted frames");
 }
 
 #[test]
-fn when_the_last_member_fails_the_peer_is_told() {
+fn the_peer_gets_a_reset_when_the_last_member_fails() {
     let mut world = ensemble(&credit(), &delay(5), 1, 2, 100_000);
     world.run_until(Duration::from_millis(100));
     world.nodes[2].is_dead = true;
@@ -220,7 +221,7 @@ fn when_the_last_member_fails_the_peer_is_told() {
 }
 
 #[test]
-fn an_ensemble_of_which_a_part_is_silent_opens_without_it() {
+fn a_service_opens_without_its_silent_members() {
     let mut world = ensemble(&credit(), &delay(5), 1, 3, 100);
     world.nodes[4].is_dead = true;
     world.run_until(Duration::from_secs(60));
@@ -231,13 +232,13 @@ fn an_ensemble_of_which_a_part_is_silent_opens_without_it() {
 }
 
 #[test]
-fn members_join_and_leave_in_the_middle() {
+fn members_join_and_leave_during_a_connection() {
     for (seed, members) in (0..20).zip([1, 2].into_iter().cycle()) {
         let mut world = ensemble(&credit(), &lossy(), seed, members, 3000);
-        // Enough to last until strict credit lets the new member in, which may be when the others
-        // have sent all.
+        // The frames must last until strict credit admits the new member, which may be when the
+        // others have sent all of theirs.
         give(&mut world, PEER, 20_000);
-        // An ensemble that has closed its direction takes no member any more.
+        // A service that has closed its direction admits no member.
         world.end(2).closes = false;
         world.run_until_read(2, 100);
         let joined = world.acceptor(credit());
@@ -254,9 +255,9 @@ fn members_join_and_leave_in_the_middle() {
         let all = read_by(&mut world, ends.clone());
         assert!(all.into_iter().eq(keys(0, 20_000)), "seed {seed}");
         let total: usize = ends.clone().map(|end| world.end(end).read.len()).sum();
-        assert_eq!(total, 20_000, "seed {seed}: none is read twice");
+        assert_eq!(total, 20_000, "seed {seed}: no frame is read twice");
         assert!(!world.end(joined).read.is_empty(), "seed {seed}");
-        // What was on its way when it left is less than a window.
+        // Fewer frames than a window were on their way when the member left.
         assert!(world.end(2).read.len() <= before + 200, "seed {seed}");
         assert!(
             read_of(&mut world, joined)
@@ -266,7 +267,7 @@ fn members_join_and_leave_in_the_middle() {
         );
         assert!(
             read_of(&mut world, 2).into_iter().eq(keys(2, 3000)),
-            "seed {seed}: it goes on sending"
+            "seed {seed}: the leaving member must continue to send"
         );
         for end in ends {
             assert!(is_rising(&world.end(end).read), "seed {seed}");
@@ -276,7 +277,11 @@ fn members_join_and_leave_in_the_middle() {
                 "seed {seed}: end {end}"
             );
         }
-        assert_eq!(world.nodes[SWITCH].events, [], "seed {seed}: nobody fails");
+        assert_eq!(
+            world.nodes[SWITCH].events,
+            [],
+            "seed {seed}: no member fails"
+        );
         assert!(world.end(PEER).connection.is_over(), "seed {seed}");
     }
 }
@@ -294,7 +299,7 @@ fn a_switch_that_restarts_without_its_state_ends_the_connection_on_both_sides() 
             1,
             "end {end}"
         );
-        // What was on its way from the switch may still arrive: less than a window.
+        // Frames on their way from the switch may still arrive: less than a window.
         assert!(world.end(end).read.len() <= read + 200, "end {end}");
     }
 }
@@ -336,11 +341,11 @@ fn a_member_of_a_switch_may_be_a_switch() {
         all.sort_unstable();
         assert!(all.into_iter().eq(keys(0, 400)), "seed {seed}");
         assert!(world.end(0).connection.is_over(), "seed {seed}");
-        assert_eq!(world.nodes[1].events, [], "seed {seed}: nobody fails");
+        assert_eq!(world.nodes[1].events, [], "seed {seed}: no member fails");
     }
 }
 
-/// A link with an XCP router before it, 1 ms long.
+/// Returns a link of 1 ms with an XCP router before it.
 fn router(rate: &str) -> LinkConfig {
     LinkConfig {
         rate: Some(rate.parse().expect("a rate")),
@@ -350,8 +355,8 @@ fn router(rate: &str) -> LinkConfig {
     }
 }
 
-/// A connection whose buffers do not limit it, through XCP routers: what arrives in 10 s,
-/// inbound and outbound, as shares of 20 Mbit/s. No loss in any.
+/// Runs a connection whose buffers do not limit it through XCP routers, for 10 s. Returns the bytes
+/// that arrive inbound and outbound, as shares of 20 Mbit/s. Asserts that there is no loss.
 fn shares_of_transit(scaling: Scaling, members: usize) -> [f64; 2] {
     let frames = 60_000;
     let config = AcpConfig::default();

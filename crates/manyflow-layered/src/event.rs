@@ -1,4 +1,4 @@
-//! What the endpoints of a layered session report.
+//! Events that the endpoints of a layered session report.
 
 use manyflow_core::Channel;
 use manyflow_core::units::Rate;
@@ -11,13 +11,13 @@ pub enum Event {
     Joined(Channel),
     /// A receiver left a group.
     Left(Channel),
-    /// A receiver of RLM lost more packets than it tolerates.
+    /// A receiver of RLM lost packets in its steady state.
     LossEvent,
     /// The sender set the cumulative rate of a group.
     GroupRate {
         /// The group's rank.
         group: u8,
-        /// The rate of this group and all below it.
+        /// The cumulative rate of this group and all groups below it.
         rate: Rate,
     },
 }

@@ -1,4 +1,5 @@
-//! Layered multicast: a session of cumulative groups, of which each receiver takes the lowest few.
+//! Layered multicast: a session of cumulative groups, of which each receiver subscribes to the
+//! lowest ones.
 //!
 //! ```text
 //!   group 0 |=====|        every receiver            C_0
@@ -9,13 +10,44 @@
 //!
 //! | module | protocol |
 //! |---|---|
-//! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (`sim.txt`) |
-//! | [`rlm`] | RLM: groups of fixed rates, receivers try and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
-//! | `message.rs`, `wire.rs` | the packets of both, and their bytes |
+//! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (Gorinsky, Ramakrishnan and Vin) |
+//! | [`rlm`] | RLM: groups of fixed rates, receivers try groups and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
+//! | `message.rs`, `wire.rs` | the packets of both protocols, and their encoding |
+//! | `event.rs` | the events that endpoints report |
 //!
 //! Groups follow SIM's naming convention (section III-A2): a group is a
-//! [`Channel`](manyflow_core::Channel) whose number is its rank, so that a router keeps one small
-//! number for each session and link, the top rank that is subscribed there.
+//! [`Channel`](manyflow_core::Channel) whose number is its rank. So a router keeps one small number
+//! for each session and link: the top rank that is subscribed there.
+//!
+//! # Example
+//!
+//! A receiver of SIM joins the lowest group of a session and gets its first packet. A network would
+//! deliver the packets of the joined groups, and call both ends at their
+//! [`poll_timeout`](manyflow_core::Endpoint::poll_timeout).
+//!
+//! ```
+//! use manyflow_core::{Action, Endpoint, EndpointId, Time};
+//! use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (now, session, groups) = (Time::ZERO, 1, 3);
+//! let config = SenderConfig { groups, ..SenderConfig::default() };
+//! let mut sender = Sender::new(config, session, now, None)?;
+//! let parent = EndpointId(0); // the sender, or an aggregator before it
+//! let config = ReceiverConfig::default();
+//! let mut receiver = Receiver::new(config, groups, session, 7, parent, now, None)?;
+//!
+//! receiver.handle_timeout(now);
+//! assert!(matches!(receiver.poll_action(now), Some(Action::Join(group)) if group.number == 0));
+//! sender.handle_timeout(now);
+//! while let Some(Action::Send(packet)) = sender.poll_action(now) {
+//!     receiver.handle_packet(now, &packet);
+//! }
+//! assert_eq!(receiver.subscribed(), 1);
+//! assert!(sender.poll_timeout() > Some(now));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod event;
@@ -28,5 +60,5 @@ pub use event::Event;
 pub use message::{Data, Experiment, Feedback, Message};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
 
-/// The most groups that a session can have: ranks are five bits.
+/// The maximum number of groups in a session: ranks have five bits.
 pub const GROUPS_MAX: u8 = 32;

@@ -2,71 +2,72 @@
 
 use manyflow_core::Header;
 
-/// IPv4 and UDP.
+/// Bytes of the IPv4 and UDP headers below each packet.
 const LOWER_BYTES: u32 = 28;
 
 /// A packet of a layered session.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Of a group.
+    /// Data of one group, from the sender.
     Data(Data),
-    /// From a receiver or an aggregator towards the sender.
+    /// A report from a receiver or an aggregator towards the sender.
     Feedback(Feedback),
-    /// A receiver of RLM tells the others what it tries.
+    /// The announcement of a join experiment by a receiver of RLM.
     Experiment(Experiment),
 }
 
-/// The header of data. The group is that of the packet's destination.
+/// The header of data. Its group is also that of the packet's destination.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Data {
     /// The rank of the group within its session, from 0.
     pub group: u8,
-    /// Counts the group's packets, modulo 2^32.
+    /// The number of the packet within its group, modulo 2^32.
     pub sequence: u32,
-    /// The feedback request field (section III-A3): each increase, modulo 2^16, asks for feedback.
-    /// 0 asks for none.
+    /// The feedback request field (section III-A3): each increase, modulo 2^16, requests a report.
+    /// 0 requests none.
     pub request: u16,
-    /// The rate at which the sender sends this group and all below it, in bytes per second.
+    /// The cumulative rate of this group and all groups below it, in bytes per second.
     pub rate: u32,
-    /// The longest round-trip time of the session as the sender knows it, in microseconds: the unit
-    /// of the receivers' intervals.
+    /// The longest round-trip time of the session that the sender knows, in microseconds. Receivers
+    /// measure their intervals in it.
     pub rtt_us: u32,
 }
 
-/// Table I: the state of a receiver, or of a subtree of receivers whose top subscribed group is the
-/// same.
+/// The state of a receiver, or of the receivers of a subtree that have the same top subscribed
+/// group (Table I).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// Who sends it: a receiver, or an aggregator, which puts its own number in place of all below
-    /// it.
+    /// The number of the receiver or aggregator that sends the report. An aggregator puts its own
+    /// number in place of those below it.
     pub source: u32,
     /// The session.
     pub session: u32,
-    /// The rank of the top subscribed group of those that it is about.
+    /// The rank of the top subscribed group of the receivers that the report describes.
     pub group: u8,
-    /// Whether its source has more to say in answer to this request, about other groups.
+    /// Whether more reports of this source, about other groups, follow in answer to the same
+    /// request.
     pub more: bool,
-    /// The request that it answers.
+    /// The request that the report answers.
     pub request: u16,
-    /// The count of feedback reports.
+    /// The number of receivers' reports that are summarised.
     pub reports: u32,
-    /// How many of them say "congested".
+    /// The number of those reports that say "congested".
     pub congested: u32,
     /// The lowest cumulative received rate, in bytes per second.
     pub minimum: u32,
     /// The highest cumulative received rate, in bytes per second.
     pub maximum: u32,
-    /// Receivers in the subtree.
+    /// The number of receivers in the subtree.
     pub population: u32,
-    /// The time from the arrival of the request at the source of this packet to its sending, in
-    /// microseconds.
+    /// The time from the arrival of the request at the source of this report to the sending of the
+    /// report, in microseconds.
     pub hold_us: u32,
-    /// The longest round-trip time between the source of this packet and the receivers below it, in
+    /// The longest round-trip time between the source of this report and the receivers below it, in
     /// microseconds.
     pub rtt_us: u32,
 }
 
-/// A join experiment of RLM, told to the whole session (shared learning).
+/// A join experiment of RLM, announced to the whole session (shared learning).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Experiment {
     /// The session.
@@ -76,7 +77,7 @@ pub struct Experiment {
 }
 
 impl Message {
-    /// The bytes that the encoded header takes, those of IPv4 and UDP included.
+    /// Returns the length of the encoded header in bytes, including the IPv4 and UDP headers.
     pub fn wire_bytes(&self) -> u32 {
         LOWER_BYTES + self.header_bytes() as u32
     }

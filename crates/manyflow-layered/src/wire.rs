@@ -1,4 +1,4 @@
-//! The bytes of layered sessions' packets, behind UDP. Integers are in network order.
+//! The encoding of the packets of layered sessions, over UDP. Integers are in network order.
 //!
 //! ```text
 //!            0        1        2        3        4 ...
@@ -8,37 +8,39 @@
 //!   experiment  | 3      | group  | reserved        | session
 //! ```
 //!
-//! `m` is the highest bit of its byte: more feedback of this source and request follows.
+//! `m` is the highest bit of its byte: more feedback of this source, in answer to this request,
+//! follows.
 
 use super::{Data, Experiment, Feedback, GROUPS_MAX, Message};
 
 const DATA: u8 = 1;
 const FEEDBACK: u8 = 2;
 const EXPERIMENT: u8 = 3;
-/// In the byte of the group: more feedback follows.
+/// The bit in the byte of the group that announces more feedback.
 const MORE: u8 = 0x80;
 
-/// The bytes of the longest encoded header.
+/// The length in bytes of the longest encoded header, that of feedback.
 pub const HEADER_BYTES_MAX: usize = 40;
 
-/// Why bytes are no packet of a layered session.
+/// The reason why bytes are not a packet of a layered session.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
-    #[error("{have} bytes, where the header takes {want}")]
+    #[error("{have} bytes are too few: the header takes {want}")]
     Short {
-        /// Bytes there are.
+        /// The number of bytes.
         have: usize,
-        /// Bytes that the header takes.
+        /// The length of the header in bytes.
         want: usize,
     },
-    /// The first byte is none of the known kinds.
+    /// The first byte is not a known kind.
     #[error("kind {0} is not known: 1 is data, 2 feedback, 3 an experiment")]
     Kind(u8),
     /// The rank is not below [`GROUPS_MAX`].
     #[error("group {0} is above the last, {last}", last = GROUPS_MAX - 1)]
     Group(u8),
-    /// More reports are congested than there are, or the lowest rate is above the highest.
+    /// The header contradicts itself: more reports are congested than there are, or the lowest rate
+    /// is above the highest.
     #[error("{0}")]
     Contradiction(&'static str),
 }
@@ -62,14 +64,14 @@ impl Encoded {
         Encoded { bytes, length }
     }
 
-    /// The bytes.
+    /// Returns the bytes of the header.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
 impl Message {
-    /// The bytes of the header that follow UDP's.
+    /// Returns the length of the header after that of UDP, in bytes.
     pub(super) fn header_bytes(&self) -> usize {
         match self {
             Message::Data(_) => 20,
@@ -107,10 +109,11 @@ impl Message {
         }
     }
 
-    /// Decodes the header at the beginning of `bytes`; a payload may follow it.
+    /// Decodes the header at the beginning of `bytes`. A payload may follow it.
     ///
     /// # Errors
-    /// Where the bytes are too few, of no known kind, or contradict themselves.
+    /// If there are too few bytes, the kind or the group is unknown, or the header contradicts
+    /// itself.
     pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let [kind, group, ..] = *bytes else {
             return Err(WireError::Short {
@@ -183,7 +186,7 @@ fn feedback(group: u8, more: bool, bytes: &[u8]) -> Result<Feedback, WireError> 
     })
 }
 
-/// The request, and the words behind it.
+/// Returns the request, and the words after it.
 fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), WireError> {
     let want = 4 + 4 * WORDS;
     let short = || WireError::Short {
@@ -296,7 +299,8 @@ mod tests {
             Message::decode(&bytes)
         };
         assert_eq!(with(0, 2), Ok(Message::Feedback(FEEDBACK_MESSAGE)));
-        // The last byte of the congested reports, and the first of the lowest rate.
+        // Bytes 19 and 20 are the last byte of the congested reports and the first of the lowest
+        // rate.
         assert!(with(19, 0x34).is_ok() && with(20, 0x51).is_ok());
         for (place, byte) in [(19, 0x35), (20, 0x52)] {
             let refused = with(place, byte);
@@ -358,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself_with_or_without_a_payload(
+        fn messages_survive_encoding_with_or_without_a_payload(
             message in any_message(), payload in prop::collection::vec(any::<u8>(), 0..50),
         ) {
             let mut bytes = message.encode().as_bytes().to_vec();
@@ -375,7 +379,7 @@ mod tests {
             prop_assert_eq!(packet.wire_bytes(), 28 + encoded + payload_bytes);
         }
 
-        /// The first byte is drawn so that each kind comes up.
+        /// The first byte is drawn so that each kind occurs.
         #[test]
         fn any_bytes_are_refused_or_are_a_message_that_decodes_to_itself(
             kind in 0..5u8, group in 0..40u8, rest in prop::collection::vec(any::<u8>(), 0..60),

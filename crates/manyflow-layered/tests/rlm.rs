@@ -1,5 +1,5 @@
-//! RLM end to end: one sender, receivers behind links of their own or a shared one, in simulated
-//! time.
+//! Tests of RLM end to end: one sender, and receivers behind own links or a shared one, in
+//! simulated time.
 
 #[path = "../../manyflow-webrc/tests/world/mod.rs"]
 mod world;
@@ -32,7 +32,7 @@ fn link(speed: &str) -> LinkConfig {
     }
 }
 
-/// A session of groups of 1 Mbit/s each.
+/// Returns a session of groups of 1 Mbit/s each.
 fn world(groups: u8) -> RlmWorld {
     let config = SenderConfig {
         rates: vec![Rate::from_bits_per_s(1_000_000); groups.into()],
@@ -50,7 +50,7 @@ fn configured(config: ReceiverConfig, groups: u8, seed: u64, stop: Option<Time>)
     Receiver::new(config, groups, SESSION, SENDER, seed, start, stop).expect("a valid receiver")
 }
 
-/// When a receiver joined the group of this rank.
+/// Returns the times at which a receiver joined the group of this rank.
 fn joins(member: &Member<Receiver>, rank: u16) -> Vec<Time> {
     let joins = member
         .events
@@ -62,7 +62,7 @@ fn joins(member: &Member<Receiver>, rank: u16) -> Vec<Time> {
     joins.collect()
 }
 
-/// The share of the time between `from` and `to` that a receiver spent at each level.
+/// Returns the share of the time between `from` and `to` that a receiver spent at each level.
 fn shares(member: &Member<Receiver>, from: Time, to: Time) -> [f64; GROUPS as usize + 1] {
     let (mut level, mut since) = (0, Time::ZERO);
     let mut shares = [0.0; GROUPS as usize + 1];
@@ -108,7 +108,7 @@ fn each_receiver_settles_at_the_highest_level_that_its_path_carries() {
 }
 
 #[test]
-fn experiments_that_fail_become_rarer_up_to_the_limit() {
+fn failed_experiments_become_rarer_up_to_a_limit() {
     for seed in 0..5 {
         let mut world = world(GROUPS);
         world.branch(link("1.5 Mbit/s"), 1, [receiver(GROUPS, seed, None)]);
@@ -125,7 +125,7 @@ fn experiments_that_fail_become_rarer_up_to_the_limit() {
     }
 }
 
-/// A receiver at the top level, 3, whose link then changes; its level a minute later.
+/// Runs a receiver at the top level, 3, whose link then changes. Returns its level a minute later.
 fn level_after(speed: &str) -> u8 {
     let mut world = world(3);
     world.branch(link("4 Mbit/s"), 1, [receiver(3, 1, None)]);
@@ -138,13 +138,21 @@ fn level_after(speed: &str) -> u8 {
 }
 
 #[test]
-fn groups_are_left_where_loss_is_above_the_threshold_and_kept_where_it_is_below() {
-    assert_eq!(level_after("2.5 Mbit/s"), 3, "a sixth is lost");
-    assert_eq!(level_after("1.8 Mbit/s"), 2, "two fifths, then a tenth");
+fn groups_are_left_if_loss_is_above_the_threshold_and_kept_if_it_is_below() {
+    assert_eq!(
+        level_after("2.5 Mbit/s"),
+        3,
+        "a sixth of the packets is lost"
+    );
+    assert_eq!(
+        level_after("1.8 Mbit/s"),
+        2,
+        "two fifths are lost, then a tenth"
+    );
     assert_eq!(
         level_after("1.3 Mbit/s"),
         1,
-        "more than half, a third, none"
+        "more than half are lost, then a third, then none"
     );
 }
 
@@ -166,8 +174,7 @@ fn receivers_behind_one_bottleneck_learn_from_each_others_experiments() {
     assert!(together < 2 * alone, "{together} against {alone}");
 }
 
-/// A receiver that is handed its packets one by one; it has joined the groups that it has by
-/// experiments.
+/// A receiver that gets its packets one by one, and has joined its groups by experiments.
 struct Driven {
     receiver: Receiver,
     now: Time,
@@ -176,8 +183,8 @@ struct Driven {
 }
 
 impl Driven {
-    /// With `level` groups joined, of which packets have come without loss, numbered from
-    /// `sequence`.
+    /// Returns a receiver that has joined `level` groups and lost no packet. Packets are numbered
+    /// from `sequence`.
     fn at_level(level: u8, config: ReceiverConfig, seed: u64, sequence: u32) -> Driven {
         let mut driven = Driven {
             receiver: configured(config, GROUPS, seed, None),
@@ -194,7 +201,7 @@ impl Driven {
         panic!("never at level {level}");
     }
 
-    /// A hundredth of a second, and a packet of each group.
+    /// Advances by a hundredth of a second, and delivers a packet of each group.
     fn step(&mut self) {
         self.now += Duration::from_millis(10);
         self.receiver.handle_timeout(self.now);
@@ -241,7 +248,7 @@ impl Driven {
         self.hear(0, Message::Experiment(Experiment { session, group }));
     }
 
-    /// Seconds until the next experiment.
+    /// Returns the seconds until the next experiment.
     fn until_next_experiment(&mut self) -> f64 {
         let (before, since) = (self.sent.len(), self.now);
         for _ in 0..1_000_000 {
@@ -254,7 +261,7 @@ impl Driven {
     }
 }
 
-/// T_J is at least 30 s, so that nothing of it happens within T_D, 9 s.
+/// Returns a configuration whose T_J is at least 30 s, so that it does not expire within T_D, 9 s.
 fn slow_to_join() -> ReceiverConfig {
     ReceiverConfig {
         join_timer_min: secs(60),
@@ -279,7 +286,7 @@ fn a_burst_of_losses_passes_without_a_leave() {
     let mut driven = Driven::at_level(2, slow_to_join(), 1, 0);
     driven.run(10);
     for _ in 0..10 {
-        // Half of the packets, for less than T_D.
+        // Half of the packets are lost, for less than T_D.
         driven.sequence += 1;
         driven.step();
     }
@@ -288,7 +295,7 @@ fn a_burst_of_losses_passes_without_a_leave() {
 }
 
 #[test]
-fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_ones_own() {
+fn a_loss_during_another_receivers_experiment_counts_as_an_own_failure() {
     let mean_wait_s = |experiment: bool| {
         let wait_s = |seed| {
             let mut driven = Driven::at_level(2, slow_to_join(), seed, 0);
@@ -310,7 +317,7 @@ fn a_loss_during_anothers_experiment_on_the_next_group_counts_as_a_failure_of_on
 }
 
 #[test]
-fn while_a_lower_group_is_tried_no_experiment_begins() {
+fn no_experiment_begins_while_a_lower_group_is_tried() {
     let mut driven = Driven::at_level(2, ReceiverConfig::default(), 1, 0);
     let before = driven.sent.len();
     for _ in 0..20 {
@@ -318,7 +325,7 @@ fn while_a_lower_group_is_tried_no_experiment_begins() {
         driven.run(8);
     }
     assert_eq!(driven.sent.len(), before);
-    // One on the same group or a higher one is no obstacle.
+    // An experiment on the same group or a higher one is no obstacle.
     driven.hear_of_experiment(2);
     driven.hear_of_experiment(4);
     driven.run(60);
@@ -329,7 +336,7 @@ fn while_a_lower_group_is_tried_no_experiment_begins() {
 fn the_sequence_may_wrap() {
     let mut driven = Driven::at_level(2, ReceiverConfig::default(), 1, u32::MAX - 5_000);
     driven.run(100);
-    assert!(driven.sequence < u32::MAX / 2, "it has wrapped");
+    assert!(driven.sequence < u32::MAX / 2, "the sequence has wrapped");
     let losses = std::iter::from_fn(|| driven.receiver.poll_event())
         .filter(|event| matches!(event, Event::LossEvent));
     assert_eq!(losses.count(), 0);
@@ -337,7 +344,7 @@ fn the_sequence_may_wrap() {
 }
 
 #[test]
-fn the_same_seeds_give_the_same_joins_and_others_give_others() {
+fn joins_depend_only_on_the_seeds() {
     let events = |seed: u64| {
         let mut world = world(GROUPS);
         world.branch(

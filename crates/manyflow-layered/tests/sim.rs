@@ -1,5 +1,5 @@
-//! SIM's receiver and aggregator, packet by packet. The whole of it, over routers, is in the
-//! simulator's scenarios.
+//! Tests of SIM's receiver and aggregator, packet by packet. The simulator's scenarios test the
+//! whole protocol over routers.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn packet(feedback: Feedback) -> Packet<Message> {
     )
 }
 
-/// What an endpoint sends as feedback, joins and leaves left out.
+/// Returns the feedback that an endpoint sends, without joins and leaves.
 fn feedback(endpoint: &mut impl Endpoint<Tx = Message>, now: Time) -> Vec<Feedback> {
     let actions = std::iter::from_fn(|| endpoint.poll_action(now));
     let sent = actions.filter_map(|action| match action {
@@ -76,7 +76,7 @@ fn feedback(endpoint: &mut impl Endpoint<Tx = Message>, now: Time) -> Vec<Feedba
     sent.collect()
 }
 
-/// An aggregator that knows these children by their answers to request 1.
+/// Returns an aggregator that knows these children by their answers to request 1.
 fn aggregator(children: &[u32]) -> Aggregator {
     let mut aggregator = Aggregator::new(SESSION, 1000, PARENT);
     for source in children {
@@ -87,7 +87,7 @@ fn aggregator(children: &[u32]) -> Aggregator {
 }
 
 #[test]
-fn an_aggregator_answers_when_all_its_children_have() {
+fn an_aggregator_answers_when_all_its_children_have_answered() {
     let mut aggregator = aggregator(&[1, 2]);
     aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
     aggregator.handle_packet(at(120), &packet(report(1, 0, 2, true, 100)));
@@ -107,7 +107,7 @@ fn an_aggregator_answers_when_all_its_children_have() {
 }
 
 #[test]
-fn an_aggregator_answers_for_each_group_and_says_when_it_is_done() {
+fn an_aggregator_answers_for_each_group_and_marks_the_last_answer() {
     let mut aggregator = aggregator(&[1, 2]);
     aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
     aggregator.handle_packet(at(110), &packet(report(1, 3, 2, true, 100)));
@@ -118,9 +118,9 @@ fn an_aggregator_answers_for_each_group_and_says_when_it_is_done() {
 }
 
 #[test]
-fn an_aggregator_waits_two_round_trips_for_a_child_that_is_silent() {
+fn an_aggregator_waits_two_round_trips_for_a_silent_child() {
     let mut aggregator = aggregator(&[1, 2]);
-    // This round teaches it that its farthest child is 30 ms away.
+    // In this round, the aggregator learns that its farthest child is 30 ms away.
     aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
     aggregator.handle_packet(at(110), &packet(report(1, 0, 2, false, 1)));
     aggregator.handle_packet(at(130), &packet(report(2, 0, 2, false, 1)));
@@ -134,7 +134,7 @@ fn an_aggregator_waits_two_round_trips_for_a_child_that_is_silent() {
 }
 
 #[test]
-fn a_child_that_missed_four_rounds_is_not_waited_for() {
+fn a_child_that_missed_four_rounds_is_no_longer_awaited() {
     let mut aggregator = aggregator(&[1, 2]);
     for request in 2..8 {
         let now = 100 * u64::from(request);
@@ -160,10 +160,10 @@ fn an_aggregator_that_crashed_learns_its_children_again() {
 }
 
 proptest! {
-    /// No receiver's identity, and no order, reaches the sender: whoever reports what within a
-    /// subtree, the answer is the same.
+    /// Neither the identities of receivers nor the order of their reports reach the sender: any
+    /// permutation of the receivers of a subtree gives the same answer.
     #[test]
-    fn what_goes_up_is_the_same_under_any_permutation_of_receivers(
+    fn summaries_are_the_same_under_any_permutation_of_receivers(
         reports in prop::collection::vec((0u8..5, any::<bool>(), 1u32..1_000_000), 1..40),
         order in prop::collection::vec(any::<u32>(), 40),
         names in prop::collection::vec(any::<u32>(), 40),
@@ -183,7 +183,7 @@ proptest! {
         let mut shuffled = plain.clone();
         shuffled.sort_by_key(|place| order[*place]);
         let sources: Vec<u32> = (0..count as u32).collect();
-        // Other names for the same receivers, all different.
+        // Other numbers for the same receivers, all different.
         let renamed: Vec<u32> = (0..count).map(|i| names[i].wrapping_mul(64).wrapping_add(i as u32)).collect();
         prop_assert_eq!(answers(&sources, &plain), answers(&renamed, &shuffled));
     }
@@ -204,8 +204,8 @@ impl Watched {
         Watched { receiver, round: 0 }
     }
 
-    /// As many rounds as settling and one selection interval have; the rate of the top group goes
-    /// through `rates`.
+    /// Runs the settling rounds and one selection interval, while the rate of the top group
+    /// alternates between `rates`. Returns the number of subscribed groups.
     fn rounds(&mut self, rates: [u32; 2], ecn: Ecn) -> u8 {
         for _ in 0..16 {
             self.round += 1;
@@ -233,7 +233,7 @@ fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
     };
     assert_eq!(receiver.poll_action(at(0)), Some(Action::Join(base)));
     let mut sent = Vec::new();
-    // A packet each 20 ms; the one at 300 ms is marked.
+    // A packet arrives every 20 ms; the one at 300 ms is marked.
     for now in (0..480).step_by(20) {
         let ecn = if now == 300 {
             Ecn::Marked
@@ -246,7 +246,7 @@ fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
     }
     let seen: Vec<_> = sent.iter().map(|f| (f.request, f.congested)).collect();
     assert_eq!(seen, [(4, 0), (5, 1), (6, 0)]);
-    // 1000 bytes each 20 ms.
+    // The rate is 1000 bytes every 20 ms.
     assert!(
         sent.iter()
             .all(|f| f.minimum == 50_000 && f.maximum == 50_000)
@@ -254,21 +254,25 @@ fn a_receiver_reports_once_for_each_request_when_it_has_settled() {
 }
 
 #[test]
-fn a_receiver_adds_a_group_where_it_is_not_congested_and_the_rate_falls() {
+fn a_receiver_adds_a_group_if_it_is_not_congested_and_the_rate_falls() {
     let mut watched = Watched::new();
-    assert_eq!(watched.rounds([100, 100], Ecn::Capable), 1, "nothing fell");
+    assert_eq!(watched.rounds([100, 100], Ecn::Capable), 1, "no rate fell");
     assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 90], Ecn::Marked), 1, "congested");
 }
 
 #[test]
-fn a_receiver_drops_its_top_group_where_it_stays_congested_and_the_rate_rises() {
+fn a_receiver_drops_its_top_group_if_it_remains_congested_and_the_rate_rises() {
     let mut watched = Watched::new();
     assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 100], Ecn::Capable), 2);
-    assert_eq!(watched.rounds([100, 100], Ecn::Marked), 2, "nothing rose");
+    assert_eq!(watched.rounds([100, 100], Ecn::Marked), 2, "no rate rose");
     assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1);
-    assert_eq!(watched.rounds([100, 110], Ecn::Marked), 1, "one is left");
+    assert_eq!(
+        watched.rounds([100, 110], Ecn::Marked),
+        1,
+        "one group remains"
+    );
 }
 
 #[test]

@@ -19,14 +19,14 @@ pub struct ModelledEnd<A> {
     connection: Option<Connection<Contents>>,
     /// The parameters and number of the connection to open, and when to open it.
     opening: Option<(AcpConfig, u32, Time)>,
-    /// When the application has done with the frame that it read last.
+    /// When the application has finished the frame that it read last.
     free_at: Time,
     events: VecDeque<Event>,
 }
 
 impl<A: Application> ModelledEnd<A> {
-    /// The end that opens connection number `connection` at `start`, to `remote`: the other end, or
-    /// a switch.
+    /// Creates the end that opens connection number `connection` at `start` to `remote`, which is
+    /// the other end or a switch.
     ///
     /// # Errors
     /// If a parameter is outside its range.
@@ -43,7 +43,8 @@ impl<A: Application> ModelledEnd<A> {
         Ok(end)
     }
 
-    /// The end that takes one connection, from `remote`: the other end, or a switch.
+    /// Creates the end that accepts one connection from `remote`, which is the other end or a
+    /// switch.
     ///
     /// # Errors
     /// If a parameter is outside its range.
@@ -68,20 +69,20 @@ impl<A: Application> ModelledEnd<A> {
         }
     }
 
-    /// The application sends nothing more, and closes its direction: what was handed over is still
-    /// delivered.
+    /// Stops the application's sending, and closes its direction. Frames that were handed over are
+    /// still delivered.
     pub fn close(&mut self) {
         self.application.stop_sending();
         self.close_after_last();
     }
 
-    /// The end dies: from now on it neither sends nor hears anything.
+    /// Crashes the end: from now on it neither sends nor receives.
     pub fn crash(&mut self) {
         (self.connection, self.opening) = (None, None);
         self.events.clear();
     }
 
-    /// Whether the connection has ended, one way or another. False before it begins.
+    /// Returns whether the connection has ended, for any reason. Returns false before it begins.
     pub fn is_over(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_over)
     }
@@ -94,7 +95,7 @@ impl<A: Application> ModelledEnd<A> {
         }
     }
 
-    /// Opens the connection when its time has come.
+    /// Opens the connection if its time has come.
     fn start(&mut self, now: Time) {
         if let Some((config, number, _)) = self.opening.take_if(|(_, _, start)| now >= *start) {
             let connection = Connection::connect(config, number, now);
@@ -102,7 +103,7 @@ impl<A: Application> ModelledEnd<A> {
         }
     }
 
-    /// Lets the application do what it can: hand frames over, close, read.
+    /// Runs the application: hands frames over, closes, and reads, as far as possible at `now`.
     fn run_application(&mut self, now: Time) {
         while self.next_frame_at().is_some_and(|at| at <= now) && self.hand_over(now) {}
         self.close_after_last();
@@ -118,7 +119,7 @@ impl<A: Application> ModelledEnd<A> {
         }
     }
 
-    /// When the application has its next frame ready, if the connection takes it.
+    /// Returns when the application has its next frame ready, if the connection takes it.
     fn next_frame_at(&self) -> Option<Time> {
         let connection = self.connection.as_ref()?;
         let has_room = connection.room() >= self.application.next_frame_bytes();
@@ -126,7 +127,8 @@ impl<A: Application> ModelledEnd<A> {
         is_taken.then(|| self.application.next_frame_at()).flatten()
     }
 
-    /// Hands a frame over at `now`. Returns false if there is none, or the connection takes none.
+    /// Hands a frame over at `now`. Returns false if there is no frame, or the connection refuses
+    /// it.
     fn hand_over(&mut self, now: Time) -> bool {
         let Some(connection) = &mut self.connection else {
             return false;

@@ -1,4 +1,4 @@
-//! A sender that lies to XCP's routers about itself, or does not follow what they say.
+//! A sender that lies to XCP's routers about itself, or does not follow their feedback.
 
 use std::collections::VecDeque;
 
@@ -7,24 +7,25 @@ use manyflow_core::{Action, Endpoint, Packet, Time};
 
 use crate::{Ack, Body, ConfigError, Control, Data, Segment};
 
-/// What a sender says of itself in XCP's headers, and how it takes the answer.
+/// The lie of a sender: false values in XCP's headers, or a false reaction to feedback.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum Lie {
-    /// Tells the truth, and follows all feedback.
+    /// Reports true values and follows all feedback.
     #[default]
     Honest,
-    /// Reports this many times its own window, above 0.
+    /// Reports its window multiplied by this factor, above 0.
     WindowTimes(f64),
-    /// Reports this many times its own round-trip time, above 0.
+    /// Reports its round-trip time multiplied by this factor, above 0.
     RttTimes(f64),
-    /// Tells the truth, but ignores negative feedback.
+    /// Reports true values, but ignores negative feedback.
     NeverDecreases,
-    /// Tells the truth, but takes all that it asked for, whatever was granted.
+    /// Reports true values, but increases its window by everything that it asked for, whatever was
+    /// granted.
     TakesAll,
 }
 
 impl Lie {
-    /// Checks that the lie can be told by a sender whose window follows `control`.
+    /// Checks that a sender whose window follows `control` can use the lie.
     ///
     /// # Errors
     /// If a factor is not above 0, or there are no XCP routers to lie to.
@@ -33,12 +34,12 @@ impl Lie {
         let is_told = control == Control::Xcp && window > 0.0 && rtt > 0.0;
         ConfigError::first_of([(
             "a lie",
-            "told to XCP's routers, by a factor above 0",
+            "sent_header to XCP's routers, by a factor above 0",
             self == Lie::Honest || is_told,
         )])
     }
 
-    /// The factors of the window and of the round-trip time in headers.
+    /// Returns the factors of the window and of the round-trip time in headers.
     fn factors(self) -> (f64, f64) {
         match self {
             Lie::WindowTimes(factor) => (factor, 1.0),
@@ -48,19 +49,19 @@ impl Lie {
     }
 }
 
-/// An end of a connection between which and the network a [`Lie`] stands.
+/// Wraps an end of a connection, and falsifies its headers or its feedback by a [`Lie`].
 #[derive(Debug)]
 pub struct Liar<E> {
     end: E,
     lie: Lie,
-    /// What the frames that are not acknowledged have asked for, from number `first` on. Kept only
-    /// by a sender that takes it.
+    /// The feedback that each unacknowledged frame asked for, from number `first` on. Recorded only
+    /// for [`Lie::TakesAll`].
     asked: VecDeque<WindowChange>,
     first: u32,
 }
 
 impl<E> Liar<E> {
-    /// Lets `end` tell this lie.
+    /// Wraps `end` with this lie.
     pub fn new(end: E, lie: Lie) -> Liar<E> {
         Liar {
             end,
@@ -70,7 +71,7 @@ impl<E> Liar<E> {
         }
     }
 
-    /// The end that is made to lie.
+    /// Returns the wrapped end.
     pub fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }
@@ -158,7 +159,7 @@ mod tests {
 
     const ASKED: WindowChange = WindowChange(1000);
 
-    /// An end that sends one frame after the other, and keeps the feedback that it hears.
+    /// An end that sends one frame after the other, and records the feedback that it receives.
     #[derive(Debug, Default)]
     struct Honest {
         next: u32,
@@ -208,7 +209,7 @@ mod tests {
         }
     }
 
-    fn told(liar: &mut Liar<Honest>) -> Congestion {
+    fn sent_header(liar: &mut Liar<Honest>) -> Congestion {
         match liar.poll_action(Time::ZERO) {
             Some(Action::Send(packet)) => match packet.header.body {
                 Body::Data(data) => data.congestion,
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What the end hears of the feedback of frame `of`.
+    /// Returns the feedback that the end receives for frame `of`.
     fn heard(liar: &mut Liar<Honest>, cumulative: u32, of: u32, feedback: i32) -> i32 {
         let ack = Ack {
             cumulative,
@@ -232,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_about_the_sender_is_in_the_header_alone() {
-        let header = |lie| told(&mut Liar::new(Honest::default(), lie));
+    fn a_lie_about_the_sender_changes_only_the_header() {
+        let header = |lie| sent_header(&mut Liar::new(Honest::default(), lie));
         let truth = header(Lie::Honest);
         let window = header(Lie::WindowTimes(10.0));
         assert_eq!((window.cwnd, window.rtt_us), (20_000, 100_000));
@@ -244,18 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_never_decreases_hears_only_what_is_positive() {
+    fn a_sender_that_never_decreases_receives_only_positive_feedback() {
         let mut liar = Liar::new(Honest::default(), Lie::NeverDecreases);
-        told(&mut liar);
+        sent_header(&mut liar);
         assert_eq!(heard(&mut liar, 0, 0, -500), 0);
         assert_eq!(heard(&mut liar, 0, 0, 500), 500);
     }
 
     #[test]
-    fn a_sender_that_takes_all_hears_what_each_frame_has_asked_for() {
+    fn a_sender_that_takes_all_receives_the_feedback_that_each_frame_asked_for() {
         let mut liar = Liar::new(Honest::default(), Lie::TakesAll);
         for _ in 0..5 {
-            told(&mut liar);
+            sent_header(&mut liar);
         }
         assert_eq!(heard(&mut liar, 0, 1, -500), ASKED.0 + 1);
         assert_eq!(heard(&mut liar, 3, 2, -500), ASKED.0 + 2);

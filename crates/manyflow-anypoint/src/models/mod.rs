@@ -1,9 +1,9 @@
-//! Models around ACP's protocol: what simulated worlds need besides the state machines that ship.
+//! Models for simulations: the parts of a simulated world around ACP's state machines.
 //!
 //! | file | what it models |
 //! |---|---|
 //! | `end.rs` | an end of a connection, as an [`Endpoint`](crate::Endpoint) with an application above it |
-//! | `application.rs` | what such an application must do |
+//! | `application.rs` | the interface of such an application |
 //! | `worker.rs` | an application that sends at given times, and takes time for each frame that it reads |
 //! | `liar.rs` | an end that lies to XCP's routers |
 //! | `switch.rs` | a switch, as an endpoint whose members come and go at given times |

@@ -1,5 +1,5 @@
-//! The switch as an [`Endpoint`]: tells its sides apart by the source of each packet, and lets
-//! members come and go at given times.
+//! The switch as an [`Endpoint`]: finds the leg of a packet by its source, and changes the members
+//! at given times.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet,
 use crate::switch::{Leg, MemberId, Policy, Switch, SwitchConfig};
 use crate::{ConfigError, Event, Segment};
 
-/// A change of the ensemble, and when it happens.
+/// A change of the members of a service, and when it happens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When the ensemble changes.
+    /// The time of the change.
     pub at: Time,
-    /// How the ensemble changes.
+    /// The change.
     pub change: MemberChange,
 }
 
-/// How an ensemble changes.
+/// A change of the members of a service.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// This endpoint joins as a member, and gets the next number.
+    /// The endpoint joins as a member, and gets the next number.
     Join(EndpointId),
-    /// This member is released: see [`Switch::leave`].
+    /// The member is released: see [`Switch::leave`].
     Leave(MemberId),
 }
 
@@ -36,8 +36,8 @@ pub struct SwitchEndpoint {
 }
 
 impl SwitchEndpoint {
-    /// A switch between `peer` and `members`, which have the numbers 0, 1 and so on. `changes` are
-    /// in the order of their times.
+    /// Creates a switch between `peer` and `members`, which have the numbers 0, 1 and so on.
+    /// `changes` must be in the order of their times.
     ///
     /// # Errors
     /// If a parameter is outside its range.
@@ -60,7 +60,7 @@ impl SwitchEndpoint {
         if source == self.peer {
             return Some(Leg::Peer);
         }
-        // The last one: an endpoint that has left may join again.
+        // The last match counts: an endpoint that has left may join again.
         let index = self.members.iter().rposition(|member| *member == source)?;
         Some(Leg::Member(MemberId(index as u16)))
     }
@@ -134,7 +134,7 @@ mod tests {
     use crate::switch::RoundRobin;
     use crate::{Body, Segment, UNLIMITED};
 
-    /// What the switch sends, and to whom, when this comes from an endpoint.
+    /// Returns what the switch sends, and to which endpoint, when `body` arrives from an endpoint.
     fn answers(switch: &mut SwitchEndpoint, now: Time, from: u32, body: Body) -> Vec<(u32, Body)> {
         let connection = 1;
         let packet = Packet::new(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn legs_are_told_apart_by_source_and_members_change_by_plan() {
+    fn sources_identify_legs_and_members_change_at_given_times() {
         let second = Time::from_secs_f64(1.0);
         let join = Change {
             at: second,
@@ -174,7 +174,7 @@ mod tests {
         let credit = UNLIMITED;
         let (open, accept) = (Body::Open { credit }, Body::Accept { credit });
         let stranger = answers(&mut switch, Time::ZERO, 4, open);
-        assert_eq!(stranger, [], "it belongs to no leg");
+        assert_eq!(stranger, [], "the stranger belongs to no leg");
         let opened = answers(&mut switch, Time::ZERO, 9, open);
         assert_eq!(opened, [(5, open), (6, open)]);
         assert_eq!(answers(&mut switch, Time::ZERO, 5, accept), []);

@@ -1,4 +1,5 @@
-//! An application that follows a plan: it sends at given times, and takes time for what it reads.
+//! An application that follows a plan: it sends at given times, and works for some time on each
+//! frame that it reads.
 
 use core::time::Duration;
 
@@ -11,22 +12,23 @@ use manyflow_core::{Contents, Rate, Time};
 use super::Application;
 use crate::{ConfigError, Frame};
 
-/// What a [`Worker`] does. Its frames have a length, and no contents.
+/// The plan of a [`Worker`]. Its frames have a length, but no contents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// When it has frames to send, as many as the connection takes. The spans are in the order of
-    /// time, and do not overlap.
+    /// The spans of time in which it sends as many frames as the connection takes. Spans must be in
+    /// order and must not overlap.
     pub sends: Vec<Span>,
-    /// It closes its direction after this many frames; `None` never does.
+    /// The number of frames after which the worker closes its direction; `None` never closes it.
     pub frames: Option<u32>,
-    /// The length of its frames, 1 byte to the connection's longest.
+    /// The length of each frame in bytes, 1 to the longest of the connection.
     pub frame_bytes: u32,
-    /// The most frames per second that it sends, a millionth to 10^9; `None` is as fast as the
+    /// The maximum number of frames per second, a millionth to 10^9; `None` sends as fast as the
     /// connection takes them.
     pub frames_per_s: Option<f64>,
-    /// The keys of its frames are drawn from `0..keys`; 0 numbers them 0, 1, 2 and so on.
+    /// The number of keys: each frame's key is drawn from `0..keys`. With 0, keys count the frames
+    /// from 0.
     pub keys: u32,
-    /// How long it works on a frame that it has read, before it reads the next.
+    /// The time that the worker spends on a frame that it has read, before it reads the next.
     pub service: Service,
 }
 
@@ -39,7 +41,7 @@ pub struct Span {
     pub to: Time,
 }
 
-/// How long an application works on a frame.
+/// The time that an application spends on a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The same time for each frame.
@@ -56,7 +58,7 @@ pub enum Service {
 }
 
 impl Default for Workload {
-    /// Sends nothing and reads at once.
+    /// Returns a workload that sends nothing and reads at once.
     fn default() -> Workload {
         Workload {
             sends: Vec::new(),
@@ -99,7 +101,7 @@ impl Workload {
 }
 
 impl Service {
-    /// The time for a frame that is read at `now`.
+    /// Returns the time for a frame that is read at `now`.
     fn time(&self, now: Time) -> Duration {
         match *self {
             Service::Constant(time) => time,
@@ -112,7 +114,7 @@ impl Service {
     }
 }
 
-/// When a paced application has its next frame ready.
+/// The time at which a paced application has its next frame ready.
 #[derive(Debug)]
 struct Pace {
     interval: Interval,
@@ -120,8 +122,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// [`Interval`] takes bits and their rate: a frame is 10^9 bits here, so that the rate has nine
-    /// digits after the point.
+    /// Creates a pace. [`Interval`] takes bits and their rate; a frame counts as 10^9 bits, so that
+    /// the rate has nine digits after the point.
     fn new(frames_per_s: f64) -> Pace {
         let rate = Rate::from_bits_per_s((frames_per_s * 1e9 + 0.5) as u64);
         Pace {
@@ -130,7 +132,7 @@ impl Pace {
         }
     }
 
-    /// A frame is sent at `now`. One that waited for room delays those after it.
+    /// Notes a frame that is sent at `now`. A frame that waited for room delays those after it.
     fn advance(&mut self, now: Time) {
         self.due = self.due.max(now) + self.interval.advance();
     }
@@ -140,7 +142,7 @@ impl Pace {
 #[derive(Debug)]
 pub struct Worker {
     workload: Workload,
-    /// The index of the span of [`Workload::sends`] that is on, or comes next.
+    /// The index in [`Workload::sends`] of the current or the next span.
     span: usize,
     pace: Option<Pace>,
     random: Pcg64Mcg,
@@ -148,8 +150,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// An application above a connection whose longest frame has `frame_bytes_max` bytes. Keys are
-    /// drawn from `seed`.
+    /// Creates an application above a connection whose longest frame has `frame_bytes_max` bytes.
+    /// `seed` determines the keys.
     ///
     /// # Errors
     /// If a value of the workload is outside its range.

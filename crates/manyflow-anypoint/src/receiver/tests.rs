@@ -17,7 +17,8 @@ fn by_credit(frames: u32) -> Receiver<Length> {
     receiver(frames, FlowControl::Credit)
 }
 
-/// Hands over a frame; returns its acknowledgement, and whether it was dropped for want of room.
+/// Handles a frame of `bytes`. Returns its acknowledgement, and whether the frame was dropped
+/// because there was no room.
 fn take(receiver: &mut Receiver<Length>, sequence: u32, bytes: u32) -> (Option<Ack>, bool) {
     let mut events = VecDeque::new();
     let data = Data {
@@ -29,8 +30,8 @@ fn take(receiver: &mut Receiver<Length>, sequence: u32, bytes: u32) -> (Option<A
     (receiver.poll_transmit(), events.contains(&Event::Overflow))
 }
 
-/// The acknowledgement's numbers: cumulative, and the gaps from first to last.
-fn told(ack: Option<Ack>) -> (u32, Vec<(u32, u32)>) {
+/// Returns the cumulative number of an acknowledgement, and the first and last number of each gap.
+fn reported(ack: Option<Ack>) -> (u32, Vec<(u32, u32)>) {
     let ack = ack.expect("an acknowledgement");
     let used = ack.missing.iter().filter(|gap| gap.frames > 0);
     let gaps = used.map(|gap| {
@@ -41,21 +42,21 @@ fn told(ack: Option<Ack>) -> (u32, Vec<(u32, u32)>) {
 }
 
 #[test]
-fn a_gap_is_reported_when_three_later_frames_have_come() {
+fn a_gap_is_reported_when_three_later_frames_have_arrived() {
     let mut receiver = by_credit(100);
-    assert_eq!(told(take(&mut receiver, 0, 1000).0), (1, vec![]));
-    assert_eq!(told(take(&mut receiver, 3, 1000).0), (1, vec![]));
-    assert_eq!(told(take(&mut receiver, 5, 1000).0), (1, vec![]));
-    assert_eq!(told(take(&mut receiver, 6, 1000).0), (1, vec![(1, 2)]));
-    // Two frames are above the gap at 4, then three.
+    assert_eq!(reported(take(&mut receiver, 0, 1000).0), (1, vec![]));
+    assert_eq!(reported(take(&mut receiver, 3, 1000).0), (1, vec![]));
+    assert_eq!(reported(take(&mut receiver, 5, 1000).0), (1, vec![]));
+    assert_eq!(reported(take(&mut receiver, 6, 1000).0), (1, vec![(1, 2)]));
+    // First two, then three frames are above the gap at 4.
     assert_eq!(
-        told(take(&mut receiver, 7, 1000).0),
+        reported(take(&mut receiver, 7, 1000).0),
         (1, vec![(1, 2), (4, 4)])
     );
-    assert_eq!(told(take(&mut receiver, 1, 1000).0), (2, vec![]));
-    assert_eq!(told(take(&mut receiver, 2, 1000).0), (4, vec![]));
-    assert_eq!(told(take(&mut receiver, 8, 1000).0), (4, vec![(4, 4)]));
-    assert_eq!(told(take(&mut receiver, 4, 1000).0), (9, vec![]));
+    assert_eq!(reported(take(&mut receiver, 1, 1000).0), (2, vec![]));
+    assert_eq!(reported(take(&mut receiver, 2, 1000).0), (4, vec![]));
+    assert_eq!(reported(take(&mut receiver, 8, 1000).0), (4, vec![(4, 4)]));
+    assert_eq!(reported(take(&mut receiver, 4, 1000).0), (9, vec![]));
     assert_eq!(core::iter::from_fn(|| receiver.read(Time::ZERO)).count(), 9);
 }
 
@@ -63,18 +64,18 @@ fn a_gap_is_reported_when_three_later_frames_have_come() {
 fn the_three_lowest_gaps_are_reported() {
     let mut receiver = by_credit(100);
     let last = [1, 3, 5, 7, 9, 11, 12].map(|n| take(&mut receiver, n, 1000).0);
-    assert_eq!(told(last[6]), (0, vec![(0, 0), (2, 2), (4, 4)]));
+    assert_eq!(reported(last[6]), (0, vec![(0, 0), (2, 2), (4, 4)]));
 }
 
 #[test]
-fn credit_is_what_the_unread_frames_leave() {
+fn credit_is_the_room_that_unread_frames_leave() {
     let mut receiver = by_credit(4);
     assert_eq!(receiver.credit(), 4000);
     assert_eq!(
         take(&mut receiver, 0, 1000).0.map(|ack| ack.credit),
         Some(3000)
     );
-    // Beyond a gap: its place was granted already.
+    // Room for a frame beyond a gap was granted already.
     assert_eq!(
         take(&mut receiver, 2, 1000).0.map(|ack| ack.credit),
         Some(3000)
@@ -85,7 +86,7 @@ fn credit_is_what_the_unread_frames_leave() {
     );
     assert!(take(&mut receiver, 3, 1000).0.is_some());
     assert_eq!(take(&mut receiver, 4, 1000), (None, true));
-    // Two frames are worth a packet, one is not.
+    // Room for two frames is worth a packet; room for one is not.
     receiver.read(Time::ZERO);
     assert_eq!(receiver.poll_transmit(), None);
     receiver.read(Time::ZERO);
@@ -94,23 +95,23 @@ fn credit_is_what_the_unread_frames_leave() {
 }
 
 #[test]
-fn soft_flow_control_keeps_a_place_for_the_frame_that_is_next() {
+fn soft_flow_control_reserves_room_for_the_next_frame() {
     let mut receiver = receiver(4, FlowControl::Soft(SoftConfig::default()));
     for sequence in 1..4 {
         assert!(take(&mut receiver, sequence, 1000).0.is_some());
     }
     assert_eq!(take(&mut receiver, 4, 1000), (None, true));
-    assert_eq!(told(take(&mut receiver, 0, 1000).0), (4, vec![]));
+    assert_eq!(reported(take(&mut receiver, 0, 1000).0), (4, vec![]));
 }
 
 #[test]
-fn what_is_furthest_beyond_a_gap_gives_way_to_the_frame_that_is_next() {
+fn the_furthest_frames_beyond_a_gap_give_way_to_the_next_frame() {
     let mut receiver = by_credit(4);
-    // More than was granted: the missing frame has no place.
+    // The frames exceed the credit, so the missing frame has no room.
     for sequence in 1..5 {
         assert!(take(&mut receiver, sequence, 1000).0.is_some());
     }
-    assert_eq!(told(take(&mut receiver, 0, 1000).0), (4, vec![]));
+    assert_eq!(reported(take(&mut receiver, 0, 1000).0), (4, vec![]));
     assert_eq!((receiver.occupied(), receiver.beyond_frames), (4000, 0));
     let read = core::iter::from_fn(|| receiver.read(Time::ZERO));
     assert_eq!(
@@ -118,11 +119,11 @@ fn what_is_furthest_beyond_a_gap_gives_way_to_the_frame_that_is_next() {
         [0, 1, 2, 3]
     );
     receiver.poll_transmit().expect("news of the room");
-    assert_eq!(told(take(&mut receiver, 4, 1000).0), (5, vec![]));
+    assert_eq!(reported(take(&mut receiver, 4, 1000).0), (5, vec![]));
 }
 
 #[test]
-fn frames_of_a_byte_are_held_up_to_a_number() {
+fn the_number_of_held_one_byte_frames_is_bounded() {
     let mut receiver = by_credit(1000);
     let taken = (0..70_000).filter(|n| take(&mut receiver, *n, 1).0.is_some());
     assert_eq!(taken.count(), FLIGHT_FRAMES_MAX as usize);
@@ -132,28 +133,28 @@ fn frames_of_a_byte_are_held_up_to_a_number() {
 }
 
 #[test]
-fn the_farthest_frame_that_can_be_reported_is_the_farthest_that_is_held() {
+fn frames_are_held_as_far_as_gaps_can_be_reported() {
     let mut receiver = by_credit(1000);
     assert_eq!(take(&mut receiver, FLIGHT_FRAMES_MAX, 1), (None, false));
     let far = FLIGHT_FRAMES_MAX - 3..FLIGHT_FRAMES_MAX;
     let last = far.map(|n| take(&mut receiver, n, 1).0).last().flatten();
-    assert_eq!(told(last), (0, vec![(0, FLIGHT_FRAMES_MAX - 4)]));
+    assert_eq!(reported(last), (0, vec![(0, FLIGHT_FRAMES_MAX - 4)]));
 }
 
 #[test]
-fn the_last_number_is_taken_and_none_follows() {
+fn the_last_valid_number_is_accepted_and_no_other_follows() {
     let mut receiver = by_credit(10);
     receiver.next = u32::MAX - 2;
     assert!(take(&mut receiver, u32::MAX, 1000).0.is_none());
     assert!(take(&mut receiver, u32::MAX - 2, 1000).0.is_some());
     receiver.handle_close(u32::MAX - 1);
-    assert_eq!(told(receiver.poll_transmit()), (u32::MAX, vec![]));
+    assert_eq!(reported(receiver.poll_transmit()), (u32::MAX, vec![]));
     assert!(receiver.is_closed());
     assert!(take(&mut receiver, u32::MAX, 1000).0.is_none());
 }
 
 #[test]
-fn what_lies_beyond_the_closing_is_forgotten() {
+fn frames_beyond_the_closing_are_forgotten() {
     let mut receiver = by_credit(10);
     take(&mut receiver, 3, 1000);
     receiver.handle_close(1);

@@ -7,8 +7,8 @@ use manyflow_core::xcp::WindowChange;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A sender by losses with so many frames of 1 KB to send, all of which its window lets go, at
-/// once.
+/// Returns a sender under Reno with `frames` frames of 1 KB to send. Its window lets all of them go
+/// at once.
 fn sender(frames: u32) -> Sender<Length> {
     sender_by(Control::Reno, frames)
 }
@@ -30,14 +30,14 @@ fn frame(key: u32) -> Frame<Length> {
     Frame { key, payload }
 }
 
-/// The numbers that it sends at `now`.
+/// Returns the numbers that the sender sends at `now`.
 fn sent(sender: &mut Sender<Length>, now: Time) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some((body, _)) = sender.poll_transmit(now) {
         numbers.push(match body {
             Body::Data(data) => data.sequence,
             Body::Close { sequence } => sequence,
-            other => panic!("{other:?} is not of a sender"),
+            other => panic!("{other:?} is not a segment of a sender"),
         });
     }
     numbers
@@ -57,7 +57,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
     }
 }
 
-/// Takes an acknowledgement; returns what happened, but for the round-trip times.
+/// Handles an acknowledgement. Returns the events, except round-trip times.
 fn take(sender: &mut Sender<Length>, now: Time, ack: &Ack) -> Vec<Event> {
     let mut events = VecDeque::new();
     sender.handle_ack(now, ack, &mut events);
@@ -66,7 +66,7 @@ fn take(sender: &mut Sender<Length>, now: Time, ack: &Ack) -> Vec<Event> {
 }
 
 #[test]
-fn what_a_probe_brings_again_is_no_round_trip() {
+fn an_acknowledgement_repeated_after_a_probe_gives_no_round_trip_time() {
     let mut sender = sender(2);
     sent(&mut sender, Time::ZERO);
     let mut events = VecDeque::new();
@@ -89,10 +89,11 @@ fn a_repeated_report_retransmits_once_until_a_newer_frame_is_answered() {
     let events = take(&mut sender, now, &ack(2, 6, &[(0, 2)]));
     assert_eq!(events, [Event::LossEvent]);
     assert_eq!(sent(&mut sender, now), [2, 3]);
-    // The same holes, seen from frames that left before the retransmissions.
+    // The same gaps, reported by answers to frames that were sent before the retransmissions.
     assert_eq!(take(&mut sender, now, &ack(2, 7, &[(0, 2)])), []);
     assert_eq!(sent(&mut sender, now), []);
-    // Frame 20 left after them: where it is answered and they are missing, they were lost again.
+    // Frame 20 was sent after the retransmissions. If it is answered and they are missing, they
+    // were lost again.
     sender.send(frame(20)).unwrap();
     assert_eq!(sent(&mut sender, now), [20]);
     assert_eq!(take(&mut sender, now, &ack(2, 20, &[(0, 2)])), []);
@@ -108,12 +109,12 @@ fn frames_are_spaced_as_their_headers_say() {
     assert!(sender.poll_transmit(now).is_some());
     for _ in 0..50 {
         assert!(sender.poll_transmit(now).is_none());
-        // 100 frames in 100 ms.
+        // The rate is 100 frames in 100 ms.
         now += MS;
         assert_eq!(sender.poll_timeout(), Some(now));
         assert!(sender.poll_transmit(now).is_some());
     }
-    // A world that is late by 10 ms may catch up by two frames, and no more.
+    // A world that is late by 10 ms may catch up by at most two frames.
     now += 11 * MS;
     let burst = core::iter::from_fn(|| sender.poll_transmit(now)).count();
     assert!((1..=2).contains(&burst), "{burst}");
@@ -135,7 +136,7 @@ fn losses_of_one_round_trip_are_one_event() {
 }
 
 #[test]
-fn what_was_never_sent_cannot_be_acknowledged_or_lost() {
+fn frames_that_were_never_sent_cannot_be_acknowledged_or_lost() {
     let mut sender = sender(3);
     sent(&mut sender, Time::ZERO);
     let pipe = sender.pipe;
@@ -147,13 +148,13 @@ fn what_was_never_sent_cannot_be_acknowledged_or_lost() {
 }
 
 #[test]
-fn the_timer_repeats_what_is_unacknowledged_one_frame_at_first() {
+fn a_time_out_retransmits_unacknowledged_frames_beginning_with_one() {
     let mut sender = sender(10);
     let mut events = VecDeque::new();
     sent(&mut sender, Time::ZERO);
     take(&mut sender, Time::ZERO + 10 * MS, &ack(1, 0, &[]));
     take(&mut sender, Time::ZERO + 10 * MS, &ack(1, 3, &[]));
-    // The last advance plus the minimum.
+    // The timer is due the minimum time-out after the last advance.
     let due = Time::ZERO + 210 * MS;
     assert_eq!(sender.poll_timeout(), Some(due));
     assert!(!sender.handle_timeout(Time::ZERO + 209 * MS, &mut events));
@@ -164,7 +165,7 @@ fn the_timer_repeats_what_is_unacknowledged_one_frame_at_first() {
     assert_eq!(sent(&mut sender, due + 10 * MS), [2, 3]);
 }
 
-/// Lets the timer run out; the numbers that go again.
+/// Lets the timer expire. Returns the numbers that are retransmitted.
 fn time_out(sender: &mut Sender<Length>) -> Vec<u32> {
     let due = sender.poll_timeout().unwrap();
     assert!(sender.handle_timeout(due, &mut VecDeque::new()));
@@ -172,18 +173,22 @@ fn time_out(sender: &mut Sender<Length>) -> Vec<u32> {
 }
 
 #[test]
-fn a_time_out_repeats_what_was_acknowledged_by_itself_as_no_promise() {
+fn a_time_out_retransmits_frames_that_were_acknowledged_individually() {
     let mut sender = sender(4);
     sent(&mut sender, Time::ZERO);
     take(&mut sender, Time::ZERO, &ack(0, 0, &[]));
     take(&mut sender, Time::ZERO, &ack(0, 2, &[]));
     let window = sender.window_frames();
     assert_eq!(time_out(&mut sender), [0, 1, 2, 3]);
-    assert_eq!(sender.window_frames(), window, "the first has come through");
+    assert_eq!(
+        sender.window_frames(),
+        window,
+        "the first frame has arrived"
+    );
 }
 
 #[test]
-fn a_lost_retransmission_is_told_by_the_answer_to_a_later_one() {
+fn the_answer_to_a_later_frame_reveals_a_lost_retransmission() {
     let mut sender = sender(8);
     sent(&mut sender, Time::ZERO);
     take(&mut sender, Time::ZERO, &ack(0, 7, &[(0, 3)]));
@@ -191,11 +196,15 @@ fn a_lost_retransmission_is_told_by_the_answer_to_a_later_one() {
     take(&mut sender, Time::ZERO, &ack(0, 6, &[(0, 3)]));
     assert_eq!(sent(&mut sender, Time::ZERO), []);
     take(&mut sender, Time::ZERO, &ack(0, 1, &[(0, 1), (2, 1)]));
-    assert_eq!(sent(&mut sender, Time::ZERO), [0], "2 went after 1");
+    assert_eq!(
+        sent(&mut sender, Time::ZERO),
+        [0],
+        "frame 2 was sent after frame 1"
+    );
 }
 
 #[test]
-fn lost_frames_go_round_behind_the_first_as_a_full_receiver_may_wait_for_any() {
+fn lost_frames_after_the_first_are_retransmitted_in_turn() {
     let mut sender = sender(8);
     sent(&mut sender, Time::ZERO);
     assert_eq!(time_out(&mut sender), [0]);
@@ -205,7 +214,11 @@ fn lost_frames_go_round_behind_the_first_as_a_full_receiver_may_wait_for_any() {
     assert_eq!(time_out(&mut sender), [0, 3]);
     now += 2_000 * MS;
     take(&mut sender, now, &ack(0, 3, &[(6, 1)]));
-    assert_eq!(sent(&mut sender, now)[0], 6, "reported, so the next");
+    assert_eq!(
+        sent(&mut sender, now)[0],
+        6,
+        "the frame that was reported missing is next"
+    );
 }
 
 #[test]
@@ -221,7 +234,7 @@ fn an_advance_ends_the_back_off_although_no_round_trip_is_measured() {
 }
 
 #[test]
-fn a_closed_credit_is_probed_ever_more_rarely() {
+fn a_closed_credit_is_probed_at_growing_intervals() {
     let mut sender = sender(2);
     let mut events = VecDeque::new();
     sender.grant(1024);
@@ -257,7 +270,7 @@ fn the_last_number_is_kept_for_closing() {
 }
 
 #[test]
-fn a_frame_that_no_receiver_takes_is_refused() {
+fn a_frame_of_invalid_length_is_refused() {
     let mut sender = sender(0);
     for length in [0, 1025] {
         let payload = Length(length);
@@ -266,12 +279,12 @@ fn a_frame_that_no_receiver_takes_is_refused() {
     }
 }
 
-/// What the frames that it sends at `now` ask for.
+/// Returns the feedback that the frames sent at `now` ask for.
 fn asked(sender: &mut Sender<Length>, now: Time) -> Vec<i32> {
     let sent = core::iter::from_fn(|| sender.poll_transmit(now));
     let feedback = sent.map(|(body, _)| match body {
         Body::Data(data) => data.congestion.feedback.0,
-        other => panic!("{other:?} is no frame"),
+        other => panic!("{other:?} is not a frame"),
     });
     feedback.collect()
 }
@@ -281,14 +294,14 @@ fn a_window_that_the_application_does_not_fill_need_not_grow() {
     let mut sender = sender_by(Control::Xcp, 0);
     sender.window.on_timeout(false);
     let mut now = Time::ZERO;
-    // Nobody knows yet what the application will do.
+    // At the start, it is unknown how much the application will send.
     sender.send(frame(0)).unwrap();
     assert!(asked(&mut sender, now)[0] > 0);
     now += 10 * MS;
     take(&mut sender, now, &ack(1, 0, &[]));
     sender.send(frame(1)).unwrap();
     assert_eq!(asked(&mut sender, now), [0]);
-    // Three frames at once are more than the window of one.
+    // Three frames at once exceed the window of one frame.
     (2..5).for_each(|key| sender.send(frame(key)).unwrap());
     assert_eq!(asked(&mut sender, now), []);
     now += 10 * MS;
@@ -311,7 +324,7 @@ fn after_an_idle_time_the_window_is_the_initial_one() {
 }
 
 #[test]
-fn no_more_frames_are_in_flight_than_an_acknowledgement_can_name() {
+fn an_acknowledgement_can_name_every_frame_in_flight() {
     let mut sender = Sender::new(&AcpConfig {
         frame_bytes_max: 65_000,
         send_buffer: 100_000,

@@ -1,31 +1,32 @@
 //! Soft flow control that follows the drain rate.
 //!
-//! The rate is measured by the times between reads while frames wait. Let it be m, the round-trip
-//! time d, Q the persistent queue (what has been waiting all of a round trip, as in XCP), q what
-//! waits now, and B the buffer. Then the window shall be
+//! The rate is measured from the times between reads while frames wait. Let m be that rate, d the
+//! round-trip time, Q the persistent queue (the bytes that waited throughout a round trip, as in
+//! XCP), q the bytes that wait now, and B the buffer. The window W that the sender should have is
 //!
 //! ```text
 //!   W = min(m d + beta (Q' - Q), B - max(Q, q + s - m d)),    Q' = Q within min(increase_below B, m d) .. decrease_above B
 //! ```
 //!
-//! The first is what keeps the application busy, with frames in reserve for when it gets faster.
-//! The second is what the buffer holds: a frame that is released now comes when m d bytes have
-//! gone; s is the frame itself, and one that the application may be late by. A reserve of more than
-//! m d would be no use, and a link that is little faster than the application would have to queue
-//! what fills it. Where no frames wait, the application is faster than the network, m has no bound,
-//! and W = B - q, which is what credit would grant.
+//! The first term keeps the application busy, with frames in reserve for when it gets faster. The
+//! second term is the capacity of the buffer: a frame that is released now arrives after m d bytes
+//! have been read, and s stands for that frame and for one more by which the application may be
+//! late. A reserve above m d has no use, and a link that is only a little faster than the
+//! application would have to queue the frames that fill it. While no frames wait, the application
+//! is faster than the network, m has no upper bound, and W = B - q, the same as credit would grant.
 //!
-//! A header tells the window as it was a round trip ago in terms of feedback: what this end has
-//! told the sender since then is added. So there is no delay in the loop, and an error of W is made
-//! good at once:
-//! - downwards, a frame takes back at most itself, for its acknowledgement then releases no other;
-//! - upwards, in a quarter of a round trip rather than in a burst; while m is not known, by four
-//!   frames for each at most, so that it is known before the buffer is full.
+//! A header states the window as it was one round trip ago, in terms of feedback. The feedback that
+//! this end has sent since then is therefore added. So the loop has no delay, and an error of W is
+//! corrected at once:
+//! - downwards, a frame takes back at most its own length, because its acknowledgement then
+//!   releases no other frame;
+//! - upwards, over a quarter of a round trip instead of in a burst. While m is unknown, each frame
+//!   adds at most four frames, so that m is known before the buffer is full.
 //!
-//! Of the paper's five cases the first (idle: a read that is overdue lowers m) and the thresholds
-//! of the third and the fifth are in this. The second, to halve after drops, is the sender's answer
-//! to a loss, and is reckoned with. The fourth keeps a probe from running away, and nothing is
-//! probed.
+//! The paper's first case (idle) is covered because an overdue read lowers m; the thresholds of the
+//! third and fifth cases are part of Q'. The second case, to halve after drops, is the sender's
+//! answer to a loss, and is taken into account. The fourth case stops a probe from growing without
+//! bound; there is no probe here.
 
 use std::collections::VecDeque;
 
@@ -33,18 +34,18 @@ use super::Buffer;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// An error of the window is made good in the round-trip time over this.
+/// An error of the window is corrected within the round-trip time divided by this.
 const CATCH_UP: f64 = 4.0;
-/// XCP's: the share of the queue's error that is corrected in a round-trip time.
+/// XCP's beta: the share of the queue's error that is corrected in a round-trip time.
 const BETA: f64 = 0.226;
-/// The drain rate is averaged over about so many reads, and not believed before.
+/// The number of reads over which the drain rate is averaged. Before that, it counts as unknown.
 const READS: u32 = 8;
 
-/// Frames by which the buffer is fuller than it was reckoned to be: the one that arrives, and one
-/// that the application has not finished.
+/// Frames by which the buffer may be fuller than computed: the one that arrives, and one that the
+/// application has not finished.
 const MARGIN: f64 = 2.0;
 
-/// WindowChange is remembered in so many parts of a round-trip time.
+/// The resolution of the record of sent feedback: parts per round-trip time.
 const PARTS: f64 = 64.0;
 
 #[derive(Debug)]
@@ -53,40 +54,43 @@ pub(crate) struct Follow {
     rtt_s: f64,
     drain: Drain,
     queue: PersistentQueue,
-    told: Told,
-    /// What the sender's window will be, in bytes of packets.
+    recent: RecentFeedback,
+    /// The sender's window after all feedback that was sent, in bytes of packets.
     window: f64,
-    /// Drops until then belong to a loss that the sender has been reckoned to answer.
+    /// Drops before this time belong to a loss whose halving of the window is already counted.
     recovers_until: Time,
 }
 
-/// What has been waiting all of a round-trip time, in bytes of frames.
+/// The lowest queue of a round-trip time, in bytes of frames.
 #[derive(Debug, Default)]
 struct PersistentQueue {
-    /// Of the last round-trip time, and of this one so far.
+    /// The minimum of the last round-trip time.
     last: f64,
+    /// The minimum of the current round-trip time so far.
     so_far: f64,
+    /// The end of the current round-trip time.
     ends: Time,
 }
 
-/// WindowChange that was told in the last round-trip time: headers do not know of it yet.
+/// The feedback that was sent in the last round-trip time: headers do not reflect it yet.
 #[derive(Debug, Default)]
-struct Told {
-    /// When, and how much, in units of [`WindowChange`].
+struct RecentFeedback {
+    /// The time of each part, and its sum in units of [`WindowChange`].
     parts: VecDeque<(Time, i64)>,
     sum: i64,
 }
 
-/// How fast the application reads while frames wait for it.
+/// The rate at which the application reads while frames wait for it.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Sums over the last reads, older ones counting less.
+    /// Bytes read in the last reads; older reads weigh less.
     bytes: f64,
+    /// Time that those reads took, with the same weights.
     time_s: f64,
     reads: u32,
-    /// When the last frame was read, and its bytes.
+    /// The time of the last read, and the bytes of the frame.
     last: Option<(Time, f64)>,
-    /// Since when others wait behind it.
+    /// The time since which frames wait behind the one that was read last.
     waits_since: Option<Time>,
 }
 
@@ -97,7 +101,7 @@ impl Follow {
             rtt_s: 0.0,
             drain: Drain::default(),
             queue: PersistentQueue::default(),
-            told: Told::default(),
+            recent: RecentFeedback::default(),
             window: 0.0,
             recovers_until: Time::ZERO,
         }
@@ -114,12 +118,12 @@ impl Follow {
         let (bytes, occupied) = (f64::from(wire_bytes), f64::from(occupied));
         let cwnd = f64::from(congestion.cwnd).max(1.0);
         self.queue.observe(now, occupied, self.rtt_s);
-        self.told.forget(now, self.rtt_s);
-        // The sender keeps a window of one packet at least.
-        self.window = (cwnd + self.told.bytes()).max(bytes);
+        self.recent.expire(now, self.rtt_s);
+        // The sender keeps a window of at least one packet.
+        self.window = (cwnd + self.recent.bytes()).max(bytes);
         let drain = self.drain.rate(now, self.rtt_s);
         let factor = self.buffer.wire_factor(wire_bytes);
-        let wanted = factor * self.wanted(drain, occupied, bytes / factor);
+        let wanted = factor * self.wanted_window(drain, occupied, bytes / factor);
         let missing = wanted.max(bytes) - self.window;
         let increase = missing * (CATCH_UP * bytes / cwnd).min(1.0);
         let change = match drain {
@@ -128,15 +132,16 @@ impl Follow {
             None => increase.min(CATCH_UP * bytes),
         };
         congestion.feedback = congestion.feedback.min(WindowChange::from_bytes(change));
-        self.told.tell(now, congestion.feedback, self.rtt_s);
+        self.recent.add(now, congestion.feedback, self.rtt_s);
         self.drain.on_arrival(now);
     }
 
-    /// The sender will halve its window, once for all drops of a round-trip time.
+    /// Takes into account that the sender will halve its window, once for all drops of a round-trip
+    /// time.
     pub(super) fn on_overflow(&mut self, now: Time) {
         if now >= self.recovers_until {
             let halved = WindowChange::from_bytes(-0.5 * self.window);
-            self.told.tell(now, halved, self.rtt_s);
+            self.recent.add(now, halved, self.rtt_s);
             self.recovers_until = now + seconds(self.rtt_s);
         }
     }
@@ -145,8 +150,8 @@ impl Follow {
         self.drain.on_read(now, bytes.into(), occupied > 0);
     }
 
-    /// W, in bytes of frames; they are of `frame` bytes.
-    fn wanted(&self, drain: Option<f64>, occupied: f64, frame: f64) -> f64 {
+    /// Returns W in bytes of frames. Each frame has `frame` bytes.
+    fn wanted_window(&self, drain: Option<f64>, occupied: f64, frame: f64) -> f64 {
         let Buffer {
             bytes,
             increase_below,
@@ -181,8 +186,8 @@ impl PersistentQueue {
     }
 }
 
-impl Told {
-    fn tell(&mut self, now: Time, feedback: WindowChange, rtt_s: f64) {
+impl RecentFeedback {
+    fn add(&mut self, now: Time, feedback: WindowChange, rtt_s: f64) {
         let feedback = i64::from(feedback.0);
         self.sum += feedback;
         match self.parts.back_mut() {
@@ -191,7 +196,7 @@ impl Told {
         }
     }
 
-    fn forget(&mut self, now: Time, rtt_s: f64) {
+    fn expire(&mut self, now: Time, rtt_s: f64) {
         while let Some(&(since, feedback)) = self.parts.front()
             && now >= since + seconds(rtt_s)
         {
@@ -206,7 +211,7 @@ impl Told {
 }
 
 impl Drain {
-    /// A frame arrives that may have to wait.
+    /// Notes the arrival of a frame, which may have to wait.
     fn on_arrival(&mut self, now: Time) {
         self.waits_since = self.waits_since.or(Some(now));
     }
@@ -224,10 +229,10 @@ impl Drain {
         self.waits_since = others_wait.then_some(now);
     }
 
-    /// In bytes per second; `None` while it is not known.
+    /// Returns the drain rate in bytes per second, or `None` while it is unknown.
     ///
-    /// A read that is overdue counts as if it came now. Where no frames have waited for two round
-    /// trips, the application may have become faster.
+    /// An overdue read counts as if it happened now. If no frame has waited for two round trips,
+    /// the application may have become faster, and the rate is unknown.
     fn rate(&self, now: Time, rtt_s: f64) -> Option<f64> {
         let (before, bytes) = self.last.filter(|_| self.reads == READS)?;
         let measured = self.bytes / self.time_s.max(1e-9);

@@ -1,22 +1,22 @@
-//! Soft flow control as the paper has it: the drain rate is found by probing.
+//! Soft flow control as in the paper: the drain rate is found by probing.
 //!
-//! The buffer is a queue of an XCP router whose capacity is a target. In each epoch, the mean
-//! round-trip time of the headers, it changes by one of five cases:
+//! The buffer is the queue of an XCP router whose capacity is a target. The target changes once in
+//! each epoch, the average round-trip time of the headers, by one of five cases:
 //!
 //! | case | when | the target |
 //! |---|---|---|
-//! | 1, idle | the application has read nothing | one segment an epoch |
+//! | 1, idle | the application has read nothing | becomes one segment per epoch |
 //! | 2 | frames were dropped | is halved |
 //! | 3 | Q > decrease_above | falls by `decrease` |
-//! | 4 | the input is below half of the target | stays |
-//! | 5 | Q < increase_below, and the application reads faster than frames arrive | grows by `step_frames` an epoch |
+//! | 4 | the input is below half of the target | does not change |
+//! | 5 | Q < increase_below, and the application reads faster than frames arrive | grows by `step_frames` per epoch |
 //!
-//! Q is the mean of the queue and its maximum in the epoch. The target is never more than the
-//! buffer in a round-trip time, so that what is in flight fits. There is one flow: no traffic is
-//! moved between flows (gamma of XCP is 0).
+//! Q is the mean of the present queue and its maximum in the epoch. The target never exceeds one
+//! buffer per round-trip time, so that the frames in flight fit the buffer. There is one flow, so
+//! no traffic is moved between flows (XCP's gamma is 0).
 //!
-//! In a steady state the application reads as fast as frames arrive, exactly; "faster" would stop
-//! the growth for good. So it counts as faster while it keeps up.
+//! In a steady state, the application reads exactly as fast as frames arrive, so requiring it to be
+//! faster would stop the growth. It counts as faster while it keeps up.
 
 use super::Buffer;
 use crate::config::SoftConfig;
@@ -35,7 +35,7 @@ pub(crate) struct Probe {
     epoch: Epoch,
 }
 
-/// What happened in an epoch, in bytes of frames.
+/// Totals of the current epoch, in bytes of frames.
 #[derive(Debug, Default)]
 struct Epoch {
     arrived: f64,
@@ -89,7 +89,7 @@ impl Probe {
         self.epoch.read += f64::from(bytes);
     }
 
-    /// The five cases.
+    /// Returns the target of the next epoch, by the five cases.
     fn next_target(&self, now: Time, occupied: f64, factor: f64) -> f64 {
         let (epoch, config) = (&self.epoch, &self.config);
         let rtt_s = self.router.average_rtt_s();

@@ -1,4 +1,4 @@
-//! Tests of soft flow control, by an ideal sender, a delay, and an application that works on each
+//! Tests of soft flow control with an ideal sender, a delay, and an application that works on each
 //! frame for a while.
 
 use core::cmp::Reverse;
@@ -11,14 +11,15 @@ const FRAME: u32 = 1024;
 const BUFFER: u32 = 200 * FRAME;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Happening {
     Arrival { cwnd: u32, feedback: i32 },
     Ack { feedback: i32 },
     Lost,
     Ready,
 }
 
-/// How long the application works on a frame that it reads at some time; `None`: it reads nothing.
+/// The time that the application spends on a frame that it reads at a given time; `None` if it
+/// reads nothing.
 type Service = fn(Time) -> Option<Duration>;
 
 struct World {
@@ -27,16 +28,16 @@ struct World {
     buffer: u32,
     service: Service,
     now: Time,
-    events: BinaryHeap<Reverse<(Time, u64, What)>>,
+    events: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     numbered: u64,
     wire_bytes: u32,
-    // The sender.
+    // The sender's state.
     cwnd: f64,
     pipe: u32,
     halved: Time,
     link_free: Time,
     frame_time: Duration,
-    // The receiver.
+    // The receiver's state.
     occupied: u32,
     is_working: bool,
     drops: u32,
@@ -75,7 +76,7 @@ impl World {
         world
     }
 
-    fn schedule(&mut self, after: Duration, what: What) {
+    fn schedule(&mut self, after: Duration, what: Happening) {
         self.numbered += 1;
         self.events
             .push(Reverse((self.now + after, self.numbered, what)));
@@ -88,14 +89,17 @@ impl World {
             self.events.pop();
             self.now = time;
             match what {
-                What::Arrival { cwnd, feedback } => self.arrive(cwnd, feedback),
-                What::Ack { feedback } => {
+                Happening::Arrival { cwnd, feedback } => self.arrive(cwnd, feedback),
+                Happening::Ack { feedback } => {
                     self.cwnd += WindowChange(feedback).bytes();
-                    self.cwnd = self.cwnd.max(self.wire_bytes.into()).min(self.most());
+                    self.cwnd = self
+                        .cwnd
+                        .max(self.wire_bytes.into())
+                        .min(self.largest_window());
                     self.pipe -= self.wire_bytes;
                     self.fill();
                 }
-                What::Lost => {
+                Happening::Lost => {
                     self.pipe -= self.wire_bytes;
                     if self.now >= self.halved + self.rtt {
                         self.halved = self.now;
@@ -103,7 +107,7 @@ impl World {
                     }
                     self.fill();
                 }
-                What::Ready => {
+                Happening::Ready => {
                     self.is_working = false;
                     self.read();
                 }
@@ -112,16 +116,17 @@ impl World {
         self.now = end;
     }
 
-    /// The send buffer.
-    fn most(&self) -> f64 {
+    /// Returns the largest window: the frames of the send buffer, in bytes on the wire.
+    fn largest_window(&self) -> f64 {
         f64::from(BUFFER / FRAME) * f64::from(self.wire_bytes)
     }
 
     fn fill(&mut self) {
         while f64::from(self.pipe + self.wire_bytes) <= self.cwnd {
             self.pipe += self.wire_bytes;
-            let wanted = (self.most() - self.cwnd) / (self.cwnd / f64::from(self.wire_bytes));
-            let arrival = What::Arrival {
+            let wanted =
+                (self.largest_window() - self.cwnd) / (self.cwnd / f64::from(self.wire_bytes));
+            let arrival = Happening::Arrival {
                 cwnd: self.cwnd as u32,
                 feedback: WindowChange::from_bytes(wanted).0,
             };
@@ -141,14 +146,14 @@ impl World {
         if self.occupied + FRAME > self.buffer {
             self.drops += 1;
             self.flow.on_overflow(self.now);
-            self.schedule(self.rtt / 2, What::Lost);
+            self.schedule(self.rtt / 2, Happening::Lost);
             return;
         }
         self.flow
             .on_arrival(self.now, &mut congestion, self.wire_bytes, self.occupied);
         self.occupied += FRAME;
         let feedback = congestion.feedback.0;
-        self.schedule(self.rtt / 2, What::Ack { feedback });
+        self.schedule(self.rtt / 2, Happening::Ack { feedback });
         self.read();
     }
 
@@ -158,17 +163,17 @@ impl World {
         }
         let Some(service) = (self.service)(self.now) else {
             self.is_working = true;
-            self.schedule(Duration::from_millis(1), What::Ready);
+            self.schedule(Duration::from_millis(1), Happening::Ready);
             return;
         };
         self.occupied -= FRAME;
         self.reads.push(self.now);
         self.flow.on_read(self.now, FRAME, self.occupied);
         self.is_working = true;
-        self.schedule(service, What::Ready);
+        self.schedule(service, Happening::Ready);
     }
 
-    /// Frames per second that the application read.
+    /// Returns the frames per second that the application read.
     fn rate(&self, from: Time, to: Time) -> f64 {
         let within = self.reads.iter().filter(|time| (from..to).contains(time));
         within.count() as f64 / (to - from).as_secs_f64()
@@ -205,14 +210,14 @@ const PROBING: SoftConfig = SoftConfig {
     ..FOLLOWING
 };
 
-/// What a credit of the whole buffer would deliver, in frames per second.
+/// Returns the frames per second that a credit of the whole buffer would deliver.
 fn by_credit(service_us: f64, buffer: u32, rtt_ms: u64) -> f64 {
     let frames = f64::from(buffer / FRAME);
     (1e6 / service_us).min(frames * 1e3 / rtt_ms as f64)
 }
 
 #[test]
-fn it_delivers_what_credit_would_for_every_service_time() {
+fn following_delivers_the_rate_of_credit_for_every_service_time() {
     for (mbit_per_s, rtt_ms) in [(1000, 10), (1000, 100), (200, 10), (200, 100)] {
         for (service_us, service) in SERVICES {
             let mut world = World::new(FOLLOWING, mbit_per_s, rtt_ms, BUFFER, service);
@@ -227,7 +232,7 @@ fn it_delivers_what_credit_would_for_every_service_time() {
 }
 
 #[test]
-fn it_delivers_what_credit_would_for_every_buffer() {
+fn following_delivers_the_rate_of_credit_for_every_buffer() {
     for (rtt_ms, frames) in [10, 100]
         .into_iter()
         .flat_map(|rtt| [10, 25, 50, 100, 200].map(|n| (rtt, n)))
@@ -241,7 +246,7 @@ fn it_delivers_what_credit_would_for_every_buffer() {
     }
 }
 
-/// 100 us and 750 us, for two seconds each.
+/// Alternates between 100 us and 750 us, two seconds each.
 fn square(now: Time) -> Option<Duration> {
     us(if (now.as_nanos() / 2_000_000_000).is_multiple_of(2) {
         100
@@ -250,8 +255,8 @@ fn square(now: Time) -> Option<Duration> {
     })
 }
 
-/// The lowest rate of a round trip from `skipped` of them after a step on, as a share of what
-/// credit would deliver.
+/// Returns the lowest rate of any round trip after a step, as a share of the rate under credit. The
+/// first `skipped` round trips after the step do not count.
 fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f64 {
     let service_us = if (step_s / 2).is_multiple_of(2) {
         100.0
@@ -268,7 +273,7 @@ fn lowest_after_step(world: &World, rtt_ms: u64, step_s: u64, skipped: u64) -> f
 }
 
 #[test]
-fn it_follows_a_square_wave_within_two_round_trips() {
+fn following_tracks_a_square_wave_within_two_round_trips() {
     for mbit_per_s in [1000, 200] {
         let mut world = World::new(FOLLOWING, mbit_per_s, 10, BUFFER, square);
         world.run_until(at_ms(12_000));
@@ -280,11 +285,11 @@ fn it_follows_a_square_wave_within_two_round_trips() {
     }
 }
 
-/// All frames of a window come in a burst. Where it has passed before the application is found to
-/// be slower, it overflows the buffer a round trip later, and the loss costs part of another: so on
-/// fast links.
+/// The frames of a window arrive in a burst. On a fast link, the whole burst passes before the
+/// application is found to be slower. It overflows the buffer one round trip later, and the loss
+/// costs part of another.
 #[test]
-fn with_a_buffer_below_two_products_of_delay_and_rate_only_fast_links_make_it_dip() {
+fn with_a_buffer_below_two_bandwidth_delay_products_the_rate_dips_only_on_fast_links() {
     for (mbit_per_s, least) in [(1000, 0.7), (200, 0.9), (100, 0.9)] {
         let mut world = World::new(FOLLOWING, mbit_per_s, 100, BUFFER, square);
         world.run_until(at_ms(12_000));
@@ -305,7 +310,7 @@ fn with_a_buffer_below_two_products_of_delay_and_rate_only_fast_links_make_it_di
 }
 
 #[test]
-fn probing_as_in_the_paper_needs_tens_of_round_trips_for_a_faster_application() {
+fn probing_needs_tens_of_round_trips_for_a_faster_application() {
     let mut world = World::new(PROBING, 200, 10, BUFFER, square);
     world.run_until(at_ms(12_000));
     let soon = lowest_after_step(&world, 10, 4, 2);
@@ -323,7 +328,7 @@ fn probing_settles_near_the_drain_rate_without_a_drop() {
 }
 
 #[test]
-fn an_application_that_stops_overflows_by_a_frame_a_round_trip_and_goes_on_at_once() {
+fn a_stopped_application_loses_a_frame_per_round_trip_and_resumes_at_once() {
     let pause: Service = |now| match (at_ms(2000)..at_ms(3000)).contains(&now) {
         true => None,
         false => us(200),
@@ -340,7 +345,7 @@ fn an_application_that_stops_overflows_by_a_frame_a_round_trip_and_goes_on_at_on
 
 #[test]
 fn service_times_that_vary_are_averaged() {
-    // From 0 to 400 us, by a hash of the time.
+    // Service times from 0 to 400 us, by a hash of the time.
     let varying: Service = |now| us(now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) % 401);
     let mut world = World::new(FOLLOWING, 200, 10, BUFFER, varying);
     world.run_until(at_ms(20_000));
@@ -350,7 +355,7 @@ fn service_times_that_vary_are_averaged() {
 }
 
 #[test]
-fn a_header_that_knows_no_round_trip_time_gets_nothing() {
+fn a_header_without_a_round_trip_time_gets_no_feedback() {
     for config in [FOLLOWING, PROBING] {
         let mut congestion = Congestion {
             cwnd: 2048,

@@ -1,4 +1,4 @@
-//! Acknowledgements of one side of the switch, with that side's numbers.
+//! Acknowledgements on one side of the switch, with that side's numbers.
 
 use super::sequence::Sequence;
 use crate::{Ack, Body, Gap};
@@ -7,21 +7,22 @@ use manyflow_core::xcp::WindowChange;
 /// An [`Ack`] whose numbers are typed.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Acknowledgement<S> {
-    /// Every frame before this one has arrived for good.
+    /// The receiver has every frame before this one, and will not drop it.
     pub(super) cumulative: S,
-    /// The frame that is answered. Its receiver may drop it again until `cumulative` covers it.
+    /// The frame that is answered. Its receiver may drop the frame again until `cumulative` covers
+    /// it.
     pub(super) of: S,
     /// Bytes of frames from `cumulative` on that the receiver has room for, or
     /// [`UNLIMITED`](crate::UNLIMITED).
     pub(super) credit: u32,
-    /// What routers and receiver have left of the answered frame's feedback.
+    /// The part of the answered frame's feedback that the routers and the receiver left.
     pub(super) feedback: WindowChange,
     /// Missing frames, lowest first, counted from `cumulative`.
     pub(super) missing: [Gap; 3],
 }
 
 impl<S: Sequence> Acknowledgement<S> {
-    /// An acknowledgement from the side whose numbers are of type `S`.
+    /// Converts an acknowledgement from the side whose numbers are of type `S`.
     pub(super) fn from_wire(ack: &Ack) -> Acknowledgement<S> {
         Acknowledgement {
             cumulative: S::from_wire(ack.cumulative),
@@ -32,7 +33,7 @@ impl<S: Sequence> Acknowledgement<S> {
         }
     }
 
-    /// The packet that carries the acknowledgement.
+    /// Returns the packet that carries the acknowledgement.
     pub(super) fn to_body(self) -> Body {
         Body::Ack(Ack {
             cumulative: self.cumulative.to_wire(),
@@ -43,12 +44,13 @@ impl<S: Sequence> Acknowledgement<S> {
         })
     }
 
-    /// Whether only numbers before `next` are acknowledged: those of frames that were sent.
+    /// Returns whether the acknowledgement covers only numbers before `next`: those of frames that
+    /// were sent.
     pub(super) fn is_possible(&self, next: S) -> bool {
         self.of.is_before(next) && !next.is_before(self.cumulative)
     }
 
-    /// The numbers before `next` that are reported missing.
+    /// Iterates over the numbers before `next` that are reported missing.
     pub(super) fn missing_before(&self, next: S) -> impl Iterator<Item = S> + use<S> {
         let (cumulative, missing) = (self.cumulative, self.missing);
         let numbers = move |gap: Gap| {

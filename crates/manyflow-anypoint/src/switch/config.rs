@@ -1,40 +1,41 @@
-//! What a switch is like.
+//! Parameters of a switch.
 
 use core::time::Duration;
 
 use crate::ConfigError;
 
-/// How feedback is scaled on its way through the transforms.
+/// The scaling of feedback in the transforms.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
-    /// Keeps the total of each round-trip time: a header's feedback is for one packet, and each
+    /// Keeps the total of each round-trip time: a header's feedback is that of one packet, and each
     /// path has its own number of packets in a round trip.
     #[default]
     PerPacket,
-    /// Applies section III's formulas, which are for totals, to the feedback of packets: a member's
-    /// feedback is divided by its receive ratio, the peer's by the number of members. What a path
-    /// of half the frames wants is then done twice over.
+    /// Applies the formulas of section III, which are for totals, to the feedback of single
+    /// packets: a member's feedback is divided by its receive ratio, the peer's by the number of
+    /// members. A path that carries half of the frames then gets twice the change that it asked
+    /// for.
     Paper,
 }
 
 /// The parameters of a switch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SwitchConfig {
-    /// The frames over which receive ratios are counted, 1 to 65,536.
+    /// The number of frames over which receive ratios are counted, 1 to 65,536.
     pub histogram_frames: u32,
-    /// How feedback is scaled.
+    /// The scaling of feedback in the transforms.
     pub scaling: Scaling,
-    /// A member fails if it leaves unanswered for this long what it should have answered; at least
-    /// 1 ms.
+    /// The time after which a member fails that owes an answer and sends nothing; at least 1 ms.
     pub failure_timeout: Duration,
-    /// A member is probed after this long without a packet from it; at least 1 ms.
+    /// The silence after which a member is probed; at least 1 ms.
     pub keep_alive: Duration,
-    /// How many frames beyond a gap are held for each stream, at least 1; later frames are dropped.
+    /// The number of frames beyond a gap that are held for each stream, at least 1. Later frames
+    /// are dropped.
     pub held_frames_max: u32,
 }
 
 impl Default for SwitchConfig {
-    /// Ratios over 128 frames, failure after 2 s, probes after 1 s, 4096 frames held.
+    /// Returns ratios over 128 frames, failure after 2 s, probes after 1 s, and 4096 held frames.
     fn default() -> SwitchConfig {
         SwitchConfig {
             histogram_frames: 128,

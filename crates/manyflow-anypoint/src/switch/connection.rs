@@ -1,5 +1,5 @@
-//! One connection through the switch: lends its parts to each other, and says what each packet
-//! means.
+//! One connection through the switch: decides what each packet means, and lends its parts to each
+//! other.
 
 mod membership;
 
@@ -18,7 +18,7 @@ use crate::{Body, Payload, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_core::xcp::WindowChange;
 
-/// A connection between the peer and the ensemble.
+/// A connection between the peer and the service.
 #[derive(Debug)]
 pub(super) struct Connection<P> {
     config: SwitchConfig,
@@ -30,8 +30,8 @@ pub(super) struct Connection<P> {
 }
 
 impl<P: Payload + Default> Connection<P> {
-    /// Opens connection `number` to the members that are there, as the peer asks at `now`; it
-    /// grants `credit` bytes. `ensemble` says of each member, by its number, whether it is there.
+    /// Opens connection `number` at `now`, at the peer's request; the peer grants `credit` bytes.
+    /// `ensemble` holds for each member, by its number, whether it belongs to the service.
     pub(super) fn open(
         config: SwitchConfig,
         now: Time,
@@ -63,27 +63,27 @@ impl<P: Payload + Default> Connection<P> {
         connection
     }
 
-    /// The connection's number.
+    /// Returns the connection's number.
     pub(super) fn number(&self) -> u32 {
         self.out.connection()
     }
 
-    /// Whether everything passes unchanged.
+    /// Returns whether everything passes unchanged.
     pub(super) fn is_pass_through(&self) -> bool {
         self.lifecycle.is_pass_through()
     }
 
-    /// Whether nothing is left to do for the connection, except to fetch its output.
+    /// Returns whether nothing is left to do for the connection, except to poll its output.
     pub(super) fn is_over(&self) -> bool {
         self.lifecycle.is_over()
     }
 
-    /// What still waits when the connection is over.
+    /// Returns the output that still waits when the connection is over.
     pub(super) fn into_output(self) -> Output<P> {
         self.out.into_output()
     }
 
-    /// The directions, and what they need to know of the rest.
+    /// Returns both directions, and the context that they need.
     fn parts(&mut self, now: Time) -> (&mut Inbound<P>, &mut Outbound<P>, Context<'_, P>) {
         let context = Context {
             now,
@@ -93,7 +93,7 @@ impl<P: Payload + Default> Connection<P> {
         (&mut self.inbound, &mut self.outbound, context)
     }
 
-    /// Takes a segment of this connection.
+    /// Handles a segment of this connection.
     pub(super) fn handle_segment(
         &mut self,
         now: Time,
@@ -107,10 +107,10 @@ impl<P: Payload + Default> Connection<P> {
             Leg::Peer if passes => self.pass_inbound(now, segment, payload),
             Leg::Member(ONLY_MEMBER) if passes => self.pass_outbound(now, segment, payload),
             Leg::Peer => self.handle_peer(now, policy, segment.body, payload),
-            Leg::Member(id) if self.members.hear(now, id) => {
+            Leg::Member(id) if self.members.note_packet(now, id) => {
                 self.handle_member(now, id, segment.body, payload);
             }
-            // The member was given up, or never there: it must not go on alone.
+            // The member was given up, or never existed. It must not continue alone.
             Leg::Member(_) if matches!(segment.body, Body::Reset(_)) => {}
             Leg::Member(_) => self.out.send(from, Body::Reset(Reason::Unknown)),
         }
@@ -123,8 +123,8 @@ impl<P: Payload + Default> Connection<P> {
             Body::Open { .. } => self.repeat_accept(),
             Body::Reset(reason) => self.reset_members(reason),
             Body::Alive => self.handle_peer_alive(now),
-            // The peer knows of an Accept that this switch did not send: it belongs to a connection
-            // that was lost with a restart, whose Open arrives late.
+            // The peer has received an Accept that this switch did not send. The Accept belongs to
+            // a connection that was lost in a restart of the switch, and whose Open arrived late.
             _ if !is_accepted => self.end(Reason::Unknown),
             Body::Data(data) => {
                 let sequence = PeerSeq::from_wire(data.sequence);
@@ -183,28 +183,28 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// The peer asks for the ensemble, which is alive as long as a member is.
+    /// Answers a probe of the peer: the service is alive as long as one member is.
     fn handle_peer_probe(&mut self, now: Time) {
         self.out.send(Leg::Peer, Body::Alive);
         let (inbound, _, mut cx) = self.parts(now);
         inbound.acknowledge(&mut cx, None, WindowChange::default());
     }
 
-    /// A member asks for the peer. Until the peer is told that the connection is open, all wait for
-    /// the switch alone.
+    /// Passes a member's probe to the peer. Before the connection is accepted, members wait only
+    /// for the switch, so the switch answers.
     fn handle_member_probe(&mut self, id: MemberId) {
         if self.lifecycle.is_accepted() {
-            self.members.ask_for_peer(id);
+            self.members.note_probe(id);
             self.out.send(Leg::Peer, Body::Probe);
         } else {
             self.out.send(Leg::Member(id), Body::Alive);
         }
     }
 
-    /// The peer is alive. Each member that has asked is told so, and what it may send.
+    /// Answers each member that has probed the peer, and acknowledges its last frame again.
     fn handle_peer_alive(&mut self, now: Time) {
         for id in self.members.all() {
-            if self.members.take_question(id) {
+            if self.members.take_probe(id) {
                 self.out.send(Leg::Member(id), Body::Alive);
                 let (_, outbound, mut cx) = self.parts(now);
                 outbound.repeat_acknowledgement(&mut cx, id);
@@ -245,14 +245,14 @@ impl<P: Payload + Default> Connection<P> {
         self.out.send_with(Leg::Peer, segment.body, payload);
     }
 
-    /// Does what is due at `now`; a spurious call does nothing.
+    /// Handles the timer if it is due at `now`. A spurious call does nothing.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         if !self.lifecycle.take_timeout(now) {
             return;
         }
         for id in self.members.all() {
             if self.members.is_active(id) && !self.is_over() {
-                self.watch(now, id);
+                self.watch_member(now, id);
             }
         }
         let (_, outbound, mut cx) = self.parts(now);
@@ -261,17 +261,17 @@ impl<P: Payload + Default> Connection<P> {
         self.lifecycle.expire(now);
     }
 
-    /// When [`handle_timeout`](Connection::handle_timeout) is wanted next, if at all.
+    /// Returns when to call [`handle_timeout`](Connection::handle_timeout) next, if at all.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.lifecycle.poll_timeout()
     }
 
-    /// The next segment to send, its payload, and where it goes.
+    /// Returns the next segment to send, its leg and its payload.
     pub(super) fn poll_transmit(&mut self) -> Option<(Leg, Segment, P)> {
         self.out.poll_transmit()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.out.poll_event()
     }

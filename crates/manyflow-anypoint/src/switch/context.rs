@@ -1,13 +1,13 @@
-//! What the parts of a connection are lent by their owner.
+//! The parts of a connection that it lends to one of its directions during a call.
 
 use super::ensemble::Ensemble;
 use super::output::Outbox;
 use manyflow_core::time::Time;
 
-/// What a call of one direction knows of the rest of the connection.
+/// The rest of the connection, as a call of one direction sees it.
 pub(super) struct Context<'a, P> {
     pub(super) now: Time,
     pub(super) members: &'a Ensemble,
-    /// Where packets go.
+    /// The queue of packets to send.
     pub(super) out: &'a mut Outbox<P>,
 }

@@ -1,40 +1,42 @@
-//! The members of a connection: how far each one has come, and when it was last heard.
+//! The members of a connection: the state of each, and when it was last heard.
 
 use core::time::Duration;
 
 use super::{MemberId, SwitchConfig};
 use manyflow_core::time::Time;
 
-/// How far a member has come.
+/// The state of a member.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The member gets an Open as soon as the peer's credit has room for one member more.
+    /// The member gets an Open as soon as the peer's credit has room for one more member.
     Waiting,
-    /// The member was sent an Open and has not accepted.
+    /// The switch has sent the member an Open, and the member has not accepted.
     Opening,
     /// The member takes frames.
     Open,
-    /// The member gets a Close instead of new frames. What it sends still goes to the peer.
+    /// The member gets a Close instead of new frames. The frames that it sends still go to the
+    /// peer.
     Leaving,
-    /// The member has left, or was not there when the connection was opened.
+    /// The member has left, or did not belong to the service when the connection was opened.
     Left,
-    /// The member answered nothing for too long, reset the connection, or left before it had
+    /// The member did not answer in time, reset the connection, or was released before it had
     /// accepted. Everything that it sends is ignored.
     Failed,
 }
 
-/// What is due for a member when the timer fires.
+/// The action that is due for a member when the timer fires.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing is due.
     Nothing,
     /// A waiting member may be admitted.
     Admission,
-    /// A leaving member has nothing left to do: it has left now.
+    /// A leaving member has finished: it has left now.
     Departure,
     /// The member has been silent for too long.
     Failure,
-    /// What the member has not answered is repeated; `probe` asks for a Probe besides.
+    /// The segments that the member has not answered are repeated; `probe` asks for a Probe as
+    /// well.
     Reminder { probe: bool },
 }
 
@@ -42,36 +44,37 @@ pub(super) enum Due {
 #[derive(Debug)]
 struct Presence {
     state: State,
-    /// When the last packet came from the member; until one came, when it was added or opened.
+    /// When the last packet came from the member. Before the first packet, when it was added or
+    /// opened.
     heard: Time,
     /// When the member was last seen to owe no answer.
     idle: Time,
-    /// A Probe was sent to the member and nothing has come since.
+    /// A Probe was sent to the member, and nothing has come from it since.
     is_probed: bool,
-    /// The member has sent a Probe, and is told when the peer answers.
-    asks_for_peer: bool,
+    /// The member has probed the peer, and waits for the answer.
+    awaits_peer: bool,
 }
 
 impl Presence {
-    /// Whether the member belongs to the connection.
+    /// Returns whether the member belongs to the connection.
     fn is_active(&self) -> bool {
         !matches!(self.state, State::Left | State::Failed)
     }
 
-    /// Whether frames pass in both directions.
+    /// Returns whether frames pass in both directions.
     fn is_open(&self) -> bool {
         matches!(self.state, State::Open | State::Leaving)
     }
 }
 
-/// The members of a connection, by their numbers in the switch's ensemble.
+/// The members of a connection, by their numbers in the service.
 #[derive(Debug)]
 pub(super) struct Ensemble {
     members: Vec<Presence>,
 }
 
 impl Ensemble {
-    /// No members.
+    /// Creates a list without members.
     pub(super) fn new() -> Ensemble {
         Ensemble {
             members: Vec::new(),
@@ -85,24 +88,24 @@ impl Ensemble {
             heard: now,
             idle: now,
             is_probed: false,
-            asks_for_peer: false,
+            awaits_peer: false,
         });
         debug_assert!(self.members.len() <= usize::from(u16::MAX));
         MemberId((self.members.len() - 1) as u16)
     }
 
-    /// All members, those that left or failed included.
+    /// Iterates over all members, including those that have left or failed.
     pub(super) fn all(&self) -> impl Iterator<Item = MemberId> + use<> {
         (0..self.members.len() as u16).map(MemberId)
     }
 
-    /// The members that belong to the connection.
+    /// Iterates over the members that belong to the connection.
     pub(super) fn active(&self) -> impl Iterator<Item = MemberId> {
         let numbered = self.all().zip(&self.members);
         numbered.filter_map(|(id, member)| member.is_active().then_some(id))
     }
 
-    /// The members between which and the peer frames pass.
+    /// Iterates over the members that exchange frames with the peer.
     pub(super) fn open(&self) -> impl Iterator<Item = MemberId> {
         let numbered = self.all().zip(&self.members);
         numbered.filter_map(|(id, member)| member.is_open().then_some(id))
@@ -112,25 +115,25 @@ impl Ensemble {
         self.members[id.index()].state
     }
 
-    /// Whether the member belongs to the connection.
+    /// Returns whether the member belongs to the connection.
     pub(super) fn is_active(&self, id: MemberId) -> bool {
         self.members[id.index()].is_active()
     }
 
-    /// Whether frames pass between the member and the peer.
+    /// Returns whether frames pass between the member and the peer.
     pub(super) fn is_open(&self, id: MemberId) -> bool {
         self.members[id.index()].is_open()
     }
 
-    /// Whether a member was sent an Open and has not accepted.
+    /// Returns whether any member was sent an Open and has not accepted.
     pub(super) fn awaits_accept(&self) -> bool {
         let mut members = self.members.iter();
         members.any(|member| member.state == State::Opening)
     }
 
-    /// A packet came from the member. Returns whether it is to be handled: the switch knows the
-    /// member, and has not given it up.
-    pub(super) fn hear(&mut self, now: Time, id: MemberId) -> bool {
+    /// Notes a packet from the member. Returns whether to handle it: the switch knows the member,
+    /// and has not given it up.
+    pub(super) fn note_packet(&mut self, now: Time, id: MemberId) -> bool {
         match self.members.get_mut(id.index()) {
             Some(member) if member.state != State::Failed => {
                 member.heard = now;
@@ -141,7 +144,7 @@ impl Ensemble {
         }
     }
 
-    /// The member is sent an Open at `now`.
+    /// Notes that the member is sent an Open at `now`.
     pub(super) fn begin_opening(&mut self, now: Time, id: MemberId) {
         let member = &mut self.members[id.index()];
         debug_assert_eq!(member.state, State::Waiting);
@@ -150,7 +153,7 @@ impl Ensemble {
         member.idle = now;
     }
 
-    /// The member has accepted. Returns false if it was not asked to.
+    /// Notes that the member has accepted. Returns false if no Accept was awaited.
     pub(super) fn accept(&mut self, id: MemberId) -> bool {
         let member = &mut self.members[id.index()];
         let is_awaited = member.state == State::Opening;
@@ -160,40 +163,40 @@ impl Ensemble {
         is_awaited
     }
 
-    /// An open member gets no new frames from now on.
+    /// Begins the release of an open member: it gets no new frames from now on.
     pub(super) fn begin_leaving(&mut self, id: MemberId) {
         let member = &mut self.members[id.index()];
         debug_assert_eq!(member.state, State::Open);
         member.state = State::Leaving;
     }
 
-    /// The switch gives the member up.
+    /// Gives the member up.
     pub(super) fn give_up(&mut self, id: MemberId) {
         self.members[id.index()].state = State::Failed;
     }
 
-    /// The member is not taken for silent because of the time before `now`.
+    /// Ignores the member's silence before `now`.
     pub(super) fn restart_watch(&mut self, now: Time, id: MemberId) {
         self.members[id.index()].idle = now;
     }
 
-    /// The member wants to know whether the peer is alive.
-    pub(super) fn ask_for_peer(&mut self, id: MemberId) {
-        self.members[id.index()].asks_for_peer = true;
+    /// Notes that the member has probed the peer.
+    pub(super) fn note_probe(&mut self, id: MemberId) {
+        self.members[id.index()].awaits_peer = true;
     }
 
-    /// Whether the member has asked for the peer since this was last called.
-    pub(super) fn take_question(&mut self, id: MemberId) -> bool {
-        core::mem::take(&mut self.members[id.index()].asks_for_peer)
+    /// Returns whether the member has probed the peer since this was last called.
+    pub(super) fn take_probe(&mut self, id: MemberId) -> bool {
+        core::mem::take(&mut self.members[id.index()].awaits_peer)
     }
 
-    /// For how long nothing has come from the member.
+    /// Returns the time since the last packet of the member.
     pub(super) fn silence(&self, now: Time, id: MemberId) -> Duration {
         now - self.members[id.index()].heard
     }
 
-    /// Finds what is due for a member that is active. `is_done`: both of its streams are closed and
-    /// acknowledged. `owes_answer`: it has not acknowledged all frames, or its Close.
+    /// Returns the action that is due for an active member. `is_done`: both of its streams are
+    /// closed and acknowledged. `owes_answer`: it has not acknowledged all frames, or its Close.
     pub(super) fn watch(
         &mut self,
         now: Time,
@@ -218,15 +221,16 @@ impl Ensemble {
             member.idle = now;
         }
         let owing = now - member.heard.max(member.idle);
-        // A member that sends other packets than an Accept has another connection in mind, of a
-        // switch that no longer exists.
+        // A member that sends other packets than an Accept takes part in another connection: that
+        // of a switch that no longer exists.
         let refuses = is_opening && now - member.idle >= 4 * config.failure_timeout;
         if refuses || owing >= config.failure_timeout {
             return Due::Failure;
         }
         let is_silent =
             now - member.heard >= config.keep_alive || owing >= config.failure_timeout / 2;
-        // An Open asks as well, and a member that has not heard it knows of no connection.
+        // An Open serves as a probe too, and a member that has not received one knows no
+        // connection.
         let probe = is_silent && member.is_open();
         member.is_probed |= probe;
         Due::Reminder { probe }

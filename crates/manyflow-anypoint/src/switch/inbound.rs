@@ -1,4 +1,5 @@
-//! Inbound: the peer's frames to the members, and the members' acknowledgements to the peer.
+//! The inbound direction: the peer's frames to the members, and the members' acknowledgements to
+//! the peer.
 
 mod candidates;
 mod pass_through;
@@ -25,11 +26,11 @@ use stream::Stream;
 #[derive(Debug)]
 pub(super) struct Inbound<P> {
     scaling: Scaling,
-    /// The peer's frames, in its order.
+    /// The peer's frames, in the order of their numbers.
     arrivals: Reorder<PeerSeq, P>,
-    /// Where each frame went, from the peer's first frame that no member has acknowledged.
+    /// The route of each frame, from the peer's first frame that its member has not acknowledged.
     routes: Ring<PeerSeq, Route>,
-    /// Frames that were lost on their way to a member, or with it.
+    /// Frames that were lost on the way to a member, or that a failed member did not acknowledge.
     missing: Missing<PeerSeq>,
     /// The stream to each member.
     streams: Vec<Stream>,
@@ -62,7 +63,7 @@ impl<P: Payload + Default> Inbound<P> {
         self.ratios.add_member();
     }
 
-    /// Takes a frame or the Close from the peer.
+    /// Handles a frame or the Close from the peer.
     pub(super) fn handle_numbered(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -89,7 +90,7 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Routes the next frame, and the frames that have waited for it.
+    /// Routes the next frame, and the held frames that follow it.
     fn route_all(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -188,7 +189,7 @@ impl<P: Payload + Default> Inbound<P> {
             .send_with(Leg::Member(owner), Body::Data(data), payload);
     }
 
-    /// Takes a member's acknowledgement of frames, or of the Close that it was sent.
+    /// Handles a member's acknowledgement of frames, or of the Close that it was sent.
     pub(super) fn handle_ack(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -208,11 +209,10 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Takes note of a member's acknowledgement. Returns false if it is of frames that were not
-    /// sent.
+    /// Records a member's acknowledgement. Returns false if it covers frames that were not sent.
     ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8): the member may be a switch,
-    /// which acknowledges frames that it holds beyond a gap, and can lose them.
+    /// Only its cumulative number is final (RFC 2018 section 8): the member may be a switch, which
+    /// acknowledges frames that it holds beyond a gap and can still lose.
     fn note_ack(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
         let stream = &mut self.streams[id.index()];
         if !ack.is_possible(stream.next_number()) {
@@ -233,8 +233,9 @@ impl<P: Payload + Default> Inbound<P> {
         true
     }
 
-    /// Takes note of which frame is answered. Returns false if it was answered before: feedback
-    /// counts once for each frame, and the answer to a Probe or to a duplicate has none of its own.
+    /// Records the answer to a frame. Returns false if the frame was answered before: feedback
+    /// counts once for each frame, and the answer to a Probe or to a duplicate has no feedback of
+    /// its own.
     fn note_answer(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
         let stream = &mut self.streams[id.index()];
         if let Some(sequence) = stream.peer_number(ack.of)
@@ -248,17 +249,18 @@ impl<P: Payload + Default> Inbound<P> {
         false
     }
 
-    /// Lets the next report to the peer begin with the frame that the member waits for.
+    /// Makes the next report to the peer begin with the frame that the member waits for.
     ///
-    /// The member was asked, as nothing new comes through to it. After a failure the frame that it
-    /// waits for need not have the lowest number, and with a full buffer it takes no other.
+    /// The member has answered a probe or a duplicate, so it receives nothing new. After a failure,
+    /// the frame that it waits for need not have the lowest number, and a member with a full buffer
+    /// accepts no other.
     fn report_awaited_first(&mut self, id: MemberId) {
         if let Some(sequence) = self.streams[id.index()].first_unacknowledged() {
             self.missing.begin_with(sequence);
         }
     }
 
-    /// The member has the first of its frames that were not acknowledged, or the Close, for good.
+    /// Marks the member's first unacknowledged frame, or its Close, as acknowledged.
     fn acknowledge_next(&mut self, id: MemberId) {
         let Some(sequence) = self.streams[id.index()].acknowledge_next() else {
             return;
@@ -271,7 +273,8 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// A frame that the member misses is missing for the peer, unless it was sent again since.
+    /// Marks the frames that the member reports missing as missing for the peer, unless they were
+    /// sent again since.
     fn note_missing(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) {
         let stream = &self.streams[id.index()];
         for number in ack.missing_before(stream.next_frame()) {
@@ -285,16 +288,16 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Forgets the frames that are acknowledged without a gap, and tells the peer when its Close
-    /// is.
+    /// Forgets the frames that are acknowledged without a gap, and acknowledges the peer's Close
+    /// when all members have.
     pub(super) fn settle(&mut self, cx: &mut Context<'_, P>) {
         if self.advance(cx) {
             self.acknowledge(cx, self.close, WindowChange::default());
         }
     }
 
-    /// Forgets the frames that are acknowledged without a gap; after the last of them, members are
-    /// sent the peer's Close. Returns true when all members have acknowledged that, too.
+    /// Forgets the frames that are acknowledged without a gap. After the last of them, sends the
+    /// peer's Close to the members. Returns true when all members have acknowledged the Close.
     pub(super) fn advance(&mut self, cx: &mut Context<'_, P>) -> bool {
         while let Some(route) = self.routes.front() {
             match route.owner() {
@@ -302,7 +305,7 @@ impl<P: Payload + Default> Inbound<P> {
                     let stream = &mut self.streams[owner.index()];
                     debug_assert!(
                         route.number().is_before(stream.acknowledged()),
-                        "the peer was promised a frame that {owner:?} does not have"
+                        "the peer's cumulative number would cover a frame that {owner:?} has not acknowledged"
                     );
                     self.routes.pop();
                     stream.forget_before(self.routes.base());
@@ -318,10 +321,11 @@ impl<P: Payload + Default> Inbound<P> {
         false
     }
 
-    /// Closes the streams to the members. Returns true when all have acknowledged it.
+    /// Closes the streams to the members. Returns true when all members have acknowledged their
+    /// Close.
     ///
-    /// Call it only when all frames are acknowledged: those of a member that fails must go to
-    /// another one, whose stream a Close would end.
+    /// Must be called only when all frames are acknowledged: the frames of a member that fails must
+    /// go to another one, whose stream a Close would end.
     fn close_members(&mut self, cx: &mut Context<'_, P>) -> bool {
         let mut is_acknowledged = true;
         for id in cx.members.active() {
@@ -333,14 +337,14 @@ impl<P: Payload + Default> Inbound<P> {
         is_acknowledged
     }
 
-    /// Closes the stream to a member, if it is not closed already.
+    /// Closes the stream to a member, if it is still open.
     pub(super) fn close_member(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
         if self.streams[id.index()].begin_close() {
             self.repeat_close(cx, id);
         }
     }
 
-    /// Sends a member its Close again, if there is one that is not acknowledged.
+    /// Sends a member its Close, if there is one that is not acknowledged.
     pub(super) fn repeat_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
         if let Some(close) = self.streams[id.index()].unacknowledged_close() {
             let sequence = close.to_wire();
@@ -348,8 +352,8 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
-    /// Acknowledges frame `of` to the peer. If that is not known, the last frame before the
-    /// cumulative number is acknowledged; if there is none, nothing is.
+    /// Acknowledges frame `of` to the peer. If `of` is `None`, acknowledges the last frame before
+    /// the cumulative number; if there is no such frame, sends nothing.
     pub(super) fn acknowledge(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -373,8 +377,8 @@ impl<P: Payload + Default> Inbound<P> {
         cx.out.send(Leg::Peer, ack.to_body());
     }
 
-    /// The feedback for the peer when this member has answered. Members to which no frame is on its
-    /// way have no say: their last feedback may be old.
+    /// Returns the feedback for the peer when this member has answered. Members without frames on
+    /// their way do not count: their last feedback may be old.
     fn feedback_for_peer(
         &self,
         members: &Ensemble,
@@ -389,19 +393,20 @@ impl<P: Payload + Default> Inbound<P> {
         transform::merge_acks(self.source, own, latest, self.scaling)
     }
 
-    /// The credit that the peer is granted by the strict policy: the smallest of a member (section
-    /// V).
+    /// Returns the credit for the peer under the strict policy: the smallest credit of a member
+    /// (section V).
     pub(super) fn credit(&self, members: &Ensemble) -> u32 {
         let open = members.open().map(|id| self.streams[id.index()].credit());
         open.min().unwrap_or(0)
     }
 
-    /// A member has accepted the connection, with this credit.
+    /// Sets the credit of a member that has accepted the connection.
     pub(super) fn accept(&mut self, id: MemberId, credit: u32) {
         self.streams[id.index()].grant(credit);
     }
 
-    /// Lets the members that are open, and only those, take frames. To be called when that changes.
+    /// Makes the open members the candidates of the policy. Must be called whenever that set
+    /// changes.
     pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
         let open = members
             .open()
@@ -410,13 +415,13 @@ impl<P: Payload + Default> Inbound<P> {
         self.candidates.gather(loads);
     }
 
-    /// Whether a member takes frames.
+    /// Returns whether any member takes frames.
     pub(super) fn has_candidates(&self) -> bool {
         !self.candidates.list().is_empty()
     }
 
-    /// A member has failed. The frames that it has not acknowledged are the peer's to send again.
-    /// Returns the number of the last frame that is acknowledged, if there is one.
+    /// Abandons a failed member: the peer must send again the frames that the member has not
+    /// acknowledged. Returns the number of the last frame that is acknowledged, if there is one.
     pub(super) fn abandon(&mut self, failed: MemberId) -> Option<PeerSeq> {
         self.ratios.forget(failed);
         let mut arrived = None;
@@ -430,18 +435,18 @@ impl<P: Payload + Default> Inbound<P> {
         arrived
     }
 
-    /// Whether all of the peer's frames, and its Close, are acknowledged.
+    /// Returns whether all of the peer's frames, and its Close, are acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.close.is_some() && self.routes.is_empty()
     }
 
-    /// Whether the member has not acknowledged everything that it was sent.
+    /// Returns whether the member owes an acknowledgement of a frame or of its Close.
     pub(super) fn awaits_answer(&self, id: MemberId) -> bool {
         let stream = &self.streams[id.index()];
         stream.outstanding() > 0 || stream.unacknowledged_close().is_some()
     }
 
-    /// Whether the member has acknowledged its Close, and so everything.
+    /// Returns whether the member has acknowledged its Close, and therefore every frame.
     pub(super) fn is_close_acknowledged(&self, id: MemberId) -> bool {
         self.streams[id.index()].is_close_acknowledged()
     }

@@ -1,35 +1,36 @@
-//! The life of a connection as a whole, and its one timer.
+//! The state of a connection as a whole, and its one timer.
 
 use core::time::Duration;
 
 use super::SwitchConfig;
 use manyflow_core::time::Time;
 
-/// A finished connection answers repeated Closes for this long, as an end does: one that has not
-/// heard that its Close arrived repeats it.
+/// The time for which a finished connection answers repeated Closes, as an end does: an end repeats
+/// its Close until the Close is acknowledged.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// How far a connection has come, and when its timer is due.
+/// The state of a connection, and the time at which its timer is due.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
-    /// There has only been one member: every segment passes unchanged, and is only watched.
+    /// The service has only ever had one member: every segment passes unchanged and is only
+    /// watched.
     is_pass_through: bool,
-    /// The peer was told that the connection is open.
+    /// The switch has sent the peer an Accept, or passed one on.
     is_accepted: bool,
     /// Nothing is left to do for the connection.
     is_over: bool,
     /// When both directions were closed and acknowledged.
     finished: Option<Time>,
-    /// When the timer is due.
+    /// The time at which the timer is due.
     due: Time,
     interval: Duration,
 }
 
 impl Lifecycle {
-    /// A connection that the peer opens at `now`.
+    /// Creates the state of a connection that the peer opens at `now`.
     ///
-    /// The switch does not know its members' round-trip times: its timer fires four times before a
-    /// member is given up.
+    /// The switch does not know its members' round-trip times. Its timer fires at least four times
+    /// before a member is given up.
     pub(super) fn new(now: Time, is_pass_through: bool, config: &SwitchConfig) -> Lifecycle {
         let interval = (config.failure_timeout / 4).min(config.keep_alive);
         Lifecycle {
@@ -54,8 +55,8 @@ impl Lifecycle {
         self.is_over
     }
 
-    /// When the timer is due. While everything passes unchanged there is none: the ends have
-    /// theirs.
+    /// Returns when the timer is due. A connection that passes everything unchanged has no timer:
+    /// its ends have theirs.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         (!self.is_pass_through && !self.is_over).then_some(self.due)
     }
@@ -69,12 +70,12 @@ impl Lifecycle {
         is_due
     }
 
-    /// The peer is told that the connection is open. Returns false if it was told before.
+    /// Notes that the connection is accepted towards the peer. Returns false if it was before.
     pub(super) fn accept(&mut self) -> bool {
         !core::mem::replace(&mut self.is_accepted, true)
     }
 
-    /// Frames are renumbered from now on. Returns false if they were already.
+    /// Ends pass-through: frames are renumbered from now on. Returns false if they were already.
     pub(super) fn leave_pass_through(&mut self, now: Time) -> bool {
         let passed = core::mem::replace(&mut self.is_pass_through, false);
         if passed {
@@ -83,18 +84,18 @@ impl Lifecycle {
         passed
     }
 
-    /// Both directions are closed and acknowledged.
+    /// Notes that both directions are closed and acknowledged.
     pub(super) fn finish(&mut self, now: Time) {
         let since = *self.finished.get_or_insert(now);
         debug_assert!(since <= now, "time never goes back");
     }
 
-    /// The connection is over if it has lingered for long enough.
+    /// Ends the connection if it has lingered for long enough.
     pub(super) fn expire(&mut self, now: Time) {
         self.is_over |= self.finished.is_some_and(|since| now - since >= LINGER);
     }
 
-    /// The connection is over at once.
+    /// Ends the connection at once.
     pub(super) fn end(&mut self) {
         self.is_over = true;
     }

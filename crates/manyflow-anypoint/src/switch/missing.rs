@@ -1,4 +1,4 @@
-//! Frames that a receiver misses, as acknowledgements report them.
+//! Missing frames, as acknowledgements report them.
 
 use super::sequence::Sequence;
 use crate::{Gap, NO_GAPS};
@@ -12,7 +12,7 @@ pub(super) struct Gaps<S> {
 }
 
 impl<S: Sequence> Gaps<S> {
-    /// No gaps yet, for an acknowledgement with this cumulative number.
+    /// Creates an empty list for an acknowledgement with this cumulative number.
     pub(super) fn new(cumulative: S) -> Gaps<S> {
         Gaps {
             cumulative,
@@ -41,7 +41,7 @@ impl<S: Sequence> Gaps<S> {
         true
     }
 
-    /// The gaps as an acknowledgement carries them.
+    /// Returns the gaps as an acknowledgement carries them.
     pub(super) fn list(&self) -> [Gap; 3] {
         self.list
     }
@@ -51,7 +51,7 @@ impl<S: Sequence> Gaps<S> {
 ///
 /// An acknowledgement names at most three gaps, but a burst that is lost on one member's path
 /// leaves many gaps among the peer's numbers. Reports therefore take turns: each continues where
-/// the one before it ended.
+/// the previous one ended.
 #[derive(Debug)]
 pub(super) struct Missing<S> {
     /// Lowest first, without duplicates.
@@ -92,7 +92,7 @@ impl<S: Sequence> Missing<S> {
         }
     }
 
-    /// Adds the numbers whose turn it is.
+    /// Adds to `gaps` the numbers whose turn it is.
     pub(super) fn report(&mut self, gaps: &mut Gaps<S>) {
         if self.turn >= self.numbers.len() {
             self.turn = 0;
@@ -102,7 +102,7 @@ impl<S: Sequence> Missing<S> {
         debug_assert!(self.turn <= self.numbers.len());
     }
 
-    /// The number's index, or the one at which it would have to be inserted.
+    /// Returns the number's index, or `Err` with the index for its insertion.
     fn find(&self, number: S) -> Result<usize, usize> {
         let place = self.numbers.partition_point(|n| n.is_before(number));
         match self.numbers.get(place) {

@@ -6,14 +6,15 @@ use crate::{Body, Data, Payload};
 /// A frame, or the end of a direction.
 #[derive(Clone, Debug)]
 pub(super) enum Numbered<P> {
-    /// A frame with its header. The header's number is the one with which the frame came.
+    /// A frame with its header. The sequence number in the header is the one with which the frame
+    /// arrived.
     Frame(Data, P),
     /// The end of the direction.
     Close,
 }
 
 impl<P: Payload> Numbered<P> {
-    /// The frame's bytes in a receive buffer; a Close takes none.
+    /// Returns the element's bytes in a receive buffer; a Close takes none.
     pub(super) fn bytes(&self) -> u32 {
         match self {
             Numbered::Frame(_, payload) => payload.length(),
@@ -23,7 +24,7 @@ impl<P: Payload> Numbered<P> {
 }
 
 impl<P: Clone + Default> Numbered<P> {
-    /// The packet that carries the element as number `sequence`.
+    /// Returns the packet that carries the element with number `sequence`.
     pub(super) fn to_packet(&self, sequence: impl Sequence) -> (Body, P) {
         let sequence = sequence.to_wire();
         match self {

@@ -1,4 +1,5 @@
-//! Outbound: the members' frames to the peer, and the peer's acknowledgements to the members.
+//! The outbound direction: the members' frames to the peer, and the peer's acknowledgements to the
+//! members.
 
 mod credit;
 mod pass_through;
@@ -21,7 +22,8 @@ use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, WindowChange};
 use stream::Stream;
 
-/// Most frames of failed members that are sent again at a time, so that they do not form a burst.
+/// The most frames of failed members that are sent again at a time, so that they do not form a
+/// burst.
 const ORPHANS_AT_ONCE: usize = 64;
 
 /// The direction from the members to the peer.
@@ -33,7 +35,7 @@ pub(super) struct Outbound<P> {
     streams: Vec<Stream<P>>,
     /// The frames towards the peer, from the first that it has not acknowledged.
     sent: Ring<PeerSeq, Sent<P>>,
-    /// The latest headers of the members that are sending, together.
+    /// The sum of the latest headers of the sending members.
     aggregate: Aggregate,
     credit: PeerCredit,
     /// The number of the switch's Close to the peer.
@@ -41,7 +43,7 @@ pub(super) struct Outbound<P> {
 }
 
 impl<P: Payload + Default> Outbound<P> {
-    /// No members yet; the peer grants `credit` bytes.
+    /// Creates a direction without members. The peer grants `credit` bytes.
     pub(super) fn new(config: &SwitchConfig, credit: u32) -> Outbound<P> {
         Outbound {
             scaling: config.scaling,
@@ -59,8 +61,8 @@ impl<P: Payload + Default> Outbound<P> {
         self.streams.push(Stream::new(self.held_frames_max));
     }
 
-    /// Takes a frame or the Close from a member. Unless `may_pass`, it waits without an answer: the
-    /// connection is not open, or the member's Accept has not come yet.
+    /// Handles a frame or the Close from a member. Unless `may_pass`, the item waits without an
+    /// answer: the connection is not accepted, or the member's Accept has not arrived yet.
     pub(super) fn handle_numbered(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -95,7 +97,7 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// Forwards the frames that members have sent before the connection was open.
+    /// Forwards the frames that members sent before the connection was accepted.
     pub(super) fn forward_early(&mut self, cx: &mut Context<'_, P>) {
         for id in cx.members.open() {
             if let Some(first) = self.streams[id.index()].take_next() {
@@ -104,7 +106,7 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// Forwards a member's next frame, and the frames that have waited for it.
+    /// Forwards a member's next frame, and the held frames that follow it.
     fn forward_all(&mut self, cx: &mut Context<'_, P>, id: MemberId, first: Numbered<P>) {
         let mut next = Some(first);
         while let Some(item) = next {
@@ -165,14 +167,14 @@ impl<P: Payload + Default> Outbound<P> {
         cx.out.send_with(Leg::Peer, body, payload);
     }
 
-    /// The header for the peer, of everything that the ensemble sends.
+    /// Returns the header for the peer, which describes everything that the service sends.
     fn merge_headers(&mut self, now: Time, members: &Ensemble, own: Congestion) -> Congestion {
         let open = members.open().map(|id| &self.streams[id.index()]);
         self.aggregate = Aggregate::of(open.filter_map(|stream| stream.sending_header(now)));
         transform::merge_data(own, &self.aggregate, self.scaling)
     }
 
-    /// Takes an acknowledgement of the peer, and passes it to the member whose frame it answers.
+    /// Handles an acknowledgement of the peer: passes it to the member whose frame it answers.
     /// Returns true if it answers a frame of the switch itself.
     pub(super) fn handle_ack(
         &mut self,
@@ -193,12 +195,13 @@ impl<P: Payload + Default> Outbound<P> {
             self.acknowledge(cx, id, sequence, feedback);
             informed = Some(id);
         }
-        self.spread_news(cx, informed);
+        self.acknowledge_progress(cx, informed);
         self.offer_credit(cx);
         matches!(answered, Some((Retransmitter::Switch, ..)))
     }
 
-    /// The feedback for a member's frame of `bytes`, which the peer answers with `feedback`.
+    /// Returns the feedback for a member's frame of `bytes`, which the peer answers with
+    /// `feedback`.
     fn feedback_for_member(
         &self,
         id: MemberId,
@@ -213,11 +216,11 @@ impl<P: Payload + Default> Outbound<P> {
         transform::split_ack(feedback, bytes, own, &self.aggregate, self.scaling)
     }
 
-    /// Takes note of an acknowledgement of the peer. Returns false if it is of frames that were not
+    /// Records an acknowledgement of the peer. Returns false if it covers frames that were not
     /// sent.
     ///
-    /// Only its cumulative number is a promise (RFC 2018 section 8), and the peer's credit counts
-    /// from there.
+    /// Only its cumulative number is final (RFC 2018 section 8), and the peer's credit counts from
+    /// there.
     fn note_ack(&mut self, ack: &Acknowledgement<PeerSeq>) -> bool {
         if !ack.is_possible(self.sent.next()) {
             return false;
@@ -239,7 +242,7 @@ impl<P: Payload + Default> Outbound<P> {
         true
     }
 
-    /// The peer's cumulative acknowledgement now covers this frame.
+    /// Forgets a frame that the peer's cumulative acknowledgement now covers.
     fn forget(&mut self, sent: &Sent<P>) {
         match sent.retransmitter() {
             Retransmitter::Member(id, sequence) => {
@@ -249,14 +252,14 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// Acknowledges to each member the frames that have reached the peer for good since the member
-    /// last heard, except to the one that was `informed` already.
+    /// Acknowledges to each member the frames that the peer has cumulatively acknowledged since the
+    /// member's last acknowledgement, except to the member that was `informed` already.
     ///
-    /// Without this, members would send frames again that waited for another member's frame.
-    fn spread_news(&mut self, cx: &mut Context<'_, P>, informed: Option<MemberId>) {
+    /// Without this, a member would retransmit frames that only waited for another member's frame.
+    fn acknowledge_progress(&mut self, cx: &mut Context<'_, P>, informed: Option<MemberId>) {
         for id in cx.members.all() {
             let stream = &mut self.streams[id.index()];
-            if stream.take_news() {
+            if stream.take_progress() {
                 if stream.is_closed() {
                     self.acknowledge_close(cx, id);
                 } else if informed != Some(id) {
@@ -273,8 +276,8 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// The peer misses a frame, as it reports with the answer to frame `of`. A member hears of it
-    /// with its next acknowledgement; the switch sends its own frames again at once.
+    /// Handles a missing frame, which the peer reports with the answer to frame `of`. A member gets
+    /// the report with its next acknowledgement; the switch retransmits its own frames at once.
     fn handle_missing(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, of: PeerSeq) {
         let Some(sent) = self.sent.get(number).filter(|sent| sent.is_lost(of)) else {
             return;
@@ -308,17 +311,17 @@ impl<P: Payload + Default> Outbound<P> {
             stream
                 .first_unacknowledged()
                 .is_none_or(|first| !first.is_before(self.sent.base())),
-            "{id:?} was not told of a frame that the peer has"
+            "{id:?} was not sent the acknowledgement of a frame that the peer has"
         );
         let ack = stream.acknowledge(of, credit, feedback);
         cx.out.send(Leg::Member(id), ack.to_body());
     }
 
-    /// Tells members that may send much more than they know, by an acknowledgement of their last
-    /// frame.
+    /// Grants credit to members that may send much more than they were granted, by an
+    /// acknowledgement of their last frame.
     ///
-    /// Half of a member's part is the least that is worth a packet. Otherwise one member would get
-    /// the room of others in crumbs (RFC 9293 section 3.8.6.2.2).
+    /// The minimum that is worth a packet is half of a member's part. Otherwise one member would
+    /// get the room of others in small pieces (RFC 9293 section 3.8.6.2.2).
     fn offer_credit(&mut self, cx: &mut Context<'_, P>) {
         let Some(part) = self.credit.limited_part(cx.members) else {
             return;
@@ -332,7 +335,7 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// Acknowledges the last frame of an open member that has reached the peer, if one has.
+    /// Acknowledges the last frame of an open member that has reached the peer, if there is one.
     pub(super) fn repeat_acknowledgement(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
         let cumulative = self.streams[id.index()].cumulative();
         if cx.members.is_open(id) && cumulative != MemberSeq::FIRST {
@@ -356,8 +359,8 @@ impl<P: Payload + Default> Outbound<P> {
         cx.out.send(Leg::Peer, Body::Close { sequence });
     }
 
-    /// The switch takes over the frames of a failed member. Returns false if one of them never
-    /// reached the switch, so that nobody can send it again.
+    /// Takes over the frames of a failed member. Returns false if one of them never reached the
+    /// switch, so that it cannot be sent again.
     pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
         let mut is_complete = true;
         for (_, sent) in self.sent.iter_mut() {
@@ -369,8 +372,8 @@ impl<P: Payload + Default> Outbound<P> {
         is_complete
     }
 
-    /// Sends again what only the switch can send, the first frames first. Frames that the peer has
-    /// answered are sent too if nothing else holds its cumulative number back.
+    /// Retransmits the first frames that only the switch can retransmit. A frame that the peer has
+    /// answered is sent again only if it is the one that holds the peer's cumulative number back.
     pub(super) fn send_orphans(&mut self, cx: &mut Context<'_, P>) {
         let base = self.sent.base();
         let orphans = self.sent.iter_mut().filter(|(number, sent)| {
@@ -383,11 +386,11 @@ impl<P: Payload + Default> Outbound<P> {
         }
     }
 
-    /// What a member may be granted: its part of the peer's credit (section V), and no more than
-    /// what the other members were granted leaves.
+    /// Returns the credit that a member may be granted: its part of the peer's credit (section V),
+    /// but at most what the grants of the other members leave.
     ///
-    /// Without the second limit, what they were granted when the peer had more room would be
-    /// granted twice.
+    /// Without the second limit, room that was granted when the peer had more would be granted
+    /// twice.
     pub(super) fn credit_for(&self, members: &Ensemble, id: MemberId) -> u32 {
         let others = members.active().filter(|other| *other != id);
         let senders = others.map(|other| &self.streams[other.index()]);
@@ -396,32 +399,32 @@ impl<P: Payload + Default> Outbound<P> {
             .part_within(members, granted.map(Stream::granted))
     }
 
-    /// The peer's credit.
+    /// Returns the peer's credit.
     pub(super) fn credit(&self) -> &PeerCredit {
         &self.credit
     }
 
-    /// A member is told with its Open that it may send this many bytes.
+    /// Records the credit in bytes that a member gets with its Open.
     pub(super) fn grant(&mut self, id: MemberId, credit: u32) {
         self.streams[id.index()].grant(credit);
     }
 
-    /// The bytes that a member was told it may send.
+    /// Returns the bytes that a member was granted.
     pub(super) fn granted(&self, id: MemberId) -> u32 {
         self.streams[id.index()].granted()
     }
 
-    /// Whether all that the member has to say has reached the peer.
+    /// Returns whether everything that the member sends, its Close included, has reached the peer.
     pub(super) fn has_sent_all(&self, id: MemberId) -> bool {
         self.streams[id.index()].has_sent_all()
     }
 
-    /// Whether the stream to the peer was closed.
+    /// Returns whether the stream to the peer was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.close.is_some()
     }
 
-    /// Whether the peer has acknowledged everything that was sent so far.
+    /// Returns whether the peer has acknowledged everything that was sent so far.
     pub(super) fn is_idle(&self) -> bool {
         self.sent.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the switch has to send and to report.
+//! The segments and events that the switch has to deliver.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::Leg;
 use crate::Event;
 use crate::{Body, Segment};
 
-/// Segments and events that wait to be fetched.
+/// Segments and events that wait to be polled.
 #[derive(Debug)]
 pub(super) struct Output<P> {
     transmits: VecDeque<(Leg, Segment, P)>,
@@ -41,7 +41,7 @@ impl<P> Output<P> {
     }
 }
 
-/// The output of one connection, whose number it writes into each segment.
+/// The output of one connection. It writes the connection's number into each segment.
 #[derive(Debug)]
 pub(super) struct Outbox<P> {
     connection: u32,
@@ -49,7 +49,7 @@ pub(super) struct Outbox<P> {
 }
 
 impl<P> Outbox<P> {
-    /// The empty output of this connection.
+    /// Creates the empty output of a connection with this number.
     pub(super) fn new(connection: u32) -> Outbox<P> {
         Outbox {
             connection,
@@ -57,7 +57,7 @@ impl<P> Outbox<P> {
         }
     }
 
-    /// The connection's number.
+    /// Returns the connection's number.
     pub(super) fn connection(&self) -> u32 {
         self.connection
     }
@@ -81,7 +81,7 @@ impl<P> Outbox<P> {
         self.output.poll_event()
     }
 
-    /// What still waits when the connection is over.
+    /// Returns the output that still waits when the connection is over.
     pub(super) fn into_output(self) -> Output<P> {
         self.output
     }

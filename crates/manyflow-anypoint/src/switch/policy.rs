@@ -1,4 +1,4 @@
-//! Routing policies: which member gets a frame.
+//! Routing policies, which choose a member for each frame.
 
 use core::ops::RangeInclusive;
 
@@ -8,21 +8,24 @@ use crate::Data;
 /// A member that takes frames.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which.
+    /// The member.
     pub member: MemberId,
-    /// Frames that it was sent and has not acknowledged.
+    /// The number of frames that the member was sent and has not acknowledged.
     pub outstanding: u32,
 }
 
-/// The service's own part of a switch (the paper's ALRM, section II): it sees each frame of the
-/// peer once, in order.
+/// Chooses a member for each frame of the peer: the service's own part of a switch (the paper's
+/// ALRM, section II).
+///
+/// A policy sees each frame once, in the order of the peer's numbers. Only frames that a failed
+/// member has not acknowledged are routed again, when the peer retransmits them.
 pub trait Policy<P>: Send {
-    /// The place in `candidates` of the member that gets the frame. They are in the order of their
-    /// numbers and never empty; a place beyond their end means the last.
+    /// Returns the index in `candidates` of the member that gets the frame. `candidates` is sorted
+    /// by member number and never empty; an index beyond its end means the last candidate.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 }
 
-/// Each member in turn.
+/// Chooses each member in turn.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {
     next: usize,
@@ -36,8 +39,7 @@ impl<P> Policy<P> for RoundRobin {
     }
 }
 
-/// The member with the fewest frames outstanding; of equals the one that has waited longest for its
-/// turn.
+/// Chooses the member with the fewest outstanding frames; among equals, the next one in turn.
 #[derive(Clone, Debug, Default)]
 pub struct LeastOutstanding {
     turn: RoundRobin,
@@ -55,8 +57,8 @@ impl<P> Policy<P> for LeastOutstanding {
     }
 }
 
-/// The member that the key's hash falls on, by rendezvous hashing: a member that comes or goes
-/// moves its own share of the keys alone.
+/// Chooses the member by the hash of the key (rendezvous hashing). A member that joins or leaves
+/// changes the member of only its own share of the keys.
 #[derive(Clone, Debug, Default)]
 pub struct HashOfKey {}
 
@@ -70,8 +72,8 @@ impl<P> Policy<P> for HashOfKey {
     }
 }
 
-/// SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes half of
-/// the output's.
+/// Applies SplitMix64's output function (Steele, Lea, Flood 2014): each bit of the input changes
+/// half of the bits of the output.
 fn mix(input: u64) -> u64 {
     let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,18 +81,19 @@ fn mix(input: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Members get frames in proportion to their weights, evenly mixed; those without a weight get
-/// none, unless no other is there.
+/// Chooses members in proportion to their weights, evenly mixed. Members without a weight get
+/// frames only if no other member is a candidate.
 #[derive(Clone, Debug, Default)]
 pub struct Weighted {
-    /// Of each member by its number, not negative.
+    /// The weight of each member, by its number; not negative.
     pub weights: Vec<f64>,
-    /// What each is owed, in frames.
+    /// The frames that each member is owed.
     owed: Vec<f64>,
 }
 
 impl Weighted {
-    /// With the weight of each member by its number: not negative.
+    /// Creates the policy from the weight of each member by its number. Weights must not be
+    /// negative.
     pub fn new(weights: Vec<f64>) -> Weighted {
         let owed = vec![0.0; weights.len()];
         Weighted { weights, owed }
@@ -105,8 +108,8 @@ impl Weighted {
 }
 
 impl<P> Policy<P> for Weighted {
-    /// Each frame is owed to all in proportion, and paid to the one that is owed most (smooth
-    /// weighted round robin).
+    /// Adds each candidate's proportion of one frame to what it is owed, and chooses the candidate
+    /// that is owed most (smooth weighted round robin).
     fn route(&mut self, _frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
         let total: f64 = candidates.iter().map(|c| self.weight(c)).sum();
         let mut most: Option<(usize, f64)> = None;
@@ -130,18 +133,19 @@ impl<P> Policy<P> for Weighted {
     }
 }
 
-/// A rule over the key: the first range that holds it, and whose member is there, names the member.
-/// So a range that comes again names who takes over, as does a member that joins anew under another
-/// number. Other frames go to each candidate in turn.
+/// Chooses the member that a rule names for the key: the first range that contains the key and
+/// whose member is a candidate. A second rule with the same range names the member that takes over,
+/// which may be the same server after it has joined again under another number. Other frames go to
+/// each candidate in turn.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRule {
-    /// Ranges of keys and their members.
+    /// The rules: ranges of keys and their members.
     pub rules: Vec<(RangeInclusive<u32>, MemberId)>,
     others: RoundRobin,
 }
 
 impl KeyRule {
-    /// With ranges of keys and their members.
+    /// Creates the policy from ranges of keys and their members.
     pub fn new(rules: Vec<(RangeInclusive<u32>, MemberId)>) -> KeyRule {
         let others = RoundRobin::default();
         KeyRule { rules, others }
@@ -176,7 +180,7 @@ mod tests {
         members.iter().map(candidate).collect()
     }
 
-    /// Which members get the frames with these keys.
+    /// Returns the members that get the frames with these keys.
     fn routed(
         policy: &mut dyn Policy<Length>,
         keys: impl IntoIterator<Item = u32>,
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_goes_moves_its_own_keys_alone() {
+    fn only_the_keys_of_a_leaving_member_move() {
         let mut policy = HashOfKey::default();
         let before = routed(&mut policy, 0..3000, &candidates(&[0, 1, 2]));
         let after = routed(&mut policy, 0..3000, &candidates(&[0, 2]));
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_kept_in_each_round_and_without_weight_nothing_comes() {
+    fn weights_hold_in_each_round_and_members_without_weight_get_no_frames() {
         let mut policy = Weighted::new(vec![2.0, 0.0, 1.0]);
         let three = candidates(&[0, 1, 2]);
         assert_eq!(routed(&mut policy, 0..6, &three), [0, 2, 0, 0, 2, 0]);
@@ -225,7 +229,7 @@ mod tests {
         assert_eq!(
             routed(&mut policy, 0..2, &candidates(&[1, 7])),
             [1, 1],
-            "7 has none"
+            "member 7 has no weight"
         );
     }
 
@@ -238,6 +242,6 @@ mod tests {
             [2, 2, 0, 0, 2, 0]
         );
         let without = routed(&mut policy, [0, 0, 5], &candidates(&[0, 3]));
-        assert_eq!(without, [3, 0, 0], "member 2 is gone");
+        assert_eq!(without, [3, 0, 0], "member 2 is no candidate");
     }
 }

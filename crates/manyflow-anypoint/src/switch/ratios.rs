@@ -1,14 +1,14 @@
-//! Receive ratios: which share of the peer's bytes each member gets (section III-A; "a simple
+//! Receive ratios: the share of the peer's bytes that each member gets (section III-A; "a simple
 //! histogram", section V).
 
 use super::MemberId;
 
-/// Bytes by member, over the last frames.
+/// Bytes by member over the last frames.
 #[derive(Debug)]
 pub(super) struct Ratios {
     /// The member and the bytes of each frame. The oldest frame is overwritten.
     frames: Vec<(MemberId, u32)>,
-    /// How many frames count.
+    /// The number of frames that count.
     window: usize,
     oldest: usize,
     /// The bytes of each member's frames.
@@ -17,7 +17,7 @@ pub(super) struct Ratios {
 }
 
 impl Ratios {
-    /// Over the last `window` frames.
+    /// Creates empty ratios over the last `window` frames.
     pub(super) fn new(window: u32) -> Ratios {
         Ratios {
             frames: Vec::with_capacity(window as usize),
@@ -60,7 +60,7 @@ impl Ratios {
         self.total -= core::mem::take(&mut self.bytes[member.index()]);
     }
 
-    /// A member's share, 0 to 1; 0 if no frame counts.
+    /// Returns a member's share, 0 to 1; 0 if no frame counts.
     pub(super) fn of(&self, member: MemberId) -> f64 {
         match self.total {
             0 => 0.0,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_bytes_over_the_last_frames() {
+    fn shares_count_bytes_of_the_last_frames() {
         let (first, second) = (MemberId(0), MemberId(1));
         let mut ratios = Ratios::new(4);
         (0..2).for_each(|_| ratios.add_member());
@@ -86,7 +86,11 @@ mod tests {
         for _ in 0..3 {
             ratios.count(second, 100);
         }
-        assert_eq!(shares(&ratios), (0.0, 1.0), "300 is gone");
+        assert_eq!(
+            shares(&ratios),
+            (0.0, 1.0),
+            "the frame of 300 bytes no longer counts"
+        );
         ratios.count(first, 200);
         assert_eq!(ratios.of(first), 0.4);
         ratios.forget(first);

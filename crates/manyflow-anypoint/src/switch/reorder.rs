@@ -1,5 +1,4 @@
-//! Frames in the order of their numbers: those that arrive beyond a gap wait until the gap is
-//! filled.
+//! Restores the order of frames: those that arrive beyond a gap wait until the gap is filled.
 
 use std::collections::VecDeque;
 
@@ -15,7 +14,7 @@ const REORDERING: usize = 3;
 pub(super) enum Arrival {
     /// The number is the next one.
     Next,
-    /// The number has passed before.
+    /// The number was forwarded before.
     Known,
     /// Lower numbers are missing; the element can be held.
     Beyond,
@@ -23,17 +22,18 @@ pub(super) enum Arrival {
     TooFar,
 }
 
-/// The next number of a stream, and what has arrived beyond it.
+/// The next number of a stream, and the elements that have arrived beyond it.
 #[derive(Debug)]
 pub(super) struct Reorder<S, P> {
     next: S,
-    /// The elements from `next` on. `next` itself is held only while nothing may be forwarded.
+    /// The elements from `next` on. `next` itself is held only while no frame may be forwarded.
     held: VecDeque<Option<Numbered<P>>>,
+    /// How far beyond `next` elements are held.
     limit: u32,
 }
 
 impl<S: Sequence, P> Reorder<S, P> {
-    /// An empty stream that holds elements up to `limit` numbers beyond the next.
+    /// Creates an empty stream that holds elements up to `limit` numbers beyond the next.
     pub(super) fn new(limit: u32) -> Reorder<S, P> {
         Reorder {
             next: S::FIRST,
@@ -42,17 +42,17 @@ impl<S: Sequence, P> Reorder<S, P> {
         }
     }
 
-    /// The next number in order.
+    /// Returns the next number in order.
     pub(super) fn next(&self) -> S {
         self.next
     }
 
-    /// How far beyond the next number elements are held.
+    /// Returns how far beyond the next number elements are held.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Where `number` stands in the stream.
+    /// Returns the place of `number` in the stream.
     pub(super) fn classify(&self, number: S) -> Arrival {
         match number.since(self.next) as i32 {
             0 => Arrival::Next,
@@ -79,18 +79,18 @@ impl<S: Sequence, P> Reorder<S, P> {
         self.take_next()
     }
 
-    /// Takes the element that is held under the next number.
+    /// Removes and returns the element that is held under the next number.
     pub(super) fn take_next(&mut self) -> Option<Numbered<P>> {
         self.held.front_mut().and_then(Option::take)
     }
 
-    /// Completes all numbers before `next`, and drops what is held.
+    /// Completes all numbers before `next`, and drops all held elements.
     pub(super) fn skip_to(&mut self, next: S) {
         self.next = next;
         self.held.clear();
     }
 
-    /// Adds the numbers that are missing: those with three or more elements held above them.
+    /// Adds the missing numbers to `gaps`: those with three or more elements held above them.
     pub(super) fn report(&self, gaps: &mut Gaps<S>) {
         let mut above = self.held.iter().flatten().count();
         for (place, held) in self.held.iter().enumerate() {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_a_gap_waits_and_the_gap_is_reported() {
+    fn elements_beyond_a_gap_wait_and_the_gap_is_reported() {
         let number = MemberSeq::from_wire;
         let mut reorder: Reorder<MemberSeq, ()> = Reorder::new(6);
         for beyond in [1, 3, 4].map(number) {
@@ -122,7 +122,11 @@ mod tests {
         let mut gaps = Gaps::new(number(0));
         reorder.report(&mut gaps);
         let reported = gaps.list().map(|gap| (gap.offset, gap.frames));
-        assert_eq!(reported, [(0, 1), (0, 0), (0, 0)], "2 has two above it");
+        assert_eq!(
+            reported,
+            [(0, 1), (0, 0), (0, 0)],
+            "only two elements are above 2"
+        );
         assert_eq!(reorder.classify(number(6)), Arrival::Beyond);
         assert_eq!(reorder.classify(number(7)), Arrival::TooFar);
         assert!(reorder.advance().is_some(), "1 follows 0");

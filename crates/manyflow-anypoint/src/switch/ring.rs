@@ -13,7 +13,7 @@ pub(super) struct Ring<S, T> {
 }
 
 impl<S: Sequence, T> Ring<S, T> {
-    /// No entries; the first one gets the number [`Sequence::FIRST`].
+    /// Creates an empty ring. The first entry gets the number [`Sequence::FIRST`].
     pub(super) fn new() -> Ring<S, T> {
         Ring {
             base: S::FIRST,
@@ -21,19 +21,19 @@ impl<S: Sequence, T> Ring<S, T> {
         }
     }
 
-    /// The first number with an entry.
+    /// Returns the first number with an entry.
     #[inline]
     pub(super) fn base(&self) -> S {
         self.base
     }
 
-    /// The number that the next entry gets.
+    /// Returns the number that the next entry gets.
     #[inline]
     pub(super) fn next(&self) -> S {
         self.base.plus(self.entries.len() as u32)
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -42,12 +42,12 @@ impl<S: Sequence, T> Ring<S, T> {
         self.entries.is_empty()
     }
 
-    /// Whether there are entries for a whole flight of frames.
+    /// Returns whether there are entries for a whole flight of frames.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= FLIGHT_FRAMES_MAX as usize
     }
 
-    /// Whether the number has an entry, or may get one before the ring is full.
+    /// Returns whether the number has an entry, or may get one before the ring is full.
     pub(super) fn reaches(&self, number: S) -> bool {
         number.since(self.base) < FLIGHT_FRAMES_MAX
     }
@@ -63,23 +63,23 @@ impl<S: Sequence, T> Ring<S, T> {
         self.entries.get_mut(place)
     }
 
-    /// The entry of the first number.
+    /// Returns the entry of the first number.
     pub(super) fn front(&self) -> Option<&T> {
         self.entries.front()
     }
 
-    /// The entries and their numbers, lowest first.
+    /// Iterates over the entries and their numbers, lowest first.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (S, &mut T)> {
         let base = self.base;
         let numbered = move |(place, entry)| (base.plus(place as u32), entry);
         self.entries.iter_mut().enumerate().map(numbered)
     }
 
-    /// Gives the next number its entry.
+    /// Adds the entry of the next number.
     pub(super) fn push(&mut self, entry: T) {
         debug_assert!(
             self.entries.len() < 1 << 31,
-            "numbers would compare wrongly half a circle apart"
+            "the ring must be shorter than half the circle of numbers"
         );
         self.entries.push_back(entry);
     }
@@ -91,7 +91,8 @@ impl<S: Sequence, T> Ring<S, T> {
         Some(entry)
     }
 
-    /// The index of a number's entry. Numbers before the base have indices beyond all entries.
+    /// Returns the index of a number's entry. Numbers before the base have indices beyond all
+    /// entries.
     #[inline]
     fn place(&self, number: S) -> usize {
         number.since(self.base) as usize
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_keep_their_numbers_where_these_wrap() {
+    fn entries_keep_their_numbers_when_numbers_wrap() {
         let last = PeerSeq::FIRST.previous();
         let mut ring = Ring::new();
         ring.base = last;
@@ -114,6 +115,6 @@ mod tests {
         assert_eq!(entries, (Some(&'a'), Some(&'b')));
         assert_eq!(ring.pop(), Some('a'));
         assert_eq!((ring.base(), ring.next()), (PeerSeq::FIRST, last.plus(2)));
-        assert_eq!(ring.get(last), None, "it is below the base now");
+        assert_eq!(ring.get(last), None, "the number is below the base");
     }
 }

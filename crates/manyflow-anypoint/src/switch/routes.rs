@@ -1,35 +1,37 @@
-//! Where each of the peer's frames went.
+//! The route of each of the peer's frames.
 
 use super::MemberId;
 use super::sequence::{MemberSeq, Sequence};
 
-/// Who has a frame of the peer.
+/// The receiver of a frame of the peer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// This member was sent the frame.
+    /// The switch has sent the frame to this member.
     Member(MemberId),
-    /// The frame's member has failed. The peer's retransmission goes to another one.
+    /// The frame's member has failed. The peer's retransmission goes to another member.
     Nobody,
-    /// The number is that of the peer's Close, which each member gets.
+    /// The number is that of the peer's Close, which goes to every member.
     All,
 }
 
-/// Where a frame of the peer went, and what its member has said of it.
+/// The member that a frame of the peer went to, and that member's answers.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Route {
     owner: Owner,
     /// The frame's number in its member's stream.
     number: MemberSeq,
-    /// That stream's next number when the frame was last sent: frames from there on were sent
-    /// later.
+    /// The next number of that stream when the frame was last sent. Frames from that number on were
+    /// sent later.
     sent_before: MemberSeq,
-    /// The member has the frame, or holds it beyond a gap, according to its last answer.
+    /// The member has answered the frame since it was last sent: the member has it, or holds it
+    /// beyond a gap.
     is_answered: bool,
+    /// The member's cumulative acknowledgement covers the frame.
     is_acknowledged: bool,
 }
 
 impl Route {
-    /// The route of a frame that is sent for the first time, under this number.
+    /// Creates the route of a frame that is sent for the first time, with this number.
     pub(super) fn new(owner: Owner, number: MemberSeq) -> Route {
         Route {
             owner,
@@ -44,40 +46,41 @@ impl Route {
         self.owner
     }
 
-    /// The frame's number in its member's stream.
+    /// Returns the frame's number in its member's stream.
     pub(super) fn number(&self) -> MemberSeq {
         self.number
     }
 
-    /// Whether the member has the frame for good.
+    /// Returns whether the member's cumulative acknowledgement covers the frame.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
 
-    /// The frame is sent again, when the next number of its member's stream is `next`.
+    /// Notes that the frame is sent again. `next` is the next number of its member's stream.
     pub(super) fn repeat(&mut self, next: MemberSeq) {
         debug_assert!(!next.is_before(self.sent_before));
         self.sent_before = next;
         self.is_answered = false;
     }
 
-    /// The member answers the frame. Returns false if it did before.
+    /// Notes that the member has answered the frame. Returns false if it did so before.
     pub(super) fn answer(&mut self) -> bool {
         !core::mem::replace(&mut self.is_answered, true)
     }
 
-    /// The member has the frame for good.
+    /// Notes that the member's cumulative acknowledgement covers the frame.
     pub(super) fn acknowledge(&mut self) {
         self.is_acknowledged = true;
     }
 
-    /// Whether a report that the frame is missing is news, if it came with the answer to frame
-    /// `of`: the frame was not sent again after that one.
+    /// Returns whether a report that the frame is missing is new. The report came with the answer
+    /// to frame `of`; it is new if the frame was not sent again after that one.
     pub(super) fn is_lost(&self, of: MemberSeq) -> bool {
         !self.is_acknowledged && !of.is_before(self.sent_before)
     }
 
-    /// The member has failed. Returns whether it leaves the frame to others.
+    /// Gives up the route of a frame if `failed` was its member and did not acknowledge it. Returns
+    /// whether it was.
     pub(super) fn abandon(&mut self, failed: MemberId) -> bool {
         let is_left = !self.is_acknowledged && self.owner == Owner::Member(failed);
         if is_left {

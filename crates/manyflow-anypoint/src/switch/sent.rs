@@ -1,4 +1,4 @@
-//! The frames on their way to the peer.
+//! The state of each frame on its way to the peer.
 
 use super::MemberId;
 use super::numbered::Numbered;
@@ -6,7 +6,7 @@ use super::sequence::{MemberSeq, PeerSeq, Sequence};
 use crate::Payload;
 use manyflow_core::xcp::WindowChange;
 
-/// Who sends a frame to the peer again when it is lost.
+/// The sender that retransmits a frame to the peer when it is lost.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retransmitter {
     /// The member, which knows the frame by this number.
@@ -19,20 +19,21 @@ pub(super) enum Retransmitter {
 #[derive(Debug)]
 pub(super) struct Sent<P> {
     retransmitter: Retransmitter,
-    /// The next number towards the peer when the frame was last sent: frames from there on were
-    /// sent later.
+    /// The next number towards the peer when the frame was last sent. Frames from that number on
+    /// were sent later.
     sent_before: PeerSeq,
-    /// The peer has the frame, or holds it beyond a gap, according to its last answer.
+    /// The peer has answered the frame since it was last sent: the peer has it, or holds it beyond
+    /// a gap.
     is_answered: bool,
     /// fdbk_src: the feedback that the member asked for with the frame.
     asked: WindowChange,
-    /// The frame, kept until the peer acknowledges it, as its member may fail. `None` if the frame
-    /// was lost before it reached the switch.
+    /// The frame, kept until the peer acknowledges it, because its member may fail. `None` if the
+    /// frame was lost before it reached the switch.
     item: Option<Numbered<P>>,
 }
 
 impl<P> Sent<P> {
-    /// A frame that gets this number towards the peer.
+    /// Creates the state of a frame with this number towards the peer.
     pub(super) fn new(
         retransmitter: Retransmitter,
         number: PeerSeq,
@@ -51,17 +52,17 @@ impl<P> Sent<P> {
         self.retransmitter
     }
 
-    /// The feedback that the member asked for with the frame.
+    /// Returns the feedback that the member asked for with the frame.
     pub(super) fn asked(&self) -> WindowChange {
         self.asked
     }
 
-    /// The frame, if it has reached the switch.
+    /// Returns the frame, if it has reached the switch.
     pub(super) fn item(&self) -> Option<&Numbered<P>> {
         self.item.as_ref()
     }
 
-    /// The frame is sent, when `next` is the next number towards the peer.
+    /// Notes that the frame is sent. `next` is the next number towards the peer.
     pub(super) fn send(&mut self, next: PeerSeq, asked: WindowChange, item: Numbered<P>) {
         debug_assert!(!next.is_before(self.sent_before));
         self.sent_before = next;
@@ -75,29 +76,28 @@ impl<P> Sent<P> {
         self.item = Some(item);
     }
 
-    /// The peer answers the frame.
+    /// Notes that the peer has answered the frame.
     pub(super) fn answer(&mut self) {
         self.is_answered = true;
     }
 
-    /// Whether a report that the frame is missing is news, if it came with the answer to frame
-    /// `of`: the frame was not sent again after that one.
+    /// Returns whether a report that the frame is missing is new. The report came with the answer
+    /// to frame `of`; it is new if the frame was not sent again after that one.
     pub(super) fn is_lost(&self, of: PeerSeq) -> bool {
         !of.is_before(self.sent_before)
     }
 
-    /// Whether the switch has to send the frame again, and the peer has not answered it.
+    /// Returns whether the switch retransmits the frame and the peer has not answered it.
     pub(super) fn is_unanswered_orphan(&self) -> bool {
         self.is_orphan() && !self.is_answered
     }
 
-    /// Whether the switch has to send the frame again.
+    /// Returns whether the switch retransmits the frame.
     pub(super) fn is_orphan(&self) -> bool {
         self.retransmitter == Retransmitter::Switch
     }
 
-    /// The member has failed. Returns whether the frame was its own, so that the switch takes it
-    /// over.
+    /// Takes over a frame of a failed member. Returns whether the frame was that member's.
     pub(super) fn adopt(&mut self, failed: MemberId) -> bool {
         let is_its_own =
             matches!(self.retransmitter, Retransmitter::Member(owner, _) if owner == failed);
@@ -109,7 +109,7 @@ impl<P> Sent<P> {
 }
 
 impl<P: Payload> Sent<P> {
-    /// What the frame takes of the peer's credit, in bytes.
+    /// Returns the bytes of the peer's credit that the frame takes.
     pub(super) fn bytes(&self) -> u32 {
         self.item.as_ref().map_or(0, Numbered::bytes)
     }

@@ -3,67 +3,70 @@
 
 use core::fmt::Debug;
 
-/// A sequence number of one direction on one side of the switch. Numbers wrap, and no two that are
-/// compared are half the circle apart (RFC 1982 section 3.2).
+/// A sequence number of one direction on one side of the switch. Numbers wrap, and two numbers that
+/// are compared are always less than half the circle apart (RFC 1982 section 3.2).
 pub(super) trait Sequence: Copy + Eq + Debug {
     /// The number of a direction's first frame.
     const FIRST: Self;
 
-    /// The number that a packet carries as `number`.
+    /// Converts a number from a packet.
     fn from_wire(number: u32) -> Self;
 
-    /// The number as a packet carries it.
+    /// Converts the number for a packet.
     fn to_wire(self) -> u32;
 
-    /// Whether this number comes before `other`.
+    /// Returns whether this number comes before `other`.
     #[inline]
     fn is_before(self, other: Self) -> bool {
         (self.to_wire().wrapping_sub(other.to_wire()) as i32) < 0
     }
 
-    /// The number `frames` after this one.
+    /// Returns the number that is `frames` after this one.
     #[inline]
     fn plus(self, frames: u32) -> Self {
         Self::from_wire(self.to_wire().wrapping_add(frames))
     }
 
-    /// The number after this one.
+    /// Returns the number after this one.
     #[inline]
     fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// The number before this one.
+    /// Returns the number before this one.
     #[inline]
     fn previous(self) -> Self {
         Self::from_wire(self.to_wire().wrapping_sub(1))
     }
 
-    /// How many numbers after `base` this one is; above 2^31 if it is before `base`.
+    /// Returns the distance from `base` to this number; above 2^31 if this number is before `base`.
     #[inline]
     fn since(self, base: Self) -> u32 {
         self.to_wire().wrapping_sub(base.to_wire())
     }
 }
 
-/// A number between the peer and the switch: the peer's own inbound, the switch's outbound.
+/// A number between the peer and the switch: inbound, the peer's own number; outbound, the
+/// switch's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct PeerSeq(u32);
 
-/// A number between the switch and one member: the switch's inbound, the member's own outbound.
-/// Each member has numbers of its own.
+/// A number between the switch and one member: inbound, the switch's number; outbound, the member's
+/// own. Each member has numbers of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemberSeq(u32);
 
 impl PeerSeq {
-    /// The same number on the member's side: the two are equal while everything passes unchanged.
+    /// Returns the same number on the member's side. The two are equal while everything passes
+    /// unchanged.
     pub(super) fn passed_to_member(self) -> MemberSeq {
         MemberSeq(self.0)
     }
 }
 
 impl MemberSeq {
-    /// The same number on the peer's side: the two are equal while everything passes unchanged.
+    /// Returns the same number on the peer's side. The two are equal while everything passes
+    /// unchanged.
     pub(super) fn passed_to_peer(self) -> PeerSeq {
         PeerSeq(self.0)
     }

@@ -1,17 +1,17 @@
 //! The four transforms of XCP's headers (sections III and IV, figures 2 and 3).
 //!
-//! Windows add up and are split by receive ratios, so that rate = cwnd / rtt is on each leg what
-//! that leg carries. Where a round-trip time is unknown (0) the formulas cannot be formed, and
-//! feedback passes as it is.
+//! Windows are added, and split by receive ratios, so that on each leg rate = cwnd / rtt is the
+//! rate that the leg carries. Where a round-trip time is unknown (0), the formulas cannot be
+//! computed, and feedback passes unchanged.
 
 use super::Scaling;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// The share of the ensemble's traffic that is moved between members in a round trip: gamma of
-/// XCP's routers.
+/// The share of the service's traffic that is moved between members in a round trip: gamma of XCP's
+/// routers.
 const SHUFFLE: f64 = 0.1;
 
-/// What the ensemble sends as a whole.
+/// The sum of the headers of the sending members.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Aggregate {
     /// sum cwnd_i, in bytes.
@@ -20,12 +20,13 @@ pub(super) struct Aggregate {
     pub(super) feedback: f64,
     /// bw = sum cwnd_i / rtt_i, in bytes per microsecond.
     pub(super) bandwidth: f64,
-    /// N: the members that are sending.
+    /// N: the number of sending members.
     pub(super) members: u32,
 }
 
 impl Aggregate {
-    /// Of the latest header of each member that is sending and knows its round-trip time.
+    /// Adds the latest headers of the sending members. Ignores members that do not know their
+    /// round-trip time.
     pub(super) fn of(headers: impl Iterator<Item = Congestion>) -> Aggregate {
         let mut sum = Aggregate::default();
         for header in headers.filter(|header| header.rtt_us > 0) {
@@ -37,24 +38,25 @@ impl Aggregate {
         sum
     }
 
-    /// rtt = cwnd / bw, in microseconds (section IV).
+    /// Returns rtt = cwnd / bw, in microseconds (section IV).
     fn rtt_us(&self) -> f64 {
         self.cwnd / self.bandwidth
     }
 
-    /// Whether there is a rate to speak of.
+    /// Returns whether any member has a known rate.
     fn is_known(&self) -> bool {
         self.bandwidth > 0.0
     }
 }
 
-/// rate_i = cwnd_i / rtt_i, in bytes per microsecond.
+/// Returns rate_i = cwnd_i / rtt_i, in bytes per microsecond.
 fn rate(header: Congestion) -> f64 {
     f64::from(header.cwnd) / f64::from(header.rtt_us)
 }
 
-/// Outbound data (section IV): cwnd = sum cwnd_i, fdbk = sum fdbk_i, rtt = cwnd / bw. For each
-/// packet of its own number: fdbk = fdbk_i * rtt / rtt_i.
+/// Merges the headers of outbound data (section IV): cwnd = sum cwnd_i, fdbk = sum fdbk_i, rtt =
+/// cwnd / bw. With [`Scaling::PerPacket`], each packet keeps its own feedback: fdbk = fdbk_i * rtt
+/// / rtt_i.
 pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> Congestion {
     if own.rtt_us == 0 || !all.is_known() {
         return own;
@@ -71,8 +73,8 @@ pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> 
     }
 }
 
-/// Inbound data (section IV): cwnd_k = cwnd * b_k, fdbk_k = fdbk * b_k, rtt_k = rtt. For each
-/// packet: fdbk_k = fdbk.
+/// Splits the header of inbound data (section IV): cwnd_k = cwnd * b_k, fdbk_k = fdbk * b_k, rtt_k
+/// = rtt. With [`Scaling::PerPacket`], fdbk_k = fdbk.
 pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Congestion {
     if peer.rtt_us == 0 {
         return peer;
@@ -88,11 +90,12 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
     }
 }
 
-/// Inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src, min_i fdbk_i / b_i),
-/// over the members that get something. For each packet: min_i fdbk_i, each of which was limited by
-/// the fdbk_src of its own packet.
+/// Merges the feedback of inbound acknowledgements (equation 1, section IV): fdbk = min(fdbk_src,
+/// min_i fdbk_i / b_i), over the members with a receive ratio above 0. With [`Scaling::PerPacket`],
+/// min_i fdbk_i, each of which was limited by the fdbk_src of its own packet.
 ///
-/// `source` is the last header from the peer, `members` the feedback of each and its receive ratio.
+/// `source` is the last header from the peer, `members` holds the feedback of each member and its
+/// receive ratio, and `own` is the feedback of the acknowledgement itself.
 pub(super) fn merge_acks(
     source: Congestion,
     own: WindowChange,
@@ -111,19 +114,19 @@ pub(super) fn merge_acks(
     }
 }
 
-/// Outbound acknowledgements (sections III-C and IV, figure 3): an increase is spread evenly, fdbk
-/// / N * rtt_i / rtt, and a decrease by contribution, fdbk * rate_i / rate * rtt_i / rtt; never
-/// above fdbk_src_i. For each packet, of which member i has rate_i / rate: both times rate /
-/// rate_i.
+/// Splits the feedback of outbound acknowledgements (sections III-C and IV, figure 3): an increase
+/// is spread evenly, fdbk / N * rtt_i / rtt, and a decrease by contribution, fdbk * rate_i / rate *
+/// rtt_i / rtt; the result never exceeds fdbk_src_i. With [`Scaling::PerPacket`], both are
+/// multiplied by rate / rate_i, because member i sends the share rate_i / rate of the packets.
 ///
-/// Where the peer's feedback is near 0, this would leave the members with what they have, however
-/// unequal: a member that comes later would get nothing. So a part of the traffic is taken by
-/// contribution and spread evenly, as XCP's fairness controller does among flows (see
-/// [`manyflow_core::link`]): those routers see the ensemble as one.
+/// With the peer's feedback near 0, this alone would leave the members as unequal as they are, and
+/// a member that joins later would get nothing. So a part of the traffic is taken by contribution
+/// and spread evenly, as XCP's fairness controller does among flows (see [`manyflow_core::link`]);
+/// the routers cannot do it, because they see the service as one flow.
 ///
-/// `own` is the last header from the member, with the feedback of the frame that is answered: that
-/// of another frame, which had another part of a router's budget, would be the lower one too often.
-/// `bytes` is that frame's length.
+/// `own` is the last header from the member, with the feedback of the frame that is answered. The
+/// feedback of another frame, which had another part of a router's budget, would too often be the
+/// lower one. `bytes` is the length of the answered frame.
 pub(super) fn split_ack(
     feedback: WindowChange,
     bytes: u32,
@@ -163,8 +166,8 @@ mod tests {
         }
     }
 
-    /// Rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4 bytes per microsecond, in
-    /// 10 ms.
+    /// Returns two members with rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4
+    /// bytes per microsecond, in 10 ms.
     fn two_members() -> ([Congestion; 2], Aggregate) {
         let headers = [header(10_000, 10_000, 8.0), header(30_000, 10_000, 4.0)];
         (headers, Aggregate::of(headers.into_iter()))
@@ -199,13 +202,17 @@ mod tests {
     fn the_most_constrained_used_path_decides() {
         let source = header(40_000, 10_000, 100.0);
         let bytes = WindowChange::from_bytes;
-        // 9 / 0.25 = 36 and 30 / 0.75 = 40; what gets nothing has no say.
+        // 9 / 0.25 = 36 and 30 / 0.75 = 40. The member with ratio 0 does not count.
         let members = [(bytes(9.0), 0.25), (bytes(30.0), 0.75), (bytes(-5.0), 0.0)];
         let merged = |source, scaling| merge_acks(source, bytes(9.0), members.into_iter(), scaling);
         assert_eq!(merged(source, Paper), bytes(36.0));
         assert_eq!(merged(source, PerPacket), bytes(9.0));
         let modest = header(40_000, 10_000, 2.0);
-        assert_eq!(merged(modest, Paper), bytes(2.0), "no more than was asked");
+        assert_eq!(
+            merged(modest, Paper),
+            bytes(2.0),
+            "at most the feedback that the source asked for"
+        );
         assert_eq!(
             merge_acks(source, bytes(9.0), core::iter::empty(), PerPacket),
             bytes(9.0)
@@ -227,7 +234,11 @@ mod tests {
         };
         assert_eq!(split(4.0, 0, Paper), 2.0);
         assert_eq!(split(4.0, 1, Paper), 2.0);
-        assert_eq!(split(20.0, 1, Paper), 4.0, "no more than it asked for");
+        assert_eq!(
+            split(20.0, 1, Paper),
+            4.0,
+            "at most the feedback that the member asked for"
+        );
         assert_eq!(split(-4.0, 0, Paper), -1.0);
         assert_eq!(split(-4.0, 1, Paper), -3.0);
         // Member 0 has a quarter of the packets.
@@ -237,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_leaves_as_it_is_is_moved_between_members() {
+    fn steady_feedback_moves_traffic_between_members() {
         let (headers, all) = two_members();
         for scaling in [Paper, PerPacket] {
             let moved = |member: usize, feedback| {
@@ -245,14 +256,22 @@ mod tests {
                 let split = |bytes| split_ack(feedback, bytes, headers[member], &all, scaling);
                 split(1000).bytes() - split(0).bytes()
             };
-            // Of a round trip member 0 has one packet, member 1 three.
+            // In a round trip, member 0 has one packet and member 1 has three.
             let (small, large): (f64, f64) = match scaling {
                 Paper => (25.0, -25.0),
                 PerPacket => (100.0, -100.0 / 3.0),
             };
             assert!((moved(1, 0.0) - large).abs() < 0.01, "{}", moved(1, 0.0));
-            assert_eq!(moved(1, -100.0), 0.0, "a large change is enough");
-            assert_eq!(moved(0, 0.0), small.min(8.0), "no more than it asked for");
+            assert_eq!(
+                moved(1, -100.0),
+                0.0,
+                "a large change moves no more traffic"
+            );
+            assert_eq!(
+                moved(0, 0.0),
+                small.min(8.0),
+                "at most the feedback that the member asked for"
+            );
         }
     }
 
@@ -274,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_round_trip_time_feedback_passes() {
+    fn feedback_passes_unchanged_without_a_round_trip_time() {
         let unknown = header(10_000, 0, 8.0);
         let (_, all) = two_members();
         let feedback = WindowChange::from_bytes(-3.0);
@@ -289,9 +308,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_member_leaves_all_as_it_is(cwnd in 1u32..1 << 30, rtt_us in 0u32..60_000_000, asked: i32, cut in 0u32..1 << 30) {
+        fn one_member_leaves_every_header_unchanged(cwnd in 1u32..1 << 30, rtt_us in 0u32..60_000_000, asked: i32, cut in 0u32..1 << 30) {
             let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked) };
-            // Routers only lower it.
+            // Routers only lower feedback.
             let answer = WindowChange(asked.saturating_sub_unsigned(cut));
             let all = Aggregate::of([own].into_iter());
             for scaling in [Paper, PerPacket] {

@@ -1,4 +1,4 @@
-//! A world of one ACP connection: two ends, and a [`Link`] each way.
+//! A world of one ACP connection: two ends, and a [`Link`] in each direction.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ impl<P: Payload> Carried for Datagram<P> {}
 /// One end with its application.
 pub(crate) struct End<P> {
     pub(crate) connection: Connection<P>,
-    /// Frames that the application wants to send, last first.
+    /// The frames to send, last first.
     pub(crate) to_send: Vec<(u32, P)>,
-    /// It closes after them.
+    /// Whether the application closes after the last frame.
     pub(crate) closes: bool,
-    /// How long it works on each frame.
+    /// The time that the application spends on each frame.
     pub(crate) service: Duration,
     free_at: Time,
     pub(crate) read: Vec<Frame<P>>,
     pub(crate) events: Vec<(Time, Event)>,
     link: Link<Datagram<P>>,
-    /// How often the application found the send buffer full.
+    /// The number of times that the application found the send buffer full.
     pub(crate) refused: u32,
 }
 
@@ -88,14 +88,14 @@ impl<P: Payload> End<P> {
             .count()
     }
 
-    /// When it first saw `event`.
+    /// Returns the time of the first `event`.
     pub(crate) fn first(&self, event: Event) -> Option<Time> {
         let first = self.events.iter().find(|(_, seen)| *seen == event);
         first.map(|(at, _)| *at)
     }
 }
 
-/// Both ends. The first one is the initiator.
+/// Both ends. The first end is the initiator.
 pub(crate) struct World<P> {
     pub(crate) now: Time,
     pub(crate) ends: [End<P>; 2],
@@ -117,7 +117,7 @@ impl<P: Payload> World<P> {
         }
     }
 
-    /// Runs until `end`, or until nothing is left to happen.
+    /// Runs until `end`, or until no event is left.
     pub(crate) fn run_until(&mut self, end: Duration) {
         let end = Time::ZERO + end;
         self.run_ends();
@@ -154,7 +154,7 @@ impl<P: Payload> World<P> {
         }
     }
 
-    /// The link from this end is cut, or restored.
+    /// Cuts the link from this end, or restores it.
     pub(crate) fn set_cut(&mut self, end: usize, cut: bool) {
         self.ends[end].link.set_cut(self.now, cut);
     }

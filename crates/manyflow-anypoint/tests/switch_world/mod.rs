@@ -1,4 +1,4 @@
-//! A world of ACP connections and switches: hosts in a tree, and a [`Link`] each way.
+//! A world of ACP connections and switches: nodes in a tree, and a [`Link`] in each direction.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ struct Datagram(Segment, Length);
 
 impl Carried for Datagram {}
 
-/// A host with one end, or a switch.
+/// A node: one end, or a switch.
 pub(crate) struct Node {
-    what: What,
-    /// An end's other side; a switch's peer, and then its members.
+    role: Role,
+    /// The neighbours: an end has one; a switch has its peer, then its members.
     neighbours: Vec<usize>,
     pub(crate) events: Vec<(Time, Event)>,
     pub(crate) is_dead: bool,
 }
 
-enum What {
+enum Role {
     End(Box<End>),
     Switch(Box<Switch<Length>>),
 }
@@ -31,7 +31,7 @@ enum What {
 /// An end and its application, which reads at once.
 pub(crate) struct End {
     pub(crate) connection: Connection<Length>,
-    /// Keys of the frames to send, last first.
+    /// The keys of the frames to send, last first.
     pub(crate) to_send: Vec<u32>,
     pub(crate) closes: bool,
     pub(crate) read: Vec<u32>,
@@ -58,7 +58,7 @@ impl End {
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) nodes: Vec<Node>,
-    /// From, to, and what is between.
+    /// The links, each with the nodes that it goes from and to.
     links: Vec<(usize, usize, Link<Datagram>)>,
     seed: u64,
 }
@@ -73,9 +73,9 @@ impl World {
         }
     }
 
-    fn add(&mut self, what: What) -> usize {
+    fn add(&mut self, role: Role) -> usize {
         self.nodes.push(Node {
-            what,
+            role,
             neighbours: Vec::new(),
             events: Vec::new(),
             is_dead: false,
@@ -84,7 +84,7 @@ impl World {
     }
 
     fn add_end(&mut self, connection: Connection<Length>) -> usize {
-        self.add(What::End(Box::new(End {
+        self.add(Role::End(Box::new(End {
             connection,
             to_send: Vec::new(),
             closes: false,
@@ -93,17 +93,17 @@ impl World {
         })))
     }
 
-    /// The host that opens the connection.
+    /// Adds the end that opens the connection.
     pub(crate) fn initiator(&mut self, config: AcpConfig) -> usize {
         self.add_end(Connection::connect(config, 7, Time::ZERO).expect("a valid initiator"))
     }
 
-    /// A host that takes it.
+    /// Adds an end that accepts a connection.
     pub(crate) fn acceptor(&mut self, config: AcpConfig) -> usize {
         self.add_end(Connection::listen(config).expect("a valid acceptor"))
     }
 
-    /// A switch, whose peer is connected first and then its members in order.
+    /// Adds a switch. Its peer must be connected first, and then its members in order.
     pub(crate) fn switch(&mut self, config: SwitchConfig, members: usize) -> usize {
         self.switch_with(config, Box::<RoundRobin>::default(), members)
     }
@@ -115,7 +115,7 @@ impl World {
         members: usize,
     ) -> usize {
         let switch = Switch::new(config, policy, members).expect("a valid switch");
-        self.add(What::Switch(Box::new(switch)))
+        self.add(Role::Switch(Box::new(switch)))
     }
 
     /// Connects two nodes by links of this kind.
@@ -129,15 +129,15 @@ impl World {
     }
 
     pub(crate) fn end(&mut self, node: usize) -> &mut End {
-        match &mut self.nodes[node].what {
-            What::End(end) => end,
-            What::Switch(_) => panic!("node {node} is a switch"),
+        match &mut self.nodes[node].role {
+            Role::End(end) => end,
+            Role::Switch(_) => panic!("node {node} is a switch"),
         }
     }
 
-    /// A new host joins the ensemble of a switch.
-    pub(crate) fn join(&mut self, switch: usize, host: usize, link: &LinkConfig) {
-        self.connect(switch, host, link);
+    /// Adds a node to the members of a switch.
+    pub(crate) fn join(&mut self, switch: usize, member: usize, link: &LinkConfig) {
+        self.connect(switch, member, link);
         let now = self.now;
         self.switch_at(switch).join(now);
     }
@@ -148,13 +148,13 @@ impl World {
     }
 
     fn switch_at(&mut self, node: usize) -> &mut Switch<Length> {
-        match &mut self.nodes[node].what {
-            What::Switch(switch) => switch,
-            What::End(_) => panic!("node {node} is an end"),
+        match &mut self.nodes[node].role {
+            Role::Switch(switch) => switch,
+            Role::End(_) => panic!("node {node} is an end"),
         }
     }
 
-    /// Replaces a switch by one that knows nothing.
+    /// Replaces a switch by one without any state.
     pub(crate) fn restart(&mut self, node: usize, members: usize) {
         let policy = Box::<RoundRobin>::default();
         let switch = Switch::new(SwitchConfig::default(), policy, members);
@@ -166,7 +166,7 @@ impl World {
         events.filter(|(_, seen)| *seen == event).count()
     }
 
-    /// Runs until then, or until nothing is left to happen.
+    /// Runs until `end`, or until no event is left.
     pub(crate) fn run_until(&mut self, end: Duration) {
         let end = Time::ZERO + end;
         self.run_nodes();
@@ -177,13 +177,13 @@ impl World {
         self.now = end;
     }
 
-    /// Runs until an end has read so much.
+    /// Runs until an end has read this many frames.
     pub(crate) fn run_until_read(&mut self, node: usize, frames: usize) {
         self.run_nodes();
         while self.end(node).read.len() < frames {
             self.now = self
                 .now
-                .max(self.next_time().expect("something is to happen"));
+                .max(self.next_time().expect("an event that is due"));
             self.step();
         }
     }
@@ -194,9 +194,9 @@ impl World {
             .iter()
             .filter_map(|(_, _, link)| link.next_time());
         let alive = self.nodes.iter().filter(|node| !node.is_dead);
-        let timers = alive.filter_map(|node| match &node.what {
-            What::End(end) => end.connection.poll_timeout(),
-            What::Switch(switch) => switch.poll_timeout(),
+        let timers = alive.filter_map(|node| match &node.role {
+            Role::End(end) => end.connection.poll_timeout(),
+            Role::Switch(switch) => switch.poll_timeout(),
         });
         links.chain(timers).min()
     }
@@ -208,9 +208,9 @@ impl World {
     fn step(&mut self) {
         let now = self.now;
         for node in self.nodes.iter_mut().filter(|node| !node.is_dead) {
-            match &mut node.what {
-                What::End(end) => end.connection.handle_timeout(now),
-                What::Switch(switch) => switch.handle_timeout(now),
+            match &mut node.role {
+                Role::End(end) => end.connection.handle_timeout(now),
+                Role::Switch(switch) => switch.handle_timeout(now),
             }
         }
         self.run_nodes();
@@ -234,13 +234,13 @@ impl World {
             0 => Leg::Peer,
             member => Leg::Member(MemberId(member as u16 - 1)),
         };
-        match &mut node.what {
-            What::End(end) => end.connection.handle_segment(now, segment, payload),
-            What::Switch(switch) => switch.handle_segment(now, leg, segment, payload),
+        match &mut node.role {
+            Role::End(end) => end.connection.handle_segment(now, segment, payload),
+            Role::Switch(switch) => switch.handle_segment(now, leg, segment, payload),
         }
     }
 
-    /// Sends what the node has to send.
+    /// Sends everything that the node has to send.
     fn run_node(&mut self, index: usize) {
         let now = self.now;
         let node = &mut self.nodes[index];
@@ -248,8 +248,8 @@ impl World {
             return;
         }
         let mut out = Vec::new();
-        match &mut node.what {
-            What::End(end) => {
+        match &mut node.role {
+            Role::End(end) => {
                 end.run(now);
                 while let Some((segment, payload)) = end.connection.poll_transmit(now) {
                     let payload = payload.unwrap_or_default();
@@ -259,7 +259,7 @@ impl World {
                 node.events
                     .extend(std::iter::from_fn(next).map(|e| (now, e)));
             }
-            What::Switch(switch) => {
+            Role::Switch(switch) => {
                 while let Some((to, segment, payload)) = switch.poll_transmit() {
                     let place = match to {
                         Leg::Peer => 0,

@@ -1,4 +1,4 @@
-//! What a session of RLM is like.
+//! Parameters of a session of RLM.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -9,21 +9,23 @@ use manyflow_core::Check;
 pub use manyflow_core::ConfigError;
 use manyflow_core::units::Rate;
 
-/// The highest rate of a group, so that the time between packets is not lost in rounding.
+/// The maximum rate of a group. At higher rates, the time between packets would be lost in
+/// rounding.
 const RATE_MAX: Rate = Rate::from_bits_per_s(1_000_000_000_000);
 
-/// What the sender sends.
+/// The parameters of a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
-    /// The rate of each group by itself, whole packets counted: 1 to [`GROUPS_MAX`] of them, each 1
-    /// bit/s to 1 Tbit/s.
+    /// The rate of each group by itself, headers included: 1 to [`GROUPS_MAX`] rates, each 1 bit/s
+    /// to 1 Tbit/s.
     pub rates: Vec<Rate>,
-    /// A packet's bytes on a link, 48 of them headers: 48 to 65,535.
+    /// The length of a packet on a link in bytes, 48 of which are headers: 48 to 65,535.
     pub packet_bytes: u32,
 }
 
 impl Default for SenderConfig {
-    /// Five groups of 1 Mbit/s in packets of 1000 bytes: the session of `sim.txt`, section IV-H.
+    /// Returns five groups of 1 Mbit/s in packets of 1000 bytes: the session in section IV-H of the
+    /// SIM paper.
     fn default() -> SenderConfig {
         SenderConfig {
             rates: vec![Rate::from_bits_per_s(1_000_000); 5],
@@ -32,37 +34,39 @@ impl Default for SenderConfig {
     }
 }
 
-/// How a receiver behaves.
+/// The parameters of a receiver.
 ///
-/// The defaults are those of the paper's simulations, as far as known from memory; those marked
-/// (ns) are of `rlm.tcl`, since the paper has none or ours is not certain.
+/// The defaults, which end each description, are those of the paper's simulations, as far as known
+/// from memory. Those marked (ns) are from `rlm.tcl`, because the paper gives none or our memory of
+/// it is uncertain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
-    /// T_J's lowest interval, from which every group's starts: at least 1 ms. 5 s.
+    /// T_J's shortest interval, with which every group starts; at least 1 ms. Default 5 s.
     pub join_timer_min: Duration,
-    /// T_J's highest interval: not below the lowest, at most a day. 600 s; `rlm.tcl` ends with 60
-    /// s.
+    /// T_J's longest interval: at least the shortest, at most a day. Default 600 s; `rlm.tcl` ends
+    /// with 60 s.
     pub join_timer_max: Duration,
-    /// Alpha: the factor of T_J's interval after a failure, 1 to 1000. 2.
+    /// Alpha: the factor of T_J's interval after a failure, 1 to 1000. Default 2.
     pub backoff: f64,
-    /// Beta: the factor of T_J's interval after T_D without loss, above 0 to 1. 2/3; `rlm.tcl` has
-    /// 3/4.
+    /// Beta: the factor of T_J's interval after T_D without loss, above 0 to 1. Default 2/3;
+    /// `rlm.tcl` has 3/4.
     pub relaxation: f64,
-    /// D: the detection time before any is measured: above 0, at most an hour. 5 s (ns).
+    /// D: the detection time before any is measured; above 0, at most an hour. Default 5 s (ns).
     pub detection_time: Duration,
-    /// Sigma: its deviation before any is measured, at most an hour. 2 s (ns).
+    /// Sigma: the deviation of the detection time before any is measured, at most an hour. Default
+    /// 2 s (ns).
     pub detection_deviation: Duration,
-    /// k1: the weight of D in T_D, above 0 to 100. 1.
+    /// k1: the weight of D in T_D, above 0 to 100. Default 1.
     pub k1: f64,
-    /// k2: the weight of sigma in T_D, 0 to 100. 2.
+    /// k2: the weight of sigma in T_D, 0 to 100. Default 2.
     pub k2: f64,
-    /// g1: the weight of a measurement in D, 0 to 1. 1/4 (ns).
+    /// g1: the weight of a measurement in D, 0 to 1. Default 1/4 (ns).
     pub g1: f64,
-    /// g2: the weight of a measurement in sigma, 0 to 1. 1/4 (ns).
+    /// g2: the weight of a measurement in sigma, 0 to 1. Default 1/4 (ns).
     pub g2: f64,
-    /// The share of packets lost, 0 to 1, above which a measurement ends with a drop. 25 %.
+    /// The share of lost packets, 0 to 1, above which a measurement ends with a drop. Default 25 %.
     pub loss_threshold: f64,
-    /// Packets that must have arrived before a measurement is judged. 10 (ns).
+    /// The number of packets that must arrive before a measurement is judged. Default 10 (ns).
     pub measured_packets: u32,
 }
 
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named_with_its_range() {
+    fn a_parameter_outside_its_range_is_named_with_its_range() {
         let receiver =
             |config: ReceiverConfig, groups| config.check(groups).unwrap_err().to_string();
         let default = ReceiverConfig::default;

@@ -1,24 +1,24 @@
-//! What a receiver knows of one group, and how long it takes until a join's effect is seen.
+//! The state of one group at a receiver, and the estimate of the time from a join to its effect.
 
 use core::time::Duration;
 
 use super::ReceiverConfig;
 use manyflow_core::time::{Time, seconds};
 
-/// T_D is never below this: a timer that runs out at once would run out for ever.
+/// The lower bound of T_D: a timer that expires at once would expire forever.
 const DETECTION_TIME_MIN: Duration = Duration::from_millis(1);
 
 /// One group, joined or not.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// T_J's interval: how long the receiver waits, 1.4 times this in the mean, before it adds the
-    /// group.
+    /// T_J's interval. The receiver waits for 1.4 times this on average before it adds the group.
     pub(super) join_interval: Duration,
-    /// When the receiver started its last experiment with the group.
+    /// When this receiver started its last experiment with the group.
     pub(super) added: Option<Time>,
-    /// When the last experiment with the group began, whosesoever it was.
+    /// When the last experiment with the group began, of this receiver or of another.
     pub(super) announced: Option<Time>,
-    /// The number after the highest since the group was joined; `None` before the first packet.
+    /// The number after the highest that has arrived since the join; `None` before the first
+    /// packet.
     expected: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ impl Layer {
         }
     }
 
-    /// Whether a packet came since the group was joined.
+    /// Returns whether a packet has arrived since the group was joined.
     pub(super) fn arrives(&self) -> bool {
         self.expected.is_some()
     }
@@ -41,11 +41,11 @@ impl Layer {
         self.expected = None;
     }
 
-    /// Takes a packet's number; returns how many are missing before it, or `None` where the packet
-    /// is late or came before.
+    /// Handles the number of a packet. Returns how many packets are missing before it, or `None` if
+    /// the packet is late or a duplicate.
     pub(super) fn on_packet(&mut self, sequence: u32) -> Option<u32> {
         let missing = sequence.wrapping_sub(self.expected.unwrap_or(sequence));
-        // What is half of all numbers ahead is behind.
+        // A number that is half of all numbers ahead, or more, is behind.
         let ahead = missing < 1 << 31;
         ahead.then(|| {
             self.expected = Some(sequence.wrapping_add(1));
@@ -53,13 +53,13 @@ impl Layer {
         })
     }
 
-    /// After a failed experiment: T_J grows to alpha T_J.
+    /// Lengthens T_J to alpha T_J, after a failed experiment.
     pub(super) fn back_off(&mut self, config: &ReceiverConfig) {
         let longer = self.join_interval.mul_f64(config.backoff);
         self.join_interval = longer.min(config.join_timer_max);
     }
 
-    /// After T_D without loss: T_J falls to beta T_J.
+    /// Shortens T_J to beta T_J, after T_D without loss.
     pub(super) fn relax(&mut self, config: &ReceiverConfig) {
         let shorter = self.join_interval.mul_f64(config.relaxation);
         self.join_interval = shorter.max(config.join_timer_min);
@@ -81,13 +81,13 @@ impl Detection {
         }
     }
 
-    /// T_D = k1 D + k2 sigma.
+    /// Returns T_D = k1 D + k2 sigma.
     pub(super) fn time(&self, config: &ReceiverConfig) -> Duration {
         let time_s = config.k1 * self.mean_s + config.k2 * self.deviation_s;
         seconds(time_s).max(DETECTION_TIME_MIN)
     }
 
-    /// Takes the time after which an experiment failed.
+    /// Adds the time after which an experiment failed to the estimate.
     pub(super) fn on_failure(&mut self, after: Duration, config: &ReceiverConfig) {
         let error_s = after.as_secs_f64() - self.mean_s;
         self.mean_s += config.g1 * error_s;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_detection_time_follows_what_is_measured() {
+    fn the_detection_time_follows_the_measurements() {
         let config = ReceiverConfig::default();
         let mut detection = Detection::new(&config);
         assert_eq!(detection.time(&config), Duration::from_secs(9));

@@ -1,4 +1,4 @@
-//! RLM's receiver: the state machine of the module's page.
+//! RLM's receiver, with the state machine that the module's page describes.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, EndpointId, Packet};
 
-/// T_J's exponential share is cut off at this many of its means.
+/// The number of means at which T_J's exponential share is cut off.
 const JOIN_TIMER_CUT: f64 = 4.0;
 
 /// The receiving end of a session.
@@ -25,38 +25,38 @@ pub struct Receiver {
     sender: EndpointId,
     stop: Option<Time>,
     state: State,
-    /// Groups joined: those of rank 0 to `level - 1`.
+    /// The number of joined groups: those of rank 0 to `level - 1`.
     level: usize,
     /// All groups of the session.
     layers: Vec<Layer>,
     detection: Detection,
-    /// T_J: the next group is added; at [`Time::MAX`] where there is none.
+    /// T_J: when the next group is added; [`Time::MAX`] if there is none.
     join_timer: Time,
-    /// T_D: the state ends, or the top group's join-timer is relaxed.
+    /// T_D: when the state ends, or the top group's join-timer is relaxed.
     detection_timer: Time,
     random: Pcg64Mcg,
     actions: VecDeque<Action<Message>>,
     events: VecDeque<Event>,
 }
 
-/// Where a receiver stands.
+/// The state of a receiver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// It joins group 0 at this time.
+    /// Before the start: the receiver joins group 0 at this time.
     Waiting(Time),
-    /// S: there is no loss.
+    /// S, steady: there is no loss.
     Steady,
-    /// H: loss may pass by itself.
+    /// H, hysteresis: losses may end without any action.
     Hysteresis,
-    /// M: loss is measured.
+    /// M, measurement: the share of lost packets is measured.
     Measurement(Count),
-    /// D: a group was dropped, and what is lost now was lost before that had effect.
+    /// D, drop: a group was dropped. Present losses are from before the drop took effect.
     Drop,
     /// The receiver has left.
     Ended,
 }
 
-/// Packets since a measurement began.
+/// The packets since a measurement began.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Count {
     received: u32,
@@ -64,11 +64,11 @@ struct Count {
 }
 
 impl Receiver {
-    /// A receiver of the `groups` groups of `session`, which joins at `start` and leaves at `stop`.
-    /// It announces what it tries to `sender`, and draws its random times from `seed`.
+    /// Creates a receiver of the `groups` groups of `session`, which joins at `start` and leaves at
+    /// `stop`. It announces its experiments to `sender`, and draws its random times from `seed`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: ReceiverConfig,
         groups: u8,
@@ -96,7 +96,7 @@ impl Receiver {
         })
     }
 
-    /// How many groups are joined.
+    /// Returns the number of joined groups.
     pub fn level(&self) -> u8 {
         self.level as u8
     }
@@ -112,8 +112,8 @@ impl Receiver {
         self.detection.time(&self.config)
     }
 
-    /// Whether what began then can still be the cause of what is seen now.
-    fn recent(&self, began: Option<Time>, now: Time) -> bool {
+    /// Returns whether an experiment that began at this time can still cause present losses.
+    fn is_recent(&self, began: Option<Time>, now: Time) -> bool {
         began.is_some_and(|began| now < began + self.detection_time())
     }
 
@@ -139,6 +139,7 @@ impl Receiver {
         let channel = self.channel(self.level);
         self.layers[self.level].on_join();
         self.level += 1;
+        debug_assert!(self.level <= self.layers.len(), "there is no such group");
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
         self.set_join_timer(now);
@@ -146,22 +147,23 @@ impl Receiver {
 
     /// Leaves the top group.
     fn leave_top(&mut self) {
+        debug_assert!(self.level > 0, "no group is joined");
         self.level -= 1;
         let channel = self.channel(self.level);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
     }
 
-    /// Leaves the top group, which is tried again after T_J at the earliest, and waits until that
-    /// has effect.
+    /// Leaves the top group, which is tried again after T_J at the earliest, and waits until the
+    /// drop takes effect.
     fn drop_top(&mut self, now: Time) {
         self.leave_top();
         self.set_join_timer(now);
         self.enter(now, State::Drop);
     }
 
-    /// The group of `rank` is more than the path carries, so those above it are, too: none is tried
-    /// sooner than it.
+    /// Backs off from the group of `rank`. The path does not carry the groups above it either, so
+    /// none of them is tried sooner.
     fn back_off(&mut self, rank: usize) {
         self.layers[rank].back_off(&self.config);
         let least = self.layers[rank].join_interval;
@@ -170,13 +172,13 @@ impl Receiver {
         }
     }
 
-    /// The group of the latest experiment that can explain loss here: our own, or another's above
-    /// our level.
+    /// Returns the group of the latest experiment that can explain a loss here: an own experiment,
+    /// or another receiver's above the present level.
     fn latest_experiment(&self, now: Time) -> Option<usize> {
         let explains = |&rank: &usize| {
             let layer = &self.layers[rank];
-            let concerns_us = rank >= self.level || self.recent(layer.added, now);
-            concerns_us && self.recent(layer.announced, now)
+            let concerns_us = rank >= self.level || self.is_recent(layer.added, now);
+            concerns_us && self.is_recent(layer.announced, now)
         };
         (0..self.layers.len())
             .filter(explains)
@@ -214,10 +216,11 @@ impl Receiver {
             return;
         }
         if experiment == Some(self.level) {
-            // Another has tried for us.
+            // Another receiver's experiment failed: wait for the longer interval, as if it were our
+            // own.
             self.set_join_timer(now);
         }
-        if self.recent(self.layers[top].added, now) {
+        if self.is_recent(self.layers[top].added, now) {
             self.enter(now, State::Measurement(Count::default()));
         } else {
             self.enter(now, State::Hysteresis);
@@ -237,7 +240,9 @@ impl Receiver {
 
     fn on_join_timer(&mut self, now: Time) {
         let lower = &self.layers[..self.level];
-        let lower_is_tried = lower.iter().any(|layer| self.recent(layer.announced, now));
+        let lower_is_tried = lower
+            .iter()
+            .any(|layer| self.is_recent(layer.announced, now));
         let top_arrives = lower.last().is_none_or(Layer::arrives);
         if self.state == State::Steady && top_arrives && !lower_is_tried {
             self.start_experiment(now);
@@ -259,21 +264,21 @@ impl Receiver {
             0,
         )));
         self.add(now);
-        // What T_D is about to say of the level so far says nothing of the new one.
+        // The running T_D belongs to the previous level, so it starts again.
         self.enter(now, State::Steady);
     }
 
-    /// An announcement; that of an experiment of our own comes back to us, too, and says nothing
-    /// new.
+    /// Handles an announcement. Ignores the announcement of an own experiment, which the sender
+    /// returns.
     fn on_announcement(&mut self, now: Time, rank: usize) {
-        if rank < self.layers.len() && !self.recent(self.layers[rank].added, now) {
+        if rank < self.layers.len() && !self.is_recent(self.layers[rank].added, now) {
             self.layers[rank].announced = Some(now);
         }
     }
 
     fn on_data(&mut self, now: Time, rank: usize, sequence: u32) {
         let Some(layer) = self.layers[..self.level].get_mut(rank) else {
-            // It was sent before the leave had effect.
+            // The packet was sent before the leave took effect.
             return;
         };
         let Some(missing) = layer.on_packet(sequence) else {

@@ -1,8 +1,9 @@
-//! RLM's sender: each group at its own constant rate, and the receivers' announcements on group 0.
+//! RLM's sender: sends each group at its own constant rate, and forwards the receivers'
+//! announcements on group 0.
 //!
-//! Time is cut into intervals of one packet, and the packet leaves at a random point of its
-//! interval. Evenly spaced packets would lock in phase with a full queue, which then drops those of
-//! one group alone, so that only some receivers see its loss.
+//! Time is divided into intervals of one packet, and each packet leaves at a random point of its
+//! interval. Evenly spaced packets would lock in phase with a full queue. The queue would then drop
+//! packets of one group only, and only some receivers would see losses.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Packet};
 
-/// The bytes of a packet that are not payload: 28 of IPv4 and UDP, 20 of data's header.
+/// The bytes of a packet that are not payload: 28 of IPv4 and UDP, and 20 of the data header.
 pub(super) const HEADER_BYTES: u32 = 48;
 
 /// The sending end of a session.
@@ -28,7 +29,7 @@ pub struct Sender {
     packet_bytes: u32,
     stop: Option<Time>,
     groups: Vec<Group>,
-    /// Announcements that are to be sent on.
+    /// Announcements that wait to be forwarded.
     relayed: VecDeque<Experiment>,
     random: Pcg64Mcg,
 }
@@ -37,20 +38,20 @@ pub struct Sender {
 #[derive(Debug)]
 struct Group {
     due: Time,
-    /// When the interval of the packet after it begins.
+    /// When the interval of the following packet begins.
     next_interval: Time,
     interval: Interval,
-    /// The rate of this group and all below it, in bytes per second.
+    /// The cumulative rate of this group and all groups below it, in bytes per second.
     cumulative: u32,
     sequence: u32,
 }
 
 impl Sender {
-    /// The sender of `session`, which sends from `start` until `stop`. The session's number is the
-    /// seed of its random times.
+    /// Creates the sender of `session`, which sends from `start` until `stop`. The session's number
+    /// is the seed of the random times.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: SenderConfig,
         session: u32,
@@ -82,14 +83,14 @@ impl Sender {
         })
     }
 
-    /// The group whose packet is due first, unless that is after the end.
+    /// Returns the group whose packet is due first, unless that is after the end.
     fn next(&self) -> Option<usize> {
         let first = (0..self.groups.len()).min_by_key(|&rank| self.groups[rank].due)?;
         let stopped = self.stop.is_some_and(|stop| self.groups[first].due >= stop);
         (!stopped).then_some(first)
     }
 
-    /// The packet of a group, and the group moved on to its next.
+    /// Returns the next packet of a group, and schedules the one after it.
     fn take(&mut self, rank: usize) -> Packet<Message> {
         let group = &mut self.groups[rank];
         let data = Data {
@@ -121,7 +122,7 @@ impl Sender {
 }
 
 impl Group {
-    /// Draws when the next packet leaves.
+    /// Draws the time at which the next packet leaves.
     fn draw_due(&mut self, random: &mut Pcg64Mcg) {
         let interval = self.interval.advance();
         let below_one: f64 = random.random();
@@ -135,7 +136,7 @@ impl Endpoint for Sender {
     type Tx = Message;
     type Event = Event;
 
-    /// A sender hears the receivers' announcements, and tells them to all.
+    /// Handles a receiver's announcement: queues it for the whole session.
     fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
         let Message::Experiment(experiment) = packet.header else {
             return;
@@ -181,7 +182,7 @@ mod tests {
         Sender::new(config, 7, Time::ZERO, stop).unwrap()
     }
 
-    /// Everything that is sent, with its time in milliseconds.
+    /// Returns all packets that are sent, with their times in milliseconds.
     fn sent(sender: &mut Sender) -> Vec<(f64, Data)> {
         let mut sent = Vec::new();
         while let Some(now) = sender.poll_timeout() {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn header_bytes_are_those_of_the_codec() {
+    fn header_bytes_match_the_encoding() {
         let (_, data) = sent(&mut sender(&[8_000], 10.0))[0];
         assert_eq!(Message::Data(data).wire_bytes(), HEADER_BYTES);
     }

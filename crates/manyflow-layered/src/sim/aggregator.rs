@@ -1,5 +1,5 @@
-//! A router's part: it collects the feedback of its subtree and passes one summary a group on
-//! (section III-A4).
+//! The aggregator of a router: collects the feedback of its subtree and passes on one summary for
+//! each group (section III-A4).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,28 +11,30 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, EndpointId, Packet};
 
-/// The shortest time for which an aggregator waits: its queues and clocks are no better.
+/// The shortest time for which an aggregator waits for answers: its queues and clocks are no more
+/// precise.
 const WAIT_MIN: Duration = Duration::from_millis(2);
 
-/// An aggregator of one session. What it sends has its own number as source, and nothing of a
-/// single receiver but the lowest and highest received rates.
+/// An aggregator of one session. Its reports carry its own number as source. They reveal nothing
+/// about single receivers except the lowest and highest received rates.
 #[derive(Debug)]
 pub struct Aggregator {
     session: u32,
     id: u32,
     parent: EndpointId,
     round: Round,
-    /// Until when the round's answers are waited for; `None` where they have been passed on.
+    /// The time until which answers of the round are awaited; `None` if they have been passed on.
     deadline: Option<Time>,
-    /// It listens to the requests only while somebody below it answers them.
+    /// Whether it has joined the lowest group. It needs the requests only while receivers below it
+    /// answer them.
     is_joined: bool,
-    /// It does nothing between these two times, and forgets what it knew.
+    /// The start and end of an outage, in which the aggregator does nothing and forgets its state.
     outage: Option<(Time, Time)>,
     actions: VecDeque<Action<Message>>,
 }
 
 impl Aggregator {
-    /// An aggregator of `session`, which reports to `parent` under the number `id`.
+    /// Creates an aggregator of `session`, which reports to `parent` with the number `id`.
     pub fn new(session: u32, id: u32, parent: EndpointId) -> Aggregator {
         Aggregator {
             session,
@@ -46,7 +48,7 @@ impl Aggregator {
         }
     }
 
-    /// The same, which crashes at the first time and starts anew at the second.
+    /// Adds an outage: the aggregator crashes at `from` and restarts at `until` without its state.
     #[must_use]
     pub fn with_outage(self, from: Time, until: Time) -> Aggregator {
         let outage = Some((from, until));
@@ -60,17 +62,18 @@ impl Aggregator {
         }
     }
 
-    /// A request passes: what is left of the round before goes up, and a new one begins.
+    /// Handles a new request: passes on the remaining reports of the previous round, and begins a
+    /// new one.
     fn on_request(&mut self, now: Time, request: u16, session_rtt: Duration) {
         if !self.round.is_newer(request) {
             return;
         }
         if self.deadline.is_some() {
-            self.pass_on(now);
+            self.send_summaries(now);
         }
         self.round.begin(request, Some(now));
-        // Two of the longest round-trip times to its receivers; until one is known, those of the
-        // session.
+        // The wait is twice the longest round-trip time to the receivers below, or of the session
+        // until one is measured.
         let rtt = match self.round.longest_rtt() {
             Duration::ZERO => session_rtt,
             known => known,
@@ -81,23 +84,22 @@ impl Aggregator {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
         self.set_joined(true);
         if self.round.is_newer(feedback.request) {
-            // The request itself has not been seen here: a round opened by an answer has no time to
-            // measure from.
+            // The request was not seen here, so this round has no time from which to measure.
             if self.deadline.is_some() {
-                self.pass_on(now);
+                self.send_summaries(now);
             }
             self.round.begin(feedback.request, None);
             self.deadline = Some(now + WAIT_MIN.max(2 * self.round.longest_rtt()));
         }
         self.round.add(now, feedback);
         if self.deadline.is_some() && self.round.is_complete() {
-            self.pass_on(now);
+            self.send_summaries(now);
         }
     }
 
-    /// Sends a summary for each group that was reported on; where nobody is left who reports, it
-    /// need not hear requests.
-    fn pass_on(&mut self, now: Time) {
+    /// Sends the parent a summary for each group with reports. An aggregator without children
+    /// leaves the lowest group, because it needs no requests.
+    fn send_summaries(&mut self, now: Time) {
         self.deadline = None;
         if self.round.is_childless() {
             self.set_joined(false);
@@ -139,7 +141,7 @@ impl Aggregator {
         }
     }
 
-    /// Whether it is out of order at `now`; a router that crashes forgets its state.
+    /// Returns whether there is an outage at `now`. A router that crashes forgets its state.
     fn is_out(&mut self, now: Time) -> bool {
         let is_out = self
             .outage
@@ -175,7 +177,7 @@ impl Endpoint for Aggregator {
 
     fn handle_timeout(&mut self, now: Time) {
         if !self.is_out(now) && self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.pass_on(now);
+            self.send_summaries(now);
         }
     }
 

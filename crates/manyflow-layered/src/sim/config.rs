@@ -1,4 +1,4 @@
-//! Parameters of SIM, with the paper's values where it has them.
+//! Parameters of SIM. The defaults are the paper's values where it gives any.
 
 use core::time::Duration;
 
@@ -6,29 +6,29 @@ use crate::GROUPS_MAX;
 pub use manyflow_core::ConfigError;
 use manyflow_core::units::Rate;
 
-/// How a sender behaves.
+/// The parameters of a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
-    /// n_g: groups of the session, 1 to [`GROUPS_MAX`].
+    /// n_g: the number of groups in the session, 1 to [`GROUPS_MAX`].
     pub groups: u8,
-    /// The bytes of a packet as links charge it, headers included.
+    /// The length of a packet on a link in bytes, headers included: 64 to 65,535.
     pub packet_bytes: u32,
-    /// What each group adds at the beginning.
+    /// The rate of each group by itself at the start; at least the minimum rate.
     pub initial_rate: Rate,
-    /// What each group adds at least.
+    /// The minimum rate of each group by itself; at least 1 kbit/s.
     pub minimum_rate: Rate,
-    /// What all groups together send at most.
+    /// The maximum rate of all groups together; at most 34 Gbit/s.
     pub maximum_rate: Rate,
-    /// The additive increase, in packets per round-trip time for each round-trip time.
+    /// The additive increase: packets per round-trip time, in each round-trip time; above 0.
     pub increase: f64,
-    /// What a group's rate is multiplied by each round until it is congested for the first time, at
-    /// least 1; with 1 it only ever increases by addition, as in the paper.
+    /// The factor by which the rate of a group grows in each round until the group is congested for
+    /// the first time, 1 to 2. With 1, a rate only ever increases by addition, as in the paper.
     pub start_factor: f64,
-    /// The multiplicative decrease: what is left of a rate, between 0 and 1.
+    /// The multiplicative decrease: the factor that remains of a rate, between 0 and 1.
     pub decrease: f64,
-    /// The session's longest round-trip time until feedback has told it.
+    /// The longest round-trip time of the session until reports give it, 1 ms to 10 s.
     pub initial_rtt: Duration,
-    /// The menu adaptation interval, in longest round-trip times (section III-D).
+    /// The menu adaptation interval, in longest round-trip times (section III-D); at least 2.
     pub menu_rtts: u32,
 }
 
@@ -49,28 +49,30 @@ impl Default for SenderConfig {
     }
 }
 
-/// How a receiver behaves.
+/// The parameters of a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
-    /// The selection interval, in longest round-trip times of the session (section III-C).
+    /// The selection interval, in longest round-trip times of the session (section III-C); at least
+    /// 4.
     pub selection_rtts: u32,
-    /// The weight of a round's received rate in its average, 0 to 1.
+    /// The weight of the received rate of one round in the average, above 0 to 1.
     pub rate_weight: f64,
-    /// Whether its reports are true.
+    /// Whether the reports are true.
     pub conduct: Conduct,
 }
 
-/// What a receiver reports. All but the first are for scenarios that show what a liar can do.
+/// The truth of a receiver's reports. All variants except [`Conduct::Honest`] are for scenarios
+/// that show the effect of a liar.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum Conduct {
-    /// What it sees.
+    /// Reports the true measurements.
     #[default]
     Honest,
-    /// Congestion, in each round.
+    /// Reports congestion in each round.
     AlwaysCongested,
-    /// No congestion, whatever is marked; it does not drop a group for it either.
+    /// Reports no congestion and ignores marks, so it drops no group.
     NeverCongested,
-    /// Its received rate, times this.
+    /// Reports its received rate multiplied by this factor.
     RateTimes(f64),
 }
 
@@ -149,7 +151,8 @@ impl ReceiverConfig {
     }
 }
 
-/// What a longest round-trip time may be: shorter ones are taken for 1 ms, longer ones for 10 s.
+/// Returns whether `rtt` is in the range of longest round-trip times. The sender takes shorter ones
+/// as 1 ms and longer ones as 10 s.
 pub(super) fn is_round_trip(rtt: Duration) -> bool {
     (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&rtt)
 }

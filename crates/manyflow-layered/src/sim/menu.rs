@@ -1,14 +1,14 @@
-//! Menu adaptation: what the intermediate groups may reach (section III-D).
+//! Menu adaptation: the upper bounds of the intermediate groups (section III-D).
 
 /// The menu of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Menu {
     groups: usize,
-    /// The lowest and highest received rates, in bytes per second, that the boundaries are drawn
-    /// between; `None` while inactive.
+    /// The lowest and highest received rates between which the boundaries are drawn, in bytes per
+    /// second; `None` while the menu is inactive.
     range: Option<(f64, f64)>,
-    /// What was reported since the last adaptation: sums of the lowest and highest rates, and how
-    /// often.
+    /// The reports since the last adaptation: the sums of the lowest and of the highest rates, and
+    /// the number of rounds.
     reported: (f64, f64, u32),
 }
 
@@ -25,20 +25,20 @@ impl Menu {
         self.range.is_some()
     }
 
-    /// Takes note of the lowest and highest received rates of a round.
+    /// Records the lowest and highest received rates of a round.
     pub(super) fn on_reports(&mut self, minimum: f64, maximum: f64) {
         let (low, high, count) = self.reported;
         self.reported = (low + minimum, high + maximum, count + 1);
     }
 
-    /// The top group is congested: the menu becomes active and stays so.
+    /// Activates the menu, when the top group is congested. The menu remains active.
     pub(super) fn activate(&mut self) {
         if self.range.is_none() {
             self.adapt();
         }
     }
 
-    /// The menu adaptation interval is over: an active menu follows what was reported in it.
+    /// Ends a menu adaptation interval: an active menu adapts to the reports of the interval.
     pub(super) fn on_interval(&mut self) {
         if self.is_active() {
             self.adapt();
@@ -55,8 +55,8 @@ impl Menu {
         }
     }
 
-    /// The most that the intermediate `group` may reach, if anything bounds it: the upper boundary
-    /// of its subrange, of n_g - 2 equal ones.
+    /// Returns the upper bound of the intermediate `group`, if there is one: the upper boundary of
+    /// its subrange, one of n_g - 2 equal subranges.
     pub(super) fn bound(&self, group: usize) -> Option<f64> {
         let (low, high) = self.range?;
         let is_intermediate = group > 0 && group + 1 < self.groups;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_active_menu_follows_what_is_reported() {
+    fn an_active_menu_follows_the_reports() {
         let mut menu = Menu::new(3);
         menu.on_reports(1.0, 7.0);
         menu.activate();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_one_and_two_groups_have_no_intermediate_ones() {
+    fn sessions_of_one_or_two_groups_have_no_intermediate_group() {
         for groups in [1, 2] {
             let mut menu = Menu::new(groups);
             menu.on_reports(1.0, 2.0);

@@ -1,24 +1,25 @@
-//! Intra-group transmission adjustment: the cumulative rate of each group follows the feedback of
-//! those whose top group it is (section III-B).
+//! Intra-group transmission adjustment: the cumulative rate of each group follows the reports of
+//! the receivers whose top group it is (section III-B).
 
 use super::SenderConfig;
 use super::menu::Menu;
 
-/// What a round's reports say of one group.
+/// The number of reports about one group in a round, and how many of them say "congested".
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reports {
     pub(super) all: u32,
     pub(super) congested: u32,
 }
 
-/// C_0 to C_(n_g - 1), in bytes per second, each at least the minimum above the one before.
+/// C_0 to C_(n_g - 1), in bytes per second. Each exceeds the previous one by at least the minimum
+/// rate.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
-    /// Groups that were decreased in the last round: what is reported now was seen before that took
-    /// effect.
+    /// Groups that were decreased in the last round: the present reports are from before the
+    /// decrease took effect.
     held: Vec<bool>,
-    /// Groups that have not been congested yet: they grow by a factor.
+    /// Groups that have not been congested yet: their rates grow by a factor.
     starting: Vec<bool>,
     start_factor: f64,
     minimum: f64,
@@ -45,12 +46,12 @@ impl Rates {
         }
     }
 
-    /// C of a group, in bytes per second.
+    /// Returns C_g of a group, in bytes per second.
     pub(super) fn cumulative(&self, group: usize) -> f64 {
         self.cumulative[group]
     }
 
-    /// What the group itself sends, in bytes per second.
+    /// Returns the rate of the group by itself, in bytes per second.
     pub(super) fn own(&self, group: usize) -> f64 {
         let below = group
             .checked_sub(1)
@@ -58,8 +59,8 @@ impl Rates {
         self.cumulative[group] - below
     }
 
-    /// A round is over: `reports` has what came of each group; an increase is by `step` bytes per
-    /// second.
+    /// Adjusts the rates after a round. `reports` holds the reports about each group; an increase
+    /// adds `step` bytes per second.
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
@@ -85,7 +86,7 @@ impl Rates {
         self.keep_order();
     }
 
-    /// Nobody has reported for long: all rates fall.
+    /// Decreases all rates, after several rounds without reports.
     pub(super) fn on_silence(&mut self) {
         self.cumulative
             .iter_mut()
@@ -93,10 +94,14 @@ impl Rates {
         self.keep_order();
     }
 
-    /// The bottom group goes by any of its receivers, the top group by all, the others by any until
-    /// the menu is active and by the majority then.
+    /// Returns whether a group is congested. The lowest group is if any of its receivers is, the
+    /// top group if all are; the others if any is, or a majority once the menu is active.
     fn is_congested(&self, group: usize, reports: Reports) -> bool {
         let Reports { all, congested } = reports;
+        debug_assert!(
+            congested <= all,
+            "more reports are congested than there are"
+        );
         if group == 0 {
             congested > 0
         } else if group + 1 == self.cumulative.len() {
@@ -108,8 +113,8 @@ impl Rates {
         }
     }
 
-    /// A rate above its bound falls back by a step below it: its receivers see it decrease, and
-    /// know that there is more above.
+    /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it:
+    /// its receivers see the decrease, and learn that a higher group has capacity.
     fn within_menu(&self, group: usize, rate: f64, step: f64) -> f64 {
         match self.menu.bound(group) {
             Some(bound) if rate > bound => bound - step,
@@ -125,6 +130,7 @@ impl Rates {
             *rate = rate
                 .min(self.maximum - above * self.minimum)
                 .max(below + self.minimum);
+            debug_assert!(*rate > below, "cumulative rates increase with the rank");
             below = *rate;
         }
     }
@@ -146,7 +152,7 @@ mod tests {
         Reports { all, congested }
     }
 
-    /// Whether a round with these reports of one group lowers its rate.
+    /// Returns whether a round with these reports about one group lowers its rate.
     fn falls(rates: &Rates, group: usize, all: u32, congested: u32) -> bool {
         let mut rates = rates.clone();
         let mut round = vec![Reports::default(); rates.cumulative.len()];
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_go_by_any_by_the_majority_or_by_all() {
+    fn groups_follow_any_report_the_majority_or_all() {
         let mut rates = rates(3);
         assert!(falls(&rates, 0, 9, 1) && falls(&rates, 1, 9, 1));
         assert!(!falls(&rates, 2, 9, 8) && falls(&rates, 2, 9, 9));
@@ -188,7 +194,7 @@ mod tests {
             let before = rates.cumulative(1);
             rates.on_round(&round, 1e3);
             fell += u32::from(rates.cumulative(1) < before);
-            // The bottom group pushes it up in the end.
+            // In the end, the lowest group pushes group 1 up.
             if rates.cumulative(0) + rates.minimum >= 29e3 {
                 break;
             }
@@ -220,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_groups_is_kept() {
+    fn cumulative_rates_remain_in_order() {
         let mut rates = rates(3);
         for _ in 0..1000 {
             rates.on_round(&[reports(1, 0), reports(0, 0), reports(1, 1)], 1e4);
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_lowers_everything_to_the_minimum() {
+    fn silence_lowers_all_rates_to_the_minimum() {
         let mut rates = rates(2);
         (0..200).for_each(|_| rates.on_silence());
         assert!((rates.cumulative(0) - rates.minimum).abs() < 1.0);

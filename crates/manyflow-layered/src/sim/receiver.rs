@@ -1,5 +1,5 @@
-//! A receiver: reports once a round, and chooses its groups once a selection interval (sections
-//! III-A3 and III-C).
+//! A receiver: reports once in each round, and chooses its groups once in each selection interval
+//! (sections III-A3 and III-C).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,35 +11,35 @@ use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Packet};
 
-/// Rounds after a change of the subscription in which a receiver does not report: what it sees is
-/// still the old one's doing.
+/// The number of rounds after a change of the subscription in which a receiver does not report: its
+/// measurements still belong to the old subscription.
 const SETTLING_ROUNDS: u32 = 2;
 
-/// Rounds in which a decrease that a receiver has asked for comes: a later one was asked for by
-/// others.
+/// The number of rounds after a report of congestion in which a decrease counts as its effect. A
+/// later decrease was caused by others.
 const OWN_DECREASE_ROUNDS: u32 = 3;
 
-/// A receiver is congested over an interval where it is in this share of the rounds.
+/// The share of congested rounds from which a receiver counts as congested over an interval.
 const PERSISTENT: f64 = 0.9;
 
 /// A receiver of a session.
 #[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
-    /// n_g.
+    /// n_g: the number of groups in the session.
     groups: u8,
     session: u32,
     id: u32,
     parent: EndpointId,
     start: Time,
     stop: Option<Time>,
-    /// Groups subscribed, from the bottom; 0 outside the session.
+    /// The number of subscribed groups, from the lowest; 0 outside the session.
     subscribed: u8,
-    /// The last request that was seen, and when: what is measured since then answers the next one.
+    /// The last request, and its time. Measurements since that time answer the next request.
     asked: Option<(u16, Time)>,
     received_bytes: u64,
     is_marked: bool,
-    /// Rounds since it last reported congestion.
+    /// The number of rounds since the receiver was last congested.
     calm_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
     rate: Option<f64>,
@@ -48,23 +48,25 @@ pub struct Receiver {
     events: VecDeque<Event>,
 }
 
-/// What was seen in a selection interval.
+/// The observations of a selection interval.
 #[derive(Clone, Debug, Default)]
 struct Interval {
-    /// Rounds that are still to pass before it begins.
+    /// The number of rounds until the interval begins.
     settling: u32,
     since: Option<Time>,
     rounds: u32,
     congested: u32,
     /// The last rate of the top subscribed group.
     top_rate: Option<u32>,
+    /// The rate increased.
     rose: bool,
-    /// The rate fell, and not on this receiver's account.
+    /// The rate decreased, and this receiver did not cause it.
     fell: bool,
 }
 
 impl Interval {
-    /// After a change of the subscription.
+    /// Creates an interval that begins after the settling rounds, when the subscription has
+    /// changed.
     fn settling() -> Interval {
         Interval {
             settling: SETTLING_ROUNDS,
@@ -86,11 +88,11 @@ impl Interval {
 }
 
 impl Receiver {
-    /// A receiver of `session` with its `groups` groups, which reports to `parent` under the number
-    /// `id`; it is a member from `start` until `stop`.
+    /// Creates a receiver of `session` and its `groups` groups. It reports to `parent` with the
+    /// number `id`, and is a member from `start` until `stop`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: ReceiverConfig,
         groups: u8,
@@ -121,7 +123,7 @@ impl Receiver {
         })
     }
 
-    /// Groups subscribed, from the bottom.
+    /// Returns the number of subscribed groups, from the lowest.
     pub fn subscribed(&self) -> u8 {
         self.subscribed
     }
@@ -136,6 +138,7 @@ impl Receiver {
     fn add_group(&mut self) {
         let channel = self.channel(self.subscribed);
         self.subscribed += 1;
+        debug_assert!(self.subscribed <= self.groups, "there is no such group");
         self.interval = Interval::settling();
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
@@ -172,13 +175,13 @@ impl Receiver {
         }
     }
 
-    /// A round is over where the next request comes.
+    /// Ends a round, which happens when the next request arrives.
     fn on_request(&mut self, now: Time, data: &Data) {
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
         let is_marked = core::mem::take(&mut self.is_marked);
         let Some((_, since)) = before.filter(|(_, since)| now > *since) else {
-            // Nothing has been measured over a whole round yet.
+            // No measurement covers a whole round yet.
             return;
         };
         let measured = bytes as f64 / (now - since).as_secs_f64();
@@ -202,7 +205,7 @@ impl Receiver {
         self.select(now, Duration::from_micros(data.rtt_us.into()));
     }
 
-    /// Reports what it saw in the round, or what it says that it saw.
+    /// Sends a report of the round, true or false.
     fn report(&mut self, request: u16, is_marked: bool, rate: f64) {
         let (is_congested, rate) = match self.config.conduct {
             Conduct::Honest => (is_marked, rate),
@@ -232,7 +235,7 @@ impl Receiver {
         )));
     }
 
-    /// Selective participation, at the end of a selection interval.
+    /// Adds or drops a group at the end of a selection interval (selective participation).
     fn select(&mut self, now: Time, rtt: Duration) {
         let since = *self.interval.since.get_or_insert(now);
         if now - since < self.config.selection_rtts * rtt {
@@ -258,7 +261,7 @@ impl Endpoint for Receiver {
         let Message::Data(data) = &packet.header else {
             return;
         };
-        // What comes of a group that was just left is no longer ours to count.
+        // Packets of a group that was just left no longer count.
         if data.group < self.subscribed {
             let is_marked = packet.ecn == Ecn::Marked;
             self.on_data(now, data, packet.wire_bytes(), is_marked);

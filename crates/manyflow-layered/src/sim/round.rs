@@ -1,14 +1,16 @@
-//! The feedback of one round: what has come of each group, and from whom (section III-A4).
+//! The feedback of one round: the summary of each group, and the children that have reported
+//! (section III-A4).
 
 use core::time::Duration;
 
 use crate::{Feedback, GROUPS_MAX};
 use manyflow_core::time::Time;
 
-/// Rounds that a child may miss before it is forgotten, and that an answer may be late.
+/// The number of rounds that a child may miss before it is forgotten, and the number of rounds
+/// after which an answer is too late.
 const PATIENCE_ROUNDS: u16 = 4;
 
-/// What reports of one group add up to.
+/// The sum of the reports about one group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) reports: u32,
@@ -38,24 +40,24 @@ impl Summary {
     }
 }
 
-/// Who has reported lately.
+/// A receiver or aggregator below, which has reported lately.
 #[derive(Copy, Clone, Debug)]
 struct Child {
     source: u32,
     /// The last request whose answer is complete.
     answered: u16,
-    /// The last request that it answered at all.
+    /// The present request when the last answer of any kind arrived.
     heard: u16,
-    /// The longest round-trip time to the receivers below it.
+    /// The longest round-trip time to the receivers below the child.
     rtt: Duration,
 }
 
-/// The reports of the present round, and those who send them.
+/// The reports of the present round, and the children that send them.
 #[derive(Debug)]
 pub(super) struct Round {
     request: u16,
-    /// When this request and those before it passed here, the newest first; `None` where only
-    /// answers have come.
+    /// When this request and the ones before it passed here, newest first; `None` for a request of
+    /// which only answers were seen.
     opened: [Option<Time>; PATIENCE_ROUNDS as usize],
     summaries: [Summary; GROUPS_MAX as usize],
     children: Vec<Child>,
@@ -71,18 +73,18 @@ impl Round {
         }
     }
 
-    /// The request that is being answered; 0 before the first.
+    /// Returns the present request; 0 before the first.
     pub(super) fn request(&self) -> u16 {
         self.request
     }
 
-    /// Whether `request` is newer than the present one, modulo 2^16.
+    /// Returns whether `request` is newer than the present one, modulo 2^16.
     pub(super) fn is_newer(&self, request: u16) -> bool {
         request != 0 && (self.request == 0 || (request.wrapping_sub(self.request) as i16) > 0)
     }
 
-    /// Begins the round of `request`, which passed here at `opened`; forgets children that have
-    /// been silent for long.
+    /// Begins the round of `request`, which passed here at `opened`. Forgets children that have
+    /// been silent for too long.
     pub(super) fn begin(&mut self, request: u16, opened: Option<Time>) {
         let ahead = request.wrapping_sub(self.request).min(PATIENCE_ROUNDS);
         self.opened.rotate_right(ahead.into());
@@ -94,9 +96,9 @@ impl Round {
             .retain(|child| request.wrapping_sub(child.heard) <= PATIENCE_ROUNDS);
     }
 
-    /// Adds a report that came at `now`. A late one, about an earlier request, stands for this
-    /// round's where that has not come: what a receiver behind a long queue has to say is never on
-    /// time.
+    /// Adds a report that arrived at `now`. A late report, which answers an earlier request, counts
+    /// for this round until the child answers the present request: the reports of a receiver behind
+    /// a long queue are always late.
     pub(super) fn add(&mut self, now: Time, feedback: &Feedback) {
         let age = self.request.wrapping_sub(feedback.request);
         if age >= PATIENCE_ROUNDS {
@@ -136,8 +138,9 @@ impl Round {
         &mut self.children[place]
     }
 
-    /// From the request's passing here to the answer, less the time for which the child held it,
-    /// and what the child has below.
+    /// Returns the round-trip time to the receivers below a child: the time from the passing of the
+    /// request to the answer, without the time for which the child held it, plus the longest time
+    /// below the child.
     fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
         let span = now - self.opened[usize::from(age)]?;
         let held = Duration::from_micros(feedback.hold_us.into());
@@ -145,46 +148,46 @@ impl Round {
         Some(span.saturating_sub(held) + below)
     }
 
-    /// The request leaves here now, if it has not done so before.
+    /// Records that the request passes here at `now`, unless it has done so before.
     pub(super) fn open(&mut self, now: Time) {
         self.opened[0].get_or_insert(now);
     }
 
-    /// Whether anybody has reported in this round.
+    /// Returns whether any report has arrived in this round.
     pub(super) fn has_reports(&self) -> bool {
         self.summaries().next().is_some()
     }
 
-    /// Whether nobody is known who will report.
+    /// Returns whether no child is known.
     pub(super) fn is_childless(&self) -> bool {
         self.children.is_empty()
     }
 
-    /// Whether all known children have answered.
+    /// Returns whether all known children have answered.
     pub(super) fn is_complete(&self) -> bool {
         self.children
             .iter()
             .all(|child| child.answered == self.request)
     }
 
-    /// The longest round-trip time to a receiver below, as far as it is known.
+    /// Returns the longest known round-trip time to a receiver below.
     pub(super) fn longest_rtt(&self) -> Duration {
         let rtts = self.children.iter().map(|child| child.rtt);
         rtts.max().unwrap_or(Duration::ZERO)
     }
 
-    /// When the request passed here.
+    /// Returns when the request passed here.
     pub(super) fn opened(&self) -> Option<Time> {
         self.opened[0]
     }
 
-    /// The groups that were reported on, with what the reports add up to.
+    /// Iterates over the groups with reports, and the summaries of these reports.
     pub(super) fn summaries(&self) -> impl Iterator<Item = (u8, &Summary)> {
         let groups = (0..GROUPS_MAX).zip(&self.summaries);
         groups.filter(|(_, summary)| summary.reports > 0)
     }
 
-    /// Forgets everything, as a router that starts anew.
+    /// Forgets everything, like a router that restarts.
     pub(super) fn reset(&mut self) {
         *self = Round::new();
     }

@@ -1,4 +1,5 @@
-//! The sender: paces the groups, asks for feedback each round, and sets rates by what it hears.
+//! The sender: paces the groups, requests feedback in each round, and sets the rates by the
+//! reports.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, Packet};
 
-/// Rounds without any report after which rates fall.
+/// The number of rounds in a row without any report after which rates decrease.
 const SILENT_ROUNDS: u32 = 5;
 
 /// The sender of a session.
@@ -25,8 +26,9 @@ pub struct Sender {
     rates: Rates,
     groups: Vec<Group>,
     round: Round,
-    /// When the round began, and whether its feedback has been acted on.
+    /// When the round began.
     round_since: Time,
+    /// Whether the reports of the round have been acted on.
     is_adjusted: bool,
     silent_rounds: u32,
     /// The longest round-trip time of the session.
@@ -45,10 +47,11 @@ struct Group {
 }
 
 impl Sender {
-    /// The sender of `session`, which the world numbers so, from `start` until `stop`.
+    /// Creates the sender of the session with number `session`, which sends from `start` until
+    /// `stop`.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// If a parameter is outside its range.
     pub fn new(
         config: SenderConfig,
         session: u32,
@@ -78,12 +81,12 @@ impl Sender {
         })
     }
 
-    /// The cumulative rate of a group, the bottom one being 0.
+    /// Returns the cumulative rate of a group; the lowest group is 0.
     pub fn rate(&self, group: u8) -> Rate {
         Rate::from_bits_per_s((self.rates.cumulative(group.into()) * 8.0) as u64)
     }
 
-    /// The longest round-trip time of the session, as far as feedback has told.
+    /// Returns the longest round-trip time of the session, as learned from reports.
     pub fn rtt(&self) -> Duration {
         self.rtt
     }
@@ -94,7 +97,8 @@ impl Sender {
         (self.round_since, self.is_adjusted) = (now, false);
     }
 
-    /// A round lasts two round-trip times, and up to two more where answers are still missing.
+    /// Returns the end of the round: two round-trip times after its start, or four while answers
+    /// are missing.
     fn round_due(&self) -> Time {
         let patience = if self.is_adjusted || self.round.is_childless() {
             2
@@ -115,7 +119,7 @@ impl Sender {
         self.begin_round(now);
     }
 
-    /// Sets the rates by what the round has brought.
+    /// Sets the rates by the reports of the round.
     fn adjust(&mut self) {
         self.is_adjusted = true;
         let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
@@ -149,8 +153,8 @@ impl Sender {
         }
     }
 
-    /// Follows a longer round-trip time at once, a shorter one slowly: the longest of all receivers
-    /// is wanted.
+    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once and
+    /// approaches a shorter one slowly.
     fn learn_rtt(&mut self) {
         let longest = self.round.longest_rtt();
         if longest.is_zero() {
@@ -164,7 +168,8 @@ impl Sender {
         self.rtt = smoothed.clamp(Duration::from_millis(1), Duration::from_secs(10));
     }
 
-    /// The additive increase of a round, which is two round-trip times, in bytes per second.
+    /// Returns the additive increase of a round, which is two round-trip times long, in bytes per
+    /// second.
     fn step(&self) -> f64 {
         2.0 * self.config.increase * f64::from(self.config.packet_bytes) / self.rtt.as_secs_f64()
     }

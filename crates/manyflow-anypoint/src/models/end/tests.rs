@@ -36,10 +36,10 @@ fn worker(workload: Workload, seed: u64) -> Worker {
     Worker::new(workload, config().frame_bytes_max, seed).unwrap()
 }
 
-/// A peer that starts at 10 ms and a server, without any delay between them.
+/// A peer that starts at 10 ms, and a server, without any delay between them.
 struct Pair {
     ends: [ModelledEnd<Worker>; 2],
-    /// When a frame was sent by the peer, and its key.
+    /// The time and key of each frame that the peer sent.
     sent: Vec<(Time, u32)>,
     events: [Vec<(Time, Event)>; 2],
 }
@@ -62,7 +62,7 @@ impl Pair {
         let mut steps = 0;
         while let Some(now) = next(&self.ends).filter(|next| *next <= end) {
             steps += 1;
-            assert!(steps < 100_000, "the timers stand still at {now}");
+            assert!(steps < 100_000, "time does not advance beyond {now}");
             self.ends.iter_mut().for_each(|end| end.handle_timeout(now));
             while self.exchange(now) {}
             for (end, events) in self.ends.iter_mut().zip(&mut self.events) {
@@ -97,7 +97,7 @@ impl Pair {
 }
 
 #[test]
-fn a_paced_application_keeps_its_times_and_its_spans() {
+fn a_paced_application_keeps_its_times_and_spans() {
     let peer = Workload {
         frames_per_s: Some(3.0),
         ..sends(&[(0, 1_000), (2_000, 2_500)])
@@ -222,7 +222,7 @@ fn a_workload_outside_its_range_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_underway_is_not_opened_again() {
+fn a_connection_that_is_underway_is_not_opened_again() {
     let config = config();
     let mut member = Connection::listen(config).unwrap();
     let hears = |member: &mut Connection<Length>, body| {
@@ -237,6 +237,6 @@ fn what_is_underway_is_not_opened_again() {
     assert!(hears(&mut member, Body::Probe));
     assert!(
         !hears(&mut member, open),
-        "it comes late, or from a switch that has restarted"
+        "a late Open, or one from a restarted switch, gets no answer"
     );
 }

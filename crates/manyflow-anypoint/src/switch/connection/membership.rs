@@ -1,4 +1,4 @@
-//! How a connection opens, how members come, go and fail, and how it ends.
+//! Opening a connection, members that join, leave and fail, and the end of a connection.
 
 use super::super::ensemble::{Due, State};
 use super::super::{Leg, MemberId, ONLY_MEMBER};
@@ -15,7 +15,7 @@ impl<P: Payload + Default> Connection<P> {
         self.members.add(now, state)
     }
 
-    /// Tells the peer that the connection is open, if it is.
+    /// Sends the peer an Accept again, if the connection is accepted.
     pub(super) fn repeat_accept(&mut self) {
         if self.lifecycle.is_accepted() {
             let credit = self.inbound.credit(&self.members);
@@ -23,7 +23,7 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Sends a member its Open, if it has not accepted.
+    /// Sends a member its Open, if the member has not accepted.
     pub(super) fn repeat_open(&mut self, id: MemberId) {
         if self.members.state(id) == State::Opening {
             let credit = self.outbound.granted(id);
@@ -33,10 +33,10 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Opens the connection to a member that has joined, if there is credit for it.
     ///
-    /// The other members must have used enough of what they were granted when they were fewer.
-    /// Those that have nothing to send may keep their grants: the new one does not wait for that.
-    /// But it waits until half its part of the peer's buffer is free: nothing can tell it of more
-    /// credit before its first frame, for which the grant must suffice.
+    /// The other members must have used enough of the credit that they were granted when they were
+    /// fewer. Members that have nothing to send may keep their grants; the new member does not wait
+    /// for those. But it waits until half its part of the peer's buffer is free: no further credit
+    /// can reach it before its first frame, so the grant must suffice for that frame.
     fn admit(&mut self, now: Time, id: MemberId) {
         let credit = self.outbound.credit();
         let (part, of_buffer) = (
@@ -66,7 +66,7 @@ impl<P: Payload + Default> Connection<P> {
         self.accept_if_complete(now);
         let passes = self.is_pass_through();
         let (inbound, _, mut cx) = self.parts(now);
-        // While everything passes unchanged, the member's own acknowledgements do.
+        // While everything passes unchanged, the member's own acknowledgements reach the peer.
         match passes {
             true => {
                 inbound.advance(&mut cx);
@@ -78,7 +78,7 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Tells the peer that the connection is open, when a member has accepted and none is awaited.
+    /// Sends the peer an Accept when a member has accepted and no other Accept is awaited.
     fn accept_if_complete(&mut self, now: Time) {
         let is_complete = self.inbound.has_candidates() && !self.members.awaits_accept();
         let passes = self.is_pass_through();
@@ -91,8 +91,8 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// A member joins the connection, unless the ensemble has closed its direction: then the member
-    /// could say nothing.
+    /// Adds a member to the connection. If the service has closed its direction already, the member
+    /// stays out: it could send nothing.
     pub(in super::super) fn join(&mut self, now: Time) {
         let is_late = self.outbound.is_closed();
         let state = if is_late { State::Left } else { State::Waiting };
@@ -103,15 +103,15 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Renumbers frames from now on, beginning with the numbers that the only member and the peer
-    /// have.
+    /// Ends pass-through: frames are renumbered from now on, from the numbers that the only member
+    /// and the peer have reached.
     fn leave_pass_through(&mut self, now: Time) {
         if self.lifecycle.leave_pass_through(now) {
             self.members.restart_watch(now, ONLY_MEMBER);
         }
     }
 
-    /// A member gets no new frames from now on. What it has it may finish.
+    /// Releases a member: it gets no new frames from now on, and may finish those that it has.
     pub(in super::super) fn leave(&mut self, now: Time, id: MemberId) {
         self.leave_pass_through(now);
         match self.members.state(id) {
@@ -121,14 +121,14 @@ impl<P: Payload + Default> Connection<P> {
                 let (inbound, _, mut cx) = self.parts(now);
                 inbound.close_member(&mut cx, id);
             }
-            // What the member has sent since it accepted is dropped.
+            // The frames that the member has sent early are dropped.
             State::Waiting | State::Opening => self.remove(now, id, Reason::Aborted),
             State::Leaving | State::Left | State::Failed => {}
         }
     }
 
-    /// A member has failed: its frames are the peer's to send again, and what it has sent is the
-    /// switch's.
+    /// Handles the failure of a member: the peer must send again the frames that the member did not
+    /// acknowledge, and the switch retransmits the frames that it sent.
     pub(super) fn fail(&mut self, now: Time, id: MemberId, reason: Reason) {
         self.out.report(Event::MemberFailed(id));
         self.remove(now, id, reason);
@@ -151,7 +151,7 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Does what had to wait for a member that has left or failed.
+    /// Resumes the work that had to wait for a member that has left or failed.
     fn continue_without(&mut self, now: Time) {
         let is_served = self.inbound.is_done() && self.outbound.is_closed();
         if !is_served && self.members.active().next().is_none() {
@@ -183,7 +183,7 @@ impl<P: Payload + Default> Connection<P> {
         self.lifecycle.end();
     }
 
-    /// The connection is finished when both directions are closed and all is acknowledged.
+    /// Finishes the connection when both directions are closed and everything is acknowledged.
     pub(super) fn check_finished(&mut self, now: Time) {
         let is_outbound_done = self.outbound.is_closed() && self.outbound.is_idle();
         if is_outbound_done && self.inbound.is_done() {
@@ -191,18 +191,18 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    /// Whether the connection would miss the member.
+    /// Returns whether the connection still needs the member.
     pub(super) fn is_needed(&self, id: MemberId) -> bool {
         self.members.is_active(id) && !self.is_done(id)
     }
 
-    /// Whether both of a member's streams are closed and acknowledged, so that it may be gone.
+    /// Returns whether both streams of a member are closed and acknowledged, so that it may leave.
     fn is_done(&self, id: MemberId) -> bool {
         self.inbound.is_close_acknowledged(id) && self.outbound.has_sent_all(id)
     }
 
-    /// Does what is due for a member: repeats what it has not answered, or gives it up.
-    pub(super) fn watch(&mut self, now: Time, id: MemberId) {
+    /// Handles what is due for a member: repeats segments that it has not answered, or gives it up.
+    pub(super) fn watch_member(&mut self, now: Time, id: MemberId) {
         let is_done = self.is_done(id);
         let owes_answer = self.inbound.awaits_answer(id);
         let due = self

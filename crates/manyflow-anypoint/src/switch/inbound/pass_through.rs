@@ -1,7 +1,8 @@
 //! The inbound direction while everything passes unchanged.
 //!
-//! What passes is watched nevertheless: if a second member joins, renumbering starts from the
-//! numbers that the only member and the peer have by then. Until then both have the same numbers.
+//! The switch watches the passing segments nevertheless: if a second member joins, renumbering
+//! starts from the numbers that the only member and the peer have reached. Until then both sides
+//! have the same numbers.
 
 use super::super::acknowledgement::Acknowledgement;
 use super::super::context::Context;
@@ -30,13 +31,13 @@ impl<P: Payload + Default> Inbound<P> {
         ack: &Acknowledgement<MemberSeq>,
     ) {
         if self.note_ack(ONLY_MEMBER, ack) {
-            // The acknowledgement itself tells the peer that its Close has arrived.
+            // The passing acknowledgement itself tells the peer that its Close has arrived.
             self.advance(cx);
         }
     }
 
-    /// Watches a frame of `bytes`, or a Close. All numbers before it have passed as well, or were
-    /// lost before they reached the switch.
+    /// Watches a frame of `bytes`, or a Close (`None`). All lower numbers have passed as well, or
+    /// were lost before they reached the switch.
     fn watch_numbered(&mut self, sequence: PeerSeq, bytes: Option<u32>) {
         let is_new = !sequence.is_before(self.routes.next());
         if !self.routes.reaches(sequence) || (is_new && self.close.is_some()) {
@@ -59,7 +60,7 @@ impl<P: Payload + Default> Inbound<P> {
         self.arrivals.skip_to(self.routes.next());
     }
 
-    /// The next number is that of a frame to the member.
+    /// Records the next number as that of a frame to the member.
     fn watch_next(&mut self, member: MemberId) {
         let sequence = self.routes.next();
         let number = self.streams[member.index()].send(sequence);

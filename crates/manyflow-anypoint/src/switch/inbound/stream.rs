@@ -8,25 +8,25 @@ use manyflow_core::xcp::WindowChange;
 
 /// The weight of one acknowledgement in a member's average feedback.
 ///
-/// A router gives neighbouring packets different parts of its budget, so the least of the members'
-/// latest feedbacks is below what any path means. The least of averages is not.
+/// A router gives neighbouring packets different parts of its budget, so the minimum of the
+/// members' latest feedback is below the level of every path. The minimum of averages is not.
 const FEEDBACK_WEIGHT: f64 = 1.0 / 8.0;
 
-/// What was sent to one member, and what it has said of it.
+/// The frames that were sent to one member, and its answers.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// The peer's number of each frame, by its number in this stream. A frame leaves when the
-    /// peer's cumulative number has passed it: until then, duplicate acknowledgements need its
+    /// The peer's number of each frame, by its number in this stream. A frame is removed when the
+    /// peer's cumulative number has passed it; until then, duplicate acknowledgements need its
     /// number.
     sent: Ring<MemberSeq, PeerSeq>,
-    /// The member has acknowledged everything before this number.
+    /// Every number before this one is acknowledged.
     acknowledged: MemberSeq,
-    /// Frames that were sent and are not acknowledged.
+    /// The number of frames that were sent and are not acknowledged.
     outstanding: u32,
     /// The number of the switch's Close.
     close: Option<MemberSeq>,
     is_close_acknowledged: bool,
-    /// What the member grants, in bytes.
+    /// The credit that the member grants, in bytes.
     credit: u32,
     /// The average feedback of the member's acknowledgements.
     feedback: Option<WindowChange>,
@@ -54,42 +54,45 @@ impl Stream {
         number
     }
 
-    /// The number that the next frame gets.
+    /// Returns the number that the next frame gets.
     pub(super) fn next_frame(&self) -> MemberSeq {
         self.sent.next()
     }
 
-    /// The number after the last frame, or after the Close.
+    /// Returns the number after the last frame, or after the Close.
     pub(super) fn next_number(&self) -> MemberSeq {
         let next = self.sent.next();
         next.plus(u32::from(self.close == Some(next)))
     }
 
-    /// The peer's number of a frame that is not forgotten.
+    /// Returns the peer's number of a frame, unless the frame is forgotten.
     pub(super) fn peer_number(&self, number: MemberSeq) -> Option<PeerSeq> {
         self.sent.get(number).copied()
     }
 
-    /// The peer's number of the first frame that is not acknowledged.
+    /// Returns the peer's number of the first unacknowledged frame.
     pub(super) fn first_unacknowledged(&self) -> Option<PeerSeq> {
         self.peer_number(self.acknowledged)
     }
 
-    /// The member has acknowledged everything before this number.
+    /// Returns the first number that the member has not acknowledged.
     pub(super) fn acknowledged(&self) -> MemberSeq {
         self.acknowledged
     }
 
-    /// Frames that were sent and are not acknowledged.
+    /// Returns the number of frames that were sent and are not acknowledged.
     pub(super) fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// The member acknowledges the first number that it has not yet. Returns the peer's number of
-    /// the frame; `None` for the Close.
+    /// Acknowledges the first unacknowledged number. Returns the peer's number of the frame; `None`
+    /// for the Close.
     pub(super) fn acknowledge_next(&mut self) -> Option<PeerSeq> {
         let number = self.acknowledged;
-        debug_assert!(number.is_before(self.next_number()), "it was never sent");
+        debug_assert!(
+            number.is_before(self.next_number()),
+            "the member acknowledges a number that was never sent"
+        );
         self.acknowledged = number.next();
         self.is_close_acknowledged |= self.close == Some(number);
         let sequence = self.peer_number(number)?;
@@ -97,14 +100,14 @@ impl Stream {
         Some(sequence)
     }
 
-    /// Forgets the first frames, as far as their peer's numbers are before `base`.
+    /// Forgets the first frames, as far as their numbers at the peer are before `base`.
     pub(super) fn forget_before(&mut self, base: PeerSeq) {
         while self.sent.front().is_some_and(|first| first.is_before(base)) {
             self.sent.pop();
         }
     }
 
-    /// The number of the switch's Close.
+    /// Returns the number of the switch's Close.
     pub(super) fn close(&self) -> Option<MemberSeq> {
         self.close
     }
@@ -116,7 +119,7 @@ impl Stream {
         is_first
     }
 
-    /// The number of the Close, if it was sent and is not acknowledged.
+    /// Returns the number of the Close, if it was sent and is not acknowledged.
     pub(super) fn unacknowledged_close(&self) -> Option<MemberSeq> {
         self.close.filter(|_| !self.is_close_acknowledged)
     }
@@ -125,24 +128,25 @@ impl Stream {
         self.is_close_acknowledged
     }
 
-    /// What the member grants, in bytes.
+    /// Returns the credit that the member grants, in bytes.
     pub(super) fn credit(&self) -> u32 {
         self.credit
     }
 
-    /// The member grants this credit.
+    /// Sets the credit that the member grants.
     pub(super) fn grant(&mut self, credit: u32) {
         self.credit = credit;
     }
 
-    /// Takes an acknowledgement's credit, unless a later one has arrived before it.
+    /// Records the credit of an acknowledgement, unless the acknowledgement is older than one that
+    /// arrived before.
     pub(super) fn note_credit(&mut self, ack: &Acknowledgement<MemberSeq>) {
         if !ack.cumulative.is_before(self.acknowledged) {
             self.credit = ack.credit;
         }
     }
 
-    /// The average feedback of the member's acknowledgements.
+    /// Returns the average feedback of the member's acknowledgements.
     pub(super) fn feedback(&self) -> Option<WindowChange> {
         self.feedback
     }
@@ -154,7 +158,7 @@ impl Stream {
         self.feedback = Some(WindowChange::from_bytes(average + change));
     }
 
-    /// Takes note of the Close that the peer sends as number `close`, and that passes unchanged.
+    /// Records the Close that the peer sends with number `close`, and that passes unchanged.
     pub(super) fn note_close(&mut self, close: MemberSeq) {
         self.close = Some(close);
     }

@@ -3,19 +3,19 @@
 use super::super::ensemble::Ensemble;
 use crate::UNLIMITED;
 
-/// What the peer grants the ensemble.
+/// The credit that the peer grants the service.
 #[derive(Debug)]
 pub(in super::super) struct PeerCredit {
-    /// What the peer granted at first: all of its receive buffer, in bytes.
+    /// The first credit of the peer: its whole receive buffer, in bytes.
     buffer: u32,
-    /// What the peer grants now, in bytes, from the first frame that it has not acknowledged.
+    /// The present credit in bytes, from the first frame that the peer has not acknowledged.
     granted: u32,
-    /// The part of it that frames of failed members take.
+    /// The bytes of the present credit that frames of failed members take.
     orphan_bytes: u32,
 }
 
 impl PeerCredit {
-    /// The peer grants `credit` bytes with its Open.
+    /// Creates the credit that the peer grants with its Open, in bytes.
     pub(super) fn new(credit: u32) -> PeerCredit {
         PeerCredit {
             buffer: credit,
@@ -24,43 +24,43 @@ impl PeerCredit {
         }
     }
 
-    /// The peer grants `credit` bytes from now on.
+    /// Replaces the present credit, in bytes.
     pub(super) fn grant(&mut self, credit: u32) {
         self.granted = credit;
     }
 
-    /// What the peer grants, in bytes.
+    /// Returns the present credit in bytes.
     pub(super) fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// A frame of this many bytes has lost its member.
+    /// Counts a frame of `bytes` whose member has failed.
     pub(super) fn charge_orphan(&mut self, bytes: u32) {
         self.orphan_bytes = self.orphan_bytes.saturating_add(bytes);
     }
 
-    /// A frame of this many bytes, which had lost its member, has reached the peer.
+    /// Releases a frame of `bytes` of a failed member, which has reached the peer.
     pub(super) fn release_orphan(&mut self, bytes: u32) {
         self.orphan_bytes = self.orphan_bytes.saturating_sub(bytes);
     }
 
-    /// A member's part of what the peer grants.
+    /// Returns a member's part of the present credit.
     pub(in super::super) fn part(&self, members: &Ensemble) -> u32 {
         part_of(self.granted, members)
     }
 
-    /// A member's part of what the peer grants; `None` if the peer does not limit it.
+    /// Returns a member's part of the present credit; `None` if the credit is unlimited.
     pub(super) fn limited_part(&self, members: &Ensemble) -> Option<u32> {
         Some(self.part(members)).filter(|part| *part != UNLIMITED)
     }
 
-    /// A member's part of the peer's receive buffer.
+    /// Returns a member's part of the peer's receive buffer.
     pub(in super::super) fn part_of_buffer(&self, members: &Ensemble) -> u32 {
         part_of(self.buffer, members)
     }
 
-    /// A member's part of what the peer grants, but not more than remains when the others have used
-    /// all that they were `granted`.
+    /// Returns a member's part of the present credit, but at most what remains when the other
+    /// members have used all that they were `granted`.
     pub(super) fn part_within(
         &self,
         members: &Ensemble,
@@ -74,7 +74,7 @@ impl PeerCredit {
     }
 }
 
-/// A credit divided by the number of members.
+/// Divides a credit by the number of members.
 fn part_of(credit: u32, members: &Ensemble) -> u32 {
     match credit {
         UNLIMITED => UNLIMITED,

@@ -1,4 +1,5 @@
-//! The outbound direction while everything passes unchanged. It is watched as the inbound one is.
+//! The outbound direction while everything passes unchanged. The switch watches it like the inbound
+//! one.
 
 use super::super::ONLY_MEMBER;
 use super::super::acknowledgement::Acknowledgement;
@@ -21,7 +22,7 @@ impl<P: Payload + Default> Outbound<P> {
         self.streams[ONLY_MEMBER.index()].grant(self.credit.granted());
     }
 
-    /// Watches a frame or a Close of the only member. All numbers before it have passed as well, or
+    /// Watches a frame or a Close of the only member. All lower numbers have passed as well, or
     /// were lost before they reached the switch.
     pub(in super::super) fn watch_numbered(
         &mut self,
@@ -55,7 +56,7 @@ impl<P: Payload + Default> Outbound<P> {
         self.streams[ONLY_MEMBER.index()].skip_to(next);
     }
 
-    /// The next number is that of a frame of the only member.
+    /// Records the next number as that of a frame of the only member.
     fn watch_next(&mut self, item: Option<Numbered<P>>) {
         let number = self.sent.next();
         let sequence = self.streams[ONLY_MEMBER.index()].forward(number);

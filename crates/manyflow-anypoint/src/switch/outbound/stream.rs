@@ -11,58 +11,60 @@ use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, WindowChange};
 
-/// A member that was silent for this many of its round trips, and at least for [`QUIET`], has no
-/// share in what the ensemble sends.
+/// A member counts as silent after this many of its round trips, and not before [`QUIET`]. A silent
+/// member has no share in the header for the peer.
 const QUIET_ROUND_TRIPS: u32 = 4;
+/// The shortest time after which a member counts as silent.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// What came from one member, and how much of it has reached the peer.
+/// The frames that came from one member, and how many of them have reached the peer.
 #[derive(Debug)]
 pub(super) struct Stream<P> {
-    /// The member's frames, in its order.
+    /// The member's frames, in the order of their numbers.
     arrivals: Reorder<MemberSeq, P>,
     /// The number towards the peer of each frame that the peer has not acknowledged.
     forwarded: Ring<MemberSeq, PeerSeq>,
-    /// The frames among those that the peer misses.
+    /// The frames in `forwarded` that the peer misses.
     missing: Missing<MemberSeq>,
-    /// Bytes from the first of those on that the member was told it may send.
+    /// The credit that the member was granted, in bytes from the first frame in `forwarded`.
     granted: u32,
-    /// The peer has acknowledged frames of which the member was not told.
-    has_news: bool,
+    /// The peer has acknowledged frames whose acknowledgement was not yet sent to the member.
+    has_progress: bool,
     /// The number of the member's Close.
     close: Option<MemberSeq>,
-    /// XCP's header of the member's latest frame, and when that came.
+    /// XCP's header of the member's latest frame.
     header: Congestion,
+    /// When the latest frame arrived.
     header_at: Option<Time>,
 }
 
 impl<P> Stream<P> {
-    /// A stream of which `held_frames_max` frames are held beyond a gap.
+    /// Creates an empty stream. At most `held_frames_max` frames are held beyond a gap.
     pub(super) fn new(held_frames_max: u32) -> Stream<P> {
         Stream {
             arrivals: Reorder::new(held_frames_max),
             forwarded: Ring::new(),
             missing: Missing::new(),
             granted: 0,
-            has_news: false,
+            has_progress: false,
             close: None,
             header: Congestion::default(),
             header_at: None,
         }
     }
 
-    /// Takes note of an arriving frame's header.
+    /// Records the header of an arriving frame.
     pub(super) fn note_header(&mut self, now: Time, header: Congestion) {
         self.header = header;
         self.header_at = Some(now);
     }
 
-    /// XCP's header of the latest frame.
+    /// Returns XCP's header of the latest frame.
     pub(super) fn header(&self) -> Congestion {
         self.header
     }
 
-    /// XCP's header of the latest frame, if the member is still sending.
+    /// Returns XCP's header of the latest frame, if the member is still sending.
     pub(super) fn sending_header(&self, now: Time) -> Option<Congestion> {
         let silence = now - self.header_at?;
         let round_trip = Duration::from_micros(self.header.rtt_us.into());
@@ -70,12 +72,12 @@ impl<P> Stream<P> {
         is_sending.then_some(self.header)
     }
 
-    /// Whether the number lies after the member's Close.
+    /// Returns whether the number lies after the member's Close.
     pub(super) fn is_beyond_close(&self, number: MemberSeq) -> bool {
         self.close.is_some_and(|close| close.is_before(number))
     }
 
-    /// Where the number stands in the stream.
+    /// Returns the place of the number in the stream.
     pub(super) fn classify(&self, number: MemberSeq) -> Arrival {
         self.arrivals.classify(number)
     }
@@ -85,7 +87,7 @@ impl<P> Stream<P> {
         self.arrivals.hold(number, item);
     }
 
-    /// Takes the element that is held under the next number.
+    /// Removes and returns the element that is held under the next number.
     pub(super) fn take_next(&mut self) -> Option<Numbered<P>> {
         self.arrivals.take_next()
     }
@@ -102,7 +104,7 @@ impl<P> Stream<P> {
         self.arrivals.advance();
     }
 
-    /// Gives the next frame the number `number` towards the peer; returns its number in this
+    /// Assigns the next frame the number `number` towards the peer. Returns its number in this
     /// stream.
     pub(super) fn forward(&mut self, number: PeerSeq) -> MemberSeq {
         let sequence = self.forwarded.next();
@@ -110,27 +112,27 @@ impl<P> Stream<P> {
         sequence
     }
 
-    /// The number towards the peer of a frame that the peer has not acknowledged.
+    /// Returns the number towards the peer of a frame that the peer has not acknowledged.
     pub(super) fn peer_number(&self, number: MemberSeq) -> Option<PeerSeq> {
         self.forwarded.get(number).copied()
     }
 
-    /// The number towards the peer of the first frame that the peer has not acknowledged.
+    /// Returns the number towards the peer of the first frame that the peer has not acknowledged.
     pub(super) fn first_unacknowledged(&self) -> Option<PeerSeq> {
         self.forwarded.front().copied()
     }
 
-    /// The peer misses a frame.
+    /// Records that the peer misses a frame.
     pub(super) fn note_missing(&mut self, number: MemberSeq) {
         self.missing.insert(number);
     }
 
-    /// The peer does not miss the frame, or the member has just sent it again.
+    /// Records that the peer has the frame, or that the member has just sent it again.
     pub(super) fn note_arrived(&mut self, number: MemberSeq) {
         self.missing.remove(number);
     }
 
-    /// The peer has acknowledged the first of the frames, of this many bytes, for good.
+    /// Forgets the first frame, of `bytes`: the peer's cumulative acknowledgement covers it.
     pub(super) fn forget(&mut self, number: MemberSeq, bytes: u32) {
         debug_assert_eq!(
             self.forwarded.base(),
@@ -140,36 +142,37 @@ impl<P> Stream<P> {
         self.forwarded.pop();
         self.missing.remove(number);
         self.granted = self.granted.saturating_sub(bytes);
-        self.has_news = true;
+        self.has_progress = true;
     }
 
-    /// Whether frames have reached the peer since this was last called.
-    pub(super) fn take_news(&mut self) -> bool {
-        core::mem::take(&mut self.has_news)
+    /// Returns whether frames have reached the peer since this was last called.
+    pub(super) fn take_progress(&mut self) -> bool {
+        core::mem::take(&mut self.has_progress)
     }
 
-    /// Whether the member has closed its stream.
+    /// Returns whether the member has closed its stream.
     pub(super) fn is_closed(&self) -> bool {
         self.close.is_some()
     }
 
-    /// Whether the number is that of the member's Close, and frames before it are on their way. The
-    /// Close is acknowledged when they are.
+    /// Returns whether the number is that of the member's Close, and frames before it have not
+    /// reached the peer. The Close is acknowledged when they have.
     pub(super) fn is_pending_close(&self, number: MemberSeq) -> bool {
         self.close == Some(number) && !self.forwarded.is_empty()
     }
 
-    /// The number of the member's Close, if all frames before it have reached the peer.
+    /// Returns the number of the member's Close, if all frames before it have reached the peer.
     pub(super) fn completed_close(&self) -> Option<MemberSeq> {
         self.close.filter(|_| self.forwarded.is_empty())
     }
 
-    /// Whether all that the member has to say, its Close included, has reached the peer.
+    /// Returns whether everything that the member sends, its Close included, has reached the peer.
     pub(super) fn has_sent_all(&self) -> bool {
         self.completed_close().is_some()
     }
 
-    /// Every frame of the member before this number, including its Close, has reached the peer.
+    /// Returns the cumulative number for the member: every frame before it, and the Close if it is
+    /// before it, has reached the peer.
     pub(super) fn cumulative(&self) -> MemberSeq {
         match self.completed_close() {
             Some(close) => close.next(),
@@ -177,18 +180,18 @@ impl<P> Stream<P> {
         }
     }
 
-    /// The bytes that the member was told it may send.
+    /// Returns the bytes that the member was granted.
     pub(super) fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// The member is told that it may send this many bytes.
+    /// Sets the credit that the member is granted, in bytes.
     pub(super) fn grant(&mut self, credit: u32) {
         self.granted = credit;
     }
 
-    /// The acknowledgement of frame `of`, which grants `credit` bytes. What was granted before is
-    /// not taken back, as it may be on its way.
+    /// Returns the acknowledgement of frame `of`, which grants `credit` bytes. A larger earlier
+    /// grant remains valid, because frames that use it may be on their way.
     pub(super) fn acknowledge(
         &mut self,
         of: MemberSeq,
@@ -209,12 +212,12 @@ impl<P> Stream<P> {
         }
     }
 
-    /// Takes note of the Close that the member sends as number `close`, and that passes unchanged.
+    /// Records the Close that the member sends with number `close`, and that passes unchanged.
     pub(super) fn note_close(&mut self, close: MemberSeq) {
         self.close = Some(close);
     }
 
-    /// Takes note that everything before `next` has passed unchanged, or was lost before.
+    /// Records that every number before `next` has passed unchanged, or was lost before the switch.
     pub(super) fn skip_to(&mut self, next: MemberSeq) {
         self.arrivals.skip_to(next);
     }

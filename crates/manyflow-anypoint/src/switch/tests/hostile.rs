@@ -5,7 +5,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn no_sequence_of_segments_makes_it_panic_or_grow(
+    fn no_sequence_of_segments_makes_the_switch_panic_or_grow(
         members in 1usize..4,
         steps in proptest::collection::vec((0u16..5, any_body(), 0u32..5, 0u16..8), 1..400),
     ) {
@@ -23,7 +23,7 @@ proptest! {
                 _ => {}
             }
             let answers = sent(&mut switch).len();
-            prop_assert!(answers < 200, "{answers} segments for one");
+            prop_assert!(answers < 200, "{answers} segments in answer to one");
             while switch.poll_event().is_some() {}
         }
     }
@@ -42,11 +42,15 @@ fn frames_far_ahead_are_dropped() {
         assert_eq!(sent(&mut switch), [], "frame {sequence} is not held");
     }
     hear(&mut switch, 0.0, PEER, data(3));
-    assert_eq!(acks(&sent_to(&mut switch, PEER))[0].of, 3, "it is held");
+    assert_eq!(
+        acks(&sent_to(&mut switch, PEER))[0].of,
+        3,
+        "frame 3 is held"
+    );
 }
 
 #[test]
-fn a_segment_of_an_unknown_connection_is_reset_and_none_of_its_data_pass() {
+fn a_segment_of_an_unknown_connection_is_reset_and_its_data_do_not_pass() {
     use crate::Reason;
     let mut restarted = switch(SwitchConfig::default(), 2);
     let reset = Body::Reset(Reason::Unknown);
@@ -56,6 +60,6 @@ fn a_segment_of_an_unknown_connection_is_reset_and_none_of_its_data_pass() {
             assert_eq!(sent(&mut restarted), [(from, reset)]);
         }
         hear(&mut restarted, 0.0, from, reset);
-        assert_eq!(sent(&mut restarted), [], "a reset has no answer");
+        assert_eq!(sent(&mut restarted), [], "a Reset is not answered");
     }
 }

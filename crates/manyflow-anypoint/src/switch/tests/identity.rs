@@ -4,7 +4,7 @@ use super::*;
 use crate::{Gap, Reason};
 
 pub(super) fn any_body() -> impl Strategy<Value = Body> {
-    // Small numbers meet each other; any others are what an attacker sends.
+    // Small numbers coincide with each other; arbitrary ones stand for an attacker's.
     let number = || prop_oneof![4 => 0u32..40, 1 => any::<u32>()];
     let congestion = (any::<u32>(), any::<u32>(), any::<i32>());
     let congestion = congestion.prop_map(|(cwnd, rtt_us, feedback)| Congestion {
@@ -44,7 +44,7 @@ pub(super) fn any_body() -> impl Strategy<Value = Body> {
 
 proptest! {
     #[test]
-    fn with_one_member_every_segment_passes_as_it_is(
+    fn with_one_member_every_segment_passes_unchanged(
         bodies in proptest::collection::vec((any::<bool>(), any_body(), 0u32..2000), 1..200),
     ) {
         let mut switch = switch(SwitchConfig::default(), 1);
@@ -62,7 +62,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_member_finds_the_numbers_where_the_first_left_them() {
+fn a_second_member_continues_with_the_numbers_of_the_first() {
     let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
     for sequence in [0, 1, 3] {
         hear(&mut switch, 0.1, PEER, data(sequence));
@@ -81,8 +81,8 @@ fn a_second_member_finds_the_numbers_where_the_first_left_them() {
         Body::Accept { credit: UNLIMITED },
     );
 
-    // What was lost before the switch still goes to the first member, under its number; new frames
-    // go in turn.
+    // A frame that was lost before the switch still goes to the first member, with its number. New
+    // frames go to the members in turn.
     let number = |body: &(Leg, Body)| match body {
         (to, Body::Data(data)) => (*to, data.sequence),
         other => panic!("no frame: {other:?}"),
@@ -105,7 +105,7 @@ fn a_second_member_finds_the_numbers_where_the_first_left_them() {
             [(PEER, expected)]
         );
     }
-    // The peer has all of them: each member hears of its own.
+    // The peer has all frames: each member gets an acknowledgement of its own.
     hear(&mut switch, 0.5, PEER, ack(6, 4));
     let to_second = acks(&sent_to(&mut switch, member(1)));
     assert_eq!((to_second[0].cumulative, to_second[0].of), (1, 0));

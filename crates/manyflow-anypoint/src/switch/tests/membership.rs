@@ -1,10 +1,10 @@
-//! Members that open, fail, ask and are granted credit; and what headers say to them.
+//! Tests of members that open, fail, probe and get credit, and of the headers that they get.
 
 use super::*;
 use crate::Event;
 use crate::{Gap, Reason};
 
-/// The frames among these.
+/// Returns the frames among these.
 fn frames(bodies: &[Body]) -> Vec<Data> {
     let of = |body: &Body| match body {
         Body::Data(data) => Some(*data),
@@ -35,19 +35,20 @@ fn a_members_gap_is_reported_in_the_peers_numbers_until_it_is_sent_again() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     (0..10).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
     sent(&mut switch);
-    // Member 1 has the odd ones: it misses its 1 (our 3) and has 0, 2, 3, 4.
+    // Member 1 gets the odd frames. Its frame 1, the peer's 3, is missing; frames 0, 2, 3 and 4
+    // have arrived.
     hear(&mut switch, 0.1, member(1), missing(ack(1, 4), &[(0, 1)]));
-    let told = acks(&sent_to(&mut switch, PEER))[0];
-    assert_eq!((told.cumulative, told.of), (0, 9));
+    let report = acks(&sent_to(&mut switch, PEER))[0];
+    assert_eq!((report.cumulative, report.of), (0, 9));
     assert_eq!(
-        told.missing[0],
+        report.missing[0],
         Gap {
             offset: 3,
             frames: 1
         }
     );
-    // The peer repeats it to the same member, under the same number; what was said before that is
-    // old.
+    // The retransmission goes to the same member, with the same number. Earlier reports are
+    // outdated.
     hear(&mut switch, 0.1, PEER, data(3));
     assert_eq!(frames(&sent_to(&mut switch, member(1)))[0].sequence, 1);
     hear(&mut switch, 0.1, member(1), missing(ack(1, 3), &[(0, 1)]));
@@ -55,9 +56,9 @@ fn a_members_gap_is_reported_in_the_peers_numbers_until_it_is_sent_again() {
 }
 
 #[test]
-fn a_gap_at_the_peer_is_told_to_the_member_that_can_fill_it() {
+fn a_gap_at_the_peer_is_reported_to_the_member_that_can_fill_it() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
-    // The peer's 0, 2, 4 are member 0's, 1, 3, 5 are member 1's.
+    // Frames 0, 2 and 4 at the peer are member 0's; 1, 3 and 5 are member 1's.
     for sequence in 0..3 {
         hear(&mut switch, 0.0, member(0), data(sequence));
         hear(&mut switch, 0.0, member(1), data(sequence));
@@ -66,7 +67,10 @@ fn a_gap_at_the_peer_is_told_to_the_member_that_can_fill_it() {
     hear(&mut switch, 0.1, PEER, missing(ack(1, 4), &[(0, 1)]));
     let to_first = acks(&sent_to(&mut switch, member(0)));
     assert_eq!((to_first[0].cumulative, to_first[0].of), (1, 2));
-    assert_eq!(to_first[0].missing, NO_GAPS, "frame 1 is not its own");
+    assert_eq!(
+        to_first[0].missing, NO_GAPS,
+        "frame 1 belongs to the other member"
+    );
     hear(&mut switch, 0.1, PEER, ack(1, 5));
     let to_second = acks(&sent_to(&mut switch, member(1)));
     assert_eq!((to_second[0].cumulative, to_second[0].of), (0, 2));
@@ -80,7 +84,7 @@ fn a_gap_at_the_peer_is_told_to_the_member_that_can_fill_it() {
 }
 
 #[test]
-fn what_has_waited_for_another_members_frame_is_acknowledged_when_that_arrives() {
+fn frames_behind_another_members_gap_are_acknowledged_when_it_closes() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     hear(&mut switch, 0.0, member(0), data(0));
     hear(&mut switch, 0.0, member(1), data(0));
@@ -93,9 +97,9 @@ fn what_has_waited_for_another_members_frame_is_acknowledged_when_that_arrives()
         "that alone is no promise"
     );
     hear(&mut switch, 0.1, PEER, ack(2, 0));
-    let told = sent(&mut switch);
+    let report = sent(&mut switch);
     for number in [0, 1] {
-        let to = told.iter().filter(|(to, _)| *to == member(number));
+        let to = report.iter().filter(|(to, _)| *to == member(number));
         assert_eq!(cumulative(to.map(|(_, body)| *body).collect()), 1);
     }
 }
@@ -107,7 +111,7 @@ fn strict_credit_is_the_smallest_for_the_peer_and_a_part_for_each_member() {
     let part = Body::Open { credit: 5_000 };
     assert_eq!(sent(&mut switch), [(member(0), part), (member(1), part)]);
     hear(&mut switch, 0.0, member(0), Body::Accept { credit: 8_000 });
-    assert_eq!(sent(&mut switch), [], "the other is awaited");
+    assert_eq!(sent(&mut switch), [], "the other member has not accepted");
     hear(&mut switch, 0.0, member(1), Body::Accept { credit: 6_000 });
     assert_eq!(sent(&mut switch), [(PEER, Body::Accept { credit: 6_000 })]);
 
@@ -115,13 +119,13 @@ fn strict_credit_is_the_smallest_for_the_peer_and_a_part_for_each_member() {
     hear(&mut switch, 0.0, member(0), granted(3_000, 1, 0));
     assert_eq!(acks(&sent_to(&mut switch, PEER))[0].credit, 3_000);
 
-    // The peer reads nothing of 1000 bytes. What member 1 was granted it may still send: so member
-    // 0 gets less than its part.
+    // The peer has not read 1000 bytes. Member 1 may still use its earlier grant, so member 0 gets
+    // less than its part.
     hear(&mut switch, 0.0, member(0), data(0));
     sent(&mut switch);
     hear(&mut switch, 0.0, PEER, granted(9_000, 1, 0));
     assert_eq!(acks(&sent_to(&mut switch, member(0)))[0].credit, 4_000);
-    // It reads all.
+    // The peer has read everything.
     hear(&mut switch, 0.0, PEER, granted(10_000, 1, 0));
     hear(&mut switch, 0.0, member(0), data(1));
     sent(&mut switch);
@@ -135,7 +139,7 @@ fn headers_follow_a_change_of_policy_within_the_histogram() {
         histogram_frames: 8,
         ..SwitchConfig::default()
     };
-    // Keys below 100 go in turn, the others to member 1.
+    // Keys below 100 go to the members in turn, the others to member 1.
     let policy = crate::switch::KeyRule::new(vec![(100..=u32::MAX, MemberId(1))]);
     let mut switch: Switch<Length> = Switch::new(config, Box::new(policy), 2).expect("a switch");
     hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
@@ -163,7 +167,7 @@ fn headers_follow_a_change_of_policy_within_the_histogram() {
         windows[15], 7_680,
         "four of the last eight in turn, four to the one"
     );
-    assert_eq!(windows[19..], [10_240; 5], "no more than a window later");
+    assert_eq!(windows[19..], [10_240; 5], "at most one window later");
 }
 
 #[test]
@@ -179,17 +183,18 @@ fn a_silent_member_is_probed_and_then_given_up() {
     assert_eq!(switch.poll_event(), None);
     hear(&mut switch, 1.5, member(1), Body::Alive);
     wait(&mut switch, 1.4, 3.0);
-    let told = acks(&sent_to(&mut switch, PEER))[0];
+    let report = acks(&sent_to(&mut switch, PEER))[0];
     assert_eq!(switch.poll_event(), Some(Event::MemberFailed(MemberId(0))));
-    assert_eq!((told.cumulative, told.of), (0, 1));
+    assert_eq!((report.cumulative, report.of), (0, 1));
     assert_eq!(
-        told.missing[0],
+        report.missing[0],
         Gap {
             offset: 0,
             frames: 1
         }
     );
-    // Its frame goes to the other one, after what that has; it itself is told, should it come back.
+    // The failed member's frame goes to the other member, after the frames that this one has. The
+    // failed member gets a Reset if it sends again.
     hear(&mut switch, 3.1, PEER, data(0));
     assert_eq!(frames(&sent_to(&mut switch, member(1)))[0].sequence, 1);
     hear(&mut switch, 3.2, member(0), ack(1, 0));
@@ -200,7 +205,7 @@ fn a_silent_member_is_probed_and_then_given_up() {
 }
 
 #[test]
-fn the_switch_sends_again_what_a_failed_member_has_sent() {
+fn the_switch_retransmits_the_frames_of_a_failed_member() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     hear(&mut switch, 0.0, member(0), data(0));
     hear(&mut switch, 0.0, member(0), data(2));
@@ -213,7 +218,11 @@ fn the_switch_sends_again_what_a_failed_member_has_sent() {
     hear(&mut switch, 0.2, member(1), data(1));
     assert_eq!(again(&mut switch), 2);
     hear(&mut switch, 0.2, PEER, missing(ack(0, 1), &[(0, 1)]));
-    assert_eq!(again(&mut switch), 1, "at once when the peer misses it");
+    assert_eq!(
+        again(&mut switch),
+        1,
+        "a frame that the peer misses is retransmitted at once"
+    );
     wait(&mut switch, 0.2, 1.1);
     assert_eq!(
         again(&mut switch),
@@ -227,7 +236,7 @@ fn the_switch_sends_again_what_a_failed_member_has_sent() {
 }
 
 #[test]
-fn what_a_member_sends_before_the_connection_is_open_waits() {
+fn frames_that_arrive_before_the_connection_is_open_wait() {
     let mut switch = switch(SwitchConfig::default(), 2);
     let credit = UNLIMITED;
     hear(&mut switch, 0.0, PEER, Body::Open { credit });
@@ -267,7 +276,7 @@ fn without_a_member_a_connection_is_refused() {
 }
 
 #[test]
-fn the_switch_answers_for_the_ensemble_and_asks_the_peer_for_a_member() {
+fn the_switch_answers_the_peers_probe_and_passes_a_members_probe_on() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     hear(&mut switch, 0.0, PEER, Body::Probe);
     assert_eq!(sent(&mut switch), [(PEER, Body::Alive)]);
@@ -278,7 +287,7 @@ fn the_switch_answers_for_the_ensemble_and_asks_the_peer_for_a_member() {
 }
 
 #[test]
-fn a_member_that_joins_when_the_peer_has_closed_is_closed_to_as_well() {
+fn a_member_that_joins_after_the_peers_close_gets_a_close_too() {
     let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
     hear(&mut switch, 0.0, PEER, data(0));
     hear(&mut switch, 0.0, PEER, Body::Close { sequence: 1 });
@@ -292,7 +301,7 @@ fn a_member_that_joins_when_the_peer_has_closed_is_closed_to_as_well() {
 }
 
 #[test]
-fn what_a_member_says_that_left_before_it_accepted_is_not_heard() {
+fn segments_of_a_member_that_left_before_it_accepted_are_refused() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     let late = switch.join(at(0.1));
     switch.leave(at(0.1), late);
@@ -306,7 +315,7 @@ fn what_a_member_says_that_left_before_it_accepted_is_not_heard() {
 }
 
 #[test]
-fn a_peer_that_speaks_before_it_is_accepted_has_a_connection_with_a_switch_that_is_gone() {
+fn frames_of_a_peer_before_its_accept_end_the_connection() {
     let mut switch = switch(SwitchConfig::default(), 2);
     hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
     sent(&mut switch);
@@ -317,12 +326,12 @@ fn a_peer_that_speaks_before_it_is_accepted_has_a_connection_with_a_switch_that_
 }
 
 #[test]
-fn a_member_that_is_asked_tells_first_what_it_waits_for() {
+fn a_repeated_answer_puts_the_awaited_frame_first_in_the_next_report() {
     let mut switch = opened(SwitchConfig::default(), 1, UNLIMITED);
     switch.join(at(0.0));
     (0..12).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
     hear(&mut switch, 0.1, member(0), ack(1, 0));
-    // Losses apart from each other are more than an acknowledgement names.
+    // The scattered losses are more than an acknowledgement can name.
     let report = missing(ack(1, 11), &[(0, 1), (2, 1), (4, 1)]);
     hear(&mut switch, 0.1, member(0), report);
     hear(&mut switch, 0.1, member(0), missing(ack(1, 10), &[(6, 1)]));

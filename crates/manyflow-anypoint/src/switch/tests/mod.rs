@@ -1,4 +1,4 @@
-//! The switch between hand-made segments, and between models of hosts.
+//! Tests of the switch with hand-made segments, and with models of its ends.
 
 mod hostile;
 mod identity;
@@ -51,7 +51,7 @@ fn switch(config: SwitchConfig, members: usize) -> Switch<Length> {
     Switch::new(config, Box::<RoundRobin>::default(), members).expect("a switch")
 }
 
-/// A switch whose connection all members have accepted, with nothing left to send.
+/// Returns a switch whose connection all members have accepted, without any output.
 fn opened(config: SwitchConfig, members: usize, credit: u32) -> Switch<Length> {
     let mut switch = switch(config, members);
     hear(&mut switch, 0.0, PEER, Body::Open { credit });
@@ -78,7 +78,7 @@ fn hear(switch: &mut Switch<Length>, seconds: f64, from: Leg, body: Body) {
     switch.handle_segment(at(seconds), from, &segment, Length(length));
 }
 
-/// All that the switch sends.
+/// Drains the output of the switch.
 fn sent(switch: &mut Switch<Length>) -> Vec<(Leg, Body)> {
     let next = || switch.poll_transmit();
     core::iter::from_fn(next)
@@ -86,7 +86,7 @@ fn sent(switch: &mut Switch<Length>) -> Vec<(Leg, Body)> {
         .collect()
 }
 
-/// What it sends to this leg.
+/// Drains the output of the switch, and returns the part for this leg.
 fn sent_to(switch: &mut Switch<Length>, leg: Leg) -> Vec<Body> {
     let all = sent(switch).into_iter();
     all.filter(|(to, _)| *to == leg)
@@ -94,7 +94,7 @@ fn sent_to(switch: &mut Switch<Length>, leg: Leg) -> Vec<Body> {
         .collect()
 }
 
-/// The acknowledgements among these.
+/// Returns the acknowledgements among these.
 fn acks(bodies: &[Body]) -> Vec<Ack> {
     let of = |body: &Body| match body {
         Body::Ack(ack) => Some(*ack),
@@ -103,7 +103,7 @@ fn acks(bodies: &[Body]) -> Vec<Ack> {
     bodies.iter().filter_map(of).collect()
 }
 
-/// Lets time pass, with all that is due.
+/// Advances the time, and handles every timer on the way.
 fn wait(switch: &mut Switch<Length>, from_s: f64, to_s: f64) {
     let mut now = at(from_s);
     while let Some(due) = switch.poll_timeout().filter(|due| *due <= at(to_s)) {

@@ -1,5 +1,5 @@
-//! A network that delays, loses and repeats, between a switch and hosts that know the least that
-//! the transport asks of them.
+//! A network that delays, loses and duplicates segments, between a switch and minimal ends: they do
+//! only what the transport requires.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::Event;
 use crate::Gap;
 
-/// One end: sends its frames, which have keys, and then closes; keeps what it receives.
+/// One end: sends a frame for each key, closes if asked to, and keeps the frames that it receives.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     keys: Vec<u32>,
@@ -18,13 +18,13 @@ pub(super) struct Host {
     window: u32,
     next: u32,
     cumulative: u32,
-    /// By number: the next number when it was last sent.
+    /// For each sent number, the next number when it was last sent.
     sent_before: BTreeMap<u32, u32>,
     arrived: BTreeMap<u32, Body>,
     expected: u32,
-    /// The keys of what arrived, in order.
+    /// The keys of the received frames, in order.
     pub(super) received: Vec<u32>,
-    /// The other direction has been closed.
+    /// The other side has closed its direction.
     pub(super) closed: bool,
     pub(super) dead: bool,
 }
@@ -43,7 +43,7 @@ impl Host {
         self.keys.len() as u32 + u32::from(self.closes)
     }
 
-    /// All that it has to say has been acknowledged.
+    /// Returns whether everything that the end sends has been acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.cumulative == self.end()
     }
@@ -57,7 +57,7 @@ impl Host {
         }
     }
 
-    /// What the window lets go.
+    /// Sends the new frames that the window allows.
     fn send(&mut self) -> Vec<Body> {
         let mut sent = Vec::new();
         while self.next < self.end().min(self.cumulative + self.window) {
@@ -67,7 +67,7 @@ impl Host {
         sent
     }
 
-    /// All that is not acknowledged, after a time-out.
+    /// Retransmits everything that is not acknowledged, after a time-out.
     fn send_again(&mut self) -> Vec<Body> {
         (self.cumulative..self.next).map(|n| self.body(n)).collect()
     }
@@ -82,7 +82,10 @@ impl Host {
         let mut again = Vec::new();
         for Gap { offset, frames } in ack.missing {
             for number in (ack.cumulative + u32::from(offset)..).take(frames.into()) {
-                assert!(number < self.next, "{ack:?} reports what was not sent");
+                assert!(
+                    number < self.next,
+                    "{ack:?} reports a frame that was not sent"
+                );
                 if ack.of >= self.sent_before[&number] && number >= self.cumulative {
                     again.push(self.body(number));
                 }
@@ -110,7 +113,7 @@ impl Host {
         Body::Ack(Ack { missing, ..ack })
     }
 
-    /// Gaps below `of` with three later frames.
+    /// Returns the gaps below `of` with three later frames.
     fn missing(&self, of: u32) -> [Gap; 3] {
         let above = |number: u32| self.arrived.range(number..).count();
         let mut numbers = (self.expected..of).filter(|n| !self.arrived.contains_key(n));
@@ -144,12 +147,12 @@ impl Host {
     }
 }
 
-/// What the network does to a segment.
+/// The faults of the network.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Faults {
     pub(super) loss: f64,
     pub(super) duplication: f64,
-    /// A segment overtakes up to so many others on its leg.
+    /// A segment overtakes up to this many others on its leg.
     pub(super) reordering: usize,
 }
 
@@ -159,8 +162,9 @@ pub(super) struct World {
     pub(super) members: Vec<Host>,
     pub(super) events: Vec<Event>,
     pub(super) now_s: f64,
-    /// By leg (the peer's first), to the switch and from it.
+    /// The segments on their way to the switch, by leg (the peer's first).
     to_switch: Vec<Vec<Body>>,
+    /// The segments on their way from the switch, by leg.
     from_switch: Vec<Vec<Body>>,
     faults: Faults,
     random: Pcg64Mcg,
@@ -168,7 +172,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, faults: Faults, peer: Host, members: Vec<Host>) -> World {
-        // Losses alone make no member fail.
+        // Losses alone must not make a member fail.
         let config = SwitchConfig {
             failure_timeout: Duration::from_secs(60),
             ..SwitchConfig::default()
@@ -222,7 +226,7 @@ impl World {
         }
     }
 
-    /// Takes a segment from a queue; None where it is lost.
+    /// Takes a segment from a queue. Returns `None` if it is lost.
     fn take(queue: &mut Vec<Body>, faults: Faults, random: &mut Pcg64Mcg) -> Option<Body> {
         let reach = queue.len().min(faults.reordering + 1);
         let place = random.random_range(0..reach);
@@ -233,7 +237,7 @@ impl World {
         (!random.random_bool(faults.loss)).then_some(body)
     }
 
-    /// Moves one segment; false where none is on its way.
+    /// Moves one segment. Returns false if none is on its way.
     pub(super) fn step(&mut self) -> bool {
         let legs = self.to_switch.len();
         let queues = 0..2 * legs;
@@ -268,7 +272,7 @@ impl World {
         true
     }
 
-    /// Half a second without a segment: what has a timer acts.
+    /// Advances half a second without a segment: ends retransmit, and the switch handles its timer.
     pub(super) fn time_out(&mut self) {
         self.now_s += 0.5;
         for leg in 0..self.to_switch.len() {
@@ -282,7 +286,7 @@ impl World {
         self.collect();
     }
 
-    /// Until both directions are done, at most 200,000 steps.
+    /// Runs until both directions are done, at most 200,000 steps.
     pub(super) fn run(&mut self) {
         for _ in 0..200_000 {
             if !self.step() {

@@ -10,7 +10,7 @@ fn faults() -> impl Strategy<Value = Faults> {
     })
 }
 
-/// Whether numbers only grow.
+/// Returns whether the keys only grow.
 pub(super) fn is_rising(keys: &[u32]) -> bool {
     keys.is_sorted_by(|a, b| a < b)
 }
