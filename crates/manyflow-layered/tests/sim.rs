@@ -147,18 +147,6 @@ fn a_child_that_missed_four_rounds_is_no_longer_awaited() {
     }
 }
 
-#[test]
-fn an_aggregator_that_crashed_learns_its_children_again() {
-    let mut aggregator = aggregator(&[1]).with_outage(at(150), at(250));
-    for (now, answers) in [(100, 1), (200, 0), (300, 1)] {
-        let request = (now / 100) as u16 + 1;
-        aggregator.handle_packet(at(now), &data(0, request, 1, Ecn::Capable));
-        aggregator.handle_packet(at(now + 10), &packet(report(1, 0, request, false, 1)));
-        let sent = feedback(&mut aggregator, at(now + 10)).len();
-        assert_eq!(sent, answers, "at {now} ms");
-    }
-}
-
 proptest! {
     /// Neither the identities of receivers nor the order of their reports reach the sender: any
     /// permutation of the receivers of a subtree gives the same answer.

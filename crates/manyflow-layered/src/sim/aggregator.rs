@@ -28,8 +28,6 @@ pub struct Aggregator {
     /// Whether it has joined the lowest group. It needs the requests only while receivers below it
     /// answer them.
     is_joined: bool,
-    /// The start and end of an outage, in which the aggregator does nothing and forgets its state.
-    outage: Option<(Time, Time)>,
     actions: VecDeque<Action<Message>>,
 }
 
@@ -43,16 +41,8 @@ impl Aggregator {
             round: Round::new(),
             deadline: None,
             is_joined: false,
-            outage: None,
             actions: VecDeque::new(),
         }
-    }
-
-    /// Adds an outage: the aggregator crashes at `from` and restarts at `until` without its state.
-    #[must_use]
-    pub fn with_outage(self, from: Time, until: Time) -> Aggregator {
-        let outage = Some((from, until));
-        Aggregator { outage, ..self }
     }
 
     fn base(&self) -> Channel {
@@ -140,18 +130,6 @@ impl Aggregator {
             });
         }
     }
-
-    /// Returns whether there is an outage at `now`. A router that crashes forgets its state.
-    fn is_out(&mut self, now: Time) -> bool {
-        let is_out = self
-            .outage
-            .is_some_and(|(from, until)| (from..until).contains(&now));
-        if is_out && self.round.request() != 0 {
-            self.round.reset();
-            self.deadline = None;
-        }
-        is_out
-    }
 }
 
 impl Endpoint for Aggregator {
@@ -160,9 +138,6 @@ impl Endpoint for Aggregator {
     type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
-        if self.is_out(now) {
-            return;
-        }
         match &packet.header {
             Message::Data(data) => {
                 let session_rtt = Duration::from_micros(data.rtt_us.into());
@@ -176,7 +151,7 @@ impl Endpoint for Aggregator {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if !self.is_out(now) && self.deadline.is_some_and(|deadline| deadline <= now) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.send_summaries(now);
         }
     }

@@ -57,23 +57,6 @@ pub struct ReceiverConfig {
     pub selection_rtts: u32,
     /// The weight of the received rate of one round in the average, above 0 to 1.
     pub rate_weight: f64,
-    /// Whether the reports are true.
-    pub conduct: Conduct,
-}
-
-/// The truth of a receiver's reports. All variants except [`Conduct::Honest`] are for scenarios
-/// that show the effect of a liar.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub enum Conduct {
-    /// Reports the true measurements.
-    #[default]
-    Honest,
-    /// Reports congestion in each round.
-    AlwaysCongested,
-    /// Reports no congestion and ignores marks, so it drops no group.
-    NeverCongested,
-    /// Reports its received rate multiplied by this factor.
-    RateTimes(f64),
 }
 
 impl Default for ReceiverConfig {
@@ -81,7 +64,6 @@ impl Default for ReceiverConfig {
         ReceiverConfig {
             selection_rtts: 20,
             rate_weight: 0.25,
-            conduct: Conduct::Honest,
         }
     }
 }

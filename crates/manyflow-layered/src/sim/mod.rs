@@ -63,6 +63,6 @@ mod round;
 mod sender;
 
 pub use aggregator::Aggregator;
-pub use config::{Conduct, ConfigError, ReceiverConfig, SenderConfig};
+pub use config::{ConfigError, ReceiverConfig, SenderConfig};
 pub use receiver::Receiver;
 pub use sender::Sender;

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::config::{Conduct, ConfigError, ReceiverConfig};
+use super::config::{ConfigError, ReceiverConfig};
 use crate::Event;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
 use manyflow_core::time::Time;
@@ -195,9 +195,8 @@ impl Receiver {
         }
         self.report(data.request, is_marked, rate);
         self.interval.rounds += 1;
-        let is_congested = is_marked && self.config.conduct != Conduct::NeverCongested;
-        self.interval.congested += u32::from(is_congested);
-        self.calm_rounds = if is_congested {
+        self.interval.congested += u32::from(is_marked);
+        self.calm_rounds = if is_marked {
             0
         } else {
             self.calm_rounds.saturating_add(1)
@@ -205,14 +204,8 @@ impl Receiver {
         self.select(now, Duration::from_micros(data.rtt_us.into()));
     }
 
-    /// Sends a report of the round, true or false.
+    /// Sends a report of the round.
     fn report(&mut self, request: u16, is_marked: bool, rate: f64) {
-        let (is_congested, rate) = match self.config.conduct {
-            Conduct::Honest => (is_marked, rate),
-            Conduct::AlwaysCongested => (true, rate),
-            Conduct::NeverCongested => (false, rate),
-            Conduct::RateTimes(factor) => (is_marked, rate * factor),
-        };
         let rate = rate as u32;
         let feedback = Feedback {
             source: self.id,
@@ -221,7 +214,7 @@ impl Receiver {
             more: false,
             request,
             reports: 1,
-            congested: is_congested.into(),
+            congested: is_marked.into(),
             minimum: rate,
             maximum: rate,
             population: 1,

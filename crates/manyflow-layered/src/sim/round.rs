@@ -186,9 +186,4 @@ impl Round {
         let groups = (0..GROUPS_MAX).zip(&self.summaries);
         groups.filter(|(_, summary)| summary.reports > 0)
     }
-
-    /// Forgets everything, like a router that restarts.
-    pub(super) fn reset(&mut self) {
-        *self = Round::new();
-    }
 }
