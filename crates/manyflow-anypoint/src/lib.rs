@@ -22,7 +22,6 @@
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
 //! | `event.rs` | what connections and switches report | |
-//! | `models/` | applications, liars and switches for simulations | section VI |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
 //! XCP's routers are [links](manyflow_core::link) with an
@@ -63,7 +62,6 @@ mod config;
 mod connection;
 mod event;
 mod frame;
-pub mod models;
 mod receiver;
 mod segment;
 mod sender;

@@ -85,7 +85,6 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod client_model;
 mod config;
 pub mod controller;
 pub mod cost_benefit;
@@ -102,7 +101,6 @@ pub mod topology;
 mod wire;
 
 pub use client::{Client, ClientEvent, Delivered, ProtocolError, SendError};
-pub use client_model::{Application, ClientEndpoint, Source};
 pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Transmit};
 pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};

@@ -1,8 +1,10 @@
 //! Models of what happens to endpoints: they end, or something is done to them at given times. The
 //! protocols know nothing of it.
 
+pub mod anypoint;
 mod layered;
 mod outage;
+pub mod overlay;
 
 pub use layered::{LayeredLiar, Lie};
 pub use outage::Outage;

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use manyflow_anypoint::models::{Application, ModelledEnd, SwitchEndpoint};
 use manyflow_anypoint::{Body, Event, Frame, Reason, Segment};
 use manyflow_core::{Action, Contents, Endpoint, EndpointId, Packet, Time};
+use manyflow_netsim::models::anypoint::{Application, ModelledEnd, SwitchEndpoint};
 
 use crate::plan::Plan;
 

@@ -4,10 +4,10 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use manyflow_anypoint::models::{Change, MemberChange, SwitchEndpoint};
 use manyflow_anypoint::switch::MemberId;
 use manyflow_anypoint::{Event, Segment};
 use manyflow_core::{EndpointId, Packet, Time};
+use manyflow_netsim::models::anypoint::{Change, MemberChange, SwitchEndpoint};
 use manyflow_netsim::{LinkId, Observer};
 
 use crate::end::{End, KEYS, RestartingSwitch, SharedLog, Task};

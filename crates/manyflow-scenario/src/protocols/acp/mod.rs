@@ -8,9 +8,9 @@ pub(crate) use session::Acp;
 
 use std::collections::BTreeMap;
 
-use manyflow_anypoint::models::{Lie, Service, Span, Worker, Workload};
 use manyflow_anypoint::switch::{Scaling, SwitchConfig};
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
+use manyflow_netsim::models::anypoint::{Lie, Service, Span, Worker, Workload};
 use serde::Deserialize;
 
 use super::set;

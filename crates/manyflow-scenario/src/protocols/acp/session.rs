@@ -1,13 +1,13 @@
 //! Sessions of ACP: a connection to each receiver, or one connection through switches to all of
 //! them.
 
-use manyflow_anypoint::models::{
-    Change, Liar, MemberChange, ModelledEnd, Span, SwitchEndpoint, Worker,
-};
 use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
 };
 use manyflow_core::{Contents, EndpointId, Time};
+use manyflow_netsim::models::anypoint::{
+    Change, Liar, MemberChange, ModelledEnd, Span, SwitchEndpoint, Worker,
+};
 
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;

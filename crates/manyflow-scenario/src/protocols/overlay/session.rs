@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
-use manyflow_overlay::{
-    Addresses, Application, ClientEndpoint, DaemonEndpoint, DaemonId, GroupId, OverlayConfig,
-    SlowPolicy, Source,
-};
+use manyflow_netsim::models::overlay::{Application, ClientEndpoint, Source};
+use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConfig, SlowPolicy};
 
 use manyflow_netsim::NodeId;
 

@@ -1,6 +1,5 @@
 use super::*;
-use crate::message::{CLIENT_WINDOW, ClientFrame, ClientId, DaemonId, Data};
-use crate::sequence::OriginSeq;
+use manyflow_overlay::{CLIENT_WINDOW, ClientFrame, ClientId, DaemonId, Data, OriginSeq};
 
 const DAEMON: EndpointId = EndpointId(7);
 const GROUP: GroupId = GroupId(3);
@@ -246,7 +245,7 @@ fn a_slow_reader_reports_half_a_window_at_a_time() {
         run.deliver(sequence, 0);
     }
     run.until(10 * u64::from(CLIENT_WINDOW / 2) - 1);
-    assert_eq!(run.took(), []);
+    assert_eq!(run.took(), Vec::<u32>::new());
     run.until(10 * u64::from(CLIENT_WINDOW));
     assert_eq!(run.took(), [CLIENT_WINDOW / 2; 2]);
 }

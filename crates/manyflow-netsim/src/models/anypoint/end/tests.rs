@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::super::{Service, Span, Worker, Workload};
 use super::*;
-use crate::{Body, FlowControl, Length, Reason};
+use manyflow_anypoint::{Body, FlowControl, Length, Reason};
 
 const PEER: EndpointId = EndpointId(0);
 const SERVER: EndpointId = EndpointId(1);

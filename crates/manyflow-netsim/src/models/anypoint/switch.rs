@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
 
-use crate::switch::{Leg, MemberId, Policy, Switch, SwitchConfig};
-use crate::{ConfigError, Event, Segment};
+use manyflow_anypoint::switch::{Leg, MemberId, Policy, Switch, SwitchConfig};
+use manyflow_anypoint::{ConfigError, Event, Segment};
 
 /// A change of the members of a service, and when it happens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -131,8 +131,8 @@ impl Endpoint for SwitchEndpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::switch::RoundRobin;
-    use crate::{Body, Segment, UNLIMITED};
+    use manyflow_anypoint::switch::RoundRobin;
+    use manyflow_anypoint::{Body, Segment, UNLIMITED};
 
     /// Returns what the switch sends, and to which endpoint, when `body` arrives from an endpoint.
     fn answers(switch: &mut SwitchEndpoint, now: Time, from: u32, body: Body) -> Vec<(u32, Body)> {

@@ -10,7 +10,7 @@ use manyflow_core::interval::Interval;
 use manyflow_core::{Contents, Rate, Time};
 
 use super::Application;
-use crate::{ConfigError, Frame};
+use manyflow_anypoint::{ConfigError, Frame};
 
 /// The plan of a [`Worker`]. Its frames have a length, but no contents.
 #[derive(Clone, Debug, PartialEq)]

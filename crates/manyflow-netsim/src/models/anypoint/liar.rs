@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use manyflow_core::xcp::{Congestion, WindowChange};
 use manyflow_core::{Action, Endpoint, Packet, Time};
 
-use crate::{Ack, Body, ConfigError, Control, Data, Segment};
+use manyflow_anypoint::{Ack, Body, ConfigError, Control, Data, Segment};
 
 /// The lie of a sender: false values in XCP's headers, or a false reaction to feedback.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -154,7 +154,7 @@ impl<E: Endpoint<Rx = Segment, Tx = Segment>> Endpoint for Liar<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NO_GAPS, UNLIMITED};
+    use manyflow_anypoint::{NO_GAPS, UNLIMITED};
     use manyflow_core::{Destination, EndpointId};
 
     const ASKED: WindowChange = WindowChange(1000);

@@ -11,16 +11,10 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::client::{Client, ClientEvent};
-use super::message::{Frame, GroupId, PAYLOAD_BYTES_MAX};
-use crate::Event;
-use manyflow_core::ConfigError;
-use manyflow_core::Length;
 use manyflow_core::interval::Interval;
-use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
-use manyflow_core::{Action, Endpoint};
-use manyflow_core::{Destination, EndpointId, Packet};
+use manyflow_core::{Action, ConfigError, Destination, Endpoint, EndpointId, Length, Packet, Time};
+use manyflow_overlay::{Client, ClientEvent, Event, Frame, GroupId, PAYLOAD_BYTES_MAX};
 
 /// The behaviour of a simulated client's application.
 #[derive(Clone, Debug, PartialEq)]
@@ -231,7 +225,7 @@ impl ClientEndpoint {
             ClientEvent::View { group, members } => {
                 self.events.push_back(Event::View { group, members });
             }
-            ClientEvent::Evicted(_) => {}
+            _ => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use manyflow_core::{Contents, Time};
 
-use crate::Frame;
+use manyflow_anypoint::Frame;
 
 /// An application, which produces frames and reads frames. Its frames may have contents, or only a
 /// length.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
 
 use super::Application;
-use crate::{AcpConfig, ConfigError, Connection, Event, Frame, Segment};
+use manyflow_anypoint::{AcpConfig, ConfigError, Connection, Event, Frame, Segment};
 
 /// One end of a connection, and its application.
 #[derive(Debug)]
