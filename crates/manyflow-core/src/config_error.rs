@@ -1,12 +1,24 @@
 //! The error for a protocol's parameter that is outside its range.
 
+use core::error::Error;
+use core::fmt;
+
 /// A parameter is outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} must be {range}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     name: &'static str,
     range: &'static str,
 }
+
+// Written by hand, like the other errors of this crate: a derive would double the crates that a
+// protocol depends on.
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} must be {}", self.name, self.range)
+    }
+}
+
+impl Error for ConfigError {}
 
 /// A parameter's name, its range in words, and whether its value is inside the range.
 pub type Check = (&'static str, &'static str, bool);

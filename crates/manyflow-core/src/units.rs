@@ -1,5 +1,6 @@
 //! Quantities with units, as in scenario files, on the command line and in reports.
 
+use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
@@ -78,12 +79,20 @@ fn write_short(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resul
 }
 
 /// The error for a text that is not a quantity.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {expected}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
     expected: &'static str,
 }
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ParseError { text, expected } = self;
+        write!(f, "`{text}` is not {expected}")
+    }
+}
+
+impl Error for ParseError {}
 
 /// The units of rates, with their values in bits per second.
 pub const RATE_UNITS: &[(&str, f64)] = &[

@@ -1,6 +1,8 @@
 //! A session's parameters, which sender and receivers share (RFC 3738 section 3.1.1, Table 1 of the
 //! paper).
 
+use core::error::Error;
+use core::fmt;
 use core::time::Duration;
 
 use super::CciFormat;
@@ -68,16 +70,12 @@ impl SessionConfig {
 }
 
 /// The reason why a session cannot have these parameters.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SessionError {
     /// A parameter is outside its range.
-    #[error(transparent)]
-    OutOfRange(#[from] ConfigError),
+    OutOfRange(ConfigError),
     /// The session rate leaves no room for two waves above the base channel.
-    #[error(
-        "a session of {rate} is too slow for these waves: take at least {minimum}, or a lower base rate"
-    )]
     RateTooLow {
         /// The rate asked for.
         rate: Rate,
@@ -85,7 +83,6 @@ pub enum SessionError {
         minimum: Rate,
     },
     /// The given N does not fit the session rate.
-    #[error("{given} active time slots do not fit the session rate: from 2 to {most} would")]
     ActiveSlots {
         /// The number given.
         given: u32,
@@ -93,16 +90,45 @@ pub enum SessionError {
         most: u32,
     },
     /// The CCI format cannot number the session's channels or packets.
-    #[error(
-        "{wave_channels} wave channels and {wave_packets} packets a wave exceed the CCI format: \
-         take the long format, shorter time slots, less quiescence or a lower rate"
-    )]
     CciFormat {
         /// T, the number of wave channels.
         wave_channels: u32,
         /// Packets in one wave.
         wave_packets: u64,
     },
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SessionError::OutOfRange(error) => error.fmt(f),
+            SessionError::RateTooLow { rate, minimum } => write!(
+                f,
+                "a session of {rate} is too slow for these waves: \
+                 take at least {minimum}, or a lower base rate"
+            ),
+            SessionError::ActiveSlots { given, most } => write!(
+                f,
+                "{given} active time slots do not fit the session rate: from 2 to {most} would"
+            ),
+            SessionError::CciFormat {
+                wave_channels,
+                wave_packets,
+            } => write!(
+                f,
+                "{wave_channels} wave channels and {wave_packets} packets a wave exceed the CCI \
+                 format: take the long format, shorter time slots, less quiescence or a lower rate"
+            ),
+        }
+    }
+}
+
+impl Error for SessionError {}
+
+impl From<ConfigError> for SessionError {
+    fn from(error: ConfigError) -> SessionError {
+        SessionError::OutOfRange(error)
+    }
 }
 
 /// A session: consistent parameters, and the values derived from them.
