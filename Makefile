@@ -19,10 +19,11 @@ build: ## Build the release binary, target/release/manyflow
 test: check unit examples release fuzz-short ## All checks and tests, which have to pass before a change lands
 
 # `scripts/tidy` without an option fails on what `--list` counts.
-check: ## Check format, lints, licences of dependencies, and the rules of CONTRIBUTING
+check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 	scripts/tidy --self-test
 	scripts/tidy --list

@@ -2,7 +2,7 @@
 //!
 //! | file | what it models |
 //! |---|---|
-//! | `end.rs` | an end of a connection, as an [`Endpoint`](manyflow_anypoint::Endpoint) with an application above it |
+//! | `end.rs` | an end of a connection, as an [`Endpoint`](manyflow_core::Endpoint) with an application above it |
 //! | `application.rs` | the interface of such an application |
 //! | `worker.rs` | an application that sends at given times, and takes time for each frame that it reads |
 //! | `liar.rs` | an end that lies to XCP's routers |
