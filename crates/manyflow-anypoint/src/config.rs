@@ -15,6 +15,7 @@ pub enum Control {
 
 /// The way in which a receiver protects its buffer.
 #[derive(Copy, Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum FlowControl {
     /// The receiver grants credit for the bytes that fit its buffer.
     Credit,

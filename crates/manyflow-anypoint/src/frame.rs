@@ -69,6 +69,7 @@ fn header_bytes(body: Body) -> u32 {
 
 /// The reason why a connection refused a frame. The error returns the frame's payload.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError<P> {
     /// The send buffer has no room for the frame.
     #[error("the send buffer is full; send again when frames have been acknowledged")]

@@ -42,6 +42,7 @@ pub const HEADER_BYTES_MAX: usize = 36;
 
 /// The reason why bytes are not a segment of ACP.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
     #[error("{have} bytes are too few: the header takes {want}")]

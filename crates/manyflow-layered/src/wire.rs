@@ -24,6 +24,7 @@ pub const HEADER_BYTES_MAX: usize = 40;
 
 /// The reason why bytes are not a packet of a layered session.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
     #[error("{have} bytes are too few: the header takes {want}")]

@@ -24,6 +24,7 @@ pub struct OverlayConfig {
 
 /// A daemon's policy for a member that reads more slowly than its group's messages arrive.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SlowPolicy {
     /// The group's senders wait for the member. No message is lost, and the slowest member sets the
     /// pace. This is the default, because the overlay delivers every message to every member.

@@ -19,6 +19,7 @@ pub struct Topology {
 
 /// The reason why daemons and links do not form an overlay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TopologyError {
     /// The link with this index ends at a daemon that does not exist.
     #[error("link {0} ends at a daemon that does not exist: number daemons from 0")]

@@ -8,6 +8,7 @@ use manyflow_core::time::Time;
 
 /// How a sender detects losses and changes its window.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Variant {
     /// Duplicate and partial acknowledgements show losses; the window follows RFC 5681 (RFC 6582).
     NewReno,

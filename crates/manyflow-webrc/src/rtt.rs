@@ -13,6 +13,7 @@
 
 /// The rule for averaging the round-trip time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RttRule {
     /// RFC 3738 section 3.2.2.2: subtracts half a spacing of NWC waves, and weighs by the scatter
     /// of all measurements.

@@ -6,6 +6,7 @@ use crate::ConfigError;
 
 /// The scaling of feedback in the transforms.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Scaling {
     /// Keeps the total of each round-trip time: a header's feedback is that of one packet, and each
     /// path has its own number of packets in a round trip.

@@ -54,6 +54,7 @@ impl Default for LinkConfig {
 
 /// The limit of a queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueLimit {
     /// The queue takes every packet.
     Unlimited,
@@ -65,6 +66,7 @@ pub enum QueueLimit {
 
 /// How packets are lost on a wire.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum LossModel {
     /// No packet is lost.
     #[default]
@@ -113,6 +115,7 @@ pub struct RedConfig {
 
 /// The description of RED that a queue follows.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RedVariant {
     /// The algorithm of Floyd and Jacobson 1993. The gap between two packets that are dropped or
     /// marked is uniform up to the inverse of the probability, even if the queue has become empty
@@ -128,6 +131,7 @@ pub enum RedVariant {
 
 /// Which of the packets that support ECN are marked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Marking {
     /// Every packet is marked.
     #[default]
@@ -140,6 +144,7 @@ pub enum Marking {
 
 /// The treatment, while the average is above the maximum, of packets that would be marked below it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overload {
     /// Packets are dropped, on the gentle slope (RFC 3168 section 7).
     #[default]

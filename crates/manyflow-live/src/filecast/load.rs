@@ -21,6 +21,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why a session description cannot be loaded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The loaded text is not a session description.
     #[error(transparent)]

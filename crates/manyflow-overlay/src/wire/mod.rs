@@ -87,6 +87,7 @@ const HEADER_BYTES_MAX: usize = 32;
 
 /// The reason why bytes are not a frame of the overlay, or a frame cannot be encoded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The bytes end before the header does.
     #[error("{have} bytes are too few: the header takes {want}")]

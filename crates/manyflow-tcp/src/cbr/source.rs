@@ -34,6 +34,7 @@ pub struct SourceConfig {
 
 /// How packets are distributed in time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pattern {
     /// Packets are sent at equal intervals.
     #[default]

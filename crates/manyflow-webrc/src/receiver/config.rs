@@ -99,6 +99,7 @@ pub struct Weights {
 
 /// The rule for the target rate.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TargetRule {
     /// RFC 3738 section 3.2.2.7: min(max(SSR, REQN), MRR), and min(4 TRR, MRR) in start-up.
     #[default]

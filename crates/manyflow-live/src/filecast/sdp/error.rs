@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 /// The reason why a session description cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DescriptionError {
     /// The file or stream cannot be read, or is not UTF-8.
     #[error("cannot read the session description from {from}: {cause}")]

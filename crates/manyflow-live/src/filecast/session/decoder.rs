@@ -27,6 +27,7 @@ pub struct FileDone {
 
 /// The reason why files cannot be stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecoderError {
     /// The disk or the folder cannot be used.
     #[error(transparent)]

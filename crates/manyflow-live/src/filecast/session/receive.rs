@@ -50,6 +50,7 @@ pub struct ReceiveConfig {
 
 /// The reason why a session was not received.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReceiveError {
     /// The description's parameters contradict each other.
     #[error("the session description is not that of a valid session: {0}")]

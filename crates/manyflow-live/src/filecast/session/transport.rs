@@ -23,6 +23,7 @@ use crate::net::multicast::{
 
 /// The reason why a transport does not work.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TransportError {
     /// A multicast socket failed.
     #[error(transparent)]

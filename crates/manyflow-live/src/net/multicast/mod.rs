@@ -31,6 +31,7 @@ pub fn is_source_specific(group: IpAddr) -> bool {
 
 /// The reason why a multicast socket cannot be opened, or cannot join or leave a group.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MulticastError {
     /// The group is a unicast address.
     #[error("{0} is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32")]
