@@ -1,4 +1,4 @@
-//! The engine's parts, in elements per second.
+//! Benchmarks of the simulator's parts, in elements per second.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// An endpoint whose timer goes off each second: an event taken from the queue, and one put in.
+/// An endpoint whose timer expires each second: one event is taken from the queue, and one is
+/// added.
 struct Ticker(Time);
 
 impl Endpoint for Ticker {
@@ -66,12 +67,12 @@ impl Endpoint for Ticker {
     }
 }
 
-/// So many timers, spread evenly over a second.
+/// Builds this number of timers, spread evenly over a second.
 fn tickers(count: u64) -> Network {
     let mut network = Network::new(1);
     let node = network.add_node("n");
     for i in 0..count {
-        // In an order that is not that of their times.
+        // The order differs from that of the times.
         let place = i * 7919 % count;
         let first = Time::from_nanos(place * 1_000_000_000 / count);
         network.add(node, Ticker(first));
@@ -100,7 +101,7 @@ fn add_source(network: &mut Network, node: NodeId, destination: Destination, rat
     network.add(node, Source::new(config, 1).expect("a source"));
 }
 
-/// 5000 packets/s over three links.
+/// Builds a flow of 5000 packets/s over three links.
 fn chain() -> Network {
     let mut network = Network::new(1);
     let nodes = ["a", "b", "c", "d"].map(|name| network.add_node(name));
@@ -117,7 +118,8 @@ fn chain() -> Network {
     network
 }
 
-/// 1000 packets/s to a channel that so many receivers behind one router have joined.
+/// Builds a flow of 1000 packets/s to a channel that this number of receivers behind one router
+/// have joined.
 fn star(receivers: u32) -> Network {
     let mut network = Network::new(1);
     let [source, router] = ["S", "r"].map(|name| network.add_node(name));
