@@ -1,4 +1,4 @@
-//! The protocols' and the link's parts, in elements per second.
+//! Benchmarks of the protocols' and the link's parts, in elements per second.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -36,7 +36,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A packet in and the next one out, with ten of them waiting.
+/// Measures a packet that enters a link and the next one that leaves it, with ten packets queued.
 fn links(criterion: &mut Criterion) {
     let tcp = Segment::default();
     let xcp = anypoint::Segment {
@@ -85,7 +85,7 @@ fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: Lin
     });
 }
 
-/// A segment sent, received and acknowledged, in rounds of whole windows.
+/// Measures a segment that is sent, received and acknowledged, in rounds of whole windows.
 fn tcp(criterion: &mut Criterion) {
     const WINDOW: u32 = 64;
     let config = TcpConfig {
@@ -118,7 +118,7 @@ fn tcp(criterion: &mut Criterion) {
     group.bench_function("sender and receiver", |bencher| bencher.iter(&mut round));
 }
 
-/// A frame sent, received, read and acknowledged, in rounds of whole windows.
+/// Measures a frame that is sent, received, read and acknowledged, in rounds of whole windows.
 fn acp(criterion: &mut Criterion) {
     const WINDOW: u32 = 64;
     const FRAME: Length = Length(1024);
@@ -139,7 +139,7 @@ fn acp(criterion: &mut Criterion) {
                 read += u32::from(receiver.receive(now).is_some());
                 continue;
             }
-            // Frames are paced: each has its time.
+            // Frames are paced: each has its own time.
             match sender.poll_timeout() {
                 Some(due) if due > now && due < now + ROUND_TRIP => now = due,
                 _ => break,
@@ -165,7 +165,7 @@ fn session() -> Session {
     Session::new(SessionConfig::wan(rate)).expect("a session")
 }
 
-/// A receiver that no silence ends.
+/// Returns a receiver that does not end because of silence.
 fn receiver() -> Receiver {
     let forever = Some(Duration::from_secs(1_000_000_000));
     let config = ReceiverConfig {
@@ -176,8 +176,7 @@ fn receiver() -> Receiver {
     Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO).expect("a receiver")
 }
 
-/// Calls the receiver's timer until `now`, and drops what it asks for, but for the channels of
-/// `joined`.
+/// Calls the receiver's timer until `now`. Keeps `joined` up to date, and ignores other actions.
 fn advance(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
     while let Some(due) = receiver.poll_timeout().filter(|due| *due <= now) {
         receiver.handle_timeout(due);
@@ -196,7 +195,8 @@ fn drain(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
     while receiver.poll_event().is_some() {}
 }
 
-/// What a receiver gets over 100 s without loss at 100 ms from the sender; and this receiver.
+/// Returns the packets that a receiver gets over 100 s without loss at 100 ms from the sender, and
+/// the receiver.
 fn session_of_100_s() -> (Vec<(Time, Packet<Cci>)>, Receiver) {
     let config = LinkConfig {
         delay: Duration::from_millis(100),
@@ -273,7 +273,7 @@ fn webrc(criterion: &mut Criterion) {
     });
 }
 
-/// Frames from the peer to four members and their acknowledgements back: routed, renumbered and
+/// Measures frames from the peer to four members and their acknowledgements: routed, renumbered and
 /// transformed, in rounds of whole windows.
 fn switch(criterion: &mut Criterion) {
     const WINDOW: u32 = 256;
@@ -291,7 +291,7 @@ fn switch(criterion: &mut Criterion) {
         switch.handle_segment(now, leg, &segment(Body::Accept { credit }), Length(0));
     }
     while switch.poll_transmit().is_some() {}
-    // Headers come and go as bytes.
+    // Headers are encoded and decoded.
     let in_bytes = |segment: &anypoint::Segment| {
         let decoded = anypoint::Segment::decode(black_box(segment.encode()).as_bytes());
         decoded.expect("a segment").0
@@ -343,8 +343,8 @@ fn switch(criterion: &mut Criterion) {
     });
 }
 
-/// A message from its client over three daemons to a member: routed twice, over two links, and
-/// delivered.
+/// Measures a message from its client over three daemons to a member: routed twice, sent over two
+/// links, and delivered.
 fn overlay(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("overlay, messages over three daemons");
     group.throughput(Throughput::Elements(1));

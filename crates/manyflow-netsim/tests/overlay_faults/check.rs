@@ -1,4 +1,4 @@
-//! What must hold after a run.
+//! Checks the outcome of a run.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,11 +10,13 @@ use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
 use crate::world::Outcome;
 
-/// By then a join has reached all, whatever was lost and cut.
+/// The time within which a join reaches all daemons, despite losses and cuts.
 const SURELY_KNOWN: Duration = Duration::from_secs(150);
 
+/// Checks the outcome of a run.
+///
 /// # Errors
-/// The first thing that does not hold.
+/// Returns the first check that fails.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, log) in outcome.senders.iter().enumerate() {
         ensure(log.lock().over, || format!("sender {number} is stuck"))?;
@@ -35,12 +37,12 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// Whether members of a group may miss what they are too slow for.
+/// Returns whether members of a group may miss messages that they are too slow for.
 fn may_drop(plan: &Plan, group: GroupId) -> bool {
     plan.config.slow_policy(group) == SlowPolicy::Drop
 }
 
-/// The numbers of each origin and group follow each other.
+/// Checks that the numbers of each origin and group are consecutive.
 fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
     let mut flows: BTreeMap<(DaemonId, GroupId), OriginSeq> = BTreeMap::new();
     for (origin, data) in &log.read {
@@ -55,8 +57,9 @@ fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
     Ok(())
 }
 
-/// What a member read of each sender and group was taken there, in this order, and without a gap.
-/// If it stayed, it has read the last of it, and what was taken so long after its join.
+/// Checks that a member read each sender's messages to each group in order and without a gap. A
+/// member that remained has read the last message, and all messages that were accepted a certain
+/// time after its join.
 fn check_messages(
     plan: &Plan,
     outcome: &Outcome,
@@ -86,10 +89,10 @@ fn check_messages(
     Ok(())
 }
 
-/// When all know of a member that joined.
+/// Returns the time at which all daemons know of a member that joined.
 fn known(plan: &Plan, member: &Member) -> Time {
     match member.start < plan.from {
-        // Nothing is cut before.
+        // No link is cut before this time.
         true => plan.from,
         false => member.start + SURELY_KNOWN,
     }
