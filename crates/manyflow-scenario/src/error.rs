@@ -27,6 +27,7 @@ fn key_prefix(key: &str) -> String {
 
 /// The cause of an error in a scenario.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Problem {
     /// The file is not TOML.
     #[error("{0}")]
@@ -85,8 +86,7 @@ pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
 /// list of the known names if there are at most 32.
 fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
-    // A name this long is not a typing error, and the distance costs the product of the
-    // lengths.
+    // A name this long is not a typing error, and the distance costs the product of the lengths.
     let name = if name.len() > 8 * NAME_MAX { "" } else { name };
     let close = known
         .iter()
@@ -111,8 +111,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Returns a problem with the value at `path`. The place in the file is looked up
-    /// later.
+    /// Returns a problem with the value at `path`. The place in the file is looked up later.
     pub(crate) fn at(path: &[&str], problem: Problem) -> Fault {
         Fault {
             path: path.iter().map(|&key| key.to_owned()).collect(),

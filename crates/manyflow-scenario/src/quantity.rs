@@ -154,8 +154,7 @@ impl<'de> Deserialize<'de> for Quantity {
 }
 
 impl fmt::Display for Quantity {
-    /// Formats the quantity with about four significant digits, such as `3.2 Mbit/s` or
-    /// `0.175 s`.
+    /// Formats the quantity briefly, such as `3.2 Mbit/s` or `0.175 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.dimension == Dimension::RATE && self.value >= 0.0 {
             return Rate::from_bits_per_s(self.value.round() as u64).fmt(f);

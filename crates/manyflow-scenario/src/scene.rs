@@ -54,6 +54,7 @@ impl Member {
 
     /// Returns whether this endpoint is a sending end.
     fn is_sending(self, id: EndpointId) -> bool {
+        debug_assert!(id.0 >= self.first.0);
         self.is_unicast && (id.0 - self.first.0).is_multiple_of(2)
     }
 

@@ -61,6 +61,7 @@ pub enum Change {
 
 /// An event inside the network, for traces.
 #[derive(Copy, Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Incident<'a, H> {
     /// The link dropped a packet instead of queuing it.
     Dropped(LinkId, Dropped, &'a Packet<H>),

@@ -151,8 +151,7 @@ impl Expression {
         Ok(samples)
     }
 
-    /// Returns the unit of the formula's value. It does not depend on the values of the
-    /// names.
+    /// Returns the unit of the formula's value. It does not depend on the values of the names.
     ///
     /// # Errors
     /// Returns an error if a name is unknown or if units do not fit.

@@ -115,8 +115,7 @@ impl<'a> Parser<'a> {
         Ok(Node::Literal(quantity))
     }
 
-    /// Returns the unit that comes next, with its `/s`. Empty before an operator or the
-    /// end.
+    /// Returns the unit that comes next, with its `/s`. Empty before an operator or the end.
     fn unit(&self) -> &'a str {
         if self.rest.starts_with('%') {
             return "%";

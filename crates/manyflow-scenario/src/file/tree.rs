@@ -43,8 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     table_node(table.into_inner(), span)
 }
 
-/// Returns the message of a TOML error. Names the key of a duplicate, which TOML's message
-/// omits.
+/// Returns the message of a TOML error. Names the key of a duplicate, which TOML's message omits.
 fn described(error: &toml::de::Error, text: &str) -> String {
     let key = error.span().and_then(|span| text.get(span));
     match (error.message(), key) {
@@ -140,8 +139,7 @@ impl Node {
         }
     }
 
-    /// Returns the place of the value at `path`, or of the innermost existing table around
-    /// it.
+    /// Returns the place of the value at `path`, or of the innermost existing table around it.
     pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
         let mut here = self;
         for key in path {

@@ -156,8 +156,7 @@ impl Site<'_> {
         }
     }
 
-    /// Checks that each receiver, and each switch except the first, is a member of some
-    /// switch.
+    /// Checks that each receiver, and each switch except the first, is a member of some switch.
     fn check_all_are_members(&self, switches: &[Switch]) -> Result<(), Fault> {
         if switches.is_empty() {
             return Ok(());

@@ -108,6 +108,7 @@ impl Rule {
         time: Time,
         configs: &mut BTreeMap<u32, Arc<LinkConfig>>,
     ) {
+        debug_assert_eq!(self.next, Some(time));
         let turn = &self.turns[self.made % self.turns.len()];
         for link in &self.links {
             if let Some(cut) = turn.cut {

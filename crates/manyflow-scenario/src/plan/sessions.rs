@@ -35,8 +35,7 @@ pub(crate) struct Session {
     /// The nodes that aggregate the feedback of SIM. If `None`, all nodes at which packets
     /// branch or pass do.
     pub(crate) aggregators: Option<Vec<u32>>,
-    /// The outage of an aggregator: its node, the time of its crash, and the time of its
-    /// restart.
+    /// The outage of an aggregator: its node, the time of its crash, and the time of its restart.
     pub(crate) outage: Option<(u32, Time, Time)>,
     /// The switches between the sender of an ACP session and its receivers.
     pub(crate) switches: Vec<Switch>,

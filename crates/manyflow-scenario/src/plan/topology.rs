@@ -13,8 +13,7 @@ use crate::schema::links::LinkTable;
 use crate::schema::{NodesTable, Schema};
 use manyflow_netsim::Names;
 
-/// The maximum number of nodes, and of links, of a scenario. They take some gigabytes of
-/// memory.
+/// The maximum number of nodes, and of links, of a scenario. They take some gigabytes of memory.
 const SIZE_MAX: u64 = 5_000_000;
 
 /// A network, before anything runs on it. Names of generated nodes are computed instead of
@@ -43,7 +42,7 @@ pub struct Direction {
     pub from: u32,
     /// The node at which the direction ends.
     pub to: u32,
-    /// x
+    /// The properties of the direction. Links that are configured alike share them.
     pub config: Arc<LinkConfig>,
 }
 
@@ -94,8 +93,7 @@ impl Topology {
         let (group, digits) = name.rsplit_once('-')?;
         let group = self.groups.get(group).filter(|group| group.is_numbered)?;
         let node = group.nodes.start.checked_add(digits.parse().ok()?)?;
-        // A number can be written in other ways, such as with leading zeros, which name
-        // no node.
+        // A number can be written in other ways, such as with leading zeros, which name no node.
         let is_called_so = group.nodes.contains(&node) && self.nodes.get(node) == name;
         is_called_so.then_some(node..node + 1)
     }
@@ -105,8 +103,7 @@ impl Topology {
         self.named(name).map(|named| named.forward)
     }
 
-    /// Returns the links of a name in both directions. A name such as `A-B` has only one
-    /// direction.
+    /// Returns the links of a name in both directions. A name such as `A-B` has only one direction.
     pub(crate) fn both_directions(&self, name: &str) -> Result<Vec<u32>, Problem> {
         let named = self.named(name)?;
         Ok(named.forward.into_iter().chain(named.back).collect())

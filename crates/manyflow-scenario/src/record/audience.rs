@@ -39,6 +39,7 @@ struct Groups {
     joined: i32,
     /// The time of the last change.
     changed: Time,
+    /// The number of joined groups before that change.
     before: i32,
     /// The number of changes in the current interval, without the one at `changed`.
     changes: u32,
@@ -91,7 +92,7 @@ impl Audience {
         self.listeners.iter().map(all).collect()
     }
 
-    /// Advances time in the absence of changes of links.
+    /// Advances time from `from` to `to`. No link changes in between.
     pub(super) fn advance(&mut self, network: &dyn World, from: Time, to: Time) {
         for listener in &mut self.listeners {
             let overlap = |&(start, stop): &(Time, Time)| {

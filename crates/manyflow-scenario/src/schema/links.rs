@@ -26,8 +26,7 @@ macro_rules! link_tables {
         pub struct $table { $($own)* $($(#[$doc])* pub $field: Option<$type>,)* }
 
         impl $table {
-            /// Returns the properties of the links from the first node to the
-            /// second.
+            /// Returns the properties of the links from the first node to the second.
             pub fn properties(&self) -> $properties {
                 $properties { $($field: self.$field,)* }
             }
@@ -46,8 +45,7 @@ link_tables! {
         pub count: Option<Count>,
         /// Two nodes to join. A group stands for a link to each of its nodes.
         pub between: Option<[String; 2]>,
-        /// Nodes of a chain, each joined to the next. A group stands for its nodes in
-        /// order.
+        /// Nodes of a chain, each joined to the next. A group stands for its nodes in order.
         pub chain: Option<Vec<String>>,
         /// A tree, dumbbell or random graph: the entry describes all of its links.
         pub all_of: Option<String>,

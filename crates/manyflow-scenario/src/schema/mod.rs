@@ -236,8 +236,7 @@ pub struct ReceiverTable {
     pub send_buffer: Option<Bits>,
     /// The receiver's own receive buffer. ACP only.
     pub receive_buffer: Option<Bits>,
-    /// The time for which the application works on each frame or message. ACP and overlays
-    /// only.
+    /// The time for which the application works on each frame or message. ACP and overlays only.
     pub service: Option<Seconds>,
     /// The periods in which the receiver itself sends, in sessions where receivers send.
     /// The default is the whole run. ACP only.
@@ -291,8 +290,7 @@ pub struct ChangeTable {
     pub time: Seconds,
     /// The period after which the change repeats.
     pub every: Option<Seconds>,
-    /// The time after which the change no longer repeats. The default is the end of the
-    /// run.
+    /// The time after which the change no longer repeats. The default is the end of the run.
     pub until: Option<Seconds>,
     /// The link, or the entry whose links all change. Both directions change unless the
     /// name gives one.
@@ -385,8 +383,7 @@ pub struct PlotTable {
     pub series: Vec<SeriesTable>,
     /// The axis of the sweep along the horizontal axis. Replaces time.
     pub x: Option<String>,
-    /// The measures drawn as points, with error bars of one standard deviation. Requires
-    /// `x`.
+    /// The measures drawn as points, with error bars of one standard deviation. Requires `x`.
     #[serde(default)]
     pub points: Vec<String>,
     /// The formulas drawn as lines.
@@ -396,7 +393,7 @@ pub struct PlotTable {
     /// the other axes are lines in each figure.
     #[serde(default)]
     pub each: OneOrMany,
-    /// Axes with the only values for which cells are drawn, as written in the sweep.
+    /// The values of axes to which the plot is restricted, as written in the sweep.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
     /// A condition: only the cells in which it holds are drawn.
@@ -482,7 +479,7 @@ pub struct ExpectTable {
     pub across: Across,
     /// The quantile that `across = "quantile"` takes, from 0 to 1.
     pub quantile: Option<Probability>,
-    /// Axes with the only values for which cells are considered, as written in the sweep.
+    /// The values of axes to which the expectation is restricted, as written in the sweep.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
     /// A condition: only the cells in which it holds are considered.
@@ -533,8 +530,7 @@ pub enum Across {
     Min,
     /// Takes the largest value.
     Max,
-    /// Takes the smallest step from one cell to the next, which is above 0 if the values
-    /// grow.
+    /// Takes the smallest step from one cell to the next, which is above 0 if the values grow.
     SmallestStep,
     /// Takes the largest value over the smallest, which is 1 if all are equal.
     Ratio,

@@ -52,8 +52,7 @@ observables! {
     Cwnd: Endpoint, PACKETS, Level, "congestion window";
     /// The number of retransmission time-outs of a TCP or ACP sender.
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
-    /// The rate of the frames or messages that an application reads, counting payloads
-    /// only.
+    /// The rate of the frames or messages that an application reads, counting payloads only.
     Goodput: Endpoint, RATE, Interval, "goodput";
     /// The number of frames or messages that an application reads.
     DeliveredFrames: Endpoint, PACKETS, Count, "frames delivered";
@@ -105,9 +104,8 @@ observables! {
     /// The cumulative rate of each group: the rate at which a sender sends the group and
     /// all groups below it.
     GroupRate: Sender, RATE, Level, "rate of a group and those below it";
-    /// The efficiency E(t) of section IV-A of SIM's paper: received rates divided by the
-    /// lowest link rate on each receiver's path, averaged over the receivers that are
-    /// present.
+    /// The efficiency E(t) of section IV-A of SIM's paper: received rates divided by the lowest
+    /// link rate on each receiver's path, averaged over the receivers that are present.
     Efficiency: Audience, NUMBER, Interval, "efficiency";
     /// The instability I(t) of section IV-A of SIM's paper: changes of groups in an
     /// interval, averaged over the receivers that are present.
@@ -139,6 +137,7 @@ enum Kind {
 
 /// The kind of thing that an observable describes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Subject {
     /// An endpoint of a session.
     Endpoint,
@@ -224,6 +223,7 @@ impl Observable {
 /// The statistic that makes one number of the values over time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Statistic {
     /// The mean of the values.
     Mean,
@@ -269,6 +269,7 @@ impl Statistic {
 /// The way in which the numbers of several receivers or links become one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Combination {
     /// The mean of the numbers.
     #[default]

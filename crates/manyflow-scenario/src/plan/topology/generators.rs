@@ -37,8 +37,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Adds two routers, with the left hosts at the first router and the right hosts at the
-    /// second.
+    /// Adds two routers, with the left hosts at the first router and the right hosts at the second.
     pub(super) fn add_dumbbell(&mut self, name: &str, table: &DumbbellTable) -> Result<(), Fault> {
         let routers = self.add_group(&format!("{name}-router"), 2)?;
         let mut pairs = vec![(routers, routers + 1)];

@@ -105,7 +105,7 @@ pub enum LieName {
     TenthOfRtt,
     /// Ignores negative feedback.
     NeverDecreases,
-    /// Takes the rate that it asked for, whatever the feedback is.
+    /// Takes all that it asked for, whatever was granted.
     TakesAll,
 }
 

@@ -33,7 +33,7 @@ pub struct SimTable {
     /// The additive increase: the packets per round-trip time by which a rate grows in each
     /// round-trip time.
     pub increase: Option<Number>,
-    /// The factor by which a rate grows until its first congestion.
+    /// The factor by which a rate grows in each round until its first congestion.
     pub start_factor: Option<Number>,
     /// The factor of the multiplicative decrease.
     pub decrease: Option<Number>,
