@@ -52,7 +52,7 @@ fn links(criterion: &mut Criterion) {
         }),
     };
     let like = LinkConfig {
-        rate: Some("100 Mbit/s".parse().expect("a rate")),
+        rate: Some("100 Mbit/s".parse().expect("the rate is valid")),
         ..LinkConfig::default()
     };
     let red = Some(RedConfig::default());
@@ -92,8 +92,9 @@ fn tcp(criterion: &mut Criterion) {
         maximum_window: WINDOW,
         ..TcpConfig::default()
     };
-    let mut sender = TcpSender::new(config.clone(), EndpointId(1), 1).expect("a sender");
-    let mut receiver = TcpReceiver::new(config, EndpointId(0)).expect("a receiver");
+    let mut sender =
+        TcpSender::new(config.clone(), EndpointId(1), 1).expect("the configuration is valid");
+    let mut receiver = TcpReceiver::new(config, EndpointId(0)).expect("the configuration is valid");
     let mut now = Time::ZERO;
     let mut round = || {
         let mut sent = 0;
@@ -128,8 +129,9 @@ fn acp(criterion: &mut Criterion) {
         ..AcpConfig::default()
     };
     let mut now = Time::ZERO;
-    let mut sender = Connection::connect(config.clone(), 1, now).expect("a sender");
-    let mut receiver = Connection::listen(config).expect("a receiver");
+    let mut sender =
+        Connection::connect(config.clone(), 1, now).expect("the configuration is valid");
+    let mut receiver = Connection::listen(config).expect("the configuration is valid");
     let mut round = || {
         let mut read = 0;
         while sender.send(read, FRAME).is_ok() {}
@@ -161,8 +163,8 @@ fn acp(criterion: &mut Criterion) {
 }
 
 fn session() -> Session {
-    let rate = "5 Mbit/s".parse().expect("a rate");
-    Session::new(SessionConfig::wan(rate)).expect("a session")
+    let rate = "5 Mbit/s".parse().expect("the rate is valid");
+    Session::new(SessionConfig::wan(rate)).expect("the configuration is valid")
 }
 
 /// Returns a receiver that does not end because of silence.
@@ -173,7 +175,8 @@ fn receiver() -> Receiver {
         slot_timeout: forever,
         ..ReceiverConfig::default()
     };
-    Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO).expect("a receiver")
+    Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO)
+        .expect("the configuration is valid")
 }
 
 /// Calls the receiver's timer until `now`. Keeps `joined` up to date, and ignores other actions.
@@ -278,7 +281,8 @@ fn webrc(criterion: &mut Criterion) {
 fn switch(criterion: &mut Criterion) {
     const WINDOW: u32 = 256;
     let mut switch: Switch<Length> =
-        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4).expect("a switch");
+        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4)
+            .expect("the configuration is valid");
     let segment = |body| anypoint::Segment {
         connection: 1,
         body,
@@ -294,7 +298,7 @@ fn switch(criterion: &mut Criterion) {
     // Headers are encoded and decoded.
     let in_bytes = |segment: &anypoint::Segment| {
         let decoded = anypoint::Segment::decode(black_box(segment.encode()).as_bytes());
-        decoded.expect("a segment").0
+        decoded.expect("the segment decodes").0
     };
     let mut next = 0;
     let mut sent = Vec::with_capacity(WINDOW as usize);

@@ -20,14 +20,14 @@ fn main() {
     let mut run = |name: &str, mut network: Network, per_slice: u64| {
         network
             .run_until(Time::from_secs_f64(1.0), &mut ())
-            .expect("time goes on");
+            .expect("time advances");
         let mut group = criterion.benchmark_group("netsim");
         group.throughput(Throughput::Elements(per_slice));
         let mut now = Time::from_secs_f64(1.0);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now += Duration::from_millis(10);
-                network.run_until(now, &mut ()).expect("time goes on");
+                network.run_until(now, &mut ()).expect("time advances");
             });
         });
     };
@@ -82,7 +82,7 @@ fn tickers(count: u64) -> Network {
 
 fn link() -> LinkConfig {
     LinkConfig {
-        rate: Some("100 Mbit/s".parse().expect("a rate")),
+        rate: Some("100 Mbit/s".parse().expect("the rate is valid")),
         delay: Duration::from_millis(10),
         queue: QueueLimit::Packets(50),
         ..LinkConfig::default()
@@ -92,13 +92,16 @@ fn link() -> LinkConfig {
 fn add_source(network: &mut Network, node: NodeId, destination: Destination, rate: &str) {
     let config = SourceConfig {
         destination,
-        rate: rate.parse().expect("a rate"),
+        rate: rate.parse().expect("the rate is valid"),
         packet_bytes: 1000,
         pattern: Pattern::Constant,
         start: Time::ZERO,
         stop: None,
     };
-    network.add(node, Source::new(config, 1).expect("a source"));
+    network.add(
+        node,
+        Source::new(config, 1).expect("the configuration is valid"),
+    );
 }
 
 /// Builds a flow of 5000 packets/s over three links.

@@ -12,7 +12,7 @@ use crate::world::{Failure, Outcome};
 
 /// The time within which an end learns after a restart that its connection is over: a keep-alive
 /// time, or a time-out that has backed off to the maximum, and some lost packets.
-const HEARD_WITHIN: Duration = Duration::from_secs(120);
+const FAILURE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Checks the outcome of a run.
 ///
@@ -23,9 +23,9 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     let logs: Vec<&Log> = logs.iter().map(|log| &**log).collect();
     for (place, log) in logs.iter().enumerate() {
         ensure(!log.garbled, || {
-            format!("end {place} read a frame with other contents")
+            format!("end {place} read a frame whose payload does not belong to its key")
         })?;
-        ensure(log.is_through(), || format!("end {place} is stuck"))?;
+        ensure(log.is_done(), || format!("end {place} is stuck"))?;
     }
     check_inbound(plan, &logs, &outcome.failures)?;
     check_outbound(&logs)?;
@@ -92,7 +92,7 @@ fn check_outbound(logs: &[&Log]) -> Result<(), String> {
         let (place, number) = ((key / KEYS) as usize, key % KEYS);
         ensure(place > 0 && number == next[place], || {
             format!(
-                "the peer read frame {number} of end {place}, where {} comes next",
+                "the peer read frame {number} of end {place}, but {} comes next",
                 next[place]
             )
         })?;
@@ -108,20 +108,20 @@ fn check_promises(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
     for (place, log) in logs.iter().enumerate().skip(1) {
         taken.extend(&log.read);
         if crashed(plan, place) {
-            taken.extend(log.arrived.range(..log.promised).map(|(_, key)| key));
+            taken.extend(log.arrived.range(..log.acknowledging).map(|(_, key)| key));
         }
     }
-    let lost = (0..logs[0].told.min(plan.inbound)).find(|key| !taken.contains(key));
+    let lost = (0..logs[0].acknowledged.min(plan.inbound)).find(|key| !taken.contains(key));
     ensure(lost.is_none(), || {
-        format!("the peer was told that frame {lost:?} has arrived, and nobody read it")
+        format!("frame {lost:?} of the peer was acknowledged, but no member read it")
     })?;
     for (place, log) in logs.iter().enumerate().skip(1) {
         let read = logs[0].read.iter();
         let read = read.filter(|key| (**key / KEYS) as usize == place).count() as u32;
-        let told = log.told.min(plan.outbound);
-        ensure(told <= read, || {
+        let acknowledged = log.acknowledged.min(plan.outbound);
+        ensure(acknowledged <= read, || {
             format!(
-                "end {place} was told that {told} frames have arrived, and the peer read {read}"
+                "{acknowledged} frames of end {place} were acknowledged, but the peer read {read}"
             )
         })?;
     }
@@ -134,12 +134,13 @@ fn check_restart(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
     for (place, log) in logs.iter().enumerate().filter(|(_, log)| log.opened) {
         ensure(
             log.failed.is_some() || has_sent_all(plan, place, log),
-            || format!("end {place} has not finished, and heard of no failure"),
+            || format!("end {place} has not finished, and has reported no failure"),
         )?;
-        let heard = log.over.filter(|_| log.failed.is_some());
-        ensure(heard.is_none_or(|at| at <= restart + HEARD_WITHIN), || {
-            format!("end {place} heard too late that its connection is over")
-        })?;
+        let failed_at = log.over.filter(|_| log.failed.is_some());
+        ensure(
+            failed_at.is_none_or(|at| at <= restart + FAILURE_WITHIN),
+            || format!("end {place} learned too late that its connection is over"),
+        )?;
     }
     Ok(())
 }
@@ -150,7 +151,7 @@ fn has_sent_all(plan: &Plan, place: usize, log: &Log) -> bool {
         0 => plan.inbound,
         _ => plan.outbound,
     };
-    log.finished && log.told == frames + 1
+    log.finished && log.acknowledged == frames + 1
 }
 
 /// Checks that without a restart all living ends finish, and only crashed members are declared
@@ -158,7 +159,7 @@ fn has_sent_all(plan: &Plan, place: usize, log: &Log) -> bool {
 fn check_endings(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
     for Failure { member, .. } in failures {
         ensure(plan.time_of(Fault::Crash(*member)).is_some(), || {
-            format!("{member:?} was taken for dead, and is not")
+            format!("{member:?} was declared failed, but has not crashed")
         })?;
     }
     // If the only member crashes, ends of which the switch has never heard may fail, and every end
@@ -178,5 +179,5 @@ fn check_endings(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(),
 /// Returns whether a member left before it accepted, so that it was never part of the connection.
 fn left_at_once(plan: &Plan, place: usize, log: &Log) -> bool {
     let leaves = plan.time_of(Fault::Leave(member_at(place))).is_some();
-    leaves && log.failed == Some(Reason::Aborted) && log.read.is_empty() && log.told == 0
+    leaves && log.failed == Some(Reason::Aborted) && log.read.is_empty() && log.acknowledged == 0
 }

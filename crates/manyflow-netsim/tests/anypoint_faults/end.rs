@@ -20,9 +20,9 @@ pub(crate) struct Log {
     /// The keys of the frames that arrived in packets, by sequence number.
     pub(crate) arrived: BTreeMap<u32, u32>,
     /// The end has acknowledged all frames below this number.
-    pub(crate) promised: u32,
+    pub(crate) acknowledging: u32,
     /// The other end has acknowledged all frames of this end below this number.
-    pub(crate) told: u32,
+    pub(crate) acknowledged: u32,
     /// The keys of the frames that the end has read, in order.
     pub(crate) read: Vec<u32>,
     /// The number of frames that the end has handed to its connection.
@@ -41,7 +41,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// Returns whether the end does nothing from now on.
-    pub(crate) fn is_through(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.over.is_some() || self.crashed || !self.opened
     }
 
@@ -189,7 +189,7 @@ impl End {
             Body::Data(data) => {
                 log.arrived.insert(data.sequence, data.key);
             }
-            Body::Ack(ack) => log.told = log.told.max(ack.cumulative),
+            Body::Ack(ack) => log.acknowledged = log.acknowledged.max(ack.cumulative),
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ impl Endpoint for End {
             && let Body::Ack(ack) = packet.header.body
         {
             let mut log = self.log.write().unwrap();
-            log.promised = log.promised.max(ack.cumulative);
+            log.acknowledging = log.acknowledging.max(ack.cumulative);
         }
         Some(action)
     }

@@ -78,7 +78,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         network
             .run_until(network.now() + AFTER, &mut watch)
             .unwrap();
-        let through = logs.iter().all(|log| log.read().unwrap().is_through());
+        let through = logs.iter().all(|log| log.read().unwrap().is_done());
         if through && network.now() > last_fault + AFTER {
             break;
         }

@@ -24,7 +24,7 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, (member, log)) in plan.members.iter().zip(&outcome.members).enumerate() {
         let log = log.lock();
         ensure(!log.garbled, || {
-            format!("member {number} read a message of another length")
+            format!("member {number} read a message of the wrong length")
         })?;
         check_numbers(plan, &log)
             .and_then(|()| check_messages(plan, outcome, member, &log))
@@ -83,7 +83,7 @@ fn check_messages(
                     true => check_whole(&taken, &read, known(plan, member)),
                     false => Ok(()),
                 })
-                .map_err(|error| format!("of sender {number} to {group:?} {error}"))?;
+                .map_err(|error| format!("messages of sender {number} to {group:?}: {error}"))?;
         }
     }
     Ok(())
@@ -102,10 +102,11 @@ fn check_flow(taken: &[(u32, Time)], read: &[u32], drops: bool) -> Result<(), St
     let mut next = None;
     for message in read {
         let place = taken.iter().position(|(number, _)| number == message);
-        let place = place.ok_or_else(|| format!("it read {message}, which was not taken"))?;
+        let place =
+            place.ok_or_else(|| format!("the member read {message}, which was not accepted"))?;
         let follows = |next| place == next || (drops && place > next);
         ensure(next.is_none_or(follows), || {
-            format!("it read {message}, not the {next:?}th that was taken")
+            format!("the member read {message} instead of accepted message number {next:?}")
         })?;
         next = Some(place + 1);
     }
@@ -119,7 +120,7 @@ fn check_whole(taken: &[(u32, Time)], read: &[u32], known: Time) -> Result<(), S
     ensure(missed <= early && has_last, || {
         let last = read.last();
         format!(
-            "it read {} of {} messages, of which {early} were early, up to {last:?}",
+            "the member read {} of {} messages, of which {early} were early, up to {last:?}",
             read.len(),
             taken.len()
         )

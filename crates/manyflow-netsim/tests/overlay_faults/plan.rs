@@ -24,14 +24,14 @@ pub(crate) struct Plan {
     pub(crate) daemons: u16,
     /// The time before which no sender sends and no link is cut.
     pub(crate) from: Time,
-    pub(crate) links: Vec<Way>,
+    pub(crate) links: Vec<OverlayLink>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) members: Vec<Member>,
 }
 
 /// A link between two daemons.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct OverlayLink {
     pub(crate) ends: (u16, u16),
     pub(crate) config: LinkConfig,
     /// The times at which the link is cut and restored, in turn.
@@ -161,7 +161,7 @@ fn policy(random: &mut Pcg64Mcg) -> SlowPolicy {
 
 /// Draws a tree, so that full queues cannot wait for each other in a circle. Adds some links if a
 /// controller keeps queues short.
-fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<Way> {
+fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<OverlayLink> {
     let mut ends: Vec<_> = (1..daemons)
         .map(|daemon| (random.random_range(0..daemon), daemon))
         .collect();
@@ -171,7 +171,7 @@ fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> V
             ends.push((a, b));
         }
     }
-    let way = |ends| Way {
+    let way = |ends| OverlayLink {
         ends,
         config: link(random),
         cuts: cuts(from_s, random),

@@ -112,7 +112,7 @@ impl Sweep {
                 }
                 let known = self.groups.iter().position(|group| *group == [axis]);
                 let Some(known) = known else {
-                    return Err(Fault::value(format!("`{key}` is there twice")));
+                    return Err(Fault::value(format!("`{key}` appears twice")));
                 };
                 self.groups.remove(known);
                 joined.push(axis);
@@ -223,8 +223,8 @@ mod tests {
     fn axes_that_cannot_vary_together_are_refused() {
         for (together, why) in [
             ("[[\"a\", \"b\"]]", "`b` has 1 values and `a` 2"),
-            ("[[\"a\", \"a\"]]", "`a` is there twice"),
-            ("[[\"a\", \"c\"], [\"c\"]]", "`c` is there twice"),
+            ("[[\"a\", \"a\"]]", "`a` appears twice"),
+            ("[[\"a\", \"c\"], [\"c\"]]", "`c` appears twice"),
             ("[[\"a\", \"d\"]]", "there is no axis of the sweep `d`"),
             ("[\"a\", \"b\"]", "a list of lists of axes is expected"),
             ("1", "a list of lists of axes is expected"),

@@ -49,7 +49,7 @@ fn described(error: &toml::de::Error, text: &str) -> String {
     match (error.message(), key) {
         ("duplicate key", Some(key)) => {
             let key = shortened(key, NAME_MAX);
-            format!("the key `{key}` is there twice: keep one")
+            format!("the key `{key}` appears twice: keep one")
         }
         (message, _) => message.to_owned(),
     }

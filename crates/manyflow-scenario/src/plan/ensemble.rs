@@ -97,7 +97,7 @@ impl Site<'_> {
                     return Err(refuse("members", message));
                 }
                 if own.contains(&node) {
-                    return Err(refuse("members", format!("`{name}` is there twice")));
+                    return Err(refuse("members", format!("`{name}` appears twice")));
                 }
                 own.push(node);
                 members.extend(found);

@@ -174,7 +174,7 @@ impl Overlay {
                 let [a, b] = [links[link].0, links[link].1].map(node_name);
                 refuse(
                     "links",
-                    format!("`{a}-{b}` is there twice, or joins a daemon to itself"),
+                    format!("`{a}-{b}` appears twice, or joins a daemon to itself"),
                 )
             }
             other => refuse("links", other.to_string()),
@@ -221,7 +221,7 @@ fn daemons(table: &OverlayTable, topology: &Topology) -> Result<Vec<u32>, Fault>
         for node in named.map_err(|problem| Fault::at(&["daemons"], problem))? {
             if !known.insert(node) {
                 let name = topology.nodes.get(node);
-                return Err(refuse("daemons", format!("`{name}` is there twice")));
+                return Err(refuse("daemons", format!("`{name}` appears twice")));
             }
             nodes.push(node);
         }

@@ -256,14 +256,18 @@ impl Topology {
     fn add_links(&mut self, table: &LinkTable) -> Result<(), Fault> {
         let pairs = self.pairs(table)?;
         if (self.links.len() + 2 * pairs.len()) as u64 > 2 * SIZE_MAX {
-            return Err(Fault::value(format!("more than {SIZE_MAX} links")));
+            return Err(Fault::value(format!(
+                "this makes more than {SIZE_MAX} links"
+            )));
         }
         let (mut there, mut back) = (Amendment::default(), Amendment::default());
         let mut named = Named::default();
         for (from, to) in pairs {
             if from == to {
                 let name = self.nodes.get(from);
-                return Err(Fault::value(format!("a link from `{name}` to itself")));
+                return Err(Fault::value(format!(
+                    "a link cannot join `{name}` to itself"
+                )));
             }
             let forward = self.direction(from, to);
             let config = &mut self.links[forward as usize].config;
@@ -300,7 +304,9 @@ impl Topology {
             (Some([a, b]), None, None) => {
                 let (a, b) = (nodes("between", a)?, nodes("between", b)?);
                 if a.len() as u64 * b.len() as u64 > SIZE_MAX {
-                    return Err(Fault::value(format!("more than {SIZE_MAX} links")));
+                    return Err(Fault::value(format!(
+                        "this makes more than {SIZE_MAX} links"
+                    )));
                 }
                 let from = |a: u32| b.clone().map(move |b| (a, b));
                 Ok(a.flat_map(from).collect())

@@ -194,7 +194,9 @@ fn judge(
     scenario: &Scenario,
 ) -> Result<Checked, Fault> {
     if cells.is_empty() {
-        return Err(Fault::value("no cell of the sweep is chosen"));
+        return Err(Fault::value(
+            "`only` and `where` select no cell of the sweep",
+        ));
     }
     if let Some(share) = expect.share_of_seeds {
         let checked = |cell: &&CellResult| of_seeds(expect, bounds, share.0, cell, scenario);
@@ -317,7 +319,7 @@ fn compare(
     if let (Some(low), Some(high)) = (checked.at_least, checked.at_most)
         && low.value > high.value
     {
-        let message = format!("`at-least` comes out as {low}, above `at-most`, {high}");
+        let message = format!("`at-least` evaluates to {low}, above `at-most`, {high}");
         return Err(Fault::value(message));
     }
     checked.verdict = match checked.margin() >= 0.0 {

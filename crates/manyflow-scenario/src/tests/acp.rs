@@ -154,7 +154,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "members = [\"S-0\", \"W\"]",
         "members = [\"S-0\", \"S-0\"]",
-        "cascade.toml:21: `sessions.any.acp.switches.0.members`: `S-0` is there twice",
+        "cascade.toml:21: `sessions.any.acp.switches.0.members`: `S-0` appears twice",
     ),
     (
         "members = [\"S-1\", \"S-2\"]",

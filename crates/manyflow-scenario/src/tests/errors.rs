@@ -328,12 +328,12 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "queue = \"10 packets\"",
         "rate = \"2 Mbit/s\"",
-        "two.toml:16: the key `rate` is there twice: keep one",
+        "two.toml:16: the key `rate` appears twice: keep one",
     ),
     (
         "duration = \"100 s\"",
         "duration = \"100 s\"\n[run]",
-        "two.toml:4: the key `run` is there twice: keep one",
+        "two.toml:4: the key `run` appears twice: keep one",
     ),
     ("title = ", "title ", "two.toml:1: "),
 ];

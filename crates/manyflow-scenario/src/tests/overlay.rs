@@ -134,7 +134,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "\"C\", \"D\"]\nlinks",
         "\"C\", \"D\", \"C\"]\nlinks",
-        "chain.toml:15: `overlays.spines.daemons`: `C` is there twice",
+        "chain.toml:15: `overlays.spines.daemons`: `C` appears twice",
     ),
     (
         "\"C\", \"D\"]\nlinks",
@@ -154,7 +154,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "[\"A\", \"B\"], {",
         "[\"A\", \"B\"], [\"B\", \"A\"], {",
-        "`overlays.spines.links`: `B-A` is there twice",
+        "`overlays.spines.links`: `B-A` appears twice",
     ),
     (
         "weight = 3",

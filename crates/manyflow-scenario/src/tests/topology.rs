@@ -150,7 +150,7 @@ fn links_that_are_configured_alike_share_their_configuration() {
 }
 
 #[test]
-fn a_dumbbells_hosts_meet_at_two_routers() {
+fn a_dumbbell_has_two_routers() {
     let links = "[[links]]\nall-of = \"D\"\nrate = \"100 Mbit/s\"\ndelay = \"1 ms\"\n\
                  [[links]]\nname = \"bottleneck\"\nbetween = [\"D-router-0\", \"D-router-1\"]\nrate = \"3 Mbit/s\"";
     let made = topology("dumbbells.D = { left = 2, right = 1 }", links).unwrap();

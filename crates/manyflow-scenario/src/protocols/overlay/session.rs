@@ -131,7 +131,8 @@ impl Builder<'_> {
     /// Adds the receivers' clients, and then the sending clients.
     fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
         let affiliation = self.session.affiliation;
-        let own = affiliation.ok_or_else(|| Fault::value("the session has no overlay"))?;
+        let own =
+            affiliation.ok_or_else(|| Fault::value("the session does not run over an overlay"))?;
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
             members.push(self.member(receiver, false));
