@@ -18,7 +18,6 @@ build: ## Build the release binary, target/release/manyflow
 
 test: check unit examples release fuzz-short ## All checks and tests, which have to pass before a change lands
 
-# `scripts/tidy` without an option fails on what `--list` counts.
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
 	cargo fmt --all --check
@@ -26,7 +25,7 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 	scripts/tidy --self-test
-	scripts/tidy --list
+	scripts/tidy
 
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests

@@ -1,4 +1,4 @@
-//! The protocols' and the link's parts, in elements per second.
+//! Benchmarks of the protocols' and the link's parts, in elements per second.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -36,7 +36,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A packet in and the next one out, with ten of them waiting.
+/// Measures a packet that enters a link and the next one that leaves it, with ten packets queued.
 fn links(criterion: &mut Criterion) {
     let tcp = Segment::default();
     let xcp = anypoint::Segment {
@@ -52,7 +52,7 @@ fn links(criterion: &mut Criterion) {
         }),
     };
     let like = LinkConfig {
-        rate: Some("100 Mbit/s".parse().expect("a rate")),
+        rate: Some("100 Mbit/s".parse().expect("the rate is valid")),
         ..LinkConfig::default()
     };
     let red = Some(RedConfig::default());
@@ -85,15 +85,16 @@ fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: Lin
     });
 }
 
-/// A segment sent, received and acknowledged, in rounds of whole windows.
+/// Measures a segment that is sent, received and acknowledged, in rounds of whole windows.
 fn tcp(criterion: &mut Criterion) {
     const WINDOW: u32 = 64;
     let config = TcpConfig {
         maximum_window: WINDOW,
         ..TcpConfig::default()
     };
-    let mut sender = TcpSender::new(config.clone(), EndpointId(1), 1).expect("a sender");
-    let mut receiver = TcpReceiver::new(config, EndpointId(0)).expect("a receiver");
+    let mut sender =
+        TcpSender::new(config.clone(), EndpointId(1), 1).expect("the configuration is valid");
+    let mut receiver = TcpReceiver::new(config, EndpointId(0)).expect("the configuration is valid");
     let mut now = Time::ZERO;
     let mut round = || {
         let mut sent = 0;
@@ -118,7 +119,7 @@ fn tcp(criterion: &mut Criterion) {
     group.bench_function("sender and receiver", |bencher| bencher.iter(&mut round));
 }
 
-/// A frame sent, received, read and acknowledged, in rounds of whole windows.
+/// Measures a frame that is sent, received, read and acknowledged, in rounds of whole windows.
 fn acp(criterion: &mut Criterion) {
     const WINDOW: u32 = 64;
     const FRAME: Length = Length(1024);
@@ -128,8 +129,9 @@ fn acp(criterion: &mut Criterion) {
         ..AcpConfig::default()
     };
     let mut now = Time::ZERO;
-    let mut sender = Connection::connect(config.clone(), 1, now).expect("a sender");
-    let mut receiver = Connection::listen(config).expect("a receiver");
+    let mut sender =
+        Connection::connect(config.clone(), 1, now).expect("the configuration is valid");
+    let mut receiver = Connection::listen(config).expect("the configuration is valid");
     let mut round = || {
         let mut read = 0;
         while sender.send(read, FRAME).is_ok() {}
@@ -139,7 +141,7 @@ fn acp(criterion: &mut Criterion) {
                 read += u32::from(receiver.receive(now).is_some());
                 continue;
             }
-            // Frames are paced: each has its time.
+            // Frames are paced: each has its own time.
             match sender.poll_timeout() {
                 Some(due) if due > now && due < now + ROUND_TRIP => now = due,
                 _ => break,
@@ -161,11 +163,11 @@ fn acp(criterion: &mut Criterion) {
 }
 
 fn session() -> Session {
-    let rate = "5 Mbit/s".parse().expect("a rate");
-    Session::new(SessionConfig::wan(rate)).expect("a session")
+    let rate = "5 Mbit/s".parse().expect("the rate is valid");
+    Session::new(SessionConfig::wan(rate)).expect("the configuration is valid")
 }
 
-/// A receiver that no silence ends.
+/// Returns a receiver that does not end because of silence.
 fn receiver() -> Receiver {
     let forever = Some(Duration::from_secs(1_000_000_000));
     let config = ReceiverConfig {
@@ -173,11 +175,11 @@ fn receiver() -> Receiver {
         slot_timeout: forever,
         ..ReceiverConfig::default()
     };
-    Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO).expect("a receiver")
+    Receiver::new(Arc::new(session()), Arc::new(config), 0, Time::ZERO)
+        .expect("the configuration is valid")
 }
 
-/// Calls the receiver's timer until `now`, and drops what it asks for, but for the channels of
-/// `joined`.
+/// Calls the receiver's timer until `now`. Keeps `joined` up to date, and ignores other actions.
 fn advance(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
     while let Some(due) = receiver.poll_timeout().filter(|due| *due <= now) {
         receiver.handle_timeout(due);
@@ -196,7 +198,8 @@ fn drain(receiver: &mut Receiver, now: Time, joined: &mut BTreeSet<u16>) {
     while receiver.poll_event().is_some() {}
 }
 
-/// What a receiver gets over 100 s without loss at 100 ms from the sender; and this receiver.
+/// Returns the packets that a receiver gets over 100 s without loss at 100 ms from the sender, and
+/// the receiver.
 fn session_of_100_s() -> (Vec<(Time, Packet<Cci>)>, Receiver) {
     let config = LinkConfig {
         delay: Duration::from_millis(100),
@@ -273,12 +276,13 @@ fn webrc(criterion: &mut Criterion) {
     });
 }
 
-/// Frames from the peer to four members and their acknowledgements back: routed, renumbered and
+/// Measures frames from the peer to four members and their acknowledgements: routed, renumbered and
 /// transformed, in rounds of whole windows.
 fn switch(criterion: &mut Criterion) {
     const WINDOW: u32 = 256;
     let mut switch: Switch<Length> =
-        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4).expect("a switch");
+        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4)
+            .expect("the configuration is valid");
     let segment = |body| anypoint::Segment {
         connection: 1,
         body,
@@ -291,10 +295,10 @@ fn switch(criterion: &mut Criterion) {
         switch.handle_segment(now, leg, &segment(Body::Accept { credit }), Length(0));
     }
     while switch.poll_transmit().is_some() {}
-    // Headers come and go as bytes.
+    // Headers are encoded and decoded.
     let in_bytes = |segment: &anypoint::Segment| {
         let decoded = anypoint::Segment::decode(black_box(segment.encode()).as_bytes());
-        decoded.expect("a segment").0
+        decoded.expect("the segment decodes").0
     };
     let mut next = 0;
     let mut sent = Vec::with_capacity(WINDOW as usize);
@@ -343,8 +347,8 @@ fn switch(criterion: &mut Criterion) {
     });
 }
 
-/// A message from its client over three daemons to a member: routed twice, over two links, and
-/// delivered.
+/// Measures a message from its client over three daemons to a member: routed twice, sent over two
+/// links, and delivered.
 fn overlay(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("overlay, messages over three daemons");
     group.throughput(Throughput::Elements(1));

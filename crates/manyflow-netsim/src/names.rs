@@ -1,38 +1,38 @@
-//! The names of very many nodes.
+//! Compact storage of the names of many nodes.
 
-/// Names by number, in one text: a `String` each would take three times as much.
+/// Names by number, stored in one text. A `String` for each would take three times the memory.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     text: String,
-    /// Where each name ends.
+    /// The end of each name in the text.
     ends: Vec<usize>,
 }
 
 impl Names {
-    /// Adds a name, whose number is the count of those before it.
+    /// Adds a name. Its number is the number of names before it.
     pub fn push(&mut self, name: &str) {
         self.text.push_str(name);
         self.ends.push(self.text.len());
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The name of this number, which must be there.
+    /// Returns the name with this number. Panics if there is none.
     pub fn get(&self, number: u32) -> &str {
         let number = number as usize;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start..self.ends[number]]
     }
 
-    /// All names, by their numbers.
+    /// Returns all names in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len() as u32).map(|number| self.get(number))
     }

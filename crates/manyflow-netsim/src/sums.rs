@@ -1,15 +1,15 @@
-//! Sums over protocols, for networks in which several of them run.
+//! Sum types over protocols, for networks that run several protocols.
 
-/// Defines a header and an event type that are sums over protocols, and what a [`Network`] needs of
-/// them: [`Header`], [`Holds`] and the conversions from each protocol's types.
+/// Defines a header type and an event type that are sums over protocols, and implements everything
+/// that a [`Network`] needs: [`Header`], [`Holds`] and the conversions from each protocol's types.
 ///
 /// ```
 /// use manyflow_tcp::cbr;
 ///
 /// manyflow_netsim::protocols! {
-///     /// A packet's header.
+///     /// The header of a packet.
 ///     pub enum AnyHeader;
-///     /// An event.
+///     /// An event of an endpoint.
 ///     pub enum AnyEvent;
 ///     /// A source without congestion control.
 ///     Cbr: cbr::Datagram, cbr::Event;
@@ -70,7 +70,7 @@ macro_rules! protocols {
             }
         )*
 
-        // Endpoints that only send receive nothing: no header is of the type without values.
+        // Endpoints that only send receive nothing: no header has the type without values.
         impl $crate::Holds<core::convert::Infallible> for $any_header {
             #[inline]
             fn get(&self) -> Option<core::convert::Infallible> {

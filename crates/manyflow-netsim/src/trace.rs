@@ -1,5 +1,5 @@
-//! Traces: the events of endpoints and links, one JSON object a line. `docs/scenarios.md` lists the
-//! events.
+//! Traces of the events of endpoints and links, with one JSON object per line. `docs/scenarios.md`
+//! lists the events.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,8 @@ use crate::{Change, Incident, LinkId};
 /// The names of endpoints, sessions and links in a trace.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// For each endpoint its node, and the receiver that it belongs to, such as `webrc/R`.
+    /// The node of each endpoint, and the name of the receiver that it belongs to, such as
+    /// `webrc/R`.
     pub endpoints: Vec<(String, String)>,
     /// The name of each multicast session.
     pub sessions: Vec<String>,
@@ -33,7 +34,7 @@ pub trait Traced {
     /// Writes the numbers that identify the packet.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     fn trace(&self, payload_bytes: u32, line: &mut Line) -> serde_json::Result<()>;
 }
 
@@ -45,7 +46,7 @@ pub trait TracedEvent {
     /// Writes the event's values.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     fn trace(&self, line: &mut Line) -> serde_json::Result<()>;
 }
 
@@ -58,10 +59,10 @@ impl<'a> Trace<'a> {
         Trace { names, out }
     }
 
-    /// Writes what is left in buffers.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -69,7 +70,7 @@ impl<'a> Trace<'a> {
     /// Writes an event that an endpoint reported.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -87,7 +88,7 @@ impl<'a> Trace<'a> {
     /// Writes an incident inside the network.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn on_incident<H: Header + Traced>(
         &mut self,
         now: Time,
@@ -116,7 +117,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Writes a line: its time with nine digits behind the point, its event, and what `fill` adds.
+/// Writes a line: the time with nine decimal places, the name of the event, and the values that
+/// `fill` adds.
 fn write_line(
     out: &mut dyn Write,
     now: Time,
@@ -140,7 +142,7 @@ impl Names {
         &self.sessions[channel.session as usize]
     }
 
-    /// What a packet is: whose, how long, and its number.
+    /// Writes the session, the length and the numbers of a packet.
     fn packet_values<H: Header + Traced>(
         &self,
         packet: &Packet<H>,
@@ -188,7 +190,7 @@ fn dropped(why: Dropped) -> &'static str {
     }
 }
 
-/// What a link is like from now on; no rate is no limit.
+/// Writes the configuration of a link. The rate is null if it has no limit.
 fn link_values(config: &LinkConfig, line: &mut Line) -> serde_json::Result<()> {
     let rate = config.rate.map(|rate| rate.bits_per_s());
     line.serialize_entry("rate", &rate)?;

@@ -1,4 +1,4 @@
-//! The engine's parts, in elements per second.
+//! Benchmarks of the simulator's parts, in elements per second.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ fn main() {
     let mut run = |name: &str, mut network: Network, per_slice: u64| {
         network
             .run_until(Time::from_secs_f64(1.0), &mut ())
-            .expect("time goes on");
+            .expect("time advances");
         let mut group = criterion.benchmark_group("netsim");
         group.throughput(Throughput::Elements(per_slice));
         let mut now = Time::from_secs_f64(1.0);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now += Duration::from_millis(10);
-                network.run_until(now, &mut ()).expect("time goes on");
+                network.run_until(now, &mut ()).expect("time advances");
             });
         });
     };
@@ -37,7 +37,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// An endpoint whose timer goes off each second: an event taken from the queue, and one put in.
+/// An endpoint whose timer expires each second: one event is taken from the queue, and one is
+/// added.
 struct Ticker(Time);
 
 impl Endpoint for Ticker {
@@ -66,12 +67,12 @@ impl Endpoint for Ticker {
     }
 }
 
-/// So many timers, spread evenly over a second.
+/// Builds this number of timers, spread evenly over a second.
 fn tickers(count: u64) -> Network {
     let mut network = Network::new(1);
     let node = network.add_node("n");
     for i in 0..count {
-        // In an order that is not that of their times.
+        // The order differs from that of the times.
         let place = i * 7919 % count;
         let first = Time::from_nanos(place * 1_000_000_000 / count);
         network.add(node, Ticker(first));
@@ -81,7 +82,7 @@ fn tickers(count: u64) -> Network {
 
 fn link() -> LinkConfig {
     LinkConfig {
-        rate: Some("100 Mbit/s".parse().expect("a rate")),
+        rate: Some("100 Mbit/s".parse().expect("the rate is valid")),
         delay: Duration::from_millis(10),
         queue: QueueLimit::Packets(50),
         ..LinkConfig::default()
@@ -91,16 +92,19 @@ fn link() -> LinkConfig {
 fn add_source(network: &mut Network, node: NodeId, destination: Destination, rate: &str) {
     let config = SourceConfig {
         destination,
-        rate: rate.parse().expect("a rate"),
+        rate: rate.parse().expect("the rate is valid"),
         packet_bytes: 1000,
         pattern: Pattern::Constant,
         start: Time::ZERO,
         stop: None,
     };
-    network.add(node, Source::new(config, 1).expect("a source"));
+    network.add(
+        node,
+        Source::new(config, 1).expect("the configuration is valid"),
+    );
 }
 
-/// 5000 packets/s over three links.
+/// Builds a flow of 5000 packets/s over three links.
 fn chain() -> Network {
     let mut network = Network::new(1);
     let nodes = ["a", "b", "c", "d"].map(|name| network.add_node(name));
@@ -117,7 +121,8 @@ fn chain() -> Network {
     network
 }
 
-/// 1000 packets/s to a channel that so many receivers behind one router have joined.
+/// Builds a flow of 1000 packets/s to a channel that this number of receivers behind one router
+/// have joined.
 fn star(receivers: u32) -> Network {
     let mut network = Network::new(1);
     let [source, router] = ["S", "r"].map(|name| network.add_node(name));

@@ -1,18 +1,19 @@
-//! What is wrong with a scenario: file, line, key, and what to do about it.
+//! Errors in scenarios: file, line, key, and what to do next.
 
 use std::ops::Range;
 
-/// A scenario that cannot be run, with the place in its file.
+/// An error in a scenario, with its place in the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{file}:{line}: {}{problem}", key_prefix(.key))]
 pub struct ScenarioError {
-    /// The file's name as given.
+    /// The name of the file, as the caller gave it.
     pub file: String,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// The key, dotted: `links.bottleneck.delay`; empty where the whole file is meant.
+    /// The dotted key, such as `links.bottleneck.delay`. Empty if the error concerns the
+    /// whole file.
     pub key: String,
-    /// What is wrong.
+    /// The error itself.
     pub problem: Problem,
 }
 
@@ -24,23 +25,24 @@ fn key_prefix(key: &str) -> String {
     }
 }
 
-/// What is wrong at a key of a scenario.
+/// The cause of an error in a scenario.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Problem {
     /// The file is not TOML.
     #[error("{0}")]
     Syntax(String),
-    /// Nothing of this name is known here.
+    /// A name that does not exist in this context.
     #[error("there is no {kind} `{name}`{}", suggestion(.nearest))]
     Unknown {
-        /// What was looked for: a key, a node, a measure.
+        /// The kind of name that was expected: a key, a node, a measure.
         kind: &'static str,
-        /// The name that was given.
+        /// The name in the file.
         name: String,
-        /// The known name nearest to it, or all of them where they are few.
+        /// A hint: the nearest known name, or all known names if there are few.
         nearest: Option<String>,
     },
-    /// The value cannot be used.
+    /// A value that cannot be used, with the reason.
     #[error("{0}")]
     Value(String),
 }
@@ -52,7 +54,7 @@ fn suggestion(nearest: &Option<String>) -> String {
 }
 
 impl Problem {
-    /// Nothing of this name among `known`; suggests the nearest.
+    /// Returns the error for a `name` that is not among `known`, with a hint.
     pub(crate) fn unknown<'a>(
         kind: &'static str,
         name: &str,
@@ -66,13 +68,13 @@ impl Problem {
     }
 }
 
-/// Characters that an error repeats of a name or a formula.
+/// The maximum number of characters that an error quotes from a name or a formula.
 pub(crate) const NAME_MAX: usize = 60;
 
-/// Characters that an error repeats of a message in which a value may stand.
+/// The maximum length, in characters, of a message that may quote a value.
 const MESSAGE_MAX: usize = 600;
 
-/// The first characters of a text that may be of any length.
+/// Returns the first `characters_max` characters of `text`, with `...` if there are more.
 pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
     match text.char_indices().nth(characters_max) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -80,11 +82,11 @@ pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// `did you mean ...`, where a known name is a few strokes away; otherwise the known names, where
-/// they are few.
+/// Returns a hint for a misspelt name: "did you mean" with a similar known name, otherwise the
+/// list of the known names if there are at most 32.
 fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
-    // Nobody mistypes one of these, and the distance costs the product of the lengths.
+    // A name this long is not a typing error, and the distance costs the product of the lengths.
     let name = if name.len() > 8 * NAME_MAX { "" } else { name };
     let close = known
         .iter()
@@ -100,7 +102,7 @@ fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<S
     (listed.len() <= 32).then(|| format!("known are {}", listed.join(", ")))
 }
 
-/// A problem on its way out of the nested tables, which prepend their keys.
+/// A problem with the path of its key. Each enclosing table prepends its own key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {
     pub(crate) path: Vec<String>,
@@ -109,7 +111,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// A problem with the value at `path`, whose place is looked up later.
+    /// Returns a problem with the value at `path`. The place in the file is looked up later.
     pub(crate) fn at(path: &[&str], problem: Problem) -> Fault {
         Fault {
             path: path.iter().map(|&key| key.to_owned()).collect(),
@@ -118,18 +120,18 @@ impl Fault {
         }
     }
 
-    /// A value that cannot be used, at a place that the caller adds.
+    /// Returns a problem with a value. The caller adds the path.
     pub(crate) fn value(message: impl ToString) -> Fault {
         Fault::at(&[], Problem::Value(message.to_string()))
     }
 
-    /// The same, one level further out.
+    /// Prepends `key` to the path.
     pub(crate) fn within(mut self, key: &str) -> Fault {
         self.path.insert(0, key.to_owned());
         self
     }
 
-    /// The same, at `span` unless an inner one is known.
+    /// Sets the place in the file, unless a more exact one is known.
     pub(crate) fn spanned(mut self, span: &Range<usize>) -> Fault {
         self.span.get_or_insert_with(|| span.clone());
         self

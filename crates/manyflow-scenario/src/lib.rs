@@ -1,14 +1,49 @@
-//! Scenario files: what runs, what varies, what is measured and what has to come out.
+//! Reads scenario files and runs them: networks, sessions, sweeps, measures and expectations.
 //! `docs/scenarios.md` is the manual.
+//!
+//! ```
+//! use manyflow_scenario::Scenario;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let scenario = Scenario::parse(
+//!     "two-nodes.toml",
+//!     r#"
+//! title = "A constant bit rate over one link"
+//! run.duration = "10 s"
+//! nodes.names = ["S", "R"]
+//! [[links]]
+//! between = ["S", "R"]
+//! delay = "20 ms"
+//! [[sessions]]
+//! name = "cbr"
+//! protocol = "cbr"
+//! sender = "S"
+//! receivers = ["R"]
+//! cbr.rate = "1 Mbit/s"
+//! [[measure]]
+//! name = "rate"
+//! what = "received-rate"
+//! of = "cbr"
+//! "#,
+//!     false,
+//! )?;
+//! let run = scenario.run_one(scenario.jobs()?[0])?;
+//! println!("{:.2} Mbit/s", run.measures[0] / 1e6);
+//! # assert!((run.measures[0] / 1e6 - 1.0).abs() < 0.01);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A run passes through these steps:
 //!
 //! ```text
 //!   file --file/--> a tree for each cell --schema/--> tables --plan/--> nodes, links, sessions
 //!        --scene.rs, protocols/--> endpoints in a world --run.rs, record/--> series --measure/--> numbers --results/--> pages
 //! ```
 //!
-//! | room | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `file/` | TOML with places, parameters, sweeps and short forms: a tree of values for each cell |
+//! | `file/` | TOML with source positions, parameters, sweeps and short forms: a tree of values for each cell |
 //! | `expression/`, `quantity.rs` | formulas over quantities with units |
 //! | [`schema`] | the tables and their keys, the observables, and the checks of a whole scenario |
 //! | `plan/` | nodes, links, sessions, switches, daemons and changes, with all generators expanded |

@@ -1,4 +1,4 @@
-//! Numbers with units, as formulas in scenarios compute with them.
+//! Numbers with units, for the formulas of scenarios.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::error::Fault;
 /// The exponents of second, bit and packet in a unit.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dimension {
-    /// Of the second.
+    /// The exponent of the second.
     pub seconds: i8,
-    /// Of the bit.
+    /// The exponent of the bit.
     pub bits: i8,
-    /// Of the packet.
+    /// The exponent of the packet.
     pub packets: i8,
 }
 
 impl Dimension {
-    /// A bare number.
+    /// A number without a unit.
     pub const NUMBER: Dimension = Dimension::new(0, 0, 0);
     /// A time, in seconds.
     pub const TIME: Dimension = Dimension::new(1, 0, 0);
@@ -43,7 +43,7 @@ impl Dimension {
         }
     }
 
-    /// The dimension of a product (`sign` 1) or of a quotient (`sign` -1).
+    /// Returns the dimension of a product (`sign` 1) or of a quotient (`sign` -1).
     pub(crate) fn combined(self, other: Dimension, sign: i8) -> Dimension {
         let sum = |a: i8, b: i8| a.saturating_add(sign.saturating_mul(b));
         Dimension::new(
@@ -53,7 +53,7 @@ impl Dimension {
         )
     }
 
-    /// For messages: `a bare number`, or `in bit/s`.
+    /// Describes the dimension in messages: `a bare number`, or `in bit/s`.
     pub(crate) fn described(self) -> String {
         match self {
             Dimension::NUMBER => "a bare number".to_owned(),
@@ -61,7 +61,7 @@ impl Dimension {
         }
     }
 
-    /// The unit that values of this dimension are stored in: `bit/s`.
+    /// Returns the unit in which values of this dimension are stored, such as `bit/s`.
     pub fn unit(self) -> String {
         let part = |sign: i8| {
             let named = [
@@ -89,14 +89,14 @@ impl Dimension {
 /// A number with its unit.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Quantity {
-    /// In seconds, bits and packets.
+    /// The value in seconds, bits, packets and their products.
     pub value: f64,
-    /// What it is a quantity of.
+    /// The unit of the value.
     pub dimension: Dimension,
 }
 
 impl Quantity {
-    /// A number without unit.
+    /// Returns a number without a unit.
     pub fn number(value: f64) -> Quantity {
         Quantity {
             value,
@@ -104,7 +104,7 @@ impl Quantity {
         }
     }
 
-    /// `number` of a unit by name; `None` where there is no such unit.
+    /// Returns `number` of the named unit, or `None` if there is no such unit.
     pub(crate) fn of_unit(number: f64, unit: &str) -> Option<Quantity> {
         let others: &[(&str, f64)] = match unit {
             "%" => &[("%", 0.01)],
@@ -135,15 +135,15 @@ impl Quantity {
     }
 }
 
-/// The name by which the reader knows that a quantity of any dimension is wanted.
+/// The serde name of a type that accepts a quantity of any dimension.
 pub(crate) const ANY: &str = "quantity: any";
 
-/// The name by which it knows a time that may be drawn from a range.
+/// The serde name of a type that accepts a time, or a range from which a time is drawn.
 pub(crate) const START: &str = "quantity: start";
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
-        /// As the reader hands it over.
+        /// The four numbers that the reader provides: the value and the exponents.
         #[derive(Deserialize)]
         #[serde(rename = "quantity: any")]
         struct Parts([f64; 4]);
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Quantity {
 }
 
 impl fmt::Display for Quantity {
-    /// Short, for reports: `3.2 Mbit/s`, `0.175 s`, `8.0 %` is left to the caller as a bare number.
+    /// Formats the quantity briefly, such as `3.2 Mbit/s` or `0.175 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.dimension == Dimension::RATE && self.value >= 0.0 {
             return Rate::from_bits_per_s(self.value.round() as u64).fmt(f);
@@ -165,7 +165,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// About four significant digits, without trailing zeros.
+/// Formats a number with about four significant digits, without trailing zeros.
 pub fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -181,8 +181,8 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// What a key of the schema wants. The names are those of the types below, by which the reader
-/// tells them.
+/// The kind of quantity that a key of the schema takes. The serde names of the types below select
+/// it.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Time,
@@ -220,7 +220,7 @@ impl Kind {
         }
     }
 
-    /// The number, where unit and range are right.
+    /// Returns the number, if its unit and range are correct.
     pub(crate) fn check(self, quantity: Quantity) -> Result<f64, Fault> {
         let (dimension, expected) = self.wants();
         let refuse = |why: &str| Fault::value(format!("{why}, where {expected} is expected"));
@@ -256,50 +256,50 @@ macro_rules! quantities {
 }
 
 quantities! {
-    /// A time in seconds, not negative.
+    /// A time in seconds, at least 0.
     Seconds = "quantity: time";
-    /// A rate in bits per second, not negative.
+    /// A rate in bits per second, at least 0.
     BitsPerSecond = "quantity: rate";
-    /// A size in bits, not negative.
+    /// A size in bits, at least 0.
     Bits = "quantity: size";
-    /// Packets per second, not negative.
+    /// A rate in packets per second, at least 0.
     PacketsPerSecond = "quantity: packet rate";
-    /// A probability, 0 to 1.
+    /// A probability, from 0 to 1.
     Probability = "quantity: probability";
-    /// A whole number, not negative.
+    /// A whole number, at least 0.
     Count = "quantity: count";
-    /// A number without unit.
+    /// A number without a unit.
     Number = "quantity: number";
 }
 
 impl Seconds {
-    /// As the protocols take it.
+    /// Returns the time as a duration.
     pub fn duration(self) -> Duration {
         seconds(self.0)
     }
 
-    /// As a point in time of the run.
+    /// Returns the time as an instant of the run.
     pub fn time(self) -> manyflow_core::Time {
         manyflow_core::Time::from_secs_f64(self.0)
     }
 }
 
 impl BitsPerSecond {
-    /// As the protocols take it.
+    /// Returns the rate, rounded to whole bits per second.
     pub fn rate(self) -> Rate {
         Rate::from_bits_per_s(self.0.round() as u64)
     }
 }
 
 impl Bits {
-    /// In whole bytes.
+    /// Returns the size in bytes, rounded.
     pub fn bytes(self) -> u64 {
         (self.0 / 8.0).round() as u64
     }
 }
 
 impl Count {
-    /// As an integer; the reader has checked that it fits.
+    /// Returns the number as an integer. The reader has checked that it fits.
     pub fn get(self) -> u32 {
         self.0 as u32
     }
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_combine() {
+    fn dimensions_of_products_add_up() {
         assert_eq!(Dimension::RATE.unit(), "bit/s");
         assert_eq!(
             Dimension::RATE.combined(Dimension::TIME, 1),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_print_short() {
+    fn numbers_print_with_four_digits() {
         let printed = [0.0, 1.0, 0.17512345, 1234.56, 94.96, 1e-9, -0.5].map(short);
         assert_eq!(
             printed,

@@ -1,6 +1,5 @@
-//! Running a scenario: every seed of every cell, spread over threads. Each run is a pure function
-//! of scenario and seed, and the results stand in the order of cells and seeds, whichever thread
-//! was faster.
+//! Runs all seeds of all cells of a scenario on several threads. Each run is a pure function of
+//! scenario and seed. The results are in the order of cells and seeds, regardless of the threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,77 +17,76 @@ use crate::scene::Scene;
 use crate::world::World;
 use manyflow_netsim::Halt;
 
-/// The stack of a thread that runs simulations: endpoints at one node that answer each other at one
-/// instant nest on it.
+/// The stack size of a thread that runs simulations. Endpoints at one node that answer each other
+/// at the same instant use nested calls.
 const STACK_BYTES: usize = 16 << 20;
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Its cell.
+    /// The index of the cell.
     pub cell: usize,
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The number of each measure of the scenario; NaN where nothing was observed, and for
-    /// formulas.
+    /// The number of each measure of the scenario. NaN for formulas, and if nothing was observed.
     pub measures: Vec<f64>,
-    /// For each plot over time the series of each of its lines; empty in runs that no plot shows.
+    /// The series of each line of each plot over time. Empty in runs that no plot shows.
     pub series: Vec<Vec<Vec<Series>>>,
-    /// Packets that all links delivered: the work of the run.
+    /// The number of packets that all links delivered, which measures the work of the run.
     pub transmissions: u64,
-    /// Receivers of all sessions.
+    /// The number of receivers of all sessions.
     pub receivers: u64,
 }
 
-/// A run that failed, alone.
+/// A run that failed. Other runs are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cell {cell}, seed {seed}: {message}; to see it again: {replay}")]
+#[error("cell {cell}, seed {seed}: {message}; to repeat it: {replay}")]
 pub struct FailedRun {
-    /// Its cell.
+    /// The index of the cell.
     pub cell: usize,
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// What went wrong.
+    /// The reason of the failure.
     pub message: String,
-    /// The command that runs it again.
+    /// The command that repeats the run.
     pub replay: String,
 }
 
-/// One run of a cell of a scenario.
+/// The results or the failure of one run.
 pub type Outcome = Result<Run, FailedRun>;
 
-/// What is heard of runs while they are made.
+/// A report of progress while runs are made.
 #[derive(Copy, Clone, Debug)]
 pub enum Progress<'a> {
-    /// One of them has simulated so much more time: some hundredth of its duration.
+    /// A run has simulated this much more time, about a hundredth of its duration.
     Simulated(Duration),
-    /// One has ended, and so many are still to come.
+    /// A run has ended, and this number of runs remains.
     Ended(&'a Outcome, usize),
 }
 
-/// The same, on its way from a thread.
-enum News {
+/// A report of progress on its way from a thread.
+enum Message {
     Simulated(Duration),
-    /// The run at this place.
+    /// The job at this index has ended.
     Ended(usize, Outcome),
 }
 
-/// A run to be made.
+/// A run that is to be made.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The cell.
+    /// The index of the cell.
     pub cell: usize,
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// Whether it is the first, second, ... of its cell.
+    /// The index of the run among the runs of its cell.
     pub place: u32,
 }
 
 impl Scenario {
-    /// All runs of the scenario, in their order.
+    /// Returns all runs of the scenario, in order of cells and seeds.
     ///
     /// # Errors
-    /// None after the scenario was parsed.
+    /// Returns no error after the scenario has been parsed.
     pub fn jobs(&self) -> Result<Vec<Job>, ScenarioError> {
         let mut jobs = Vec::new();
         for cell in 0..self.cells() {
@@ -103,7 +101,7 @@ impl Scenario {
         Ok(jobs)
     }
 
-    /// Makes these runs on so many threads; `progress` hears of them in this one.
+    /// Makes these runs on `threads` threads. Calls `progress` on the current thread.
     pub fn run(
         &self,
         jobs: &[Job],
@@ -112,36 +110,37 @@ impl Scenario {
     ) -> Vec<Outcome> {
         let next = AtomicUsize::new(0);
         let plans = Plans::default();
-        let (told, heard) = mpsc::channel();
+        let (reports, received) = mpsc::channel();
         let mut outcomes = vec![None; jobs.len()];
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-                let (told, next, plans) = (told.clone(), &next, &plans);
+                let (reports, next, plans) = (reports.clone(), &next, &plans);
                 let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
                 let spawned = thread.spawn_scoped(scope, move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
-                    let tell = |news| {
-                        told.send(news)
-                            .expect("whoever listens does so until all threads have ended");
+                    let report = |message| {
+                        reports
+                            .send(message)
+                            .expect("the receiver exists until all threads have ended");
                     };
                     while let (index, Some(job)) = pair(take(), jobs) {
                         let inspection = Inspection {
-                            progress: Some(&mut |passed| tell(News::Simulated(passed))),
+                            progress: Some(&mut |passed| report(Message::Simulated(passed))),
                             ..Inspection::default()
                         };
                         let world = Box::new(Network::new(job.seed));
                         let outcome = self.run_planned(plans, world, *job, inspection);
-                        tell(News::Ended(index, outcome));
+                        report(Message::Ended(index, outcome));
                     }
                 });
                 spawned.expect("the system has room for a thread");
             }
-            drop(told);
+            drop(reports);
             let mut left = jobs.len();
-            for news in heard {
-                match news {
-                    News::Simulated(passed) => progress(Progress::Simulated(passed)),
-                    News::Ended(index, outcome) => {
+            for message in received {
+                match message {
+                    Message::Simulated(passed) => progress(Progress::Simulated(passed)),
+                    Message::Ended(index, outcome) => {
                         left -= 1;
                         progress(Progress::Ended(&outcome, left));
                         outcomes[index] = Some(outcome);
@@ -153,18 +152,19 @@ impl Scenario {
         outcomes.into_iter().map(done).collect()
     }
 
-    /// Makes one run; a panic or an imbalance of packets fails it alone.
+    /// Makes one run. A panic, or a packet that is not accounted for, fails only this run.
     pub fn run_one(&self, job: Job) -> Outcome {
         self.run_inspected(job, Inspection::default())
     }
 
-    /// Makes one run as [`run_one`](Scenario::run_one) does, and writes what is asked for while it
-    /// goes on; it fails where that cannot be written.
+    /// Makes one run as [`run_one`](Scenario::run_one) does, and writes the outputs of
+    /// `inspection`. The run fails if they cannot be written.
     pub fn run_inspected(&self, job: Job, inspection: Inspection) -> Outcome {
         self.run_in(Box::new(Network::new(job.seed)), job, inspection)
     }
 
-    /// Makes one run in a world without nodes, whose random streams come from the run's seed.
+    /// Makes one run in `world`, which must not have nodes yet. Its random streams depend on the
+    /// run's seed.
     pub fn run_in(&self, world: Box<dyn World>, job: Job, inspection: Inspection) -> Outcome {
         self.run_planned(&Plans::default(), world, job, inspection)
     }
@@ -185,8 +185,7 @@ impl Scenario {
     }
 }
 
-/// Keeps the plan of the latest cell, which its runs with other seeds share: runs come cell by
-/// cell.
+/// The plan of the latest cell, which its runs with other seeds share. Runs are taken cell by cell.
 #[derive(Default)]
 struct Plans(Mutex<Option<(usize, Arc<Plan>)>>);
 
@@ -217,7 +216,7 @@ impl FailedRun {
         }
     }
 
-    /// The command that makes a run again.
+    /// Returns the command that repeats a run.
     fn replay(scenario: &Scenario, Job { cell, seed, .. }: Job) -> String {
         let fast = if scenario.is_fast() { " --fast" } else { "" };
         let file = scenario.file();
@@ -229,7 +228,7 @@ fn pair(index: usize, jobs: &[Job]) -> (usize, Option<&Job>) {
     (index, jobs.get(index))
 }
 
-/// Makes an error of a panic: a bug that one run meets must not take the others with it.
+/// Turns a panic into an error, so that a bug in one run does not end the others.
 fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -277,7 +276,7 @@ fn run(
     })
 }
 
-/// Why a run was given up, in the scenario's words.
+/// Returns the reason why the world halted, with the scenario's names.
 fn given_up(scene: &Scene, halt: Halt) -> Fault {
     match halt {
         Halt::ZeroTimeLoop {

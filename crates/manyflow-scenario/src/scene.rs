@@ -1,4 +1,4 @@
-//! A plan's endpoints in a world.
+//! The endpoints of a plan in a world.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::Fault;
 use crate::plan::Plan;
 use crate::plan::overlays::Affiliation;
 use crate::plan::schedule::Schedule;
-use crate::plan::sessions::{Receiver, Session, Stay};
+use crate::plan::sessions::{MembershipInterval, Receiver, Session};
 use crate::protocols::IntoBoxed;
 use crate::protocols::overlay::{self, add_daemons, slow_groups};
 use crate::quantity::Seconds;
@@ -20,56 +20,57 @@ use crate::world::World;
 use manyflow_netsim::models::Listener;
 use manyflow_netsim::{Names, NodeId};
 
-/// A plan in a world, and the endpoints of each receiver.
+/// A plan in a world, with the endpoints of each receiver.
 pub(crate) struct Scene {
     pub(crate) network: Box<dyn World>,
     pub(crate) plan: Arc<Plan>,
-    /// Of each overlay its first daemon; the others follow.
+    /// The first daemon of each overlay. The other daemons have the following numbers.
     pub(crate) daemons: Vec<EndpointId>,
-    /// For each session and receiver.
+    /// The endpoints of each receiver of each session.
     pub(crate) members: Vec<Vec<Member>>,
-    /// For each session, with their nodes: where it is multicast its sender and then its
-    /// aggregators; of ACP the sender's ends, and then the switches; of an overlay the sending
-    /// clients.
+    /// The other endpoints of each session, with their nodes: the sender and then the aggregators
+    /// of a multicast session, the sender's ends and then the switches of an ACP session, the
+    /// sending clients of an overlay session.
     pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
     pub(crate) schedule: Schedule,
 }
 
-/// The endpoints of a receiver, which have successive numbers: one for each of its stays; of a
-/// unicast protocol two, the first of which sends.
+/// The endpoints of a receiver, which have consecutive numbers. There is one for each membership
+/// interval, or two with a unicast protocol: first the sending end, then the receiving end.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Member {
     first: EndpointId,
-    stays: u32,
+    intervals: u32,
     is_unicast: bool,
 }
 
 impl Member {
-    /// Those that receive.
+    /// Returns the receiving endpoints.
     pub(crate) fn receiving(self) -> impl Iterator<Item = EndpointId> {
         let (step, offset) = if self.is_unicast { (2, 1) } else { (1, 0) };
         let first = self.first.0 + offset;
-        (0..self.stays).map(move |stay| EndpointId(first + step * stay))
+        (0..self.intervals).map(move |interval| EndpointId(first + step * interval))
     }
 
-    /// Whether this one of them sends, of a unicast protocol.
+    /// Returns whether this endpoint is a sending end.
     fn is_sending(self, id: EndpointId) -> bool {
+        debug_assert!(id.0 >= self.first.0);
         self.is_unicast && (id.0 - self.first.0).is_multiple_of(2)
     }
 
-    /// All of them: of a unicast protocol it is the sending end that knows round-trip time and
+    /// Returns all endpoints. With a unicast protocol, the sending ends report round-trip time and
     /// window.
     pub(crate) fn all(self) -> impl Iterator<Item = EndpointId> {
-        let count = self.stays * if self.is_unicast { 2 } else { 1 };
+        let count = self.intervals * if self.is_unicast { 2 } else { 1 };
         (0..count).map(move |index| EndpointId(self.first.0 + index))
     }
 }
 
 impl Scene {
-    /// Adds a plan that was checked to a world without nodes.
+    /// Adds a checked plan to a world without nodes.
     ///
     /// # Errors
-    /// Those that the check finds.
+    /// Returns the errors that the checks find.
     pub(crate) fn new(plan: Arc<Plan>, mut network: Box<dyn World>) -> Result<Scene, Fault> {
         add_network(&plan, &mut *network);
         let schema = &plan.cell.schema;
@@ -105,19 +106,20 @@ impl Scene {
         })
     }
 
-    /// The times for which a receiver is there, each with its end.
-    pub(crate) fn stays(&self, session: u32, receiver: u32) -> Vec<(Time, Time)> {
+    /// Returns the membership intervals of a receiver.
+    pub(crate) fn intervals(&self, session: u32, receiver: u32) -> Vec<(Time, Time)> {
         let session = &self.plan.sessions.0[session as usize];
         let receiver = &session.receivers[receiver as usize];
-        let times = |(index, known): (usize, &Stay)| {
-            let name = stay(&self.plan.topology.nodes, receiver, index);
+        let times = |(index, known): (usize, &MembershipInterval)| {
+            let name = interval_name(&self.plan.topology.nodes, receiver, index);
             let start = draw(&*self.network, session, known.start, &name);
             (start, known.stop.map_or(Time::MAX, |stop| stop.time()))
         };
-        receiver.stays.iter().enumerate().map(times).collect()
+        receiver.intervals.iter().enumerate().map(times).collect()
     }
 
-    /// The endpoints of a session's receivers, each with its node and the receiver's.
+    /// Returns the endpoints of a session's receivers, each with its own node and the receiver's
+    /// node.
     pub(crate) fn hosts(
         &self,
         session: usize,
@@ -127,7 +129,7 @@ impl Scene {
         let members = known.receivers.iter().zip(&self.members[session]);
         members.flat_map(move |(receiver, member)| {
             let node = NodeId(receiver.node);
-            // A sending end comes right before its receiving end.
+            // Each sending end directly precedes its receiving end.
             member.all().map(move |id| {
                 let at = if member.is_sending(id) { sender } else { node };
                 (id, at, node)
@@ -135,40 +137,40 @@ impl Scene {
         })
     }
 
-    /// What a session has at a node besides its receivers.
+    /// Returns the endpoints that a session has at a node besides its receivers.
     pub(crate) fn staff_at(&self, session: u32, node: u32) -> impl Iterator<Item = EndpointId> {
         let staff = self.staff[session as usize].iter();
         let here = staff.filter(move |(_, at)| *at == NodeId(node));
         here.map(|(id, _)| *id)
     }
 
-    /// What a session of an overlay belongs to.
+    /// Returns the overlay and group of a session.
     ///
     /// # Panics
-    /// If it is not of an overlay.
+    /// Panics if the session does not run over an overlay.
     pub(crate) fn affiliation(&self, session: u32) -> Affiliation {
         let affiliation = self.plan.sessions.0[session as usize].affiliation;
-        affiliation.expect("only sessions of overlays are asked for it")
+        affiliation.expect("the session runs over an overlay")
     }
 
-    /// The endpoint of an overlay's daemon.
+    /// Returns the endpoint of an overlay's daemon.
     pub(crate) fn daemon(&self, overlay: usize, daemon: DaemonId) -> EndpointId {
         overlay::endpoint(self.daemons[overlay], daemon)
     }
 
-    /// How measures name what a session has at a node: `webrc/R`.
+    /// Returns the name by which measures refer to a session's endpoints at a node: `webrc/R`.
     pub(crate) fn name_at(&self, session: u32, node: u32) -> String {
         let session = &self.plan.sessions.0[session as usize].name;
         format!("{session}/{}", self.plan.topology.nodes.get(node))
     }
 
-    /// The endpoints of a receiver.
+    /// Returns the endpoints of a receiver.
     pub(crate) fn member(&self, session: u32, receiver: u32) -> Member {
         self.members[session as usize][receiver as usize]
     }
 }
 
-/// Adds a plan's nodes and links, and makes room for its endpoints.
+/// Adds a plan's nodes and links, and reserves memory for its endpoints.
 fn add_network(plan: &Plan, network: &mut dyn World) {
     let (topology, run) = (&plan.topology, &plan.cell.schema.run);
     network.set_leave_latency(run.leave_latency.duration());
@@ -187,62 +189,63 @@ fn add_network(plan: &Plan, network: &mut dyn World) {
     }
 }
 
-/// A seed for something of a session: the same whatever else the scenario has.
+/// Returns a seed for a part of a session. It does not depend on the rest of the scenario.
 fn seed(network: &dyn World, session: &Session, of: &str) -> u64 {
     network.stream(&format!("{}: {of}", session.name))
 }
 
-/// A time from a range, from a random stream of its own.
+/// Draws a time from a range, with a random stream of its own.
 fn draw(network: &dyn World, session: &Session, start: Start, of: &str) -> Time {
     let mut random = Pcg64Mcg::seed_from_u64(seed(network, session, of));
     let share: f64 = random.random();
     Time::from_secs_f64(start.from.0 + (start.to.0 - start.from.0) * share)
 }
 
-/// A name for a stay of a receiver.
-fn stay(nodes: &Names, receiver: &Receiver, index: usize) -> String {
+/// Returns the name of a membership interval. It selects random streams: a different name would
+/// change every result.
+fn interval_name(nodes: &Names, receiver: &Receiver, index: usize) -> String {
     let node = nodes.get(receiver.node);
     format!("stay {index} at {node}")
 }
 
-/// Adds one session to the network.
+/// Adds the endpoints of one session to a world.
 pub(crate) struct Builder<'a> {
     pub(crate) network: &'a mut dyn World,
     pub(crate) session: &'a Session,
     pub(crate) table: &'a SessionTable,
     pub(crate) plan: &'a Plan,
-    /// Of each overlay its first daemon.
+    /// The first daemon of each overlay.
     pub(crate) daemons: &'a [EndpointId],
     pub(crate) staff: Vec<(EndpointId, NodeId)>,
 }
 
 impl Builder<'_> {
-    /// A seed for something of this session: the same whatever else the scenario has.
+    /// Returns a seed for a part of this session. It does not depend on the rest of the scenario.
     pub(crate) fn seed(&self, of: &str) -> u64 {
         seed(self.network, self.session, of)
     }
 
-    /// A time from a range, from a random stream of its own.
+    /// Draws a time from a range, with a random stream of its own.
     pub(crate) fn draw(&self, start: Start, of: &str) -> Time {
         draw(self.network, self.session, start, of)
     }
 
-    /// What the scenario says of a receiver.
+    /// Returns the entry of a receiver in the session's table.
     pub(crate) fn entry(&self, receiver: &Receiver) -> &ReceiverTable {
         &self.table.receivers[receiver.entry as usize].0
     }
 
-    /// A name for a stay of a receiver.
-    pub(crate) fn stay(&self, receiver: &Receiver, index: usize) -> String {
-        stay(&self.plan.topology.nodes, receiver, index)
+    /// Returns the name of a receiver's membership interval, which selects its random streams.
+    pub(crate) fn interval_name(&self, receiver: &Receiver, index: usize) -> String {
+        interval_name(&self.plan.topology.nodes, receiver, index)
     }
 
-    /// A multicast session's sender.
+    /// Adds the sender of a multicast session.
     pub(crate) fn add_sender(&mut self, sender: impl IntoBoxed) -> EndpointId {
         self.add_staff(NodeId(self.session.sender), sender)
     }
 
-    /// An endpoint that is none of a receiver's.
+    /// Adds an endpoint that does not belong to a receiver.
     pub(crate) fn add_staff(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
         let id = self.add_endpoint(node, endpoint);
         self.staff.push((id, node));
@@ -253,72 +256,74 @@ impl Builder<'_> {
         self.network.add_endpoint(node, endpoint.into_boxed())
     }
 
-    /// A receiver whose endpoints are going to be the next.
+    /// Returns the endpoints of a receiver, which the caller adds next.
     pub(crate) fn member(&self, receiver: &Receiver, is_unicast: bool) -> Member {
         Member {
             first: self.network.next_endpoint(),
-            stays: receiver.stays.len() as u32,
+            intervals: receiver.intervals.len() as u32,
             is_unicast,
         }
     }
 
-    /// The session's number, and when its sender starts and stops.
+    /// Opens a multicast session. Returns its number, and the times at which its sender starts and
+    /// stops.
     pub(crate) fn open(&mut self) -> (u32, Time, Option<Time>) {
         let session = self.network.open_session(NodeId(self.session.sender));
         let start = self.draw(self.table.start, "sender");
         (session, start, self.table.stop.map(Seconds::time))
     }
 
-    /// Adds all receivers, an endpoint for each of their stays.
-    pub(crate) fn add_guests(
+    /// Adds all receivers of a multicast session, with an endpoint for each membership interval.
+    pub(crate) fn add_memberships(
         &mut self,
         session: u32,
         groups: u8,
-        mut add: impl FnMut(&mut Self, &Guest) -> Result<(), Fault>,
+        mut add: impl FnMut(&mut Self, &Membership) -> Result<(), Fault>,
     ) -> Result<Vec<Member>, Fault> {
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
             members.push(self.member(receiver, false));
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let name = self.stay(receiver, index);
-                let guest = Guest {
+            for (index, interval) in receiver.intervals.iter().enumerate() {
+                let name = self.interval_name(receiver, index);
+                let membership = Membership {
                     node: NodeId(receiver.node),
-                    start: self.draw(stay.start, &name),
-                    stop: stay.stop.map(Seconds::time),
+                    start: self.draw(interval.start, &name),
+                    stop: interval.stop.map(Seconds::time),
                     lie: self.entry(receiver).lie,
                     name,
                 };
                 if self.entry(receiver).whole_session {
-                    let listener = Listener::new(session, groups.into(), guest.start);
-                    self.add_endpoint(guest.node, listener);
+                    let listener = Listener::new(session, groups.into(), membership.start);
+                    self.add_endpoint(membership.node, listener);
                 } else {
-                    add(self, &guest)?;
+                    add(self, &membership)?;
                 }
             }
         }
         Ok(members)
     }
 
-    /// A unicast protocol: a pair of endpoints for each stay of each receiver.
-    pub(crate) fn for_each_stay(
+    /// Adds all receivers of a unicast session, with a pair of endpoints for each membership
+    /// interval.
+    pub(crate) fn add_pairs(
         &mut self,
         mut add: impl FnMut(&mut Self, &Pair) -> Result<(), Fault>,
     ) -> Result<Vec<Member>, Fault> {
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
             members.push(self.member(receiver, true));
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let name = self.stay(receiver, index);
+            for (index, interval) in receiver.intervals.iter().enumerate() {
+                let name = self.interval_name(receiver, index);
                 let sending = self.network.next_endpoint();
                 let pair = Pair {
                     sending,
                     receiving: EndpointId(sending.0 + 1),
                     node: NodeId(receiver.node),
                     start: self
-                        .draw(stay.start, &name)
+                        .draw(interval.start, &name)
                         .max(self.draw(self.table.start, "sender")),
                     seed: self.seed(&format!("flow of {name}")),
-                    stop: [self.table.stop, stay.stop]
+                    stop: [self.table.stop, interval.stop]
                         .into_iter()
                         .flatten()
                         .map(|stop| stop.time())
@@ -331,8 +336,8 @@ impl Builder<'_> {
     }
 }
 
-/// A stay of a receiver: its node, its name, and from when to when.
-pub(crate) struct Guest {
+/// A membership interval of a receiver, with its node and name.
+pub(crate) struct Membership {
     pub(crate) node: NodeId,
     pub(crate) name: String,
     pub(crate) start: Time,

@@ -14,14 +14,14 @@ use crate::protocols::{AnyEvent, AnyHeader, Network};
 /// Nodes, links, endpoints and multicast sessions are numbered in the order in which they are
 /// added. The simulator's [`Network`] is one such world.
 pub trait World {
-    /// Announces how many nodes, links and endpoints are going to be added.
+    /// Announces the numbers of nodes, links and endpoints that are going to be added.
     fn reserve(&mut self, nodes: usize, links: usize, endpoints: usize);
 
-    /// Sets how long a router keeps sending to a host that has left a channel.
+    /// Sets the time for which a router still forwards a channel to a host that has left it.
     fn set_leave_latency(&mut self, latency: Duration);
 
-    /// Sets how many packets all links together may carry before the run ends with
-    /// [`Halt::TooManyCarried`].
+    /// Sets the maximum number of packets that all links together may carry. A run that exceeds it
+    /// ends with [`Halt::TooManyCarried`].
     fn set_carried_max(&mut self, packets: u64);
 
     /// Adds a node.
@@ -43,10 +43,10 @@ pub trait World {
     /// Opens a multicast session with its source at a node. Returns the session's number.
     fn open_session(&mut self, source: NodeId) -> u32;
 
-    /// Announces a change.
+    /// Schedules a change at a time.
     fn at(&mut self, time: Time, change: Change);
 
-    /// Shows the observer the packets that this link delivers.
+    /// Reports the packets that this link delivers to the observer.
     fn tap(&mut self, link: LinkId);
 
     /// Reports incidents to the observer.
@@ -59,38 +59,38 @@ pub trait World {
     /// empty if no path leads there.
     fn branch(&mut self, source: NodeId, node: NodeId) -> Vec<LinkId>;
 
-    /// Returns the present.
+    /// Returns the current time.
     fn now(&self) -> Time;
 
-    /// Runs until `end`, which becomes the present.
+    /// Runs until `end`, which becomes the current time.
     ///
     /// # Errors
-    /// The run is over before its time.
+    /// Returns the reason if the run has to halt before `end`.
     fn run_until(
         &mut self,
         end: Time,
         observer: &mut dyn Observer<AnyHeader, AnyEvent>,
     ) -> Result<(), Halt>;
 
-    /// Returns what an endpoint has received so far.
+    /// Returns the packets and bytes that an endpoint has received so far.
     fn received(&self, endpoint: EndpointId) -> Received;
 
-    /// Returns what became of a link's packets so far.
+    /// Returns the counters of a link's packets.
     fn link_counters(&self, link: LinkId) -> Counters;
 
-    /// Returns a link's present configuration.
+    /// Returns the current configuration of a link.
     fn link_config(&self, link: LinkId) -> &LinkConfig;
 
-    /// Returns how many packets wait in a link's queue at present.
+    /// Returns the number of packets that wait in a link's queue.
     fn queue_packets(&mut self, link: LinkId) -> usize;
 
-    /// Returns how many packets all links have delivered so far.
+    /// Returns the number of packets that all links have delivered so far.
     fn transmissions(&self) -> u64;
 
     /// Checks that no packet disappeared without being counted.
     ///
     /// # Errors
-    /// Names a link whose counters do not add up.
+    /// Returns an error that names a link whose counters do not add up.
     fn check_accounting(&self) -> Result<(), String>;
 }
 

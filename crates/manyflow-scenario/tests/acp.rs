@@ -1,13 +1,13 @@
-//! The keys of ACP do what `docs/scenarios.md` says: point to point, and through switches, by what
-//! is measured.
+//! Tests that the keys of ACP have the effects in `docs/scenarios.md`, point to point and through
+//! switches.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_scenario::Scenario;
 use manyflow_scenario::results::{Provenance, Results};
 
-/// A peer, two switches and four servers, 10 Mbit/s and 10 ms a link: 40 ms there and back over one
-/// switch, 60 ms over two.
+/// A peer, two switches and four servers. Links have 10 Mbit/s and 10 ms. The round-trip time is 40
+/// ms over one switch and 60 ms over two.
 const NETWORK: &str = r#"title = "A peer and four servers"
 [run]
 duration = "40 s"
@@ -45,10 +45,10 @@ protocol = "acp"
 sender = "P"
 "#;
 
-/// What is measured: observable, of what, and more keys.
+/// An observable, its subject, and more keys of a measure.
 type Measure<'a> = (&'a str, &'a str, &'a str);
 
-/// The numbers of these measures, and with them the session's lines.
+/// Returns these measures of a session.
 fn measured<const N: usize>(session: &str, measures: [Measure<'_>; N]) -> [f64; N] {
     let mut text = format!("{NETWORK}{session}\n");
     for (index, (what, of, more)) in measures.iter().enumerate() {
@@ -84,7 +84,7 @@ const ONE: &str = "receivers = [\"S-0\"]";
 
 #[test]
 fn a_direct_connection_fills_its_path_in_the_direction_that_sends() {
-    // A frame of 1024 bytes takes 1080 on a link.
+    // A frame of 1024 bytes takes 1080 bytes on a link.
     let most = 10e6 * 1024.0 / 1080.0;
     let [there, back] = measured(ONE, [GOODPUT, ("goodput", "any/P", "")]);
     assert_between(there, 0.97 * most, most);
@@ -104,7 +104,7 @@ fn a_direct_connection_fills_its_path_in_the_direction_that_sends() {
 }
 
 #[test]
-fn reno_fills_the_path_too_and_meets_losses() {
+fn reno_fills_the_path_and_causes_losses() {
     let reno = format!("{ONE}\nacp.control = \"reno\"");
     let measures = [GOODPUT, ("drops", "P-W", ""), ("loss-events", "any/P", "")];
     let [goodput, drops, losses] = measured(&reno, measures);
@@ -113,7 +113,7 @@ fn reno_fills_the_path_too_and_meets_losses() {
 }
 
 #[test]
-fn an_application_sends_so_much_at_such_a_pace() {
+fn applications_limit_their_frames_and_their_rate() {
     let limited = |keys: &str| one(&format!("{ONE}\n{keys}"), FRAMES);
     assert_eq!(limited("acp.frames = 500"), 500.0);
     assert_between(
@@ -138,7 +138,7 @@ fn buffers_and_slow_readers_limit_the_rate() {
     let own =
         "receivers = [{ node = \"S-0\", receive-buffer = \"10 KiB\" }]\nacp.flow = \"credit\"";
     for limited in [
-        // Ten frames in 40 ms and what the links take.
+        // Ten frames in 40 ms, plus the transmission times.
         &format!("{ONE}\nacp.send-buffer = \"10 KiB\""),
         &format!("{ONE}\nacp = {{ flow = \"credit\", receive-buffer = \"10 KiB\" }}"),
         own,
@@ -155,7 +155,7 @@ fn buffers_and_slow_readers_limit_the_rate() {
 }
 
 #[test]
-fn who_stops_sends_no_more_and_who_dies_is_missed() {
+fn a_stopped_sender_is_silent_and_a_crashed_receiver_is_missed() {
     let stops = format!("{ONE}\nstop = \"10 s\"\nacp.frame-rate = \"100 packets/s\"");
     assert_eq!(one(&stops, FRAMES), 1000.0);
     let comes_again = "receivers = [{ node = \"S-0\", start = \"1 s\", stop = \"3 s\", every = \"20 s\" }]\n\
@@ -169,10 +169,10 @@ fn who_stops_sends_no_more_and_who_dies_is_missed() {
     assert_eq!(measured(dies, measures), [0.0, 1.0]);
 }
 
-/// As many frames, and so large a window that every member has some in each round trip.
+/// Frames without limit, and a window that gives every member some in each round-trip time.
 const WIDE: &str = "acp.frames = 4000\nacp.initial-window = 20";
 
-/// A session through the switch at W with the four servers, and more keys of the switch.
+/// Returns a session through the switch at W with the four servers, and more keys of the switch.
 fn ensemble(session: &str, switch: &str) -> String {
     format!(
         "receivers = [\"S\"]\n{session}\n\
@@ -180,7 +180,7 @@ fn ensemble(session: &str, switch: &str) -> String {
     )
 }
 
-/// What each server gets of 4000 frames.
+/// Returns the number of frames that each server gets of 4000.
 fn shares(session: &str, switch: &str) -> [f64; 4] {
     let limited = format!("acp.frames = 4000\n{session}");
     let servers = ["any/S-0", "any/S-1", "any/S-2", "any/S-3"];
@@ -189,7 +189,7 @@ fn shares(session: &str, switch: &str) -> [f64; 4] {
 }
 
 #[test]
-fn policies_share_the_frames_out() {
+fn policies_distribute_the_frames() {
     assert_eq!(shares("", ""), [1000.0; 4]);
     let weighted = "policy = \"weighted\"\nweights = { S-3 = 1 }";
     assert_eq!(shares("", weighted), [0.0, 0.0, 0.0, 4000.0]);
@@ -207,7 +207,7 @@ fn policies_share_the_frames_out() {
 }
 
 #[test]
-fn the_least_outstanding_policy_spares_a_server_that_is_far() {
+fn the_least_outstanding_policy_prefers_near_servers() {
     let share = |policy: &str| {
         let session = ensemble(WIDE, &format!("policy = \"{policy}\""));
         let far = "[[links]]\nbetween = [\"W\", \"S-3\"]\ndelay = \"100 ms\"";
@@ -251,7 +251,7 @@ fn members_join_and_leave() {
 }
 
 #[test]
-fn a_member_that_dies_is_given_up_and_its_frames_go_to_others() {
+fn the_frames_of_a_failed_member_go_to_others() {
     let session = "receivers = [\"S-0\", { node = \"S-1\", crash = \"10 s\" }]\n\
                    acp.frames = 3000\nacp.frame-rate = \"100 packets/s\"\n\
                    [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"S-1\"]\nfailure-timeout = \"1 s\"";
@@ -262,12 +262,12 @@ fn a_member_that_dies_is_given_up_and_its_frames_go_to_others() {
     ];
     let [delivered, failed, connections] = measured(session, measures);
     assert_eq!((failed, connections), (1.0, 0.0));
-    // What it had and did not acknowledge is delivered again: at least once.
+    // Frames that the failed member did not acknowledge are delivered again.
     assert_between(delivered, 3000.0, 3010.0);
 }
 
 #[test]
-fn switches_behind_switches_pass_everything_on() {
+fn a_cascade_of_switches_delivers_all_frames() {
     let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\n\
                     [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]";
     let cascade = format!("receivers = [\"S\"]\n{WIDE}\n{switches}");

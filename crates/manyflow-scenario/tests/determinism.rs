@@ -1,8 +1,9 @@
-//! The same scenario and seeds give the same bytes in any profile and on any machine: their digests
-//! stand here.
+//! Tests that the same scenario and seeds give the same bytes in any profile and on any machine.
+//! The expected digests are in this file.
 //!
-//! `make test` runs this in the test profile and in release. Where a change of behaviour is meant,
-//! put in the digests that the failing test prints; where none is meant, the failure has found one.
+//! `make test` runs this in the test profile and in release. If a change of behaviour is intended,
+//! replace the digests with those that the failing test prints. Otherwise the failure has found a
+//! mistake.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -61,7 +62,7 @@ title = "Rates"
 series = [{ what = "received-rate", of = "webrc" }]
 "#;
 
-/// All variants of TCP through RED, beside sources that send at random.
+/// All variants of TCP through RED, competing with sources that send at random times.
 const TCP: &str = r#"title = "TCP and noise"
 [run]
 duration = "60 s"
@@ -115,7 +116,7 @@ title = "Windows"
 series = [{ what = "cwnd", of = "tcp" }, { what = "queue", of = "bottleneck" }]
 "#;
 
-/// The digest of the tables and the summary, of which the program's version is left out.
+/// Returns the digest of the tables and the summary, without the program's version.
 fn digest(name: &str, text: &str, threads: usize) -> String {
     let scenario = Scenario::parse(name, text, false).unwrap_or_else(|error| panic!("{error}"));
     let jobs = scenario.jobs().unwrap();
@@ -150,7 +151,7 @@ fn tables(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_run_of_webrc_has_these_bytes_on_every_machine() {
+fn a_run_of_webrc_has_the_expected_digest() {
     let expected = "5d9a0b10549e650bbd539c35f34b231916780a52544331fd22fed910eadca64a";
     for threads in [1, 2] {
         assert_eq!(digest("webrc.toml", WEBRC, threads), expected);
@@ -158,7 +159,7 @@ fn a_run_of_webrc_has_these_bytes_on_every_machine() {
 }
 
 #[test]
-fn a_run_of_tcp_has_these_bytes_on_every_machine() {
+fn a_run_of_tcp_has_the_expected_digest() {
     let expected = "c90fc517319631ab1485e2ec63930e7b76c733519a0a85440a14153a630468e0";
     for threads in [1, 2] {
         assert_eq!(digest("tcp.toml", TCP, threads), expected);

@@ -1,12 +1,12 @@
-//! The keys of sessions and links do what `docs/scenarios.md` says: each in a scenario of two
-//! hosts, by what is measured.
+//! Tests that the keys of sessions and links have the effects in `docs/scenarios.md`. Each key is
+//! measured in a scenario of two hosts.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_scenario::Scenario;
 use manyflow_scenario::results::{Provenance, Results};
 
-/// Measures something over 100 s between hosts S and R, 100 ms there and back.
+/// Returns a measure over 100 s between hosts S and R, whose round-trip time is 100 ms.
 fn measured(link: &str, session: &str, measure: &str) -> f64 {
     let text = format!(
         r#"title = "Two hosts"
@@ -46,11 +46,11 @@ const ACKS: &str = "what = \"delivered-packets\"\nof = \"R-S\"";
 const TIMEOUTS: &str = "what = \"timeouts\"\nof = \"flow\"";
 const SILENCE: &str = "what = \"received-rate\"\nof = \"flow\"\nstatistic = \"longest-silence\"";
 
-/// A constant bit rate of 1 Mbit/s: 125 packets/s.
+/// A source of 1 Mbit/s: 125 packets/s.
 const CBR: &str = "protocol = \"cbr\"\ncbr.rate = \"1 Mbit/s\"";
 const TCP: &str = "protocol = \"tcp\"";
 
-/// Changes of both directions, or of one.
+/// A cut of both directions, and changes of one direction.
 const CUT: &str = r#"
 [[at]]
 time = "50 s"
@@ -63,7 +63,7 @@ cut = false"#;
 const FASTER: &str = "[[at]]\ntime = \"50 s\"\nlink = \"S-R\"\nset.rate = \"2 Mbit/s\"";
 const BROKEN: &str = "[[at]]\ntime = \"50 s\"\nlink = \"S-R\"\nset.loss = 1";
 
-/// Lines of the link, lines of the session, what is measured, and what it lies between.
+/// The lines of a link, the lines of a session, a measure, and its lower and upper bound.
 type Case<'a> = (&'a str, &'a str, &'a str, f64, f64);
 
 fn check(session: &str, cases: &[Case<'_>]) {
@@ -98,10 +98,10 @@ fn sources_send_at_their_rate_and_in_their_pattern() {
 }
 
 #[test]
-fn a_level_is_weighed_by_time_and_stands_until_it_changes_or_ends() {
+fn a_level_is_weighted_by_time_and_holds_until_it_changes_or_ends() {
     let limited = "tcp.maximum-window = 10";
     let mut more = vec![
-        // A window of ten is reached in a second, and nothing is reported of it afterwards.
+        // The window reaches ten within a second and is not reported again.
         (
             "",
             limited,
@@ -118,7 +118,7 @@ fn a_level_is_weighed_by_time_and_stands_until_it_changes_or_ends() {
             10.0,
         ),
     ];
-    // After the end there is none, and before it the value counts for what it stood.
+    // A level has no value after its end. Before, values are weighted by time.
     let stopped = "tcp.maximum-window = 10\nstop = \"20 s\"";
     more.push((
         "",
@@ -137,7 +137,7 @@ fn a_level_is_weighed_by_time_and_stands_until_it_changes_or_ends() {
 }
 
 #[test]
-fn links_lose_queue_and_change_as_they_are_told() {
+fn the_keys_of_links_have_their_effects() {
     let bursts = "bursts = { to-bad = 0.01, to-good = 0.09 }";
     let [by_packets, by_bytes, unlimited] = ["10 packets", "1 MB", "100 MB"]
         .map(|queue| format!("rate = \"500 kbit/s\"\nqueue = \"{queue}\""));
@@ -148,7 +148,7 @@ fn links_lose_queue_and_change_as_they_are_told() {
             ("loss = \"10 %\"", "", PACKETS, 11_100.0, 11_400.0),
             (bursts, "", PACKETS, 10_900.0, 11_600.0),
             ("duplication = \"10 %\"", "", PACKETS, 13_600.0, 13_900.0),
-            // Half of what comes fits, and what waits at the end: ten packets, a thousand, all.
+            // Half of the packets fit, plus those that wait at the end: ten, a thousand, or all.
             (&by_packets, "", DROPS, 6235.0, 6245.0),
             (&by_bytes, "", DROPS, 5240.0, 5255.0),
             (&unlimited, "", DROPS, 0.0, 0.0),
@@ -162,7 +162,7 @@ fn links_lose_queue_and_change_as_they_are_told() {
 }
 
 #[test]
-fn tcp_does_what_its_keys_say() {
+fn the_keys_of_tcp_have_their_effects() {
     let window = |more: &str| format!("tcp.maximum-window = 10\n{more}");
     let transfer = |more: &str| format!("tcp.transfer = \"1 MB\"\n{more}");
     let red = |more: &str| {
@@ -176,7 +176,7 @@ fn tcp_does_what_its_keys_say() {
     check(
         TCP,
         &[
-            // Ten segments of 1040 bytes in each round trip.
+            // Ten segments of 1040 bytes in each round-trip time.
             ("", &window(""), RATE, 0.82e6, 0.832e6),
             (
                 "",
@@ -201,8 +201,8 @@ fn tcp_does_what_its_keys_say() {
             (marking, "", MARKS, 0.0, 0.0),
             (dropping, ecn, DROPS, 10.0, 1000.0),
             (dropping, ecn, MARKS, 0.0, 0.0),
-            // The time-out doubles. From 0.2 s there are five in 7 s, from 4 s one; the next one
-            // finds the path back.
+            // The time-out doubles. From 0.2 s there are five time-outs in 7 s, from 4 s one. The
+            // next retransmission finds the path restored.
             ("", &window(CUT), TIMEOUTS, 6.0, 6.0),
             (
                 "",

@@ -1,13 +1,13 @@
-//! Layered sessions in scenarios: what is measured of them, where feedback goes, and members that
-//! come and go.
+//! Tests of layered sessions in scenarios: their measures, the paths of feedback, and members that
+//! join and leave.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_scenario::results::{Provenance, Results};
 use manyflow_scenario::{Environment, Scenario};
 
-/// RLM's sender with groups of 1 Mbit/s each, and receivers behind 1.2 Mbit/s (T-3 and T-4) and 2.3
-/// Mbit/s (T-5 and T-6).
+/// RLM's sender with groups of 1 Mbit/s each, and receivers behind links of 1.2 Mbit/s (T-3 and
+/// T-4) and 2.3 Mbit/s (T-5 and T-6).
 const TREE: &str = r#"title = "Two layers"
 [run]
 duration = "100 s"
@@ -59,7 +59,7 @@ fn assert_near(found: f64, expected: f64) {
 }
 
 #[test]
-fn efficiency_is_the_mean_share_of_what_each_path_could_carry() {
+fn efficiency_is_the_mean_utilisation_of_paths() {
     let text = format!(
         "{TREE}{}{}{}",
         measure("all", "efficiency", "rlm", "from = \"10 s\""),
@@ -72,16 +72,16 @@ fn efficiency_is_the_mean_share_of_what_each_path_could_carry() {
         ),
     );
     let found = run(&text);
-    // One group of 1 Mbit/s.
+    // A path of 1.2 Mbit/s has room for one group of 1 Mbit/s.
     assert_near(value(&found, "narrow"), 1.0 / 1.2);
     assert_near(value(&found, "all"), (1.0 / 1.2 + 1.0 / 2.3) / 2.0);
     assert!(value(&found, "deviation") < 0.02);
 }
 
 #[test]
-fn efficiency_goes_by_the_capacity_of_each_moment() {
-    // Half of each interval of 1 s the wide link has 2 Mbit/s, half of it 4 Mbit/s: 3 Mbit/s in the
-    // mean.
+fn efficiency_follows_changes_of_capacity() {
+    // In each interval of 1 s, the wide link has 2 Mbit/s for half of the time and 4 Mbit/s for the
+    // other half: 3 Mbit/s on average.
     let changes = "[[at]]\ntime = \"0 s\"\nevery = \"500 ms\"\nlink = \"wide\"\n\
                    set.rate = \"2 Mbit/s\"\nthen.set.rate = \"4 Mbit/s\"\n";
     let text = format!(
@@ -92,7 +92,7 @@ fn efficiency_goes_by_the_capacity_of_each_moment() {
 }
 
 #[test]
-fn only_who_is_there_counts() {
+fn only_receivers_that_are_present_count() {
     let absent = r#"receivers = [{ node = "T-3", stop = "20 s", every = "40 s" }, "T-5"]"#;
     let text = TREE.replace(r#"receivers = ["T-leaves"]"#, absent);
     let text = format!(
@@ -116,13 +116,13 @@ fn only_who_is_there_counts() {
     assert_near(value(&found, "both"), (1.0 / 1.2 + 1.0 / 2.3) / 2.0);
     assert_near(value(&found, "one"), 1.0 / 2.3);
     assert_near(value(&found, "again"), 1e6);
-    // Both come at first. Then one goes three times, where two were there in that second, and comes
-    // twice, where one was.
+    // Both receivers join at first. Then one leaves three times, in seconds with two receivers, and
+    // joins twice, in seconds with one.
     assert_near(value(&found, "instability"), 1.0 + 3.0 * 0.5 + 2.0);
 }
 
 #[test]
-fn changes_of_groups_are_told_per_receiver() {
+fn changes_of_groups_are_counted_per_receiver() {
     let text = TREE.replace(r#"["1 Mbit/s"]"#, r#"["500 kbit/s", "500 kbit/s"]"#);
     let text = format!(
         "{text}{}{}",
@@ -130,12 +130,12 @@ fn changes_of_groups_are_told_per_receiver() {
         measure("channels", "channels", "rlm", "statistic = \"last\""),
     );
     let found = run(&text);
-    // Everywhere there is room for both groups: each receiver comes, and adds the second one, once.
+    // All paths have room for both groups: each receiver joins, and adds the second group once.
     assert_near(value(&found, "instability"), 2.0);
     assert_near(value(&found, "channels"), 2.0);
 }
 
-/// SIM on the same tree, with links that mark.
+/// Returns a scenario with SIM on the same tree, with links that mark.
 fn sim(aggregators: &str) -> String {
     let red = "queue = \"50 packets\"\n\
                red = { weight = 0.02, marking = \"top-group\", above-maximum = \"mark\" }";
@@ -146,7 +146,7 @@ fn sim(aggregators: &str) -> String {
 }
 
 #[test]
-fn a_senders_group_rates_are_told_by_group() {
+fn group_rates_are_recorded_by_group() {
     let steady = "from = \"50 s\"\nchannel = ";
     let text = format!(
         "{}{}{}",
@@ -163,8 +163,8 @@ fn a_senders_group_rates_are_told_by_group() {
 }
 
 #[test]
-fn feedback_goes_from_aggregator_to_aggregator() {
-    // What comes up the narrow link: a report for each receiver, or one summary of both.
+fn feedback_passes_through_aggregators() {
+    // The narrow link carries a report of each receiver, or one summary of both.
     let reports = |aggregators: &str| {
         let text = format!(
             "{}{}{}",

@@ -1,11 +1,11 @@
-//! Scenarios that would never end, or would take all memory, fail with an error that names the
-//! cause.
+//! Tests that scenarios which would never end, or would use all memory, fail with an error that
+//! names the cause.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use manyflow_scenario::Scenario;
 
-/// Returns why the only run of a scenario with nodes S and R failed.
+/// Returns the reason why the only run of a scenario with nodes S and R failed.
 fn failure(run: &str, link: &str, session: &str) -> String {
     let text = format!(
         r#"title = "Two hosts"
@@ -31,7 +31,7 @@ receivers = ["R"]
 }
 
 #[test]
-fn sessions_over_links_that_take_no_time_are_named() {
+fn a_loop_that_takes_no_time_is_named() {
     for protocol in ["tcp", "acp"] {
         let message = failure("", "", &format!("protocol = \"{protocol}\""));
         for part in ["time stands still", "`flow/R` at R", "link S-R", "link R-S"] {
@@ -41,7 +41,7 @@ fn sessions_over_links_that_take_no_time_are_named() {
 }
 
 #[test]
-fn a_link_that_carries_too_much_is_named_with_the_key_that_allows_it() {
+fn the_error_of_a_full_link_names_the_link_and_the_limit() {
     let session = "protocol = \"cbr\"\ncbr.rate = \"8 Mbit/s\"";
     let run = "carried-packets-max = 500";
     for link in ["rate = \"1 Mbit/s\"", "delay = \"1000000 s\""] {

@@ -1,4 +1,5 @@
-//! What a large simulation takes of memory: counted by the allocator, so the same on every run.
+//! Tests the memory use of a large simulation. The allocator counts it, so it is the same in every
+//! run.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -9,11 +10,11 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const SCENARIO: &str = include_str!("../../../scenarios/x-scale.toml");
-/// In bytes, with all that there is for it: endpoint, node, links, routes, joins, queues, and what
-/// is observed of it.
+/// The maximum memory of a receiver in bytes: its endpoint, node, links, routes, joins, queues and
+/// records.
 const RECEIVER_MAX: usize = 2048;
 
-/// The most memory in use at a time, from reading the scenario to its results, with k * k * k
+/// Returns the maximum memory in use, from reading the scenario to its results, with k * k * k
 /// receivers.
 fn peak_bytes(k: usize) -> usize {
     const SWEPT: &str = "k = [1, 10, 22, 46, 100]";
@@ -29,13 +30,14 @@ fn peak_bytes(k: usize) -> usize {
     };
     let run = scenario.run_one(job).unwrap();
     assert_eq!(run.receivers, (k * k * k) as u64);
-    // Nobody was forgotten: each gets some packets a second for the 20 s after the last has come.
+    // Each receiver gets several packets per second for the 20 s after the last receiver has
+    // joined.
     assert!(run.transmissions > 40 * run.receivers);
     ALLOCATOR.peak_usage() - before
 }
 
 #[test]
-fn a_receiver_among_a_hundred_thousand_takes_at_most_2048_bytes() {
+fn each_of_a_hundred_thousand_receivers_takes_at_most_2048_bytes() {
     let (one, many) = (peak_bytes(1), peak_bytes(46));
     let share = (many - one) / (46 * 46 * 46 - 1);
     println!("{share} bytes a receiver");

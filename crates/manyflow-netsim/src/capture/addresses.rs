@@ -1,8 +1,8 @@
-//! Addresses of nodes, endpoints and channels: node `i` is 10.0.0.0 + `i` + 1, its endpoints have
+//! Addresses of nodes, endpoints and channels. Node `i` is 10.0.0.0 + `i` + 1, its endpoints have
 //! dynamic ports, and channels are groups of source-specific multicast.
 //!
-//! Every flow has an address of its own, so that a capture can be read back to the packets that
-//! were sent.
+//! Every flow has an address of its own, so that a captured packet can be traced back to its
+//! endpoints.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -11,13 +11,13 @@ use manyflow_core::{Channel, Destination, EndpointId, Packet};
 use super::Framed;
 use crate::NodeId;
 
-/// The first dynamic port (RFC 6335 section 6): none of them is registered, so no tool takes zeros
-/// for some protocol.
+/// The first dynamic port (RFC 6335 section 6). Dynamic ports are not registered, so no protocol
+/// analyser takes zeros for some protocol.
 const FIRST_PORT: u16 = 49_152;
-/// The port of channels: that of `manyflow send`.
+/// The port of channels, as in `manyflow send`.
 const CHANNEL_PORT: u16 = 5445;
-/// Sessions that differ by their group; the next as many take the next port. 232.0.0.0/24 is
-/// reserved (RFC 4607 section 1).
+/// The number of sessions on one port, which differ by their group. 232.0.0.0/24 is reserved (RFC
+/// 4607 section 1).
 const SESSIONS_PER_PORT: u32 = 255;
 
 /// An endpoint that sends or receives unicast packets.
@@ -25,13 +25,13 @@ const SESSIONS_PER_PORT: u32 = 255;
 pub struct End {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// Its node.
+    /// The node of the endpoint.
     pub node: NodeId,
-    /// Bytes of data in a TCP segment.
+    /// The payload bytes of a full TCP segment.
     pub segment_bytes: u32,
 }
 
-/// A node has more endpoints than a host has dynamic ports.
+/// The error for a node with more endpoints than a host has dynamic ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} has more endpoints than the 16,384 ports of a host: a capture cannot tell them apart; spread them over more nodes", node_address(*.0))]
 pub struct PortsExhausted(pub NodeId);
@@ -43,7 +43,7 @@ pub struct Flow {
     pub source: SocketAddrV4,
     /// The destination address and port.
     pub destination: SocketAddrV4,
-    /// Bytes of data in a TCP segment.
+    /// The payload bytes of a full TCP segment.
     pub segment_bytes: u32,
     /// The number of the multicast session; 0 for unicast packets.
     pub session: u32,
@@ -52,7 +52,7 @@ pub struct Flow {
 /// The addresses of a network.
 #[derive(Debug)]
 pub struct Addresses {
-    /// The socket of each endpoint and its TCP segment size; `None` if it neither sends nor receives
+    /// The socket of each endpoint and its TCP segment size, or `None` for an endpoint without
     /// unicast packets.
     sockets: Vec<Option<(SocketAddrV4, u32)>>,
     /// The source of each multicast session.
@@ -61,10 +61,10 @@ pub struct Addresses {
 
 impl Addresses {
     /// Assigns ports to the endpoints of each node, in the order of `ends`. `sources` are the nodes
-    /// of the multicast sessions' sources, by the numbers of the sessions.
+    /// of the multicast sessions' sources, in the order of the sessions.
     ///
     /// # Errors
-    /// A node has more endpoints than a host has dynamic ports.
+    /// Returns an error if a node has more endpoints than a host has dynamic ports.
     pub fn new(
         nodes: usize,
         ends: impl IntoIterator<Item = End>,
@@ -87,7 +87,7 @@ impl Addresses {
     /// Returns the addresses of a packet.
     ///
     /// # Panics
-    /// If its source or destination is not among the known endpoints and sessions.
+    /// Panics if the source or destination is not among the known endpoints and sessions.
     pub fn flow_of<H: Framed>(&self, packet: &Packet<H>) -> Flow {
         let mut flow = self.flow(packet.source, packet.destination);
         packet.header.adjust_ports(&mut flow);
@@ -98,7 +98,7 @@ impl Addresses {
     /// [`Framed::adjust_ports`].
     ///
     /// # Panics
-    /// If an endpoint or a session is unknown.
+    /// Panics if an endpoint or a session is unknown.
     pub fn flow(&self, source: EndpointId, destination: Destination) -> Flow {
         match destination {
             Destination::Endpoint(id) => {

@@ -1,17 +1,18 @@
-//! Packets in wire format, with the headers that the simulator only counts.
+//! Encodes packets in wire format, with the headers that the simulator only counts.
 //!
-//! `etherparse` writes IPv4 and UDP headers and all checksums; LCT and the protocols' headers are
-//! written by the code that ships.
+//! `etherparse` writes IPv4 and UDP headers and all checksums. The protocols' own encoders write
+//! LCT and the protocols' headers.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
 use manyflow_core::{Ecn, Header, Packet};
 
 use super::addresses::Flow;
 
-/// A common host's default. The simulator has no hop limits, so it is the same on every link.
+/// The default of common hosts. The simulator has no hop limits, so the value is the same on every
+/// link.
 const TTL: u8 = 64;
 const IP_BYTES: usize = Ipv4Header::MIN_LEN;
-/// Where TCP has its checksum (RFC 9293 section 3.1).
+/// The offset of the checksum in a TCP segment (RFC 9293 section 3.1).
 const TCP_CHECKSUM: usize = IP_BYTES + 16;
 
 /// A header that can be captured.
@@ -21,20 +22,19 @@ pub trait Framed {
         false
     }
 
-    /// Changes the ports where a tool would otherwise mistake the packet for one of another
-    /// protocol or flow.
+    /// Changes the ports if a protocol analyser would otherwise mistake the packet for one of
+    /// another protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}
 
-    /// Writes the bytes that follow the UDP header; for TCP segments, those that follow the IP
-    /// header.
+    /// Writes the bytes that follow the UDP header or, for a TCP segment, the IP header.
     fn encode(&self, flow: &Flow, payload_bytes: u32, frame: &mut Vec<u8>);
 }
 
 /// Replaces the contents of `frame` by a packet in wire format. Its length is the one that links
-/// charge.
+/// count.
 ///
 /// # Panics
-/// If the packet is longer than IPv4 allows, or shorter than its headers. The protocols'
+/// Panics if the packet is longer than IPv4 allows, or shorter than its headers. The protocols'
 /// configurations exclude both.
 pub fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut Vec<u8>) {
     let length = packet.wire_bytes() as usize;
@@ -76,7 +76,7 @@ fn ip_header(ecn: Ecn, is_tcp: bool, flow: &Flow, length: usize) -> Ipv4Header {
     ip
 }
 
-/// Writes the payload up to the packet's length: its contents where there are any, and zeros.
+/// Writes the payload up to the packet's length: its bytes if there are any, and then zeros.
 fn write_payload(contents: &[u8], length: usize, frame: &mut Vec<u8>) {
     assert!(
         frame.len() <= length,
@@ -88,9 +88,9 @@ fn write_payload(contents: &[u8], length: usize, frame: &mut Vec<u8>) {
 }
 
 fn seal_tcp(ip: &Ipv4Header, frame: &mut [u8]) {
-    let segment = TcpSlice::from_slice(&frame[IP_BYTES..]).expect("a whole header was written");
+    let segment = TcpSlice::from_slice(&frame[IP_BYTES..]).expect("the header is complete");
     let checksum = segment.calc_checksum_ipv4(ip.source, ip.destination);
-    let checksum = checksum.expect("IPv4 holds the segment");
+    let checksum = checksum.expect("the segment fits into an IPv4 packet");
     frame[TCP_CHECKSUM..TCP_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
@@ -98,6 +98,6 @@ fn seal_udp(ip: &Ipv4Header, flow: &Flow, frame: &mut [u8]) {
     let (header, payload) = frame[IP_BYTES..].split_at_mut(UdpHeader::LEN);
     let [source, destination] = [flow.source, flow.destination].map(|end| end.port());
     let udp = UdpHeader::with_ipv4_checksum(source, destination, ip, payload);
-    let udp = udp.expect("IPv4 holds the datagram");
+    let udp = udp.expect("the datagram fits into an IPv4 packet");
     header.copy_from_slice(&udp.to_bytes());
 }

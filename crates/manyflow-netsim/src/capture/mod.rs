@@ -1,4 +1,4 @@
-//! Captures: what crosses a link, in wire format, as other tools read it.
+//! Captures the packets that cross links, in wire format, for protocol analysers.
 //!
 //! ```text
 //!   WEBRC:  IPv4 | UDP | LCT with the CCI | FEC Payload ID | zeros        TCP:  IPv4 | TCP with SACK | zeros
@@ -8,17 +8,17 @@
 //!   its datagrams, and its clients:  IPv4 | UDP | the frame's header | zeros
 //! ```
 //!
-//! A frame has the length that links charge for the packet. TCP and CBR count their headers apart
-//! from the payload; of WEBRC's packet length they are a part (LENP of RFC 3738 is what links
-//! charge here), so IP, UDP and LCT take their bytes from the payload. An overlay's streams number
-//! their segments, as these have all lengths: tools that take the numbers for bytes will think that
-//! they overlap.
+//! A frame has the length that links count for the packet. TCP and CBR count their headers in
+//! addition to the payload. WEBRC's packet length includes them (LENP of RFC 3738 is the length
+//! that links count here), so IP, UDP and LCT take their bytes from the payload. An overlay's
+//! streams number their segments, whose lengths differ. Analysers that take these numbers for bytes
+//! will report overlapping segments.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `addresses.rs` | nodes, endpoints and channels as addresses and ports |
-//! | `frame.rs` | a packet as bytes |
-//! | `pcap.rs` | the file's format |
+//! | `addresses.rs` | the addresses and ports of nodes, endpoints and channels |
+//! | `frame.rs` | the encoding of packets |
+//! | `pcap.rs` | the format of capture files |
 
 mod addresses;
 mod frame;
@@ -39,16 +39,16 @@ pub struct Capture<'a> {
     links: BTreeSet<LinkId>,
     addresses: Addresses,
     writer: PcapWriter<&'a mut dyn Write>,
-    /// The present frame; kept so that no packet needs memory of its own.
+    /// The current frame. It is kept so that packets need no memory of their own.
     frame: Vec<u8>,
 }
 
 impl<'a> Capture<'a> {
-    /// Begins a capture of what `links` deliver. They have to be
+    /// Begins a capture of the packets that `links` deliver. These links have to be
     /// [tapped](crate::Network::tap).
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn new(
         links: BTreeSet<LinkId>,
         addresses: Addresses,
@@ -62,10 +62,10 @@ impl<'a> Capture<'a> {
         })
     }
 
-    /// Writes a packet that `link` delivers. Ignores links that are not captured.
+    /// Writes a packet that `link` delivers. Ignores packets of links that are not captured.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn on_tapped<H: Header + Framed>(
         &mut self,
         now: Time,
@@ -80,10 +80,10 @@ impl<'a> Capture<'a> {
         self.writer.write(now, &self.frame)
     }
 
-    /// Writes what is left in buffers.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }

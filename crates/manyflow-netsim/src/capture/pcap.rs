@@ -1,39 +1,39 @@
-//! The classic capture file (draft-ietf-opsawg-pcap), with nanoseconds.
+//! The classic format of capture files (draft-ietf-opsawg-pcap), with nanoseconds.
 //!
-//! Written here, as the format is two headers of fixed numbers: the crate `pcap-file` would bring
-//! second versions of `syn` and `thiserror`.
+//! The format consists of two headers of fixed numbers. The crate `pcap-file` would bring second
+//! versions of `syn` and `thiserror`.
 
 use std::io::{self, Write};
 
 use manyflow_core::Time;
 
-/// Times are in nanoseconds; also tells the byte order.
+/// The magic number for times in nanoseconds, which also shows the byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
-/// No frame is longer: all are IPv4 packets.
+/// The maximum length of a frame. All frames are IPv4 packets.
 const SNAP_LENGTH: u32 = 65_535;
-/// LINKTYPE_RAW: a frame begins with its IP header.
+/// LINKTYPE_RAW: each frame begins with its IP header.
 const LINK_TYPE: u32 = 101;
 
-/// Writes a capture file, frame by frame.
+/// Writes a capture file frame by frame.
 #[derive(Debug)]
 pub(super) struct PcapWriter<W>(W);
 
 impl<W: Write> PcapWriter<W> {
-    /// Begins a file.
+    /// Writes the file header.
     pub(super) fn new(mut out: W) -> io::Result<PcapWriter<W>> {
         out.write_all(&MAGIC.to_le_bytes())?;
         for number in VERSION {
             out.write_all(&number.to_le_bytes())?;
         }
-        // Two reserved words, which were time zone and accuracy.
+        // The two reserved words were time zone and accuracy.
         for word in [0, 0, SNAP_LENGTH, LINK_TYPE] {
             out.write_all(&word.to_le_bytes())?;
         }
         Ok(PcapWriter(out))
     }
 
-    /// Adds a whole frame. Times beyond 136 years wrap, as the format has it.
+    /// Writes a complete frame. The format wraps times after 136 years.
     pub(super) fn write(&mut self, time: Time, frame: &[u8]) -> io::Result<()> {
         let (seconds, nanos) = (
             time.as_nanos() / 1_000_000_000,
@@ -46,7 +46,7 @@ impl<W: Write> PcapWriter<W> {
         self.0.write_all(frame)
     }
 
-    /// Writes what is left in buffers.
+    /// Flushes the output.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_one_header_and_one_for_each_frame() {
+    fn the_file_and_each_frame_have_a_header() {
         let mut file = Vec::new();
         let mut writer = PcapWriter::new(&mut file).unwrap();
         writer

@@ -1,10 +1,10 @@
-//! Checks that no packet disappears without being counted.
+//! Checks that each packet is accounted for.
 
 use manyflow_core::Header;
 
 use super::{LinkId, Network};
 
-/// The counters of a link do not add up: a bug of the simulator.
+/// The counters of a link do not add up, which is a bug of the simulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("link {link}: {sent} packets went in, {accounted} are accounted for")]
 pub struct AccountingError {
@@ -14,11 +14,10 @@ pub struct AccountingError {
 }
 
 impl<H: Header, E> Network<H, E> {
-    /// Checks that sent = delivered + dropped + lost + carried for every link, and so for the whole
-    /// network.
+    /// Checks for every link that sent = delivered + dropped + lost + carried.
     ///
     /// # Errors
-    /// Names the first link whose counters do not add up.
+    /// Returns an error that names the first link whose counters do not add up.
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
         let carried = self.links.iter().map(|entry| entry.link.carried());
         debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
@@ -38,7 +37,7 @@ impl<H: Header, E> Network<H, E> {
         Ok(())
     }
 
-    /// Returns how many packets were discarded because no path led to their destination.
+    /// Returns the number of packets that were discarded because no path led to their destination.
     pub fn unroutable(&self) -> u64 {
         self.unroutable
     }

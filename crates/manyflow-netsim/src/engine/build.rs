@@ -1,4 +1,4 @@
-//! Building a network.
+//! Methods that build a network.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::{
 use crate::names::Names;
 
 impl<H: Header, E> Network<H, E> {
-    /// Creates a network without nodes, whose random choices come from `seed`.
+    /// Creates a network without nodes. Its random choices depend on `seed`.
     pub fn new(seed: u64) -> Network<H, E> {
         Network {
             now: Time::ZERO,
@@ -42,8 +42,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Reserves memory for a large network at once: growth by doubling would take up to twice the
-    /// memory.
+    /// Reserves memory for a large network. Growth by doubling would take up to twice the memory.
     pub fn reserve(&mut self, nodes: usize, links: usize, endpoints: usize) {
         self.nodes.reserve_exact(nodes);
         self.routes.reserve_exact(nodes);
@@ -60,7 +59,7 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Adds one direction of a link. Its random stream depends only on the seed and on the names of
-    /// its ends, so other links change none of its draws.
+    /// its ends, so other links do not change its draws.
     pub fn add_link(
         &mut self,
         from: NodeId,
@@ -102,8 +101,8 @@ impl<H: Header, E> Network<H, E> {
         )
     }
 
-    /// Adds an endpoint at a node. Returns its number, which unicast packets to it name as their
-    /// destination; multicast packets reach it once it has joined their channel.
+    /// Adds an endpoint at a node. Returns its number, which is the destination of unicast packets
+    /// to it. Multicast packets reach the endpoint after it has joined their channel.
     pub fn add_endpoint(&mut self, node: NodeId, endpoint: BoxedEndpoint<H, E>) -> EndpointId {
         let id = self.endpoints.len() as u32;
         let armed = endpoint.poll_timeout();
@@ -129,8 +128,8 @@ impl<H: Header, E> Network<H, E> {
         self.add_endpoint(node, Box::new(Lift::new(endpoint)))
     }
 
-    /// Returns the number that the next endpoint will have: for pairs of endpoints that name each
-    /// other.
+    /// Returns the number of the endpoint that is added next. Pairs of endpoints need it to name
+    /// each other.
     pub fn next_endpoint(&self) -> EndpointId {
         EndpointId(self.endpoints.len() as u32)
     }
@@ -142,12 +141,13 @@ impl<H: Header, E> Network<H, E> {
         self.sources.len() as u32 - 1
     }
 
-    /// Sets how long a router keeps sending to a host that has left a channel, as with IGMP.
+    /// Sets the time for which a router still forwards a channel to a host that has left it, as
+    /// with IGMP.
     pub fn set_leave_latency(&mut self, latency: Duration) {
         self.leave_latency = latency;
     }
 
-    /// Schedules a change for `time`, before everything else that is due then.
+    /// Schedules a change. At equal times, changes precede all other events.
     pub fn at(&mut self, time: Time, change: Change) {
         let index = match self.free_changes.pop() {
             Some(index) => {
@@ -162,12 +162,12 @@ impl<H: Header, E> Network<H, E> {
         self.events.push(time.max(self.now), Due::Change(index));
     }
 
-    /// Returns how many announced changes have not been made yet.
+    /// Returns the number of scheduled changes that have not been made.
     pub fn pending_changes(&self) -> usize {
         self.changes.len() - self.free_changes.len()
     }
 
-    /// Shows the observer the packets that this link delivers.
+    /// Reports the packets that this link delivers to the observer.
     pub fn tap(&mut self, link: LinkId) {
         self.links[link.0 as usize].tapped = true;
     }
@@ -177,10 +177,10 @@ impl<H: Header, E> Network<H, E> {
         self.traced = true;
     }
 
-    /// Returns a seed for the random stream of `name`, which does not depend on what else is in the
+    /// Returns a seed for the random stream of `name`. It does not depend on the rest of the
     /// network.
     pub fn stream(&self, name: &str) -> u64 {
-        // FNV-1a, finished as SplitMix64 is, so that similar names get unrelated streams.
+        // FNV-1a, finalised as in SplitMix64, so that similar names get unrelated streams.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64 ^ self.seed, |hash, byte| {
@@ -196,7 +196,7 @@ impl<H: Header, E> Network<H, E> {
         self.names.get(node.0)
     }
 
-    /// Returns a link's name: the names of its ends with a dash between them.
+    /// Returns a link's name: the names of its ends, joined by a dash.
     pub fn link_name(&self, link: LinkId) -> String {
         let entry = self.link_entry(link);
         format!("{}-{}", self.name(entry.from), self.name(entry.to))

@@ -5,34 +5,34 @@ use std::collections::BinaryHeap;
 
 use manyflow_core::Time;
 
-/// An event.
+/// A pending event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The next packet on this link arrives.
+    /// The next packet on the link with this index arrives.
     Link(u32),
-    /// The timer of this endpoint expires.
+    /// The timer of the endpoint with this index expires.
     Timer(u32),
-    /// This join or leave arrives.
+    /// The join or leave with this index arrives.
     Message(u32),
-    /// This change is made.
+    /// The change with this index is made.
     Change(u32),
 }
 
 const KINDS: u64 = 4;
-/// The bit that orders an event behind the changes of the same time.
+/// The bit that orders an event behind the changes at the same time.
 const LATER: u32 = 1 << 31;
 
-/// Pending events in the order of their times. At equal times, changes come first and all other
-/// events follow in the order in which they were added. So it makes no difference how early a
-/// change is announced.
+/// Pending events in order of time. At equal times, changes come first, and all other events follow
+/// in the order in which they were added. A change can therefore be scheduled at any earlier time,
+/// with the same result.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Each key has the time in its upper 64 bits. Below are a bit that is 0 for changes, 31 bits
-    /// of sequence, and 32 bits of index and kind. A sequence that wraps around can only reorder
-    /// events of one nanosecond that are two thousand million events apart.
+    /// of sequence, and 32 bits of index and kind. A wrap-around of the sequence can only reorder
+    /// events of the same nanosecond that are two thousand million events apart.
     heap: BinaryHeap<Reverse<u128>>,
-    /// Whether the event on top was handed out. Most events lead to another one, which takes its
-    /// place: that costs less than to remove one and to add one.
+    /// Whether the event on top has been handed out. Most events lead to another one, which
+    /// replaces it. This is cheaper than removing one event and adding another.
     is_top_taken: bool,
     sequence: u32,
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_changes_first_and_then_by_age() {
+    fn events_are_ordered_by_time_with_changes_first() {
         let mut events = Events::default();
         let (early, late) = (Time::from_nanos(5), Time::from_nanos(9));
         events.push(late, Due::Link(7));

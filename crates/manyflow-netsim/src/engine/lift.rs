@@ -1,4 +1,4 @@
-//! Endpoints of one protocol in a network of several.
+//! Adapters for endpoints of one protocol in a network of several.
 
 use core::marker::PhantomData;
 
@@ -6,11 +6,11 @@ use manyflow_core::{Action, Endpoint, Header, Packet, Time};
 
 /// A network's header type that can hold a protocol's header `T`.
 pub trait Holds<T>: Header {
-    /// Returns the header if it is of that protocol.
+    /// Returns the header if it belongs to that protocol.
     fn get(&self) -> Option<T>;
 }
 
-/// In a network of one protocol, every header is of that protocol.
+/// In a network of one protocol, every header belongs to that protocol.
 impl<H: Header> Holds<H> for H {
     #[inline]
     fn get(&self) -> Option<H> {

@@ -1,9 +1,10 @@
-//! Limits that end a run: time that stands still, and links that carry more than fits into memory.
+//! Limits that end a run: time does not advance, or the links carry more packets than fit into
+//! memory.
 //!
-//! Each event, each packet that a link delivers and each action of an endpoint is a step. Where
-//! links have neither a rate nor a delay, endpoints that answer each other take steps forever at
-//! one instant. A run that takes more steps at one instant than a network of its size can need ends
-//! with an error that names the endpoints and links that take them.
+//! Each event, each packet that a link delivers and each action of an endpoint is a step. If links
+//! have neither a rate nor a delay, endpoints that answer each other take steps at one instant
+//! without end. A run that takes more steps at one instant than a network of its size can need ends
+//! with an error, which names the endpoints and links that take them.
 
 use std::collections::BTreeMap;
 
@@ -12,57 +13,57 @@ use manyflow_core::{EndpointId, Header, Time};
 use super::events::Due;
 use super::{LinkId, Network, Observer};
 
-/// Steps that a network of any size may take at one instant: four windows of TCP of the maximum
-/// size, 2^20 segments.
+/// The number of steps that a network of any size may take at one instant: four windows of TCP of
+/// the maximum size, 2^20 segments.
 const STEPS: u64 = 1 << 22;
-/// Further steps for each node, link and endpoint. When a million receivers start at one instant,
-/// each joins a dozen channels hop by hop and receives a burst of packets: fewer than a hundred
-/// steps for each node and link on the way.
+/// The number of additional steps for each node, link and endpoint. When a million receivers start
+/// at one instant, each joins a dozen channels hop by hop and receives a burst of packets. This
+/// takes fewer than a hundred steps for each node and link on the path.
 const STEPS_EACH: u64 = 1000;
-/// Steps that are watched to find the endpoints and links that take them: a whole round of TCP with
-/// its maximum window, so that both ends and both directions take some.
+/// The number of steps that are observed to find the endpoints and links in a loop. It covers a
+/// whole round of TCP with its maximum window, so that both ends and both directions take some.
 const WATCHED: u64 = STEPS;
-/// Endpoints and links that an error names at most.
+/// The maximum number of endpoints, and of links, that an error names.
 const NAMED: usize = 4;
-/// How deep endpoints at one node may answer each other before the first of them has been served. A
-/// client that fills an overlay link's queue at one instant needs as many levels as the queue has
+/// The maximum depth of calls between endpoints at one node that answer each other. A client that
+/// fills the queue of an overlay link at one instant needs as many levels as the queue has
 /// messages, 1000 by default. Each level takes about a kilobyte of the thread's stack.
 const NESTED_MAX: u32 = 2500;
-/// The default limit of packets that all links carry together: up to 2 GB.
+/// The default of the maximum number of packets that all links carry together: up to 2 GB.
 const CARRIED_MAX: u64 = 16_000_000;
 
-/// The reason why a run ended before its time.
+/// The reason why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Halt {
-    /// Endpoints answer each other, or a timer expires, again and again while no time passes.
+    /// Endpoints answer each other, or a timer expires, without end while no time passes.
     #[error(
-        "time stands still at {} s: these go on for ever without any time between: {}; {}",
+        "time stands still at {} s: these act without end while no time passes: {}; {}",
         .at.as_secs_f64(), listed(.endpoints, .links), remedy(.links)
     )]
     ZeroTimeLoop {
-        /// The instant at which time stands still.
+        /// The instant at which time does not advance.
         at: Time,
-        /// The endpoints that take part and their names, the busiest first.
+        /// The endpoints in the loop, with their names. The busiest one comes first.
         endpoints: Vec<(EndpointId, String)>,
-        /// The names of the links that take part, the busiest first.
+        /// The names of the links in the loop. The busiest one comes first.
         links: Vec<String>,
     },
-    /// The links together carry more packets than the limit allows.
+    /// All links together carry more packets than the limit allows.
     #[error(
         "the links carry more than {limit} packets, {packets} of them link {link}: limit its `queue`, shorten its `delay`, or set a higher limit"
     )]
     TooManyCarried {
-        /// The limit.
+        /// The maximum number of packets.
         limit: u64,
-        /// The link that carries most packets.
+        /// The link that carries the most packets.
         link: String,
-        /// Packets that this link carries.
+        /// The number of packets that this link carries.
         packets: u64,
     },
 }
 
-/// `endpoint 0 at S, endpoint 1 at R, link S-R, link R-S`.
+/// Lists endpoints and links: `endpoint 0 at S, endpoint 1 at R, link S-R, link R-S`.
 fn listed(endpoints: &[(EndpointId, String)], links: &[String]) -> String {
     let endpoints = endpoints.iter().map(|(_, name)| name.clone());
     let links = links.iter().map(|name| format!("link {name}"));
@@ -76,17 +77,17 @@ fn remedy(links: &[String]) -> &'static str {
     }
 }
 
-/// The resources that a run has taken, and their limits.
+/// The resources that a run uses, and their limits.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Steps taken at the present instant.
+    /// The number of steps at the current instant.
     pub(super) steps: u64,
     steps_max: u64,
-    /// Endpoints that wait for others at their node to answer.
+    /// The depth of calls between endpoints at one node.
     nested: u32,
-    /// Endpoints whose actions were refused when the steps ran out.
+    /// The endpoints whose actions were refused when the steps ran out.
     stuck: Vec<u32>,
-    /// Packets that all links carry.
+    /// The number of packets that all links carry.
     pub(super) carried: u64,
     carried_max: u64,
 }
@@ -112,14 +113,14 @@ impl Limits {
     }
 
     /// Counts an action of an endpoint as begun. Returns false if the endpoint would never end, so
-    /// that the action must not be done. Where the steps have merely run out, it is done: to drop a
-    /// packet could break the very loop that is to be reported.
+    /// that the action must not be done. If the steps have just run out, the action is done
+    /// nevertheless: dropping a packet could break the loop that is to be reported.
     #[inline]
     pub(super) fn enter(&mut self, endpoint: u32) -> bool {
         self.steps += 1;
         self.nested += 1;
         if self.nested > NESTED_MAX {
-            // The endpoints that wait for this one must not try anything else either.
+            // The endpoints that wait for this one must not take any other action either.
             self.steps = u64::MAX / 2;
         }
         let goes_on = self.steps <= 2 * self.steps_max;
@@ -144,19 +145,19 @@ impl Limits {
 }
 
 impl<H: Header, E> Network<H, E> {
-    /// Sets how many packets all links together may carry before the run ends with
-    /// [`Halt::TooManyCarried`]. The default is 16 million.
+    /// Sets the maximum number of packets that all links together may carry. A run that exceeds it
+    /// ends with [`Halt::TooManyCarried`]. The default is 16 million.
     pub fn set_carried_max(&mut self, packets: u64) {
         self.limits.carried_max = packets;
     }
 
-    /// Adapts the limit of steps to the present size of the network.
+    /// Adapts the maximum number of steps to the size of the network.
     pub(super) fn allow_steps(&mut self) {
         let parts = self.nodes.len() + self.links.len() + self.endpoints.len();
         self.limits.steps_max = STEPS + STEPS_EACH * parts as u64;
     }
 
-    /// Returns the reason why the run is over.
+    /// Returns the reason why the run has to end.
     #[cold]
     pub(super) fn halt(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         if self.limits.carried > self.limits.carried_max {
@@ -177,7 +178,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Takes further steps to find the endpoints and links that take them.
+    /// Takes further steps to find the endpoints and links in a loop.
     fn zero_time_loop(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
         let before = (self.delivered(), self.received_packets());
         let mut timers = BTreeMap::new();
@@ -226,7 +227,7 @@ impl<H: Header, E> Network<H, E> {
     }
 }
 
-/// Returns the numbers of the counters that have grown since, and by how much.
+/// Returns the indexes of the counters that have grown, with their growth.
 fn since(before: &[u64], now: Vec<u64>) -> BTreeMap<u32, u64> {
     let grown = before.iter().zip(now).map(|(before, now)| now - before);
     (0..).zip(grown).filter(|(_, by)| *by > 0).collect()

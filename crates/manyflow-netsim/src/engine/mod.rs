@@ -1,16 +1,16 @@
-//! The engine: nodes, links, endpoints, and the order in which things happen.
+//! The engine: nodes, links, endpoints, and the order of events.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `build.rs` | nodes, links, endpoints, changes to come |
-//! | `pairs.rs` | an index of links by their ends, while a network is built |
+//! | `build.rs` | methods that add nodes, links, endpoints and changes |
+//! | `pairs.rs` | an index of links by their ends, which exists while a network is built |
 //! | `events.rs` | the queue of pending events |
-//! | `lift.rs` | endpoints of one protocol in a network of several |
+//! | `lift.rs` | adapters for endpoints of one protocol in a network of several |
 //! | `run.rs` | the main loop, and the path of a packet |
-//! | `routing.rs` | unicast routes, built for a destination when the first packet goes there |
-//! | `multicast.rs` | joins and leaves that travel hop by hop, and the branches they leave behind |
-//! | `limits.rs` | limits that end a run: time that stands still, too many packets |
-//! | `accounting.rs` | sent = delivered + dropped + in flight, for each link |
+//! | `routing.rs` | unicast routes, computed when the first packet is sent to a destination |
+//! | `multicast.rs` | joins and leaves that travel hop by hop, and branches |
+//! | `limits.rs` | limits that end a run: no advance of time, too many packets |
+//! | `accounting.rs` | the check that each link accounts for all packets |
 
 mod accounting;
 mod build;
@@ -42,41 +42,42 @@ use pairs::Pairs;
 
 use crate::names::Names;
 
-/// A host or router, by its number.
+/// The number of a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// One direction of a link, by its number.
+/// The number of one direction of a link.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
 /// A change of the network at a given time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The link has this configuration from now on.
+    /// Changes the configuration of the link.
     Configure(LinkId, Arc<LinkConfig>),
-    /// The link is cut (`true`) or restored.
+    /// Cuts the link (`true`) or restores it (`false`).
     Cut(LinkId, bool),
 }
 
 /// An event inside the network, for traces.
 #[derive(Copy, Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Incident<'a, H> {
-    /// The link did not take a packet.
+    /// The link dropped a packet instead of queuing it.
     Dropped(LinkId, Dropped, &'a Packet<H>),
-    /// The link took a packet and is going to lose it on the wire.
+    /// The link accepted a packet and is going to lose it on the wire.
     Lost(LinkId, &'a Packet<H>),
-    /// The link's queue marked a packet: congestion experienced.
+    /// The link's queue marked a packet with congestion experienced.
     Marked(LinkId, &'a Packet<H>),
-    /// A join arrived: the channel is forwarded onto the link from now on.
+    /// A join arrived: the channel is now forwarded onto the link.
     Grafted(LinkId, Channel),
     /// A leave took effect: the channel is no longer forwarded onto the link.
     Pruned(LinkId, Channel),
-    /// A change was made.
+    /// A change of the network was made.
     Changed(&'a Change),
 }
 
-/// Watches a run.
+/// Observes a run.
 pub trait Observer<H, E> {
     /// Handles an event that an endpoint reported.
     fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &E);
@@ -88,29 +89,29 @@ pub trait Observer<H, E> {
     fn on_incident(&mut self, _now: Time, _incident: &Incident<H>) {}
 }
 
-/// Ignores everything.
+/// The observer that ignores everything.
 impl<H, E> Observer<H, E> for () {
     fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &E) {}
 
     fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<H>) {}
 }
 
-/// Counts the packets that an endpoint has received.
+/// The packets that an endpoint has received.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// The bytes of these packets on the wire.
     pub bytes: u64,
 }
 
-/// An endpoint as a network keeps it.
+/// An endpoint, as a network stores it.
 pub type BoxedEndpoint<H, E> = Box<dyn Endpoint<Rx = H, Tx = H, Event = E>>;
 
-/// A network whose packets have headers `H` and whose endpoints report events `E`, and the state of
-/// its run.
+/// A network, and the state of its run. Its packets have headers `H`, and its endpoints report
+/// events `E`.
 ///
-/// Both are those of one protocol, or sums over several: see [`Lift`].
+/// Both types belong to one protocol, or are sums over several protocols: see [`Lift`].
 pub struct Network<H, E> {
     now: Time,
     seed: u64,
@@ -118,51 +119,52 @@ pub struct Network<H, E> {
     names: Names,
     nodes: Vec<Node>,
     links: Vec<LinkEntry<H>>,
-    /// The index of links by their ends; `None` unless the network is being built.
+    /// The index of links by their ends, while the network is being built.
     pairs: Option<Pairs>,
     endpoints: Vec<EndpointEntry<H, E>>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
-    /// For each destination the link towards it at each node; empty until a packet goes there.
+    /// For each destination, the link towards it at each node. Empty until the first packet is sent
+    /// there.
     routes: Vec<Vec<u32>>,
-    /// Changes that are not due yet.
+    /// The changes that are not yet due.
     changes: Vec<Change>,
     free_changes: Vec<u32>,
-    /// Joins and leaves on their way.
+    /// The joins and leaves that have not yet arrived.
     messages: Vec<Message>,
     free_messages: Vec<u32>,
     leave_latency: Duration,
-    /// Branches whose leave latency runs, by node, channel and target, with the number of the
-    /// message that will remove them. A join takes a branch out.
+    /// The branches whose leave latency has begun, by node, channel and target, with the number of
+    /// the message that will remove them. A join removes a branch from this map.
     lingering: BTreeMap<(NodeId, u64, u32), u32>,
     limits: Limits,
-    /// Packets that were discarded because no path led to their destination.
+    /// The number of packets that were discarded because no path led to their destination.
     unroutable: u64,
     /// Whether incidents are reported to the observer.
     traced: bool,
 }
 
-/// A host or router.
+/// A node, and the channels that pass through it.
 #[derive(Default)]
 struct Node {
     groups: Groups,
 }
 
-/// A link with its two nodes.
+/// A link with its two ends.
 struct LinkEntry<H> {
     link: Link<Packet<H>>,
     from: NodeId,
     to: NodeId,
-    /// The other direction, for joins and leaves.
+    /// The opposite direction, for joins and leaves.
     reverse: Option<LinkId>,
-    /// The time of its pending event; `Time::MAX` without one.
+    /// The time of the pending event, or `Time::MAX` if there is none.
     pending: Time,
     tapped: bool,
 }
 
 impl<H: Header> LinkEntry<H> {
-    /// Returns the time of the next arrival if it is earlier than that of the pending event, which
-    /// it replaces.
+    /// Returns the time of the next arrival if it precedes the pending event, and makes it the
+    /// pending event.
     #[inline]
     fn earlier_event(&mut self) -> Option<Time> {
         let next = self.link.next_time()?;
@@ -177,7 +179,7 @@ impl<H: Header> LinkEntry<H> {
 struct EndpointEntry<H, E> {
     endpoint: BoxedEndpoint<H, E>,
     node: NodeId,
-    /// The time of its earliest pending event; `Time::MAX` without one.
+    /// The time of the earliest pending event, or `Time::MAX` if there is none.
     armed: Time,
     received: Received,
 }

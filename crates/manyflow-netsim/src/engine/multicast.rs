@@ -1,24 +1,24 @@
-//! Multicast: joins travel hop by hop along the shortest path to the source, until they meet a
-//! router that already forwards the channel. Leaves travel the same path when the last branch is
-//! gone. State exists only where a channel is joined.
+//! Multicast routing. A join travels hop by hop along the shortest path to the source, until it
+//! meets a router that already forwards the channel. A leave travels the same path when the last
+//! branch is removed. State exists only where a channel is joined.
 //!
-//! A join takes a link's propagation delay for each hop, and no room in queues, as it is a message
-//! of a few dozen bytes. A router keeps sending to a host that has left until the leave latency is
-//! over, as with IGMP. Between routers a leave takes effect when it arrives.
+//! A join takes a link's propagation delay for each hop. It takes no room in queues, because it is
+//! a message of a few dozen bytes. A router still forwards to a host that has left until the leave
+//! latency is over, as with IGMP. Between routers a leave takes effect when it arrives.
 
 use manyflow_core::{Channel, Header, Packet, Time};
 
 use super::events::Due;
 use super::{Incident, LinkId, Network, NodeId, Observer};
 
-/// The links and endpoints to which a node sends the packets of a channel.
+/// The links and endpoints to which a node forwards the packets of a channel.
 #[derive(Clone, Debug)]
 enum Targets {
     One(Target),
     Many(Vec<Target>),
 }
 
-/// A link or an endpoint; the lowest bit distinguishes them.
+/// A link or an endpoint. The lowest bit distinguishes them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Target(u32);
 
@@ -45,7 +45,7 @@ impl Groups {
 
     #[inline]
     fn find(&self, key: u64) -> Option<&Targets> {
-        // Most nodes have few channels: a scan of adjacent keys beats a search.
+        // Most nodes have few channels, for which a linear scan is faster than a binary search.
         let place = match self.0.len() {
             0..=8 => self.0.iter().position(|(other, _)| *other == key)?,
             _ => self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?,
@@ -53,7 +53,7 @@ impl Groups {
         Some(&self.0[place].1)
     }
 
-    /// Returns the channels that are sent to `target`.
+    /// Returns the channels that are forwarded to `target`.
     fn towards(&self, target: Target) -> Vec<Channel> {
         let is_towards = |targets: &Targets| match targets {
             Targets::One(one) => *one == target,
@@ -83,7 +83,7 @@ impl Groups {
         }
     }
 
-    /// Removes a target. Returns whether it was the channel's last at this node.
+    /// Removes a target. Returns whether it was the channel's last one at this node.
     fn remove(&mut self, key: u64, target: Target) -> bool {
         let Ok(place) = self.0.binary_search_by_key(&key, |(key, _)| *key) else {
             return false;
@@ -102,7 +102,7 @@ impl Groups {
     }
 }
 
-/// A join or leave on its way, or a branch whose leave latency has begun.
+/// A join or leave on its path, or a branch whose leave latency has begun.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Message {
     kind: Kind,
@@ -116,9 +116,9 @@ pub(super) struct Message {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Join,
-    /// A leave from a host: the router waits for the leave latency.
+    /// A leave from a host. The router waits for the leave latency.
     LeaveHost,
-    /// A leave from a router, which takes effect at once.
+    /// A leave from a router. It takes effect at once.
     LeaveRouter,
     /// The leave latency of a branch is over.
     Expire,
@@ -141,12 +141,12 @@ impl<H: Header, E> Network<H, E> {
         self.add_branch(node, channel, Target::endpoint(endpoint));
     }
 
-    /// Makes an endpoint leave a channel. It receives nothing from then on.
+    /// Makes an endpoint leave a channel. From then on, it receives nothing from the channel.
     pub(super) fn leave(&mut self, node: NodeId, endpoint: u32, channel: Channel) {
         self.remove_branch(node, channel, Target::endpoint(endpoint), Kind::LeaveHost);
     }
 
-    /// Copies a packet to all branches of its channel.
+    /// Copies a packet to all branches of its channel at a node.
     #[inline]
     pub(super) fn fan_out(
         &mut self,
@@ -160,7 +160,7 @@ impl<H: Header, E> Network<H, E> {
             Some(&Targets::One(target)) => self.deliver(target, packet, observer),
             Some(Targets::Many(many)) => {
                 // An endpoint that receives the packet may leave the channel, which changes the
-                // list.
+                // list of targets.
                 let mut place = 0;
                 let mut next = many.first().copied();
                 while let Some(target) = next {
@@ -199,12 +199,12 @@ impl<H: Header, E> Network<H, E> {
                 self.lingering.remove(&(node, key(channel), target.0));
                 self.add_branch(node, channel, target);
                 self.subscribe(link, channel);
-                self.tell(&Incident::Grafted(link, channel), observer);
+                self.report(&Incident::Grafted(link, channel), observer);
             }
             Kind::LeaveRouter => {
                 self.remove_branch(node, channel, target, Kind::LeaveRouter);
                 self.unsubscribe(link, channel);
-                self.tell(&Incident::Pruned(link, channel), observer);
+                self.report(&Incident::Pruned(link, channel), observer);
             }
             Kind::LeaveHost => self.linger(node, channel, target),
             Kind::Expire => {
@@ -213,13 +213,13 @@ impl<H: Header, E> Network<H, E> {
                     self.lingering.remove(&place);
                     self.remove_branch(node, channel, target, Kind::LeaveRouter);
                     self.unsubscribe(link, channel);
-                    self.tell(&Incident::Pruned(link, channel), observer);
+                    self.report(&Incident::Pruned(link, channel), observer);
                 }
             }
         }
     }
 
-    /// Lets a link know that a group is forwarded onto it. Channels with numbers above 255 are not
+    /// Informs a link that a group is forwarded onto it. Channels with numbers above 255 are not
     /// groups of a layered session.
     fn subscribe(&mut self, link: LinkId, channel: Channel) {
         if let Ok(rank) = u8::try_from(channel.number) {
@@ -237,8 +237,8 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Lets a link that has begun to mark by groups know the groups that are forwarded onto it
-    /// already.
+    /// Informs a link that has begun to mark by groups about the groups that are already forwarded
+    /// onto it.
     pub(super) fn subscribe_to_all(&mut self, link: LinkId) {
         let from = self.link_entry(link).from;
         let channels = self.nodes[from.0 as usize]
@@ -249,8 +249,8 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Returns the links over which a source's multicast packets reach a node, the last link first;
-    /// empty if no path leads there.
+    /// Returns the links over which a source's multicast packets reach a node, the last link first.
+    /// Empty if there is no path.
     pub fn branch(&mut self, source: NodeId, node: NodeId) -> Vec<LinkId> {
         let mut links = Vec::new();
         let mut here = node;
@@ -273,7 +273,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Removes a branch. When the last branch at a node is gone, the node leaves as well.
+    /// Removes a branch. When the last branch at a node has been removed, the node leaves as well.
     fn remove_branch(&mut self, node: NodeId, channel: Channel, target: Target, leave: Kind) {
         let is_last = self.nodes[node.0 as usize]
             .groups
@@ -315,8 +315,7 @@ impl<H: Header, E> Network<H, E> {
         self.lingering.insert((node, key(channel), target.0), index);
     }
 
-    /// Sends a message. Returns its number, which no other message gets before this one has
-    /// arrived.
+    /// Sends a message. Returns its number, which is not reused before the message has arrived.
     fn send_message(&mut self, time: Time, message: Message) -> u32 {
         let index = match self.free_messages.pop() {
             Some(index) => {

@@ -1,24 +1,24 @@
 //! An index of links by their ends, which exists only while a network is built.
 //!
 //! Two properties of a new link depend on the existing links: its number among parallel links, from
-//! which its random stream is derived, and its reverse. Searching the links of a node for them
-//! would make building a star quadratic.
+//! which its random stream is derived, and its reverse. A linear search through the links of a node
+//! would make the construction of a star quadratic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{LinkId, NodeId};
 
-/// The links of each ordered pair of nodes.
+/// The links between each ordered pair of nodes.
 #[derive(Default)]
 pub(super) struct Pairs {
     /// The number of links from one node to another.
     parallel: BTreeMap<(u32, u32), u32>,
-    /// Links without a reverse: their ends and their number.
+    /// The links without a reverse: their ends and their number.
     unpaired: BTreeSet<(u32, u32, u32)>,
 }
 
 impl Pairs {
-    /// Indexes links that were added earlier, given in their order with their ends and reverses.
+    /// Indexes existing links, given in order with their ends and reverses.
     pub(super) fn of(links: impl Iterator<Item = (NodeId, NodeId, Option<LinkId>)>) -> Pairs {
         let mut pairs = Pairs::default();
         for (link, (from, to, reverse)) in (0..).zip(links) {
@@ -30,8 +30,8 @@ impl Pairs {
         pairs
     }
 
-    /// Adds a link. Returns the number of links that led from its first node to its second before,
-    /// and its reverse: the oldest link back that has no reverse yet.
+    /// Adds a link. Returns the number of earlier links from its first node to its second, and its
+    /// reverse: the oldest link in the opposite direction that has no reverse yet.
     pub(super) fn add(&mut self, link: LinkId, from: NodeId, to: NodeId) -> (u32, Option<LinkId>) {
         let count = self.parallel.entry((from.0, to.0)).or_default();
         let before = *count;
@@ -52,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// Links with their ends and reverses. Follows the rules of [`Pairs::add`] by searching all
-    /// links.
+    /// All links with their ends and reverses. Follows the rules of [`Pairs::add`] by a linear
+    /// search.
     #[derive(Default)]
     struct Searched(Vec<(NodeId, NodeId, Option<LinkId>)>);
 
@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_reverses_are_those_of_a_search(
+        fn numbers_and_reverses_agree_with_a_linear_search(
             ends in prop::collection::vec((0u32..3, 0u32..3), 0..60),
             interrupted: prop::sample::Index,
         ) {

@@ -1,5 +1,5 @@
-//! Unicast routes: by the shortest delay, then by the fewest hops. The routes to a destination are
-//! built when the first packet goes there.
+//! Unicast routes, by the shortest delay and then by the fewest hops. The routes to a destination
+//! are computed when the first packet is sent there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use manyflow_core::Header;
 
 use super::{LinkId, Network, NodeId};
 
-/// Stands for no link.
+/// The index that stands for no link.
 const NONE: u32 = u32::MAX;
 
 impl<H: Header, E> Network<H, E> {
@@ -59,7 +59,8 @@ impl<H: Header, E> Network<H, E> {
         next
     }
 
-    /// Returns the end and the number of each link, sorted: the links into one node are adjacent.
+    /// Returns the end and the number of each link, sorted, so that the links to one node are
+    /// adjacent.
     fn inbound(&self) -> Vec<(u32, u32)> {
         let ends = self.links.iter().enumerate();
         let mut inbound: Vec<_> = ends

@@ -7,11 +7,11 @@ use super::events::Due;
 use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
 
 impl<H: Header, E> Network<H, E> {
-    /// Handles all events that are due by `end`, which becomes the present.
+    /// Handles all events that are due by `end`, which becomes the current time.
     ///
     /// # Errors
-    /// Time stands still, or the links carry [too many packets](Network::set_carried_max). The run
-    /// is over then.
+    /// Returns the reason if time does not advance, or if the links carry [too many
+    /// packets](Network::set_carried_max). The run cannot be continued then.
     pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) -> Result<(), Halt> {
         self.pairs = None;
         self.allow_steps();
@@ -41,32 +41,33 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Returns the present.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns what an endpoint has received so far.
+    /// Returns the packets and bytes that an endpoint has received so far.
     pub fn received(&self, endpoint: EndpointId) -> Received {
         self.endpoints[endpoint.0 as usize].received
     }
 
-    /// Returns what became of a link's packets so far.
+    /// Returns the counters of a link's packets.
     pub fn link_counters(&self, link: LinkId) -> Counters {
         self.link_entry(link).link.counters()
     }
 
-    /// Returns a link's present configuration.
+    /// Returns the current configuration of a link.
     pub fn link_config(&self, link: LinkId) -> &LinkConfig {
         self.link_entry(link).link.config()
     }
 
-    /// Returns how many packets wait in a link's queue at present.
+    /// Returns the number of packets that wait in a link's queue.
     pub fn queue_packets(&mut self, link: LinkId) -> usize {
         self.links[link.0 as usize].link.queue_packets(self.now)
     }
 
-    /// Returns how many packets all links have delivered so far: the measure of a simulator's work.
+    /// Returns the number of packets that all links have delivered so far, which measures the work
+    /// of a simulation.
     pub fn transmissions(&self) -> u64 {
         self.links
             .iter()
@@ -77,7 +78,7 @@ impl<H: Header, E> Network<H, E> {
     fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let entry = &mut self.links[index as usize];
         if entry.pending != self.now {
-            // The packets of this event were lost when the link was cut.
+            // The link was cut, and the packets of this event were lost.
             return;
         }
         loop {
@@ -146,7 +147,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Does the same as [`transmit`](Network::transmit) and reports what became of the packet.
+    /// Transmits a packet as [`transmit`](Network::transmit) does, and reports its fate.
     #[cold]
     fn transmit_traced(
         &mut self,
@@ -174,7 +175,7 @@ impl<H: Header, E> Network<H, E> {
 
     /// Reports an incident to the observer of a traced network.
     #[inline]
-    pub(super) fn tell(&self, incident: &Incident<H>, observer: &mut dyn Observer<H, E>) {
+    pub(super) fn report(&self, incident: &Incident<H>, observer: &mut dyn Observer<H, E>) {
         if self.traced {
             observer.on_incident(self.now, incident);
         }
@@ -197,7 +198,7 @@ impl<H: Header, E> Network<H, E> {
     fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let entry = &mut self.endpoints[index as usize];
         if entry.armed != self.now {
-            // The timer was set to an earlier time since, and that event has come already.
+            // The timer was since set to an earlier time, whose event has been handled already.
             return;
         }
         entry.armed = Time::MAX;
@@ -213,7 +214,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    /// Drains the actions and events of an endpoint after it was called.
+    /// Handles the actions and events of an endpoint after a call.
     fn drain(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let node = self.endpoints[index as usize].node;
         while let Some(action) = self.endpoints[index as usize]
@@ -240,8 +241,8 @@ impl<H: Header, E> Network<H, E> {
         self.rearm_endpoint(index);
     }
 
-    /// Keeps an event pending for an endpoint's timer. A timer that was moved to a later time keeps
-    /// its earlier event, which then finds nothing due and is set again. That is cheaper than an
+    /// Keeps an event pending for an endpoint's timer. A timer that has moved to a later time keeps
+    /// its earlier event, which then finds nothing due and is set again. This is cheaper than an
     /// event for each packet that postpones a time-out.
     fn rearm_endpoint(&mut self, index: u32) {
         let entry = &mut self.endpoints[index as usize];
@@ -258,7 +259,7 @@ impl<H: Header, E> Network<H, E> {
     fn on_change(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let change = self.changes[index as usize].clone();
         self.free_changes.push(index);
-        self.tell(&Incident::Changed(&change), observer);
+        self.report(&Incident::Changed(&change), observer);
         let link = match change {
             Change::Configure(link, config) => {
                 let carrier = &mut self.links[link.0 as usize].link;

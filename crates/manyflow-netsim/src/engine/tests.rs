@@ -1,4 +1,4 @@
-//! Tests of the engine, with the protocols that ship.
+//! Tests of the engine with real protocols.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::{Change, LinkId, NodeId, Observer};
 use manyflow_tcp::cbr;
 
 crate::protocols! {
-    /// A packet's header.
+    /// The header of a packet.
     pub(super) enum AnyHeader;
-    /// An event.
+    /// An event of an endpoint.
     pub(super) enum AnyEvent;
     /// WEBRC.
     Webrc: webrc::Cci, webrc::Event;
@@ -30,7 +30,7 @@ crate::protocols! {
 
 pub(super) type Network = super::Network<AnyHeader, AnyEvent>;
 
-/// Keeps the last average of each endpoint's round-trip time.
+/// Records the last average of each endpoint's round-trip time.
 #[derive(Default)]
 struct Rtts(Vec<(EndpointId, f64)>);
 
@@ -50,7 +50,7 @@ impl Rtts {
         self.0
             .iter()
             .find(|(other, _)| *other == endpoint)
-            .expect("it has measured")
+            .expect("the endpoint has measured")
             .1
     }
 }
@@ -77,8 +77,8 @@ fn add_receiver(network: &mut Network, node: NodeId, id: u32, start_s: f64) -> E
     network.add(node, receiver.unwrap())
 }
 
-/// Fig. 3 of the WEBRC paper: a sender, a router far away with 1 % loss before it, and receivers at
-/// 50 and 100 ms from it.
+/// The network of Fig. 3 of the WEBRC paper: a sender, a distant router behind a link with 1 %
+/// loss, and receivers at 50 and 100 ms from it.
 fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
     let mut network = Network::new(seed);
     let [sender, router] = ["S", "r"].map(|name| network.add_node(name));
@@ -108,9 +108,9 @@ fn two_receivers(seed: u64, starts_s: &[f64]) -> (Network, Vec<EndpointId>) {
 }
 
 #[test]
-fn two_receivers_share_their_round_trip() {
-    // Alone A measures 0.25 s. Together, as joins meet at the router, both measure (0.2 + 0.05 +
-    // 0.1) / 2 = 0.175 s.
+fn two_receivers_share_their_round_trip_time() {
+    // Alone A measures 0.25 s. Together, because joins meet at the router, both measure (0.2 + 0.05
+    // + 0.1) / 2 = 0.175 s.
     let (mut network, endpoints) = two_receivers(1, &[8.0]);
     let mut rtts = Rtts::default();
     network
@@ -154,7 +154,7 @@ fn a_run_is_a_pure_function_of_its_seed() {
 }
 
 #[test]
-fn another_node_changes_no_draw() {
+fn another_node_changes_no_random_draw() {
     let run = |extra: bool| {
         let (mut network, endpoints) = two_receivers(4, &[1.0]);
         if extra {
@@ -193,7 +193,7 @@ fn packets_flow_only_where_a_channel_is_joined() {
     assert_eq!(network.link_counters(to_b).pushed, 0);
 }
 
-/// A chain S - a - b - h with hosts g at b and x at a. Every link has a delay of its own. A source
+/// A chain S - a - b - h with hosts g at b and x at a. Each link has a different delay. A source
 /// sends 1000 packets/s.
 fn grafting() -> (Network, [NodeId; 6], Channel) {
     let mut network = Network::new(1);
@@ -235,12 +235,12 @@ fn add_sink(
 }
 
 #[test]
-fn a_join_travels_hop_by_hop_and_is_grafted_where_the_channel_flows() {
+fn a_join_travels_hop_by_hop_to_the_nearest_branch() {
     let (mut network, [_, _, _, h, g, _], channel) = grafting();
     let to_h = add_sink(&mut network, h, channel, [1.0, 9.0]);
     let to_g = add_sink(&mut network, g, channel, [2.0, 9.0]);
-    // h's join travels to S and the packets travel back, 60 ms each; g's join only to b, 40 ms
-    // each.
+    // h's join takes 60 ms to S, and the packets take 60 ms back. g's join takes 40 ms to b, and
+    // the packets take 40 ms back.
     for (endpoint, first_s) in [(to_h, 1.0 + 2.0 * 0.06), (to_g, 2.0 + 2.0 * 0.04)] {
         network
             .run_until(Time::from_secs_f64(first_s - 0.0005), &mut ())
@@ -254,7 +254,7 @@ fn a_join_travels_hop_by_hop_and_is_grafted_where_the_channel_flows() {
 }
 
 #[test]
-fn only_nodes_on_the_way_of_a_channel_know_of_it() {
+fn only_nodes_on_the_path_of_a_channel_have_state() {
     let (mut network, nodes, channel) = grafting();
     add_sink(&mut network, nodes[3], channel, [1.0, 3.0]);
     add_sink(&mut network, nodes[4], channel, [2.0, 4.0]);
@@ -265,7 +265,7 @@ fn only_nodes_on_the_way_of_a_channel_know_of_it() {
             .unwrap();
         nodes.map(|node| network.nodes[node.0 as usize].groups.channels())
     };
-    // S, a, b, h, g, x.
+    // The nodes are S, a, b, h, g and x.
     assert_eq!(knowing(0.9), [0, 0, 0, 0, 0, 0]);
     assert_eq!(knowing(1.04), [0, 0, 1, 1, 0, 0]);
     assert_eq!(knowing(1.9), [1, 1, 1, 1, 0, 0]);
@@ -290,7 +290,7 @@ fn a_leave_takes_the_configured_latency() {
             ..ReceiverConfig::default()
         };
         let receiver = Receiver::new(Arc::new(session()), Arc::new(config), id, Time::ZERO);
-        // The receiver gives up after 5 s in the first slot, while waves and base channel continue.
+        // The receiver leaves after 5 s, in the first slot, while waves and base channel continue.
         network.add(host, receiver.unwrap());
         network.set_leave_latency(seconds(latency_s));
         network
@@ -343,7 +343,7 @@ fn changes_happen_at_their_time() {
     network.check_accounting().unwrap();
 }
 
-/// Marks every packet of the top subscribed group.
+/// Returns a configuration that marks every packet of the top subscribed group.
 fn marks_by_group() -> RedConfig {
     RedConfig {
         minimum_packets: 0.0,
@@ -354,8 +354,8 @@ fn marks_by_group() -> RedConfig {
     }
 }
 
-/// Builds a sender of groups 0 and 1 behind a router. Returns the link that is configured, the
-/// receiving host and the groups.
+/// Builds a sender of groups 0 and 1 behind a router. Returns the configured link, the receiving
+/// host and the groups.
 fn two_groups(config: LinkConfig) -> (Network, LinkId, NodeId, [Channel; 2]) {
     let mut network = Network::new(1);
     let [sender, router, host] = ["S", "r", "h"].map(|name| network.add_node(name));
@@ -441,8 +441,8 @@ fn a_link_marks_the_top_group_that_is_joined_behind_it() {
         let after = network.link_counters(link);
         (after.pushed - before.pushed, after.marked - before.marked)
     };
-    // One group, which is marked; two groups, of which the upper one is marked; one group; no
-    // group.
+    // The phases have one group, which is marked; two groups, of which the upper one is marked; one
+    // group; and no group.
     assert_eq!(marked(1.5, 2.5), (100, 100));
     assert_eq!(marked(3.5, 4.5), (200, 100));
     assert_eq!(marked(6.5, 7.5), (100, 100));
@@ -450,7 +450,7 @@ fn a_link_marks_the_top_group_that_is_joined_behind_it() {
 }
 
 #[test]
-fn a_link_that_begins_to_mark_by_group_knows_the_groups_that_are_joined() {
+fn a_link_that_begins_to_mark_by_group_knows_the_joined_groups() {
     let plain = LinkConfig {
         rate: Some("10 Mbit/s".parse().unwrap()),
         ..wire(0.01)

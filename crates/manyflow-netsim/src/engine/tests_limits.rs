@@ -1,4 +1,4 @@
-//! Tests of what ends a run before its time.
+//! Tests of the limits that end a run early.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ fn at_s(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
 }
 
-/// A connection, whose sender has the number before the receiver's.
+/// Adds a connection. The sender's number precedes the receiver's.
 fn add_connection(network: &mut Network, from: NodeId, to: NodeId) {
     let sender = network.next_endpoint();
     let receiver = EndpointId(sender.0 + 1);
@@ -28,7 +28,7 @@ fn add_connection(network: &mut Network, from: NodeId, to: NodeId) {
     network.add(to, receiving);
 }
 
-/// A source of packets of 1000 bytes.
+/// Adds a source of packets of 1000 bytes.
 fn add_source(network: &mut Network, node: NodeId, destination: Destination, rate: &str) {
     let config = SourceConfig {
         destination,
@@ -42,7 +42,7 @@ fn add_source(network: &mut Network, node: NodeId, destination: Destination, rat
 }
 
 #[test]
-fn a_connection_over_links_that_take_no_time_is_named() {
+fn a_connection_over_links_without_delay_is_reported() {
     let mut network = Network::new(1);
     let [s, r, x] = ["S", "R", "X"].map(|name| network.add_node(name));
     network.add_duplex(s, r, LinkConfig::default());
@@ -68,8 +68,8 @@ fn a_connection_over_links_that_take_no_time_is_named() {
 }
 
 #[test]
-fn endpoints_that_answer_each_other_at_one_node_are_named() {
-    // They nest as deep as the limit, deeper than the stack of a test's thread.
+fn endpoints_that_answer_each_other_at_one_node_are_reported() {
+    // The calls nest up to the limit, which needs a larger stack than that of a test's thread.
     let thread = std::thread::Builder::new().stack_size(16 << 20);
     let test = thread.spawn(|| {
         let mut network = Network::new(1);
@@ -85,7 +85,7 @@ fn endpoints_that_answer_each_other_at_one_node_are_named() {
 }
 
 #[test]
-fn a_large_audience_at_one_instant_is_no_loop() {
+fn many_receivers_at_one_instant_are_not_a_loop() {
     const RECEIVERS: u32 = 100_000;
     let mut network = Network::new(1);
     let hub = network.add_node("S");
@@ -105,7 +105,7 @@ fn a_large_audience_at_one_instant_is_no_loop() {
     network.check_accounting().unwrap();
 }
 
-/// 100 packets/s over a link.
+/// Builds a source of 100 packets/s over a link.
 fn over(config: LinkConfig) -> (Network, LinkId) {
     let mut network = Network::new(1);
     let [s, r] = ["S", "R"].map(|name| network.add_node(name));
@@ -116,7 +116,7 @@ fn over(config: LinkConfig) -> (Network, LinkId) {
 }
 
 #[test]
-fn a_queue_or_a_wire_that_grows_without_end_is_named() {
+fn a_link_that_carries_too_many_packets_is_reported() {
     let slow = LinkConfig {
         rate: Some("8 kbit/s".parse().unwrap()),
         queue: QueueLimit::Unlimited,
@@ -141,7 +141,7 @@ fn a_queue_or_a_wire_that_grows_without_end_is_named() {
 }
 
 #[test]
-fn packets_that_a_cut_takes_are_carried_no_more() {
+fn packets_lost_by_a_cut_are_no_longer_carried() {
     let (mut network, link) = over(LinkConfig {
         delay: Duration::from_secs(9),
         duplication: 0.5,

@@ -4,7 +4,7 @@ use manyflow_core::{Action, Ecn, Endpoint, Packet, Time};
 use manyflow_layered::sim::Receiver;
 use manyflow_layered::{Event, Message};
 
-/// What a lying receiver reports.
+/// The reports of a lying receiver.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Lie {
     /// Congestion, in each round.

@@ -1,5 +1,4 @@
-//! Models of what happens to endpoints: they end, or something is done to them at given times. The
-//! protocols know nothing of it.
+//! Wrappers that stop or change endpoints at given times, without the protocol's knowledge.
 
 pub mod anypoint;
 mod layered;
@@ -13,12 +12,12 @@ use core::convert::Infallible;
 
 use manyflow_core::{Action, Channel, Endpoint, Packet, Time};
 
-/// Ends an endpoint at a given time. Its last actions are still taken, and nothing happens after
-/// them.
+/// Ends an endpoint at a given time. The endpoint's last actions are still taken, and no calls
+/// follow.
 pub struct Until<E> {
     endpoint: E,
     stop: Time,
-    /// Tells the endpoint to end.
+    /// The function that makes the endpoint end.
     end: fn(&mut E),
     ended: bool,
 }
@@ -72,13 +71,13 @@ impl<E: Endpoint> Endpoint for Until<E> {
     }
 }
 
-/// A time, and what is done to the endpoint then.
+/// A time, and a function that changes the endpoint then.
 pub type Deed<E> = (Time, fn(&mut E));
 
-/// Does things to an endpoint at given times. The endpoint goes on after each of them.
+/// Changes an endpoint at given times. The endpoint continues after each change.
 pub struct Fated<E> {
     endpoint: E,
-    /// The latest comes first.
+    /// The changes, in descending order of time.
     fate: Vec<Deed<E>>,
 }
 
@@ -120,7 +119,8 @@ impl<E: Endpoint> Endpoint for Fated<E> {
     }
 }
 
-/// Joins all channels of a session and never leaves them, to see everything that the sender sends.
+/// Joins all channels of a session and never leaves them. It receives everything that the sender
+/// sends.
 pub struct Listener {
     session: u32,
     channels: u32,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_to_an_endpoint_is_done_in_the_order_of_time() {
+    fn changes_of_an_endpoint_happen_in_order_of_time() {
         let [first, second] = [1.0, 2.0].map(|s| Time::ZERO + seconds(s));
         let fewer: fn(&mut Listener) = |listener| listener.channels -= 1;
         let none: fn(&mut Listener) = |listener| listener.channels = 0;

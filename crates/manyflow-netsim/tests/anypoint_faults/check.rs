@@ -1,4 +1,4 @@
-//! What must hold after a run.
+//! Checks the outcome of a run.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -10,21 +10,22 @@ use crate::end::{KEYS, Log};
 use crate::plan::{Fault, Plan};
 use crate::world::{Failure, Outcome};
 
-/// So long after a restart an end may wait until it hears that its connection is over: a keep-alive
-/// time, or a time-out that losses have backed off to the longest, and some packets lost on the
-/// way.
-const HEARD_WITHIN: Duration = Duration::from_secs(120);
+/// The time within which an end learns after a restart that its connection is over: a keep-alive
+/// time, or a time-out that has backed off to the maximum, and some lost packets.
+const FAILURE_WITHIN: Duration = Duration::from_secs(120);
 
+/// Checks the outcome of a run.
+///
 /// # Errors
-/// The first thing that does not hold.
+/// Returns the first check that fails.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     let logs: Vec<_> = outcome.logs.iter().map(|log| log.read().unwrap()).collect();
     let logs: Vec<&Log> = logs.iter().map(|log| &**log).collect();
     for (place, log) in logs.iter().enumerate() {
         ensure(!log.garbled, || {
-            format!("end {place} read a frame with other contents")
+            format!("end {place} read a frame whose payload does not belong to its key")
         })?;
-        ensure(log.is_through(), || format!("end {place} is stuck"))?;
+        ensure(log.is_done(), || format!("end {place} is stuck"))?;
     }
     check_inbound(plan, &logs, &outcome.failures)?;
     check_outbound(&logs)?;
@@ -47,8 +48,9 @@ fn crashed(plan: &Plan, place: usize) -> bool {
     plan.time_of(Fault::Crash(member_at(place))).is_some()
 }
 
-/// Each of the peer's frames is read at most once by those that live, and at most once by each that
-/// died. Each reads in order, but for what a member that died has left.
+/// Checks that members that live read each of the peer's frames at most once in total, and that
+/// each crashed member reads a frame at most once. Each member reads in order, except for frames
+/// that a failed member has left.
 fn check_inbound(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
     let mut read_by_the_living = BTreeSet::new();
     for (place, log) in logs.iter().enumerate().skip(1) {
@@ -73,8 +75,9 @@ fn check_inbound(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(),
     Ok(())
 }
 
-/// What the peer had sent when the switch noticed a failure may have been the dead member's. It
-/// comes again after that, behind what this end has had.
+/// Returns whether a frame may be out of order. Frames that the peer had sent when the switch
+/// noticed a failure may have been routed to the failed member. They are sent again, behind the
+/// frames that this end has received.
 fn may_be_late(place: usize, index: usize, key: u32, failures: &[Failure]) -> bool {
     let leaves = |failure: &Failure| {
         failure.member != member_at(place) && index >= failure.read[place] && key < failure.sent
@@ -82,14 +85,14 @@ fn may_be_late(place: usize, index: usize, key: u32, failures: &[Failure]) -> bo
     failures.iter().any(leaves)
 }
 
-/// Of each member the peer has read the first frames, in order and without a gap.
+/// Checks that the peer has read the first frames of each member, in order and without a gap.
 fn check_outbound(logs: &[&Log]) -> Result<(), String> {
     let mut next = vec![0; logs.len()];
     for key in &logs[0].read {
         let (place, number) = ((key / KEYS) as usize, key % KEYS);
         ensure(place > 0 && number == next[place], || {
             format!(
-                "the peer read frame {number} of end {place}, where {} comes next",
+                "the peer read frame {number} of end {place}, but {} comes next",
                 next[place]
             )
         })?;
@@ -98,66 +101,69 @@ fn check_outbound(logs: &[&Log]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever happened: what an end was told to have arrived was read. What a member had acknowledged
-/// and not read when it died is lost with it, as with any host.
+/// Checks that each acknowledged frame was read. Frames that a member had acknowledged but not read
+/// when it crashed are lost, as with any host.
 fn check_promises(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     for (place, log) in logs.iter().enumerate().skip(1) {
         taken.extend(&log.read);
         if crashed(plan, place) {
-            taken.extend(log.arrived.range(..log.promised).map(|(_, key)| key));
+            taken.extend(log.arrived.range(..log.acknowledging).map(|(_, key)| key));
         }
     }
-    let lost = (0..logs[0].told.min(plan.inbound)).find(|key| !taken.contains(key));
+    let lost = (0..logs[0].acknowledged.min(plan.inbound)).find(|key| !taken.contains(key));
     ensure(lost.is_none(), || {
-        format!("the peer was told that frame {lost:?} has arrived, and nobody read it")
+        format!("frame {lost:?} of the peer was acknowledged, but no member read it")
     })?;
     for (place, log) in logs.iter().enumerate().skip(1) {
         let read = logs[0].read.iter();
         let read = read.filter(|key| (**key / KEYS) as usize == place).count() as u32;
-        let told = log.told.min(plan.outbound);
-        ensure(told <= read, || {
+        let acknowledged = log.acknowledged.min(plan.outbound);
+        ensure(acknowledged <= read, || {
             format!(
-                "end {place} was told that {told} frames have arrived, and the peer read {read}"
+                "{acknowledged} frames of end {place} were acknowledged, but the peer read {read}"
             )
         })?;
     }
     Ok(())
 }
 
-/// After a restart each end has finished, or hears in time that it never will.
+/// Checks that each end has finished after a restart, or learns in time that it cannot.
 fn check_restart(plan: &Plan, logs: &[&Log]) -> Result<(), String> {
     let restart = plan.time_of(Fault::Restart).unwrap_or_default();
     for (place, log) in logs.iter().enumerate().filter(|(_, log)| log.opened) {
         ensure(
             log.failed.is_some() || has_sent_all(plan, place, log),
-            || format!("end {place} has not finished, and heard of no failure"),
+            || format!("end {place} has not finished, and has reported no failure"),
         )?;
-        let heard = log.over.filter(|_| log.failed.is_some());
-        ensure(heard.is_none_or(|at| at <= restart + HEARD_WITHIN), || {
-            format!("end {place} heard too late that its connection is over")
-        })?;
+        let failed_at = log.over.filter(|_| log.failed.is_some());
+        ensure(
+            failed_at.is_none_or(|at| at <= restart + FAILURE_WITHIN),
+            || format!("end {place} learned too late that its connection is over"),
+        )?;
     }
     Ok(())
 }
 
-/// An end has closed and was told that all has arrived.
+/// Returns whether an end has closed, and all its frames are acknowledged.
 fn has_sent_all(plan: &Plan, place: usize, log: &Log) -> bool {
     let frames = match place {
         0 => plan.inbound,
         _ => plan.outbound,
     };
-    log.finished && log.told == frames + 1
+    log.finished && log.acknowledged == frames + 1
 }
 
-/// Without a restart all that live finish, and only the dead are given up.
+/// Checks that without a restart all living ends finish, and only crashed members are declared
+/// failed.
 fn check_endings(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(), String> {
     for Failure { member, .. } in failures {
         ensure(plan.time_of(Fault::Crash(*member)).is_some(), || {
-            format!("{member:?} was taken for dead, and is not")
+            format!("{member:?} was declared failed, but has not crashed")
         })?;
     }
-    // With the only member all may die that the switch never saw; then everyone hears of it.
+    // If the only member crashes, ends of which the switch has never heard may fail, and every end
+    // learns of it.
     let may_fail = plan.members == 1 && crashed(plan, 1) && logs[0].failed.is_some();
     for (place, log) in logs.iter().enumerate().filter(|(_, log)| log.opened) {
         let is_exempt =
@@ -170,8 +176,8 @@ fn check_endings(plan: &Plan, logs: &[&Log], failures: &[Failure]) -> Result<(),
     Ok(())
 }
 
-/// A member that leaves before it has accepted was never part of the connection.
+/// Returns whether a member left before it accepted, so that it was never part of the connection.
 fn left_at_once(plan: &Plan, place: usize, log: &Log) -> bool {
     let leaves = plan.time_of(Fault::Leave(member_at(place))).is_some();
-    leaves && log.failed == Some(Reason::Aborted) && log.read.is_empty() && log.told == 0
+    leaves && log.failed == Some(Reason::Aborted) && log.read.is_empty() && log.acknowledged == 0
 }

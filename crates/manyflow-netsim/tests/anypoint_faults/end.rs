@@ -1,4 +1,4 @@
-//! Ends of connections whose applications know each frame, and a switch that may restart.
+//! Ends of connections whose applications identify each frame, and a switch that may restart.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,42 +10,42 @@ use manyflow_netsim::models::anypoint::{Application, ModelledEnd, SwitchEndpoint
 
 use crate::plan::Plan;
 
-/// An end's keys begin at its place among the ends times this: the peer's at 0.
+/// The first key of an end is its index times this number. The peer has index 0.
 pub(crate) const KEYS: u32 = 1 << 20;
 const CONNECTION: u32 = 7;
 
-/// What an end has done, for the judge.
+/// A record of an end's actions for the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// The keys of the frames that came in packets, by their numbers there.
+    /// The keys of the frames that arrived in packets, by sequence number.
     pub(crate) arrived: BTreeMap<u32, u32>,
-    /// It has acknowledged all frames below this number.
-    pub(crate) promised: u32,
-    /// It was told that all frames below this number of its own have arrived.
-    pub(crate) told: u32,
-    /// The keys of the frames that it read, in order.
+    /// The end has acknowledged all frames below this number.
+    pub(crate) acknowledging: u32,
+    /// The other end has acknowledged all frames of this end below this number.
+    pub(crate) acknowledged: u32,
+    /// The keys of the frames that the end has read, in order.
     pub(crate) read: Vec<u32>,
-    /// How many frames it has handed over to its connection.
+    /// The number of frames that the end has handed to its connection.
     pub(crate) sent: u32,
-    /// A frame had other contents than its key tells.
+    /// Whether a frame had a payload that does not belong to its key.
     pub(crate) garbled: bool,
-    /// All that it sent is acknowledged, its closing too.
+    /// Whether everything that the end sent is acknowledged, including its Close.
     pub(crate) finished: bool,
     pub(crate) failed: Option<Reason>,
-    /// It has heard an Open, or sent one.
+    /// Whether the end has sent or received an Open.
     pub(crate) opened: bool,
-    /// When its connection ended, one way or another.
+    /// The time at which the connection ended, for any reason.
     pub(crate) over: Option<Time>,
     pub(crate) crashed: bool,
 }
 
 impl Log {
-    /// Nothing more will come of it.
-    pub(crate) fn is_through(&self) -> bool {
+    /// Returns whether the end does nothing from now on.
+    pub(crate) fn is_done(&self) -> bool {
         self.over.is_some() || self.crashed || !self.opened
     }
 
-    /// How it stands with the connection.
+    /// Describes the state of the end's connection.
     pub(crate) fn state(&self) -> String {
         let Log {
             finished,
@@ -64,24 +64,24 @@ impl Log {
     }
 }
 
-/// What an end is to do.
+/// The task of an end.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Task {
-    /// The key of its first frame; the next ones count from there.
+    /// The key of the end's first frame. The following frames have the following keys.
     pub(crate) first_key: u32,
-    /// How many it sends.
+    /// The number of frames that the end sends.
     pub(crate) frames: u32,
-    /// How long it works on a frame that it has read.
+    /// The time for which the end works on a frame that it has read.
     pub(crate) service: Duration,
-    /// When it dies.
+    /// The time at which the end crashes.
     pub(crate) crash: Option<Time>,
 }
 
-/// The log of an end, which the end writes and the judge reads.
+/// The log of an end, which the end writes and the checks read.
 pub(crate) type SharedLog = Arc<RwLock<Log>>;
 
-/// An application that sends its frames as fast as they are taken, then closes, and notes what it
-/// reads.
+/// An application that sends its frames as fast as the connection accepts them, then closes, and
+/// logs the frames that it reads.
 struct Judged {
     task: Task,
     frame_bytes_max: u32,
@@ -97,8 +97,8 @@ impl Judged {
         }
     }
 
-    /// The key of the next frame. Its length and contents follow from it, so that a mixed-up frame
-    /// is found.
+    /// Returns the key of the next frame. Length and payload follow from the key, so that a
+    /// corrupted frame is detected.
     fn next_key(&self) -> u32 {
         self.task.first_key + self.log.read().unwrap().sent
     }
@@ -146,7 +146,7 @@ impl Application for Judged {
     }
 }
 
-/// An end that may die, and whose packets are noted for the judge.
+/// An end that may crash, and that logs its packets for the checks.
 pub(crate) struct End {
     end: ModelledEnd<Judged>,
     crash: Option<Time>,
@@ -180,7 +180,7 @@ impl End {
         }
     }
 
-    /// Notes what arrives at an end that is neither dead nor done.
+    /// Logs packets that arrive at an end that has neither crashed nor ended.
     fn note_arrival(&self, segment: &Segment) {
         let mut log = self.log.write().unwrap();
         match segment.body {
@@ -189,7 +189,7 @@ impl End {
             Body::Data(data) => {
                 log.arrived.insert(data.sequence, data.key);
             }
-            Body::Ack(ack) => log.told = log.told.max(ack.cumulative),
+            Body::Ack(ack) => log.acknowledged = log.acknowledged.max(ack.cumulative),
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ impl Endpoint for End {
             && let Body::Ack(ack) = packet.header.body
         {
             let mut log = self.log.write().unwrap();
-            log.promised = log.promised.max(ack.cumulative);
+            log.acknowledging = log.acknowledging.max(ack.cumulative);
         }
         Some(action)
     }
@@ -247,7 +247,7 @@ impl Endpoint for End {
     }
 }
 
-/// A switch that may be replaced by one that knows nothing.
+/// A switch that may be replaced by one without any state.
 pub(crate) struct RestartingSwitch {
     switch: SwitchEndpoint,
     second: Option<(Time, SwitchEndpoint)>,

@@ -1,8 +1,8 @@
-//! Connections through a switch under faults drawn at random: losses, duplicates, reordering;
-//! members that die, leave and join; a switch that forgets everything. Whatever happens, each frame
-//! arrives as documented, and each end hears how it ended.
+//! Tests connections through a switch under random faults: losses, duplicates, reordering, members
+//! that crash, leave and join, and a switch that loses its state. In all cases each frame arrives
+//! as documented, and each end learns how its connection ended.
 //!
-//! `seeds` tells which seeds are run.
+//! `seeds` describes how to choose the seeds.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -22,7 +22,7 @@ fn run(seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn frames_arrive_once_and_in_order_and_every_end_hears_how_it_ended() {
+fn frames_arrive_once_and_in_order_and_every_end_terminates() {
     seeds::run(
         "anypoint_faults",
         |seed| println!("{:#?}", Plan::of(seed)),

@@ -1,4 +1,4 @@
-//! What happens in a run, drawn from its seed.
+//! The plan of a run, drawn from its seed.
 
 use core::time::Duration;
 
@@ -13,39 +13,40 @@ use manyflow_core::{Contents, Rate, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A run.
+/// The plan of a run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// There is no switch: the peer and its one member speak with each other.
+    /// Whether there is no switch, so that the peer and its one member are connected directly.
     pub(crate) is_direct: bool,
     pub(crate) config: AcpConfig,
     pub(crate) switch: SwitchConfig,
     policy: Routing,
-    /// Members at the start, 1 to 4; those that join come after them.
+    /// The number of members at the start, 1 to 4. Members that join later have the following
+    /// numbers.
     pub(crate) members: u16,
-    /// Frames that the peer sends.
+    /// The number of frames that the peer sends.
     pub(crate) inbound: u32,
-    /// Frames that each member sends.
+    /// The number of frames that each member sends.
     pub(crate) outbound: u32,
-    /// How long each application works on a frame: the peer's first, then the members'.
+    /// The time for which each application works on a frame: first the peer, then the members.
     pub(crate) service: Vec<Duration>,
     pub(crate) transit: LinkConfig,
-    /// Of each member, those that join included.
+    /// The link of each member, including members that join later.
     pub(crate) spokes: Vec<LinkConfig>,
     pub(crate) faults: Vec<(Time, Fault)>,
 }
 
-/// What goes wrong, or changes.
+/// A fault, or a change of the members.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A member dies.
+    /// A member crashes.
     Crash(MemberId),
     /// A member leaves.
     Leave(MemberId),
-    /// One more member joins.
+    /// Another member joins.
     Join,
-    /// The switch forgets everything.
+    /// The switch loses its state.
     Restart,
 }
 
@@ -59,7 +60,7 @@ enum Routing {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub(crate) fn of(seed: u64) -> Plan {
         let random = &mut Pcg64Mcg::seed_from_u64(seed);
         let is_direct = random.random_bool(0.1);
@@ -93,7 +94,7 @@ impl Plan {
         }
     }
 
-    /// The switch's policy.
+    /// Returns the switch's policy.
     pub(crate) fn policy(&self) -> Box<dyn Policy<Contents>> {
         match &self.policy {
             Routing::RoundRobin => Box::new(RoundRobin::default()),
@@ -104,15 +105,15 @@ impl Plan {
         }
     }
 
-    /// When this happens, if at all.
+    /// Returns the time of a fault, if the plan has it.
     pub(crate) fn time_of(&self, fault: Fault) -> Option<Time> {
         let found = self.faults.iter().find(|(_, other)| *other == fault);
         found.map(|(time, _)| *time)
     }
 }
 
-/// None, a restart, or one or two changes of the ensemble, each of another member; one member at
-/// least stays.
+/// Draws no fault, a restart, or one or two changes of the members, each of a different member. At
+/// least one member remains.
 fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
     let mut faults = Vec::new();
     let kind = random.random_range(0..8);
@@ -122,8 +123,8 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
         _ => random.random_range(1..=2),
     };
     for place in 0..count {
-        // What a switch forgets while it is being opened is the hardest to notice: half of the
-        // restarts are as early.
+        // Loss of state while the connection is being opened is the hardest to notice. Half of the
+        // restarts are that early.
         let latest_ms = match kind == 2 && random.random_bool(0.5) {
             true => 200,
             false => 4000,
@@ -142,9 +143,9 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
     faults
 }
 
-/// The peer's receive buffer has two frames for each member: with less than one a part of its
-/// credit lets nothing pass, and under soft flow control frames of the others crowd out the one
-/// that it waits for, so that minutes pass.
+/// Draws the parameters of ACP. The peer's receive buffer has two frames for each member. With less
+/// than one, a share of its credit admits no frame, and under soft flow control other members'
+/// frames fill the buffer while the peer waits for one frame, so that minutes pass.
 fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     let control = match random.random_bool(0.7) {
         true => Control::Xcp,
@@ -177,7 +178,7 @@ fn switch(random: &mut Pcg64Mcg) -> SwitchConfig {
             true => Scaling::Paper,
             false => Scaling::PerPacket,
         },
-        // Lost packets alone do not make a member look dead.
+        // Lost packets alone do not make a member appear to have failed.
         failure_timeout: Duration::from_secs(5),
         keep_alive: Duration::from_millis(500),
         held_frames_max: 1 << random.random_range(0..=12),
@@ -198,7 +199,7 @@ fn policy(members: u16, random: &mut Pcg64Mcg) -> Routing {
     }
 }
 
-/// At once, or up to 5 ms.
+/// Draws a service time: none, or up to 5 ms.
 fn service(random: &mut Pcg64Mcg) -> Duration {
     match random.random_bool(0.5) {
         true => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! The network of a plan, and its run.
+//! Builds and runs the network of a plan.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,27 +15,27 @@ use crate::plan::{Fault, Plan};
 
 type Network = manyflow_netsim::Network<Segment, Event>;
 
-/// A connection that is not over by then is stuck.
+/// The time at which a connection that is not over counts as stuck.
 const LIMIT: Time = Time::from_nanos(600_000_000_000);
-/// So long ends may still read what has arrived.
+/// The time after the end for which ends may still read frames that have arrived.
 const AFTER: Duration = Duration::from_secs(5);
 const PEER: EndpointId = EndpointId(0);
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Outcome {
-    /// The peer's log, then the members'.
+    /// The log of the peer, then the logs of the members.
     pub(crate) logs: Vec<SharedLog>,
-    /// What the switch noticed, in order.
+    /// The failures that the switch noticed, in order.
     pub(crate) failures: Vec<Failure>,
     ended_at: Time,
 }
 
-/// The switch took a member for dead.
+/// A failure of a member, as noticed by the switch.
 pub(crate) struct Failure {
     pub(crate) member: MemberId,
-    /// How many frames the peer had handed over by then.
+    /// The number of frames that the peer had handed over by then.
     pub(crate) sent: u32,
-    /// How many frames each end had read by then.
+    /// The number of frames that each end had read by then.
     pub(crate) read: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ impl Observer<Segment, Event> for Watch {
     fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<Segment>) {}
 }
 
-/// Runs a plan until all ends are through.
+/// Runs a plan until all ends are done.
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let (mut network, logs) = build(plan);
     let mut watch = Watch {
@@ -78,7 +78,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         network
             .run_until(network.now() + AFTER, &mut watch)
             .unwrap();
-        let through = logs.iter().all(|log| log.read().unwrap().is_through());
+        let through = logs.iter().all(|log| log.read().unwrap().is_done());
         if through && network.now() > last_fault + AFTER {
             break;
         }
@@ -100,7 +100,7 @@ fn member_id(place: usize) -> EndpointId {
     EndpointId(1 + place as u32)
 }
 
-/// The peer behind a router, the switch, and the members around it.
+/// Builds the peer behind a router, the switch, and the members around the switch.
 fn build(plan: &Plan) -> (Network, Vec<SharedLog>) {
     let mut network = Network::new(plan.seed);
     let [peer, router, hub] = ["peer", "router", "switch"].map(|name| network.add_node(name));
@@ -152,7 +152,9 @@ fn switch(plan: &Plan) -> SwitchEndpoint {
     for &(at, fault) in &plan.faults {
         let change = match fault {
             Fault::Leave(member) => MemberChange::Leave(member),
-            Fault::Join => MemberChange::Join(member_id(joining.next().expect("it has no end"))),
+            Fault::Join => {
+                MemberChange::Join(member_id(joining.next().expect("the numbers have no end")))
+            }
             Fault::Crash(_) | Fault::Restart => continue,
         };
         changes.push(Change { at, change });

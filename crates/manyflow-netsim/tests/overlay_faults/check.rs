@@ -1,4 +1,4 @@
-//! What must hold after a run.
+//! Checks the outcome of a run.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,11 +10,13 @@ use crate::client::{Log, SENDER};
 use crate::plan::{Member, Plan};
 use crate::world::Outcome;
 
-/// By then a join has reached all, whatever was lost and cut.
+/// The time within which a join reaches all daemons, despite losses and cuts.
 const SURELY_KNOWN: Duration = Duration::from_secs(150);
 
+/// Checks the outcome of a run.
+///
 /// # Errors
-/// The first thing that does not hold.
+/// Returns the first check that fails.
 pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, log) in outcome.senders.iter().enumerate() {
         ensure(log.lock().over, || format!("sender {number} is stuck"))?;
@@ -22,7 +24,7 @@ pub(crate) fn check(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     for (number, (member, log)) in plan.members.iter().zip(&outcome.members).enumerate() {
         let log = log.lock();
         ensure(!log.garbled, || {
-            format!("member {number} read a message of another length")
+            format!("member {number} read a message of the wrong length")
         })?;
         check_numbers(plan, &log)
             .and_then(|()| check_messages(plan, outcome, member, &log))
@@ -35,12 +37,12 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// Whether members of a group may miss what they are too slow for.
+/// Returns whether members of a group may miss messages that they are too slow for.
 fn may_drop(plan: &Plan, group: GroupId) -> bool {
     plan.config.slow_policy(group) == SlowPolicy::Drop
 }
 
-/// The numbers of each origin and group follow each other.
+/// Checks that the numbers of each origin and group are consecutive.
 fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
     let mut flows: BTreeMap<(DaemonId, GroupId), OriginSeq> = BTreeMap::new();
     for (origin, data) in &log.read {
@@ -55,8 +57,9 @@ fn check_numbers(plan: &Plan, log: &Log) -> Result<(), String> {
     Ok(())
 }
 
-/// What a member read of each sender and group was taken there, in this order, and without a gap.
-/// If it stayed, it has read the last of it, and what was taken so long after its join.
+/// Checks that a member read each sender's messages to each group in order and without a gap. A
+/// member that remained has read the last message, and all messages that were accepted a certain
+/// time after its join.
 fn check_messages(
     plan: &Plan,
     outcome: &Outcome,
@@ -80,16 +83,16 @@ fn check_messages(
                     true => check_whole(&taken, &read, known(plan, member)),
                     false => Ok(()),
                 })
-                .map_err(|error| format!("of sender {number} to {group:?} {error}"))?;
+                .map_err(|error| format!("messages of sender {number} to {group:?}: {error}"))?;
         }
     }
     Ok(())
 }
 
-/// When all know of a member that joined.
+/// Returns the time at which all daemons know of a member that joined.
 fn known(plan: &Plan, member: &Member) -> Time {
     match member.start < plan.from {
-        // Nothing is cut before.
+        // No link is cut before this time.
         true => plan.from,
         false => member.start + SURELY_KNOWN,
     }
@@ -99,10 +102,11 @@ fn check_flow(taken: &[(u32, Time)], read: &[u32], drops: bool) -> Result<(), St
     let mut next = None;
     for message in read {
         let place = taken.iter().position(|(number, _)| number == message);
-        let place = place.ok_or_else(|| format!("it read {message}, which was not taken"))?;
+        let place =
+            place.ok_or_else(|| format!("the member read {message}, which was not accepted"))?;
         let follows = |next| place == next || (drops && place > next);
         ensure(next.is_none_or(follows), || {
-            format!("it read {message}, not the {next:?}th that was taken")
+            format!("the member read {message} instead of accepted message number {next:?}")
         })?;
         next = Some(place + 1);
     }
@@ -116,7 +120,7 @@ fn check_whole(taken: &[(u32, Time)], read: &[u32], known: Time) -> Result<(), S
     ensure(missed <= early && has_last, || {
         let last = read.last();
         format!(
-            "it read {} of {} messages, of which {early} were early, up to {last:?}",
+            "the member read {} of {} messages, of which {early} were early, up to {last:?}",
             read.len(),
             taken.len()
         )

@@ -8,18 +8,18 @@ use manyflow_overlay::{Client, ClientEvent, DaemonId, Data, Event, Frame, GroupI
 
 use crate::plan::{Ends, Member, Sender};
 
-/// What a client has done, for the judge.
+/// A record of a client's actions for the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// When the daemon took each message of a sender.
+    /// The time at which the daemon accepted each message of a sender.
     pub(crate) taken: Vec<Time>,
     /// The origin and header of each message that a member has read.
     pub(crate) read: Vec<(DaemonId, Data)>,
-    /// The client does no more: it has sent all messages, has left, or has crashed.
+    /// Whether the client is done: it has sent all messages, has left, or has crashed.
     pub(crate) over: bool,
-    /// Groups that the member was evicted from.
+    /// The groups from which the member was evicted.
     pub(crate) evicted: Vec<GroupId>,
-    /// A payload's length was not the one that belongs to its header.
+    /// Whether a payload did not have the length that belongs to its header.
     pub(crate) garbled: bool,
 }
 
@@ -33,10 +33,10 @@ impl SharedLog {
     }
 }
 
-/// A message is identified by its sender's number times this, plus its own number.
+/// The factor of a message's identity: its sender's number times this, plus its own number.
 pub(crate) const SENDER: u32 = 1 << 16;
 
-/// The length of a message, which depends on its identity.
+/// Returns the length of a message, which depends on its identity.
 fn length_of(message: u32) -> u32 {
     1 + message.wrapping_mul(7919) % 1400
 }
@@ -47,14 +47,14 @@ pub(crate) struct LoggingClient {
     task: Task,
     log: SharedLog,
     client: Client<Length>,
-    /// When the client has finished the oldest unread message, if it works on it.
+    /// The time at which the client finishes the oldest unread message, if it works on one.
     busy_until: Option<Time>,
-    /// When the next message is ready to be sent, if there is one.
+    /// The time at which the next message is ready to be sent, if there is one.
     sends_at: Option<Time>,
 }
 
 pub(crate) enum Task {
-    /// Sends messages, as the sender of this number.
+    /// Sends messages as the sender with this number.
     Sends(u32, Sender),
     Reads(Member),
 }
@@ -136,7 +136,8 @@ impl LoggingClient {
         }
     }
 
-    /// Sends to the sender's groups in turn. The message's identity stands for its time.
+    /// Sends to the sender's groups in turn. The message's identity is sent in the place of its
+    /// time.
     fn send_next(&mut self) {
         let Task::Sends(sender_number, sender) = &self.task else {
             return;
@@ -230,8 +231,8 @@ impl Endpoint for LoggingClient {
         let is_connected = self.client.is_connected();
         let start = (!is_connected).then(|| self.start());
         let end = self.end().filter(|_| is_connected);
-        // A member that falls asleep over a message, or before it begins with one, goes on when it
-        // wakes up.
+        // A member that falls asleep over a message, or before it begins with one, continues when
+        // it wakes up.
         let finished = match (self.busy_until, self.sleeps()) {
             (Some(until), Some((from, to))) if (from..to).contains(&until) => Some(to),
             (None, Some((_, to))) if self.client.unread() > 0 => Some(to),

@@ -1,10 +1,9 @@
-//! Groups under faults drawn at random: lossy links that reorder and duplicate, links that are cut
-//! and restored again and again, clients that join late, leave, crash, read slowly or not at all
-//! for a while, queues, buffers and windows of few messages. Whatever happens, each member reads
-//! each sender's messages in order, none twice, and from its first one on none is missing; and
-//! every sender gets on.
+//! Tests groups under random faults: lossy links that reorder and duplicate; links that are cut and
+//! restored repeatedly; clients that join late, leave, crash, read slowly or pause; queues, buffers
+//! and windows of few messages. In all cases each member reads each sender's messages in order,
+//! none twice and none missing after its first one, and every sender makes progress.
 //!
-//! `seeds` tells which seeds are run.
+//! `seeds` describes how to choose the seeds.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! What happens in a run, drawn from its seed.
+//! The plan of a run, drawn from its seed.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -11,10 +11,10 @@ use manyflow_tcp::TcpConfig;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// By then all have heard of those who joined at once, whatever was lost.
+/// The time by which all daemons know of the members that joined at once, despite losses.
 const SETTLED_S: f64 = 60.0;
 
-/// A run.
+/// The plan of a run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -22,23 +22,23 @@ pub(crate) struct Plan {
     pub(crate) link_kind: LinkKind,
     pub(crate) control: Control,
     pub(crate) daemons: u16,
-    /// Nobody sends and nothing is cut before.
+    /// The time before which no sender sends and no link is cut.
     pub(crate) from: Time,
-    pub(crate) links: Vec<Way>,
+    pub(crate) links: Vec<OverlayLink>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) members: Vec<Member>,
 }
 
 /// A link between two daemons.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct OverlayLink {
     pub(crate) ends: (u16, u16),
     pub(crate) config: LinkConfig,
-    /// When it is cut and restored, again and again.
+    /// The times at which the link is cut and restored, in turn.
     pub(crate) cuts: Vec<(Time, Time)>,
 }
 
-/// Which controller the daemons have.
+/// The controller of the daemons.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Open,
@@ -52,9 +52,9 @@ pub(crate) struct Sender {
     pub(crate) groups: Vec<GroupId>,
     pub(crate) start: Time,
     pub(crate) messages: u32,
-    /// How long it waits before each of them.
+    /// The time for which the sender waits before each message.
     pub(crate) pause: Duration,
-    /// It dies after so long.
+    /// The time at which the sender crashes.
     pub(crate) crash: Option<Time>,
 }
 
@@ -64,13 +64,13 @@ pub(crate) struct Member {
     pub(crate) groups: Vec<GroupId>,
     pub(crate) start: Time,
     pub(crate) ends: Option<Ends>,
-    /// How long it works on a message.
+    /// The time for which the member works on a message.
     pub(crate) service: Duration,
-    /// It reads nothing in between.
+    /// The interval in which the member reads nothing.
     pub(crate) sleeps: Option<(Time, Time)>,
 }
 
-/// How a member ends.
+/// The end of a membership.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Ends {
     Leaves(Time),
@@ -78,7 +78,7 @@ pub(crate) enum Ends {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub(crate) fn of(seed: u64) -> Plan {
         let random = &mut Pcg64Mcg::seed_from_u64(seed);
         let daemons = random.random_range(2..=6);
@@ -111,7 +111,7 @@ fn at(from_s: f64, to_s: f64, random: &mut Pcg64Mcg) -> Time {
     Time::from_secs_f64(random.random_range(from_s..to_s))
 }
 
-/// One group, or all.
+/// Draws one group, or returns all groups.
 fn groups(random: &mut Pcg64Mcg) -> Vec<GroupId> {
     match random.random_bool(0.3) {
         true => vec![GroupId(1), GroupId(2), GroupId(3)],
@@ -143,7 +143,7 @@ fn config(random: &mut Pcg64Mcg) -> OverlayConfig {
     }
 }
 
-/// As few as one, as often as not.
+/// Draws a number below 8 or a number in `many`, with equal probability.
 fn few_or(many: RangeInclusive<usize>, random: &mut Pcg64Mcg) -> usize {
     match random.random() {
         true => random.random_range(1..8),
@@ -159,9 +159,9 @@ fn policy(random: &mut Pcg64Mcg) -> SlowPolicy {
     }
 }
 
-/// A tree, so that full queues cannot wait for each other in a circle; where a controller keeps
-/// queues short, some links more.
-fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<Way> {
+/// Draws a tree, so that full queues cannot wait for each other in a circle. Adds some links if a
+/// controller keeps queues short.
+fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> Vec<OverlayLink> {
     let mut ends: Vec<_> = (1..daemons)
         .map(|daemon| (random.random_range(0..daemon), daemon))
         .collect();
@@ -171,7 +171,7 @@ fn links(daemons: u16, datagrams: bool, from_s: f64, random: &mut Pcg64Mcg) -> V
             ends.push((a, b));
         }
     }
-    let way = |ends| Way {
+    let way = |ends| OverlayLink {
         ends,
         config: link(random),
         cuts: cuts(from_s, random),
@@ -199,7 +199,7 @@ fn link(random: &mut Pcg64Mcg) -> LinkConfig {
     }
 }
 
-/// Up to four times, one after the other.
+/// Draws up to four cuts, one after the other.
 fn cuts(from_s: f64, random: &mut Pcg64Mcg) -> Vec<(Time, Time)> {
     let times = match random.random_bool(0.4) {
         true => random.random_range(1..=4),

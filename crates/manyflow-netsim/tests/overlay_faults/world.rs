@@ -1,4 +1,4 @@
-//! The network of a plan, and its run.
+//! Builds and runs the network of a plan.
 
 use core::fmt;
 use core::time::Duration;
@@ -16,14 +16,14 @@ type Network = manyflow_netsim::Network<manyflow_overlay::Frame, manyflow_overla
 use crate::client::{LoggingClient, SharedLog, Task};
 use crate::plan::{Control, Plan};
 
-/// What has not been read by then is stuck.
+/// The time at which unread messages count as stuck.
 const LIMIT: Time = Time::from_nanos(7_200_000_000_000);
 const STEP: Duration = Duration::from_secs(5);
-/// So long nobody reads or sends before a run counts as over: longer than a link that was cut may
-/// be silent, or TFRC at its slowest.
+/// The number of steps without reading or sending after which a run counts as over. This is longer
+/// than the silence of a link that was cut, or of TFRC at its minimum rate.
 const QUIET_STEPS: u32 = 60;
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Outcome {
     pub(crate) senders: Vec<SharedLog>,
     pub(crate) members: Vec<SharedLog>,
@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// A number that grows while anything happens.
+    /// Returns a number that grows as long as anything happens.
     fn progress(&self) -> usize {
         let logs = self.senders.iter().chain(&self.members);
         let done = logs.map(|log| {
@@ -42,7 +42,7 @@ impl Outcome {
     }
 }
 
-/// Runs a plan until nothing happens any more.
+/// Runs a plan until nothing happens.
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let (mut network, mut outcome) = build(plan);
     let (mut last, mut quiet) = (0, 0);
@@ -52,7 +52,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         if outcome.progress() != last {
             (last, quiet) = (outcome.progress(), 0);
         }
-        // Nothing is slow or cut any more by then, and all has been read.
+        // By then all links and members are back to normal, and all messages have been read.
         if quiet > 4 && crate::check::check(plan, &outcome).is_ok() {
             break;
         }

@@ -1,19 +1,19 @@
-//! Runs of many seeds: what the tests under random faults have in common.
+//! Runs tests with random faults for many seeds.
 //!
-//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default) from `MANYFLOW_FIRST` on (0), `MANYFLOW_SEED=k`
-//! that one alone and shows it.
+//! `MANYFLOW_SEEDS=n` runs n seeds (40 by default), beginning with `MANYFLOW_FIRST` (0 by default).
+//! `MANYFLOW_SEED=k` runs and shows a single seed.
 
 #![allow(clippy::print_stderr, reason = "a failing seed says how to replay it")]
 
-/// The number in an environment variable.
+/// Returns the number in an environment variable.
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     let number = value.parse();
     Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not \"{value}\"")))
 }
 
-/// Runs them, and panics where any fails, after it has told of each how to replay it. `test` is the
-/// name of the test's file.
+/// Runs the seeds. Prints how to repeat each seed that fails, and panics if there is one. `test` is
+/// the name of the test's file.
 pub(crate) fn run(test: &str, show: impl Fn(u64), run: impl Fn(u64) -> Result<(), String>) {
     if let Some(seed) = variable("MANYFLOW_SEED") {
         show(seed);

@@ -1,4 +1,5 @@
-//! Formula to number. NaN is no value, and what is computed from it has none either.
+//! Evaluates formulas. NaN stands for a missing value, and every result computed from it is NaN
+//! too.
 
 use super::{Environment, Node, Operator, Samples};
 use crate::error::{Fault, Problem};
@@ -86,7 +87,7 @@ impl Operator {
     }
 }
 
-/// Sample by sample; a single sample goes with each of the others.
+/// Applies `operation` sample by sample. A single sample is combined with each of the others.
 pub(super) fn broadcast(
     left: &Samples,
     right: &Samples,

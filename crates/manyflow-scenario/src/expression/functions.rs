@@ -1,4 +1,4 @@
-//! What formulas can call: arithmetic, statistics over seeds, and the papers' equations.
+//! The functions of formulas: arithmetic, statistics over seeds, and the papers' equations.
 
 use std::ops::RangeInclusive;
 
@@ -12,9 +12,9 @@ use crate::quantity::Dimension;
 
 /// A function that formulas can call.
 pub struct Function {
-    /// Its name.
+    /// The name of the function.
     pub name: &'static str,
-    /// How it is called and what it gives, for errors and for the manual.
+    /// The arguments and the result, for errors and for the manual.
     pub usage: &'static str,
     pub(super) arguments: RangeInclusive<usize>,
     body: fn(&[Samples]) -> Result<Samples, Fault>,
@@ -46,7 +46,7 @@ const fn function(
     }
 }
 
-/// All of them.
+/// All functions that formulas can call.
 pub static FUNCTIONS: &[Function] = &[
     function("mean", "mean(x), over the seeds", 1..=1, |a| {
         statistic(a, mean)
@@ -80,7 +80,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     function(
         "jain",
-        "jain(a, b, ...), Jain's fairness index: 1 where all are equal, 1/n where one of n has all",
+        "jain(a, b, ...), Jain's fairness index: 1 if all are equal, 1/n if one of n has everything",
         2..=32,
         jain,
     ),
@@ -97,7 +97,7 @@ pub static FUNCTIONS: &[Function] = &[
     }),
     function(
         "ceil",
-        "ceil(x), the next whole number (of seconds, bits, packets) above",
+        "ceil(x), rounded up to a whole number (of seconds, bits, packets)",
         1..=1,
         |a| Ok(mapped(&a[0], a[0].dimension, f64::ceil)),
     ),
@@ -143,7 +143,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// Sequences that [`admission_ratio`] tries.
+/// The number of sequences that [`admission_ratio`] tries.
 const ADMISSION_INPUTS: u32 = 10_000;
 
 impl Function {
@@ -154,7 +154,7 @@ impl Function {
 
 fn numbers(name: &str, arguments: &[Samples]) -> Result<(), Fault> {
     let bare = arguments.iter().all(|a| a.dimension == Dimension::NUMBER);
-    let refuse = || Fault::value(format!("{name} takes a number without unit"));
+    let refuse = || Fault::value(format!("{name} takes a number without a unit"));
     bare.then_some(()).ok_or_else(refuse)
 }
 
@@ -183,13 +183,13 @@ fn quantile_of(arguments: &[Samples]) -> Result<Samples, Fault> {
     match (0.0..=1.0).contains(&q) {
         true => statistic(&arguments[..1], |x| quantile(x, q)),
         false => Err(Fault::value(
-            "the second argument of quantile is from 0 to 1",
+            "the second argument of quantile has to be from 0 to 1",
         )),
     }
 }
 
 fn extreme(arguments: &[Samples], of: fn(f64, f64) -> f64) -> Result<Samples, Fault> {
-    // The standard library's leave out NaN.
+    // The methods of the standard library ignore NaN.
     let choose = |a: f64, b: f64| match a.is_nan() || b.is_nan() {
         true => f64::NAN,
         false => of(a, b),
@@ -210,7 +210,7 @@ fn extreme(arguments: &[Samples], of: fn(f64, f64) -> f64) -> Result<Samples, Fa
     Ok(result)
 }
 
-/// (sum x)^2 / (n sum x^2), sample by sample.
+/// Computes (sum x)^2 / (n sum x^2), sample by sample.
 fn jain(arguments: &[Samples]) -> Result<Samples, Fault> {
     let first = &arguments[0];
     if arguments.iter().any(|a| a.dimension != first.dimension) {
@@ -265,12 +265,12 @@ fn admission_ratio(arguments: &[Samples]) -> Result<Samples, Fault> {
     Ok(Samples { values, dimension })
 }
 
-/// The mean; NaN of nothing.
+/// Returns the mean, or NaN if there are no values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The sample standard deviation; 0 of a single value.
+/// Returns the sample standard deviation, or 0 if there are fewer than two values.
 pub(crate) fn spread(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -283,7 +283,7 @@ pub(crate) fn spread(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// The quantile `q` (0 to 1), between two values linearly; NaN of nothing.
+/// Returns the quantile `q` (0 to 1), interpolated linearly, or NaN if there are no values.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,10 +1,9 @@
-//! Formulas: `rtt / 2`, `1 bdp`-like products such as `rate * rtt`,
-//! `mean(webrc) / (mean(webrc) + mean(tcp))`.
+//! Formulas such as `rate * rtt / 2` or `mean(webrc) / (mean(webrc) + mean(tcp))`.
 //!
-//! Numbers carry units and are checked like those of a physicist: a time times a rate is a size,
-//! and a time plus a rate an error. A name stands for a parameter of the scenario or for a measure;
-//! a measure has one sample a seed, arithmetic works sample by sample, and a statistic such as
-//! `mean` makes one number of them.
+//! Numbers carry units, and units are checked: a time multiplied by a rate is a size, and a
+//! time plus a rate is an error. A name stands for a parameter of the scenario or for a
+//! measure. A measure has one sample for each seed. Arithmetic works sample by sample, and a
+//! statistic such as `mean` makes one number of all samples.
 
 mod evaluate;
 mod functions;
@@ -51,16 +50,17 @@ enum Operator {
     Divide,
 }
 
-/// The value of a formula: one sample, or one a seed; all of the same unit.
+/// The value of a formula: a single sample, or one sample for each seed. All samples have the
+/// same unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// Never empty.
+    /// The samples. There is at least one.
     pub values: Vec<f64>,
-    /// Their unit.
+    /// The unit of all samples.
     pub dimension: Dimension,
 }
 
-/// What the names in a formula stand for.
+/// The values of the names in a formula.
 pub type Environment = BTreeMap<String, Samples>;
 
 impl From<Quantity> for Samples {
@@ -73,8 +73,8 @@ impl From<Quantity> for Samples {
 }
 
 impl Samples {
-    /// The mean for people, with the standard deviation of several samples:
-    /// `3.2 Mbit/s ± 0.1 Mbit/s`.
+    /// Formats the mean, with the standard deviation if there are several samples: `3.2
+    /// Mbit/s ± 0.1 Mbit/s`.
     pub fn shown(&self) -> String {
         let quantity = |value| Quantity {
             value,
@@ -90,7 +90,7 @@ impl Samples {
 }
 
 impl Expression {
-    /// Reads a formula.
+    /// Parses a formula.
     pub(crate) fn parse(text: &str) -> Result<Expression, Fault> {
         let root = parse::parse(text).map_err(|why| {
             let text = shortened(text, NAME_MAX);
@@ -102,22 +102,23 @@ impl Expression {
         })
     }
 
-    /// The formula as it was written.
+    /// Returns the formula as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The names in it.
+    /// Returns all names in the formula.
     pub fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         self.root.collect_names(&mut names);
         names
     }
 
-    /// Its samples.
+    /// Returns the samples of the formula's value.
     ///
     /// # Errors
-    /// Where a name is unknown or has no value, or units do not fit, or the result is not finite.
+    /// Returns an error if a name is unknown or has no value, if units do not fit, or if
+    /// the result is not finite.
     pub(crate) fn samples(&self, environment: &Environment) -> Result<Samples, Fault> {
         let has_none = |name: &&str| {
             let samples = environment.get(*name);
@@ -134,10 +135,10 @@ impl Expression {
         }
     }
 
-    /// Its samples, NaN where a name has no value.
+    /// Returns the samples of the formula's value. Samples without a finite value are NaN.
     ///
     /// # Errors
-    /// Where a name is unknown or units do not fit.
+    /// Returns an error if a name is unknown or if units do not fit.
     pub(crate) fn known_samples(&self, environment: &Environment) -> Result<Samples, Fault> {
         let mut samples = self.root.evaluate(environment)?;
         for value in samples
@@ -150,18 +151,18 @@ impl Expression {
         Ok(samples)
     }
 
-    /// The unit of its value, whatever the names' values are.
+    /// Returns the unit of the formula's value. It does not depend on the values of the names.
     ///
     /// # Errors
-    /// Where a name is unknown or units do not fit.
+    /// Returns an error if a name is unknown or if units do not fit.
     pub(crate) fn dimension(&self, environment: &Environment) -> Result<Dimension, Fault> {
         Ok(self.root.evaluate(environment)?.dimension)
     }
 
-    /// Its mean.
+    /// Returns the mean of the formula's value.
     ///
     /// # Errors
-    /// As [`samples`](Expression::samples).
+    /// Returns the same errors as [`samples`](Expression::samples).
     pub(crate) fn evaluate(&self, environment: &Environment) -> Result<Quantity, Fault> {
         let samples = self.samples(environment)?;
         Ok(Quantity {
@@ -184,7 +185,7 @@ impl Node {
 }
 
 impl<'de> Deserialize<'de> for Expression {
-    /// From a text, or from a bare number.
+    /// Reads a formula from a text or from a number.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Expression, D::Error> {
         struct Visitor;
         impl serde::de::Visitor<'_> for Visitor {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_from_no_value_has_none() {
+    fn results_of_missing_values_are_missing() {
         let mut environment = environment();
         let values = vec![1e6, f64::NAN];
         let dimension = Dimension::RATE;
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_a_reason() {
+    fn invalid_formulas_are_refused_with_a_reason() {
         for (text, reason) in [
             ("1 s + 1 Mbit/s", "cannot add bit/s to s"),
             ("3 furlong", "there is no unit `furlong`"),
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_formulas_are_known() {
+    fn the_webrc_papers_example_is_reproduced() {
         // Section 5.1.1 of the WEBRC paper: 1 % loss and 0.2 s give 428 kbit/s.
         let text = "webrc_mean_factor(0.75) * tcp_rate(0.2 s, loss_event_probability(1 %)) * 1024 B / 1 packet";
         let rate = Expression::parse(text)

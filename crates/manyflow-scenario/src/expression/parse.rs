@@ -1,13 +1,13 @@
-//! Text to formula: a recursive-descent parser, one level of precedence after the other.
+//! A recursive-descent parser for formulas, with one level for each precedence.
 
 use super::functions::FUNCTIONS;
 use super::{Node, Operator, Quantity};
 use crate::error::{NAME_MAX, Problem, shortened};
 
-/// How deep a formula may be nested: more is no formula, and would exhaust the stack.
+/// The maximum nesting depth of a formula. More would exhaust the stack.
 const DEPTH_MAX: usize = 64;
 
-/// Operators from the loosest to the tightest.
+/// The operators, from the lowest to the highest precedence.
 const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("or", Operator::Or)],
     &[("and", Operator::And)],
@@ -22,7 +22,7 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("*", Operator::Multiply), ("/", Operator::Divide)],
 ];
 
-/// How long a formula may be: each operator nests the tree by one.
+/// The maximum length of a formula in bytes. Each operator makes the tree one level deeper.
 const LENGTH_MAX: usize = 10_000;
 
 pub(super) fn parse(text: &str) -> Result<Node, String> {
@@ -41,14 +41,14 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
 }
 
 struct Parser<'a> {
-    /// What is still to be read, without leading space.
+    /// The text that remains to be read, without leading space.
     rest: &'a str,
     depth: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// Operands joined by the operators of this level; the level below the last is a single
-    /// operand.
+    /// Reads operands joined by operators of this level. Below the last level there is a
+    /// single operand.
     fn level(&mut self, level: usize) -> Result<Node, String> {
         let Some(operators) = LEVELS.get(level) else {
             return self.operand();
@@ -62,7 +62,8 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// Whether an operator comes next; those that are words end where the word ends.
+    /// Returns whether the operator `sign` comes next. An operator that is a word ends at
+    /// the word's end.
     fn starts(&self, sign: &str) -> bool {
         match self.rest.strip_prefix(sign) {
             Some(_) if sign.starts_with(|c: char| c.is_ascii_alphabetic()) => self.word() == sign,
@@ -96,14 +97,14 @@ impl<'a> Parser<'a> {
         node
     }
 
-    /// A number and, if a word follows, its unit.
+    /// Reads a number and, if a word follows, its unit.
     fn literal(&mut self) -> Result<Node, String> {
         let digits = number_length(self.rest);
         let number = &self.rest[..digits];
         let value: f64 = number
             .replace('_', "")
             .parse()
-            .map_err(|_| format!("`{}` is no number", shortened(number, NAME_MAX)))?;
+            .map_err(|_| format!("`{}` is not a number", shortened(number, NAME_MAX)))?;
         self.skip(digits);
         let unit = self.unit();
         if unit.is_empty() {
@@ -114,7 +115,7 @@ impl<'a> Parser<'a> {
         Ok(Node::Literal(quantity))
     }
 
-    /// The unit that comes next, `/s` included; empty where an operator or the end comes.
+    /// Returns the unit that comes next, with its `/s`. Empty before an operator or the end.
     fn unit(&self) -> &'a str {
         if self.rest.starts_with('%') {
             return "%";
@@ -160,7 +161,7 @@ impl<'a> Parser<'a> {
         }
         self.close()?;
         if !function.arguments.contains(&arguments.len()) {
-            return Err(format!("it is {}", function.usage));
+            return Err(format!("expected {}", function.usage));
         }
         Ok(Node::Call(function, arguments))
     }
@@ -187,7 +188,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The length of the digits, point and exponent at the beginning.
+/// Returns the length of the digits, point and exponent at the beginning of `text`.
 fn number_length(text: &str) -> usize {
     let digits = |from: usize| {
         text[from..]

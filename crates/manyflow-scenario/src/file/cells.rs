@@ -12,10 +12,10 @@ use crate::plan::Plan;
 use crate::schema::Schema;
 use crate::schema::check;
 
-/// The most runs of a scenario: more is a mistake in `[sweep]`.
+/// The maximum number of runs of a scenario. More are a mistake in `[sweep]`.
 const RUNS_MAX: u64 = 100_000;
 
-/// A scenario file that was read and checked.
+/// A scenario file that has been read and checked.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     id: String,
@@ -26,36 +26,36 @@ pub struct Scenario {
     sweep: Sweep,
 }
 
-/// One combination of the values of all axes.
+/// One combination of values of all axes.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Its number, the last axis running fastest.
+    /// The number of the cell. The last axis varies fastest.
     pub index: usize,
-    /// The value of each axis, as it stands in the file.
+    /// The value of each axis, as written in the file.
     pub labels: Vec<String>,
-    /// The parameters' values.
+    /// The values of the parameters.
     pub parameters: Environment,
-    /// The tables with these values.
+    /// The tables, with these values in place.
     pub schema: Schema,
 }
 
 impl Scenario {
-    /// Reads and checks a scenario: `file` is its name for messages, and without ending and folder
-    /// its id; `fast` takes its shortened form.
+    /// Reads and checks a scenario. Messages name `file`; without folder and extension it
+    /// is the scenario's id. `fast` selects the shortened form.
     ///
     /// # Errors
-    /// The first thing that is wrong, with file, line and key.
+    /// Returns the first error, with file, line and key.
     pub fn parse(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
         let scenario = Scenario::read(file, text, fast)?;
         (0..scenario.cells()).try_for_each(|cell| scenario.check(cell))?;
         Ok(scenario)
     }
 
-    /// The same, but checks the networks of no cell but `cell`: those of the others may be much
-    /// larger.
+    /// Reads a scenario and checks the network of `cell` only. The networks of other cells
+    /// may be much larger.
     ///
     /// # Errors
-    /// The first thing that is wrong, with file, line and key.
+    /// Returns the first error, with file, line and key.
     pub fn parse_cell(
         file: &str,
         text: &str,
@@ -127,57 +127,58 @@ impl Scenario {
         if seeds.0 < 1.0 {
             return Err(Fault::at(
                 &["run", "seeds"],
-                Problem::Value("no seeds, no runs: take at least 1".to_owned()),
+                Problem::Value("without seeds there are no runs: give at least 1".to_owned()),
             ));
         }
         bounded(cells.saturating_mul(u64::from(seeds.get())), "sweep")
     }
 
-    /// The file's name without folder and ending.
+    /// Returns the file's name without folder and extension.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The file's name as given.
+    /// Returns the file's name as the caller gave it.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The file's text.
+    /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether this is its shortened form.
+    /// Returns whether this is the shortened form.
     pub fn is_fast(&self) -> bool {
         self.fast
     }
 
-    /// The SHA-256 of the file, in hexadecimal.
+    /// Returns the SHA-256 hash of the file, in hexadecimal.
     pub fn hash(&self) -> String {
         let digest = Sha256::digest(self.text.as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What varies.
+    /// Returns the axes of the sweep.
     pub fn axes(&self) -> &[Axis] {
         &self.sweep.axes
     }
 
-    /// Whether two axes vary together, as one; each does with itself.
+    /// Returns whether two axes vary together. Each axis varies together with itself.
     pub(crate) fn vary_together(&self, first: &str, second: &str) -> bool {
         self.sweep.vary_together(first, second)
     }
 
-    /// How many cells there are.
+    /// Returns the number of cells.
     pub fn cells(&self) -> usize {
         self.sweep.cells() as usize
     }
 
-    /// One cell.
+    /// Returns one cell.
     ///
     /// # Errors
-    /// What is wrong with its values; never after [`parse`](Scenario::parse) has accepted the file.
+    /// Returns the error in its values. There is none after [`parse`](Scenario::parse)
+    /// accepted the file.
     pub fn cell(&self, index: usize) -> Result<Cell, ScenarioError> {
         self.read_cell(index).map_err(|fault| self.place(fault))
     }
@@ -203,7 +204,7 @@ impl Scenario {
     fn place(&self, fault: Fault) -> ScenarioError {
         let span = fault.span.unwrap_or_else(|| {
             let mut tree = self.tree.clone();
-            // Where it cannot be expanded, the file has the place.
+            // If the tree cannot be expanded, the place is looked up in the tree as read.
             let _ = expand(&mut tree);
             tree.locate(&fault.path)
         });

@@ -1,5 +1,5 @@
-//! From the parsed tree to the types of the schema, through serde: with the place in every error,
-//! and with quantities that may be formulas over the scenario's parameters.
+//! Converts the parsed tree into the types of the schema, through serde. Every error carries
+//! its place, and a quantity may be a formula over the scenario's parameters.
 
 use std::iter;
 
@@ -12,7 +12,7 @@ use crate::expression::{Environment, Expression};
 use crate::file::tree::{Entry, Node, Value, name_of};
 use crate::quantity::{ANY, Kind, Quantity, START};
 
-/// Reads a `T` from `node`; formulas see `environment`.
+/// Reads a `T` from `node`. Its formulas can use the names in `environment`.
 pub(crate) fn read<'de, T: Deserialize<'de>>(
     node: &'de Node,
     environment: &'de Environment,
@@ -31,7 +31,7 @@ impl<'de> Reader<'de> {
         Reader { node, ..self }
     }
 
-    /// A quantity: a number, or a text with a formula.
+    /// Reads a quantity: a number, or a text with a formula.
     fn quantity(self) -> Result<Quantity, Fault> {
         match &self.node.value {
             Value::Number(number) => Ok(Quantity::number(*number)),
@@ -48,7 +48,8 @@ impl Reader<'_> {
         Expression::parse(text)?.evaluate(self.environment)
     }
 
-    /// The earliest and the latest time of `uniform A to B`, or a single time for both.
+    /// Returns the earliest and the latest time of `uniform A to B`. For a single time,
+    /// both are equal.
     fn start(self) -> Result<[f64; 2], Fault> {
         let time = |quantity| Kind::Time.check(quantity);
         let range = match &self.node.value {
@@ -89,7 +90,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'de> {
         visitor.visit_some(self)
     }
 
-    /// Where the type is one of the quantities, evaluates it and checks its unit.
+    /// Evaluates the value and checks its unit, if the type is a quantity.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,

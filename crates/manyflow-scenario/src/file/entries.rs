@@ -1,4 +1,4 @@
-//! Values that may be written in more than one way.
+//! Values that can be written in more than one way.
 
 use std::fmt;
 
@@ -120,7 +120,8 @@ impl<'de> Deserialize<'de> for OneOrMany {
 }
 
 impl<'de> Deserialize<'de> for Start {
-    /// The reader splits and evaluates `uniform A to B`, or a single time, which is then both.
+    /// Reads the range that the reader has split and evaluated. A single time is given as
+    /// both ends.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Start, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename = "quantity: start")]

@@ -1,4 +1,4 @@
-//! What is written once and read many times: texts among the parameters, and tables with a `count`.
+//! Expands short forms: texts among the parameters, and tables with a `count`.
 
 use crate::error::Fault;
 use crate::expression::Environment;
@@ -8,15 +8,15 @@ use crate::plan::sessions::numbered;
 use crate::quantity::{Count, Quantity};
 use crate::schema::check;
 
-/// The most tables that an entry makes: more is a mistake in `count`.
+/// The maximum number of tables that one entry makes. More are a mistake in `count`.
 const COUNT_MAX: u32 = 100_000;
 
-/// The lists of tables that a `count` repeats here. Sessions are repeated where they are written
-/// out, as there may be thousands.
+/// The lists of tables whose `count` is expanded here. The plan expands sessions, because there
+/// may be thousands.
 const REPEATED: [&str; 2] = ["links", "measure"];
 
-/// Puts texts in their places, writes out tables with a `count`, and returns the parameters, which
-/// it takes out of the tree.
+/// Inserts texts for their placeholders, repeats tables with a `count`, and returns the
+/// parameters, which it removes from the tree.
 pub(super) fn expand(tree: &mut Node) -> Result<Environment, Fault> {
     let parameters = match tree.take("parameters") {
         Some(mut table) => {
@@ -38,10 +38,10 @@ pub(super) fn expand(tree: &mut Node) -> Result<Environment, Fault> {
     Ok(parameters)
 }
 
-/// A text among the parameters: `{name}`, and what it stands for.
+/// A text parameter: its placeholder `{name}` and its value.
 type Text = (String, String);
 
-/// Takes the parameters that are texts, `{ text = "cubic" }`.
+/// Removes and returns the parameters that are texts, such as `{ text = "cubic" }`.
 fn take_texts(parameters: &mut Node) -> Result<Vec<Text>, Fault> {
     let Value::Table(entries) = &mut parameters.value else {
         return Err(Fault::value("a table is expected").spanned(&parameters.span));
@@ -63,7 +63,7 @@ fn name(entry: &Entry) -> Result<(), Fault> {
     check::name(&entry.key)?;
     match entry.key.as_str() {
         "i" => Err(Fault::value(
-            "`{i}` is the number of a repeated table: take another name",
+            "`{i}` is the number of a repeated table: choose another name",
         )),
         _ => Ok(()),
     }
@@ -77,7 +77,8 @@ fn replace(text: &mut String, texts: &[Text]) {
     }
 }
 
-/// The parameters that are quantities, each a number or a formula over those before it.
+/// Returns the parameters that are quantities. Each is a number, or a formula over the
+/// parameters before it.
 fn quantities(table: &Node) -> Result<Environment, Fault> {
     let mut environment = Environment::new();
     let Value::Table(entries) = &table.value else {
@@ -92,8 +93,8 @@ fn quantities(table: &Node) -> Result<Environment, Fault> {
     Ok(environment)
 }
 
-/// Replaces each table that has a `count` by so many, in whose texts `{i}` is the number of each,
-/// from 0.
+/// Replaces each table with a `count` of N by N copies. In the texts of a copy, `{i}` becomes
+/// the number of the copy, from 0.
 fn repeat(list: &mut Node, parameters: &Environment) -> Result<(), Fault> {
     let Value::List(items) = &mut list.value else {
         return Ok(());
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_stand_for_their_names_in_all_others() {
+    fn placeholders_in_all_texts_are_replaced() {
         let tree = expanded(
             "title = \"{kind} and {other}\"\n[parameters]\nkind = { text = \"cubic\" }\nn = 2\n\
              [[sessions]]\nname = \"{kind}-{i}\"\nreceivers = [\"{kind}\"]",
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_repeated_with_their_numbers() {
+    fn a_count_repeats_a_table_and_numbers_the_copies() {
         let tree = expanded(
             "[parameters]\nhops = 2\n[[links]]\nname = \"hop-{i}\"\ncount = \"hops + 1\"\n\
              between = [\"r-{i}\", \"r-{i+1}\"]\n[[links]]\nname = \"last\"",
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_refused_at_its_key() {
+    fn expansion_errors_name_the_key() {
         for (text, why) in [
             (
                 "[[measure]]\nname = \"m\"\ncount = 1e6",

@@ -1,12 +1,12 @@
 //! A scenario file as a tree of values for each cell.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `tree.rs` | TOML with the places of its values |
-//! | `expand.rs` | parameters, and tables that are written once and used many times |
+//! | `expand.rs` | text parameters, and tables with a `count` |
 //! | `sweep.rs` | `[sweep]`: the axes of the cells |
 //! | `cells.rs` | [`Scenario`], which reads a file, and its cells |
-//! | `de.rs`, `entries.rs` | from a tree to the tables of the schema |
+//! | `de.rs`, `entries.rs` | the conversion of a tree into the tables of the schema |
 
 pub(crate) mod cells;
 pub(crate) mod de;

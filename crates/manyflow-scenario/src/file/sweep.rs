@@ -1,27 +1,27 @@
-//! `[sweep]`: what varies from cell to cell, and what varies together.
+//! `[sweep]`: the axes, and which of them vary together.
 
 use crate::error::{Fault, Problem};
 use crate::file::tree::{Node, Value};
 
-/// The key of `[sweep]` that lists which axes vary together.
+/// The key of `[sweep]` that lists the axes that vary together.
 const TOGETHER: &str = "together";
 
-/// Something that varies: a parameter, or any key.
+/// A parameter or key whose value varies.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// The parameter's name or the key, dotted.
+    /// The name of the parameter, or the dotted key.
     pub key: String,
     pub(super) path: Vec<String>,
     pub(super) values: Vec<Node>,
 }
 
 impl Axis {
-    /// Its values as they stand in the file.
+    /// Returns the values as written in the file.
     pub fn labels(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(label)
     }
 
-    /// `path` is that of the key in `[sweep]`.
+    /// Creates an axis from its key in `[sweep]`, split at dots, and its list of values.
     fn new(path: Vec<String>, values: &Node, parameters: Option<&Node>) -> Result<Axis, Fault> {
         let key = path.join(".");
         let refuse = |message: &str| {
@@ -48,7 +48,7 @@ impl Axis {
     }
 }
 
-/// Where the value of a parameter stands.
+/// Returns the path of a parameter's value in the tree.
 fn parameter_path(name: &str, parameters: Option<&Node>) -> Result<Vec<String>, Fault> {
     let Some(known) = parameters.and_then(|table| table.get(name)) else {
         let names = parameters.map(Node::keys).unwrap_or_default();
@@ -64,18 +64,18 @@ fn parameter_path(name: &str, parameters: Option<&Node>) -> Result<Vec<String>, 
     Ok(path.into_iter().map(str::to_owned).collect())
 }
 
-/// The axes of a sweep. Axes of one group vary together; every combination of the groups' values is
-/// a cell.
+/// The axes of a sweep. The axes of a group vary together, and each combination of the groups'
+/// values is a cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweep {
     pub(super) axes: Vec<Axis>,
-    /// Axes by their places, in the order of their first ones. Those of a group have equally many
-    /// values.
+    /// Groups of axes by index, ordered by their first axes. All axes of a group have the
+    /// same number of values.
     groups: Vec<Vec<usize>>,
 }
 
 impl Sweep {
-    /// Reads the table, whose axes may be of these parameters.
+    /// Reads the table. An axis without a dot in its key is one of `parameters`.
     pub(super) fn new(mut table: Node, parameters: Option<&Node>) -> Result<Sweep, Fault> {
         let together = table.take(TOGETHER);
         let axes = table.leaves().into_iter();
@@ -92,7 +92,7 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Joins the axes of each list of keys.
+    /// Joins the axes of each list of keys into a group.
     fn join(&mut self, lists: &Node) -> Result<(), Fault> {
         const EXPECTED: &str = "a list of lists of axes is expected, such as [[\"rtt\", \"rate\"]]";
         for list in lists.items(EXPECTED)? {
@@ -106,13 +106,13 @@ impl Sweep {
                 let (wanted, given) = (self.axes[first].values.len(), own.values.len());
                 if given != wanted {
                     return Err(Fault::value(format!(
-                        "`{key}` has {given} values and `{}` {wanted}: axes that vary together have equally many",
+                        "`{key}` has {given} values and `{}` {wanted}: axes that vary together need the same number of values",
                         self.axes[first].key
                     )));
                 }
                 let known = self.groups.iter().position(|group| *group == [axis]);
                 let Some(known) = known else {
-                    return Err(Fault::value(format!("`{key}` is there twice")));
+                    return Err(Fault::value(format!("`{key}` appears twice")));
                 };
                 self.groups.remove(known);
                 joined.push(axis);
@@ -125,25 +125,25 @@ impl Sweep {
         Ok(())
     }
 
-    /// The place of an axis.
+    /// Returns the index of an axis.
     fn axis(&self, key: &str) -> Result<usize, Fault> {
         let keys = || self.axes.iter().map(|axis| axis.key.as_str());
         let found = keys().position(|known| known == key);
         found.ok_or_else(|| Fault::at(&[], Problem::unknown("axis of the sweep", key, keys())))
     }
 
-    /// How many values a group has.
+    /// Returns the number of values of a group.
     fn size(&self, group: &[usize]) -> usize {
         self.axes[group[0]].values.len()
     }
 
-    /// How many cells there are.
+    /// Returns the number of cells.
     pub(super) fn cells(&self) -> u64 {
         let sizes = self.groups.iter().map(|group| self.size(group) as u64);
         sizes.fold(1, u64::saturating_mul)
     }
 
-    /// The axes with their values in a cell. The last group runs fastest.
+    /// Returns each axis with its value in a cell. The last group varies fastest.
     pub(super) fn values(&self, cell: usize) -> Vec<(&Axis, &Node)> {
         let mut places = vec![0; self.axes.len()];
         let mut rest = cell;
@@ -157,7 +157,7 @@ impl Sweep {
             .collect()
     }
 
-    /// Whether two axes vary together; each does with itself.
+    /// Returns whether two axes vary together. Each axis varies together with itself.
     pub(super) fn vary_together(&self, first: &str, second: &str) -> bool {
         let has = |group: &[usize], key: &str| group.iter().any(|&axis| self.axes[axis].key == key);
         let mut groups = self.groups.iter();
@@ -165,7 +165,7 @@ impl Sweep {
     }
 }
 
-/// A value as it stands in the file.
+/// Formats a value as it is written in the file.
 pub(super) fn label(value: &Node) -> String {
     match &value.value {
         Value::Text(text) => text.clone(),
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_is_a_cell_and_the_last_axis_runs_fastest() {
+    fn cells_are_all_combinations_and_the_last_axis_varies_fastest() {
         let sweep = sweep("a = [1, 2]\nb = [3, 4]").unwrap();
         assert_eq!(cells(&sweep), ["13", "14", "23", "24"]);
         assert!(!sweep.vary_together("a", "b") && sweep.vary_together("a", "a"));
     }
 
     #[test]
-    fn axes_that_vary_together_are_one() {
+    fn axes_that_vary_together_form_one_group() {
         let sweep =
             sweep("a = [1, 2]\nb = [3, 4]\nc = [5, 6]\ntogether = [[\"c\", \"a\"]]").unwrap();
         assert_eq!(cells(&sweep), ["135", "145", "236", "246"]);
@@ -214,17 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_swept_by_its_name() {
+    fn a_text_parameter_is_swept_by_its_name() {
         let sweep = sweep("word = [\"x\", \"y\"]").unwrap();
         assert_eq!(sweep.axes[0].path, ["parameters", "word", "text"]);
     }
 
     #[test]
-    fn what_cannot_vary_together_is_refused() {
+    fn axes_that_cannot_vary_together_are_refused() {
         for (together, why) in [
             ("[[\"a\", \"b\"]]", "`b` has 1 values and `a` 2"),
-            ("[[\"a\", \"a\"]]", "`a` is there twice"),
-            ("[[\"a\", \"c\"], [\"c\"]]", "`c` is there twice"),
+            ("[[\"a\", \"a\"]]", "`a` appears twice"),
+            ("[[\"a\", \"c\"], [\"c\"]]", "`c` appears twice"),
             ("[[\"a\", \"d\"]]", "there is no axis of the sweep `d`"),
             ("[\"a\", \"b\"]", "a list of lists of axes is expected"),
             ("1", "a list of lists of axes is expected"),

@@ -1,5 +1,5 @@
-//! A parsed TOML file whose keys and values know their places: sweeps and `--fast` replace values
-//! in it, and errors found later still name the line.
+//! A parsed TOML file whose keys and values know their places. Sweeps and `--fast` replace
+//! values in it, and later errors can still name the line.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(crate) enum Value {
     Number(f64),
     Flag(bool),
     List(Vec<Node>),
-    /// In the order of the file.
+    /// A table, in the order of the file.
     Table(Vec<Entry>),
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     pub(crate) node: Node,
 }
 
-/// Reads TOML.
+/// Parses TOML.
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         path: Vec::new(),
@@ -43,13 +43,13 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     table_node(table.into_inner(), span)
 }
 
-/// What is wrong; TOML's error leaves out which key is there twice.
+/// Returns the message of a TOML error. Names the key of a duplicate, which TOML's message omits.
 fn described(error: &toml::de::Error, text: &str) -> String {
     let key = error.span().and_then(|span| text.get(span));
     match (error.message(), key) {
         ("duplicate key", Some(key)) => {
             let key = shortened(key, NAME_MAX);
-            format!("the key `{key}` is there twice: keep one")
+            format!("the key `{key}` appears twice: keep one")
         }
         (message, _) => message.to_owned(),
     }
@@ -97,7 +97,7 @@ fn node(value: Spanned<DeValue<'_>>) -> Result<Node, Fault> {
 }
 
 impl Node {
-    /// The entry of a table, or of a list of tables by its `name` or by its number.
+    /// Returns an entry of a table by its key, or of a list by its `name` or index.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// The entry of a table.
+    /// Returns the entry of a table.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         let Value::Table(entries) = &mut self.value else {
             return None;
@@ -115,10 +115,10 @@ impl Node {
         found.map(|entry| &mut entry.node)
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     ///
     /// # Errors
-    /// Where it is none: says what is expected.
+    /// Returns a fault with the message `expected` if the value is not a list.
     pub(crate) fn items(&self, expected: &str) -> Result<&[Node], Fault> {
         match &self.value {
             Value::List(items) => Ok(items),
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// Changes every text in this value; keys are no texts.
+    /// Changes every text in this value, but no keys.
     pub(crate) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
         match &mut self.value {
             Value::Text(text) => change(text),
@@ -139,7 +139,7 @@ impl Node {
         }
     }
 
-    /// The place of the value at `path`, or of the innermost table around it that exists.
+    /// Returns the place of the value at `path`, or of the innermost existing table around it.
     pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
         let mut here = self;
         for key in path {
@@ -151,7 +151,7 @@ impl Node {
         here.span.clone()
     }
 
-    /// Puts `value` at `path`; creates tables that are missing on the way, but no items of lists.
+    /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists.
     pub(crate) fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
         let Some((key, rest)) = path.split_first() else {
             *self = value;
@@ -169,12 +169,12 @@ impl Node {
                     return Err(Fault::at(&[], Problem::unknown("entry", key, names)));
                 }
             },
-            _ => return Err(Fault::value("this is a value, it has no keys below it")),
+            _ => return Err(Fault::value("this is a value: it has no keys below it")),
         };
         next.set(rest, value).map_err(|fault| fault.within(key))
     }
 
-    /// Removes a key from a table and returns its value.
+    /// Removes a key from a table and returns its entry.
     pub(crate) fn take(&mut self, key: &str) -> Option<Entry> {
         let Value::Table(entries) = &mut self.value else {
             return None;
@@ -183,7 +183,7 @@ impl Node {
         Some(entries.remove(found))
     }
 
-    /// The keys of a table.
+    /// Returns the keys of a table.
     pub(crate) fn keys(&self) -> Vec<&str> {
         match &self.value {
             Value::Table(entries) => entries.iter().map(|e| e.key.as_str()).collect(),
@@ -191,7 +191,7 @@ impl Node {
         }
     }
 
-    /// The paths below this table down to its values that are no tables, with these values.
+    /// Returns all values below this table that are not tables, with their paths.
     pub(crate) fn leaves(&self) -> Vec<(Vec<String>, &Node)> {
         let Value::Table(entries) = &self.value else {
             return vec![(Vec::new(), self)];
@@ -227,7 +227,7 @@ fn position(items: &[Node], key: &str) -> Option<usize> {
     by_name.or_else(|| key.parse().ok().filter(|&index| index < items.len()))
 }
 
-/// What a table in a list is called in paths: its `name`.
+/// Returns the `name` of a table in a list, by which paths refer to it.
 pub(crate) fn name_of(item: &Node) -> Option<&str> {
     match &item.get("name")?.value {
         Value::Text(name) if matches!(item.value, Value::Table(_)) => Some(name),
@@ -235,7 +235,7 @@ pub(crate) fn name_of(item: &Node) -> Option<&str> {
     }
 }
 
-/// The line, from 1, of a byte of the text.
+/// Returns the line, from 1, that contains the byte at this offset.
 pub(crate) fn line_of(text: &str, byte: usize) -> usize {
     1 + text
         .as_bytes()
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_listed_in_the_order_of_the_file() {
+    fn leaves_keep_the_order_of_the_file() {
         let tree = parse("z.b = [1]\nz.a = 2\nc = \"x\"\n").unwrap();
         let paths: Vec<String> = tree
             .leaves()

@@ -1,12 +1,12 @@
-//! Two observables at the same times, for a measure with `against`.
+//! Pairs the values of two observables at the same times, for a measure with `against`.
 
 use crate::measure::levels::{self, Span, Steps};
 use crate::record::Series;
 
-/// Times, values of a series, and the lowest value of the others there. Levels are compared
-/// whenever either changes, a sample when it is taken, and the value of an interval with the
-/// others' mean over the interval if they are reported at events. Where either has no value both
-/// are NaN.
+/// Returns times, values of `series`, and the lowest value of `others` at these times. Levels
+/// are compared whenever either changes. A sample is compared when it is taken. The value of an
+/// interval is compared with the others' value at its end, or with their mean over the interval
+/// if they are reported at events. For levels, both values are NaN where either is missing.
 pub(super) fn pairs(series: &Series, others: &[Series]) -> Vec<(f64, f64, f64)> {
     let lowest = Steps::lowest(others);
     let are_events = others.iter().all(|other| other.bin_s.is_none());
@@ -32,8 +32,8 @@ pub(super) fn pairs(series: &Series, others: &[Series]) -> Vec<(f64, f64, f64)> 
     series.points.iter().filter_map(pair).collect()
 }
 
-/// Pearson's correlation coefficient of values that each stand for the same time, from -1 to 1; NaN
-/// where either does not vary.
+/// Returns Pearson's correlation coefficient, from -1 to 1, of values with equal weights.
+/// Returns NaN if either side does not vary.
 pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let span = |value| Span {
         start_s: 0.0,
@@ -42,21 +42,21 @@ pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     };
     let spans = pairs.iter().map(|&(a, b)| (span(a), span(b)));
     let (first, second): (Vec<Span>, Vec<Span>) = spans.unzip();
-    weighed_correlation(&first, &second)
+    weighted_correlation(&first, &second)
 }
 
-/// The same of two levels within a window, weighed by time.
+/// Returns the correlation coefficient of two levels within a window, weighted by time.
 pub(super) fn correlation_of_levels(pairs: &[(f64, f64, f64)], from_s: f64, to_s: f64) -> f64 {
     let (mut own, mut other) = (Steps::default(), Steps::default());
     for &(time, own_value, other_value) in pairs {
         own.push(time, own_value);
         other.push(time, other_value);
     }
-    weighed_correlation(&own.spans(from_s, to_s), &other.spans(from_s, to_s))
+    weighted_correlation(&own.spans(from_s, to_s), &other.spans(from_s, to_s))
 }
 
-/// Of spans of the same times.
-fn weighed_correlation(first: &[Span], second: &[Span]) -> f64 {
+/// Returns the correlation coefficient of spans that cover the same times.
+fn weighted_correlation(first: &[Span], second: &[Span]) -> f64 {
     debug_assert_eq!(first.len(), second.len());
     let (mean_1, mean_2) = (levels::mean(first), levels::mean(second));
     let products = |f: fn(f64, f64) -> f64| -> f64 {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn values_at_events_are_compared_with_the_lowest_whenever_either_changes() {
+    fn levels_are_compared_with_the_lowest_other_at_each_change() {
         let own = series(None, &[(2.0, 5.0), (4.0, 6.0)]);
         let others = [
             series(None, &[(1.0, 7.0), (4.0, 9.0)]),
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn the_correlation_of_levels_is_weighed_by_time() {
+    fn the_correlation_of_levels_is_weighted_by_time() {
         let own = series(None, &[(0.0, 1.0), (8.0, 2.0), (9.0, 3.0)]);
         let other = series(None, &[(0.0, 1.0), (8.0, 3.0), (9.0, 2.0)]);
         let pairs = pairs(&own, &[other]);
-        let weighed = correlation_of_levels(&pairs, 0.0, 10.0);
-        assert!((weighed - 31.0 / 41.0).abs() < 1e-12, "{weighed}");
+        let weighted = correlation_of_levels(&pairs, 0.0, 10.0);
+        assert!((weighted - 31.0 / 41.0).abs() < 1e-12, "{weighted}");
         let tail = correlation_of_levels(&pairs, 8.5, 9.5);
         assert!((tail + 1.0).abs() < 1e-12, "{tail}");
     }
@@ -121,7 +121,7 @@ mod tests {
     fn values_of_intervals_are_compared_with_the_mean_over_each() {
         let own = series(Some(2.0), &[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)]);
         let other = series(None, &[(1.0, 10.0), (3.0, 20.0)]);
-        // Nothing was known at the beginning of the first.
+        // The others have no value at the beginning of the first interval.
         let expected = [(4.0, 2.0, 15.0), (6.0, 3.0, 20.0)];
         assert_eq!(pairs(&own, &[other]), expected);
         let binned = series(Some(2.0), &[(2.0, 4.0), (4.0, 5.0), (6.0, 6.0)]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_is_one_where_one_follows_the_other() {
+    fn a_linear_relation_has_correlation_one() {
         assert!((correlation(&[(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]) - 1.0).abs() < 1e-12);
         assert!((correlation(&[(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]) + 1.0).abs() < 1e-12);
         assert!(correlation(&[(1.0, 3.0), (2.0, 3.0)]).is_nan());

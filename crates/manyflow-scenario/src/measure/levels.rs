@@ -1,29 +1,30 @@
-//! Levels: values such as a window or a rate in force, which stand until the next one. Statistics
-//! weigh each of them by the time for which it stands, and one that was reported before the window
-//! begins stands at its beginning.
+//! Levels: values such as a congestion window or an allowed rate, each of which holds until the
+//! next one. Statistics weight each value by the time for which it holds. A value from before
+//! the window counts from the beginning of the window.
 
 use crate::record::Series;
 
-/// A level over time: each value stands until the next one. NaN where there is no value.
+/// A level over time. Each value holds until the next one; NaN means that there is no value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps(Vec<(f64, f64)>);
 
-/// A value that stands for some time within a window.
+/// A value that holds for some time within a window.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Span {
-    /// From when, in seconds.
+    /// The beginning, in seconds.
     pub(super) start_s: f64,
-    /// For how long, in seconds; above 0.
+    /// The duration, in seconds. Above 0.
     pub(super) length_s: f64,
     pub(super) value: f64,
 }
 
 impl Steps {
-    /// The lowest of several series over time, of those that have a value.
+    /// Returns the lowest value of several series over time. Series without a value at a
+    /// time do not count.
     pub(super) fn lowest(series: &[Series]) -> Steps {
         let mut reported = Vec::new();
         for (which, series) in series.iter().enumerate() {
-            // Of one time, the end comes after the value.
+            // At equal times, the stable sort below keeps an end behind the value.
             reported.extend(series.points.iter().map(|p| (p.0, which, p.1)));
             reported.extend(series.ends_s.iter().map(|&end| (end, which, f64::NAN)));
         }
@@ -32,13 +33,13 @@ impl Steps {
         let mut steps = Steps::default();
         for (time, which, value) in reported {
             values[which] = value;
-            // `f64::min` leaves out NaN.
+            // `f64::min` ignores NaN.
             steps.push(time, values.iter().copied().fold(f64::NAN, f64::min));
         }
         steps
     }
 
-    /// Appends a value; of one time the last value stands.
+    /// Appends a value. Replaces the last value if it has the same time.
     pub(super) fn push(&mut self, time: f64, value: f64) {
         debug_assert!(self.0.last().is_none_or(|last| last.0 <= time));
         match self.0.last_mut() {
@@ -47,19 +48,19 @@ impl Steps {
         }
     }
 
-    /// The times at which the value changes.
+    /// Returns the times at which the value changes.
     pub(super) fn times(&self) -> impl Iterator<Item = f64> {
         self.0.iter().map(|step| step.0)
     }
 
-    /// The value at a time.
+    /// Returns the value at a time, or `None` if there is none.
     pub(super) fn at(&self, time: f64) -> Option<f64> {
         let before = self.0.partition_point(|step| step.0 <= time);
         let value = self.0[..before].last()?.1;
         (!value.is_nan()).then_some(value)
     }
 
-    /// The values within a window, in the order of time.
+    /// Returns the values within a window, in order of time.
     pub(super) fn spans(&self, from_s: f64, to_s: f64) -> Vec<Span> {
         let ends = self.times().skip(1).chain([f64::INFINITY]);
         let span = |(&(start, value), end): (&(f64, f64), f64)| {
@@ -74,20 +75,21 @@ impl Steps {
         self.0.iter().zip(ends).filter_map(span).collect()
     }
 
-    /// The mean over a window, weighed by time; `None` if there is no value at its beginning.
+    /// Returns the mean over a window, weighted by time, or `None` if there is no value at
+    /// its beginning.
     pub(super) fn mean(&self, from_s: f64, to_s: f64) -> Option<f64> {
         self.at(from_s)?;
         Some(mean(&self.spans(from_s, to_s)))
     }
 }
 
-/// The mean, weighed by time; NaN of nothing.
+/// Returns the mean, weighted by time, or NaN if there are no spans.
 pub(super) fn mean(spans: &[Span]) -> f64 {
     let area: f64 = spans.iter().map(|span| span.value * span.length_s).sum();
     area / length_s(spans)
 }
 
-/// The standard deviation, weighed by time; NaN of nothing.
+/// Returns the standard deviation, weighted by time, or NaN if there are no spans.
 pub(super) fn spread(spans: &[Span]) -> f64 {
     let center = mean(spans);
     let square = |span: &Span| (span.value - center) * (span.value - center) * span.length_s;
@@ -95,7 +97,8 @@ pub(super) fn spread(spans: &[Span]) -> f64 {
     (squares / length_s(spans)).sqrt()
 }
 
-/// The lowest value such that this or less stands for the share `q` of the time; NaN of nothing.
+/// Returns the lowest value v such that values up to v hold for the share `q` of the time, or
+/// NaN if there are no spans.
 pub(super) fn quantile(spans: &[Span], q: f64) -> f64 {
     let mut sorted = spans.to_vec();
     sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -105,7 +108,7 @@ pub(super) fn quantile(spans: &[Span], q: f64) -> f64 {
         below_s += span.length_s;
         below_s >= wanted_s
     });
-    // Rounding can leave the last one a little short of the whole.
+    // Because of rounding, the sum over all spans can be slightly less than the total.
     let found = reached.or(sorted.last());
     found.map_or(f64::NAN, |span| span.value)
 }
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_stands_before_the_window_stands_at_its_beginning() {
+    fn a_value_from_before_the_window_counts_from_its_beginning() {
         let standing = spans(&[(1.0, 7.0)], &[], 10.0, 20.0);
         assert_eq!(
             standing,
@@ -150,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_weighed_by_the_time_for_which_they_stand() {
-        // 2 for 9 s; many short values; and 4 for 0.5 s.
+    fn values_are_weighted_by_the_time_for_which_they_hold() {
+        // The level is 2 for 9 s, 100 for 0.5 s in many short steps, and 4 for 0.5 s.
         let mut points = vec![(0.0, 2.0)];
         points.extend((0..50).map(|n| (9.0 + f64::from(n) * 0.01, 100.0)));
         points.push((9.5, 4.0));
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_level_has_ended_there_is_no_value() {
+    fn a_level_that_has_ended_has_no_value() {
         let window = spans(&[(0.0, 2.0), (4.0, 8.0), (9.0, 2.0)], &[4.0], 0.0, 10.0);
         assert_eq!(window.len(), 2, "{window:?}");
         assert_eq!(mean(&window), 2.0);

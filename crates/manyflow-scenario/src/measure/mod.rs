@@ -1,4 +1,4 @@
-//! Series to numbers: what a measure takes from a run.
+//! Takes measures from the series of a run.
 
 mod compare;
 mod levels;
@@ -21,7 +21,7 @@ struct Reduction {
     level: f64,
 }
 
-/// The number that a measure takes from a run; NaN where nothing was observed.
+/// Returns the number that a measure takes from a run, or NaN if nothing was observed.
 pub(crate) fn scalar(
     measure: &MeasureTable,
     cell: &Cell,
@@ -64,7 +64,8 @@ pub(crate) fn scalar(
 }
 
 impl Reduction {
-    /// A tenth of a nanosecond of slack, for intervals that end where the window does.
+    /// Returns whether a time lies in the window. A tenth of a nanosecond of tolerance admits an
+    /// interval that ends together with the window.
     fn has(&self, time: f64) -> bool {
         time > self.from_s + 1e-10 && time <= self.to_s + 1e-10
     }
@@ -91,12 +92,12 @@ impl Reduction {
             Statistic::LongestSilence => {
                 longest_silence(&values) * series.bin_s.unwrap_or(f64::NAN)
             }
-            // Of one series there is none.
+            // A correlation needs two series.
             Statistic::Correlation => f64::NAN,
         }
     }
 
-    /// Statistics of values that each stand for some time.
+    /// Applies the statistic to values that each hold for some time.
     fn apply_to_level(&self, spans: &[Span]) -> f64 {
         let values = || spans.iter().map(|span| span.value);
         let until = |span: Option<&Span>| span.map_or(f64::NAN, |span| span.start_s - self.from_s);
@@ -111,12 +112,12 @@ impl Reduction {
             Statistic::Variation => levels::spread(spans) / levels::mean(spans),
             Statistic::TimeToRise => until(spans.iter().find(|span| span.value >= self.level)),
             Statistic::TimeToFall => until(spans.iter().find(|span| span.value <= self.level)),
-            // Refused by the check, as levels have neither.
+            // The checks refuse these statistics, because levels do not support them.
             Statistic::Total | Statistic::LongestSilence | Statistic::Correlation => f64::NAN,
         }
     }
 
-    /// The correlation with the lowest of others, or the statistic of the ratio to it.
+    /// Returns the correlation with the lowest of `others`, or the statistic of the ratio to it.
     fn compare(&self, series: &Series, others: &[Series]) -> f64 {
         let pairs = compare::pairs(series, others);
         if self.statistic == Statistic::Correlation && series.is_level() {
@@ -136,14 +137,15 @@ impl Reduction {
         })
     }
 
-    /// NaN where it never is.
+    /// Returns the time at which a value first reaches the level, counted from the beginning of the
+    /// window, or NaN if none does.
     fn time_until(&self, times: &[f64], values: &[f64], reached: fn(f64, f64) -> bool) -> f64 {
         let place = values.iter().position(|value| reached(*value, self.level));
         place.map_or(f64::NAN, |place| times[place] - self.from_s)
     }
 }
 
-/// Intervals without anything, one after the other.
+/// Returns the largest number of consecutive intervals whose value is 0.
 fn longest_silence(values: &[f64]) -> f64 {
     let mut longest = 0;
     let mut present = 0;
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_of_levels_are_weighed_by_time_and_those_of_samples_are_not() {
+    fn only_statistics_of_levels_are_weighted_by_time() {
         let of = |what, statistic| {
             let series = Series {
                 what,
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_several_are_combined() {
+    fn combinations_are_computed() {
         let numbers = [1.0, 2.0, 3.0];
         assert_eq!(Combination::Sum.apply(&numbers), 6.0);
         assert_eq!(Combination::Jain.apply(&[5.0, 5.0]), 1.0);

@@ -1,4 +1,4 @@
-//! The switches of an ACP session written out: where each is, and who its members are.
+//! Expands the switches of an ACP session: their nodes and their members.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,34 +11,34 @@ use crate::protocols::SwitchTable;
 #[derive(Clone, Debug)]
 pub(crate) struct Switch {
     pub(crate) node: u32,
-    /// Its members, in their order.
+    /// The members, in the order of the table.
     pub(crate) members: Vec<Branch>,
-    /// For `weighted`: of the members at these nodes.
+    /// For the policy `weighted`: the weight of the members at each range of nodes.
     pub(crate) weights: Vec<(Range<u32>, f64)>,
-    /// For `rule`: which keys go to the members at these nodes.
+    /// For the policy `rule`: the keys that go to the members at each range of nodes.
     pub(crate) rules: Vec<(RangeInclusive<u32>, Range<u32>)>,
 }
 
 /// A member of a switch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Branch {
-    /// The session's receiver of this number.
+    /// The receiver with this index in the session.
     Receiver(usize),
-    /// Its switch of this number, further from the peer.
+    /// The switch with this index in the session, one step further from the peer.
     Switch(usize),
 }
 
-/// What the switches of a session are made from.
+/// The data from which the switches of a session are made.
 pub(crate) struct Site<'a> {
     pub(crate) topology: &'a Topology,
-    /// The session's number, for `{i}` in names.
+    /// The number of the session, for `{i}` in names.
     pub(crate) number: u32,
-    /// Of each of its receivers the node.
+    /// The node of each receiver.
     pub(crate) receivers: Vec<u32>,
 }
 
 impl Site<'_> {
-    /// The switches, in the order of their tables.
+    /// Returns the switches, in the order of their tables.
     pub(crate) fn switches(&self, tables: &[SwitchTable]) -> Result<Vec<Switch>, Fault> {
         let mut nodes = Vec::with_capacity(tables.len());
         for (index, table) in tables.iter().enumerate() {
@@ -50,7 +50,10 @@ impl Site<'_> {
             let switch = switch.map_err(|fault| within(fault, index))?;
             let is_taken = |branch| switches.iter().any(|other| other.members.contains(branch));
             if switch.members.iter().any(is_taken) {
-                let fault = refuse("members", "one of them has another switch already");
+                let fault = refuse(
+                    "members",
+                    "one of them is already a member of another switch",
+                );
                 return Err(within(fault, index));
             }
             switches.push(switch);
@@ -63,21 +66,24 @@ impl Site<'_> {
         self.topology.nodes_named(&numbered(name, self.number))
     }
 
-    /// The node of a switch; those before it are at others.
+    /// Returns the node of a switch. The nodes in `before` have switches already.
     fn place(&self, table: &SwitchTable, before: &[u32]) -> Result<u32, Fault> {
         let nodes = self.nodes_named(&table.node);
         let nodes = nodes.map_err(|problem| Fault::at(&["node"], problem))?;
         if nodes.len() != 1 {
-            let message = format!("`{}` is a group: a switch is at one node", table.node);
+            let message = format!("`{}` is a group: name a single node", table.node);
             return Err(refuse("node", message));
         }
         match before.contains(&nodes.start) {
-            true => Err(refuse("node", "the session has another switch there")),
+            true => Err(refuse(
+                "node",
+                "the session has another switch at this node",
+            )),
             false => Ok(nodes.start),
         }
     }
 
-    /// The switch number `index`; `nodes` are those of all.
+    /// Makes the switch number `index`. `nodes` are the nodes of all switches.
     fn switch(&self, table: &SwitchTable, index: usize, nodes: &[u32]) -> Result<Switch, Fault> {
         let mut members = Vec::new();
         let mut own = Vec::new();
@@ -91,14 +97,14 @@ impl Site<'_> {
                     return Err(refuse("members", message));
                 }
                 if own.contains(&node) {
-                    return Err(refuse("members", format!("`{name}` is there twice")));
+                    return Err(refuse("members", format!("`{name}` appears twice")));
                 }
                 own.push(node);
                 members.extend(found);
             }
         }
         if members.is_empty() {
-            return Err(refuse("members", "a switch takes at least one member"));
+            return Err(refuse("members", "a switch needs at least one member"));
         }
         let mut weights = Vec::with_capacity(table.weights.len());
         for (name, weight) in &table.weights {
@@ -107,7 +113,7 @@ impl Site<'_> {
             let overlaps =
                 |(other, _): &(Range<u32>, f64)| named.start < other.end && other.start < named.end;
             if weights.iter().any(overlaps) {
-                let message = format!("`{name}` has another weight already");
+                let message = format!("`{name}` already has a weight");
                 return Err(refuse("weights", message));
             }
             weights.push((named, weight.0));
@@ -127,7 +133,7 @@ impl Site<'_> {
         })
     }
 
-    /// What is at a node: a switch behind this one, or else receivers.
+    /// Returns the members at a node: a later switch, or else the receivers.
     fn branches(&self, node: u32, index: usize, nodes: &[u32]) -> Vec<Branch> {
         let later = (index + 1..nodes.len()).find(|&other| nodes[other] == node);
         if let Some(switch) = later {
@@ -139,7 +145,7 @@ impl Site<'_> {
             .collect()
     }
 
-    /// Nodes that weights and rules name.
+    /// Returns the nodes that a weight or rule refers to.
     fn members_named(&self, name: &str, own: &[u32]) -> Result<Range<u32>, Problem> {
         match self.nodes_named(name) {
             Ok(named) if named.clone().all(|node| own.contains(&node)) => Ok(named),
@@ -150,7 +156,7 @@ impl Site<'_> {
         }
     }
 
-    /// Whether each receiver, and each switch but the first, is a member of some switch.
+    /// Checks that each receiver, and each switch except the first, is a member of some switch.
     fn check_all_are_members(&self, switches: &[Switch]) -> Result<(), Fault> {
         if switches.is_empty() {
             return Ok(());
@@ -165,7 +171,7 @@ impl Site<'_> {
                 .any(|switch| switch.members.contains(&branch))
             {
                 let name = self.topology.nodes.get(node);
-                let message = format!("what is at `{name}` is a member of none of them");
+                let message = format!("the endpoint at `{name}` is not a member of any switch");
                 return Err(refuse("switches", message));
             }
         }

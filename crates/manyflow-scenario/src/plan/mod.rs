@@ -1,5 +1,5 @@
-//! A cell with all generators expanded: nodes and links, sessions with their receivers, switches and
-//! daemons.
+//! A cell with all generators expanded: nodes, links, sessions with their receivers, switches
+//! and daemons.
 
 pub(crate) mod ensemble;
 pub(crate) mod overlays;
@@ -14,10 +14,10 @@ pub use topology::{Direction, Topology};
 use crate::error::Fault;
 use crate::file::Cell;
 
-/// What a cell consists of. It is made once, checked, and run with every seed.
+/// The complete description of a cell. It is made once, checked, and run with every seed.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The tables.
+    /// The tables of the scenario.
     pub(crate) cell: Cell,
     pub(crate) topology: Topology,
     pub(crate) overlays: Overlays,
@@ -28,7 +28,7 @@ impl Plan {
     /// Expands a cell.
     ///
     /// # Errors
-    /// Names that are unknown, or parameters out of their ranges.
+    /// Returns an error if a name is unknown or a parameter is out of its range.
     pub(crate) fn new(cell: Cell) -> Result<Plan, Fault> {
         let topology = Topology::new(&cell.schema)?;
         let overlays = Overlays::new(&cell.schema, &topology)?;

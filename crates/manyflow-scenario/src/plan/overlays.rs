@@ -1,5 +1,4 @@
-//! `[[overlays]]` written out: at which nodes there are daemons, which of them are joined, and who
-//! is in which group.
+//! Expands `[[overlays]]`: the nodes with daemons, and the links between daemons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,23 +25,23 @@ pub(crate) struct Overlay {
     pub(crate) topology: Arc<overlay::Topology>,
 }
 
-/// What a session of an overlay belongs to.
+/// The place of an overlay session: its overlay, its group and its sending clients.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Affiliation {
-    /// The overlay's number.
+    /// The index of the overlay.
     pub(crate) overlay: usize,
     pub(crate) group: GroupId,
-    /// The daemon of its sending clients.
+    /// The daemon of the sending clients.
     pub(crate) sender: DaemonId,
-    /// How many of them there are.
+    /// The number of sending clients.
     pub(crate) clients: u32,
 }
 
-/// The groups of all overlays, which are numbered as they are first named.
+/// The groups of all overlays, numbered in the order in which sessions name them.
 pub(crate) type GroupNumbers = BTreeMap<(usize, String), GroupId>;
 
 impl Overlays {
-    /// Writes them out.
+    /// Expands all overlays of a scenario.
     pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Overlays, Fault> {
         let mut overlays: Vec<Overlay> = Vec::with_capacity(schema.overlays.len());
         for table in &schema.overlays {
@@ -57,12 +56,12 @@ impl Overlays {
         Ok(Overlays(overlays))
     }
 
-    /// How many daemons there are in all.
+    /// Returns the number of daemons of all overlays.
     pub(crate) fn daemons(&self) -> usize {
         self.0.iter().map(|overlay| overlay.nodes.len()).sum()
     }
 
-    /// Which overlay a session is in.
+    /// Returns the index of a session's overlay.
     pub(crate) fn of_session(&self, table: &OverlaySessionTable) -> Result<usize, Problem> {
         let names = || self.0.iter().map(|overlay| overlay.name.as_str());
         let Some(name) = &table.overlay else {
@@ -77,7 +76,7 @@ impl Overlays {
         found.ok_or_else(|| Problem::unknown("overlay", name, names()))
     }
 
-    /// Overlay and daemon, where `OVERLAY/NODE` names them.
+    /// Returns overlay and daemon, if `OVERLAY/NODE` names them.
     pub(crate) fn daemon_named(
         &self,
         name: &str,
@@ -90,7 +89,8 @@ impl Overlays {
         (nodes.len() == 1).then_some((index, daemon))
     }
 
-    /// Overlay and link by the link's ends, `A-B`; where several overlays have it, `OVERLAY/A-B`.
+    /// Returns overlay and link for `A-B`, the link's ends. If several overlays have such a
+    /// link, the name has to be `OVERLAY/A-B`.
     pub(crate) fn link_named(
         &self,
         name: &str,
@@ -120,7 +120,7 @@ impl Overlays {
         }
     }
 
-    /// What a link is called.
+    /// Returns the name of a link, `A-B`.
     pub(crate) fn link_name(
         &self,
         overlay: usize,
@@ -131,7 +131,7 @@ impl Overlays {
         let (from, to) = overlay
             .topology
             .ends(link)
-            .expect("it has a link of this number");
+            .expect("the link belongs to this overlay");
         format!(
             "{}-{}",
             overlay.node_name(from, topology),
@@ -174,7 +174,7 @@ impl Overlay {
                 let [a, b] = [links[link].0, links[link].1].map(node_name);
                 refuse(
                     "links",
-                    format!("`{a}-{b}` is there twice, or leads nowhere"),
+                    format!("`{a}-{b}` appears twice, or joins a daemon to itself"),
                 )
             }
             other => refuse("links", other.to_string()),
@@ -188,17 +188,17 @@ impl Overlay {
         })
     }
 
-    /// The daemon at a node.
+    /// Returns the daemon at a node.
     pub(crate) fn daemon_at(&self, node: u32) -> Option<DaemonId> {
         self.by_node.get(&node).copied()
     }
 
-    /// The name of a daemon's node.
+    /// Returns the name of a daemon's node.
     pub(crate) fn node_name<'t>(&self, daemon: DaemonId, topology: &'t Topology) -> &'t str {
         topology.nodes.get(self.nodes[usize::from(daemon.0)])
     }
 
-    /// The link with these ends; names may contain dashes themselves.
+    /// Returns the link with these ends. Names of nodes may contain dashes.
     fn link_named(&self, name: &str, topology: &Topology) -> Option<overlay::LinkId> {
         let daemon = |name: &str| {
             let nodes = topology.find_nodes(name)?;
@@ -212,7 +212,7 @@ impl Overlay {
     }
 }
 
-/// The nodes with daemons, in their order.
+/// Returns the nodes with daemons, in the order of the table.
 fn daemons(table: &OverlayTable, topology: &Topology) -> Result<Vec<u32>, Fault> {
     let mut nodes = Vec::new();
     let mut known = BTreeSet::new();
@@ -221,22 +221,25 @@ fn daemons(table: &OverlayTable, topology: &Topology) -> Result<Vec<u32>, Fault>
         for node in named.map_err(|problem| Fault::at(&["daemons"], problem))? {
             if !known.insert(node) {
                 let name = topology.nodes.get(node);
-                return Err(refuse("daemons", format!("`{name}` is there twice")));
+                return Err(refuse("daemons", format!("`{name}` appears twice")));
             }
             nodes.push(node);
         }
     }
     match nodes.len() {
-        0 => Err(refuse("daemons", "an overlay has at least one daemon")),
+        0 => Err(refuse("daemons", "an overlay needs at least one daemon")),
         1..=65_535 => Ok(nodes),
-        _ => Err(refuse("daemons", "an overlay has at most 65,535 daemons")),
+        _ => Err(refuse(
+            "daemons",
+            "an overlay can have at most 65,535 daemons",
+        )),
     }
 }
 
-/// Two ends and a weight.
+/// The two ends of an overlay link, and its weight.
 type Link = (DaemonId, DaemonId, u32);
 
-/// A link of the overlay for each link of the network that joins two daemons.
+/// Returns an overlay link for each link of the network that joins two daemons.
 fn network_links(topology: &Topology, by_node: &BTreeMap<u32, DaemonId>) -> Vec<Link> {
     let mut known = BTreeSet::new();
     let mut links = Vec::new();
@@ -251,7 +254,7 @@ fn network_links(topology: &Topology, by_node: &BTreeMap<u32, DaemonId>) -> Vec<
     links
 }
 
-/// The links that the table has.
+/// Returns the overlay links that the table lists.
 fn overlay_links(
     table: &OverlayTable,
     topology: &Topology,
@@ -265,7 +268,7 @@ fn overlay_links(
         let (from, to) = (ends(from)?, ends(to)?);
         let weight = entry.weight.map_or(1, |weight| weight.get());
         if weight < 1 {
-            return Err(within(refuse("weight", "it must be at least 1")));
+            return Err(within(refuse("weight", "a weight has to be at least 1")));
         }
         let pairs = from
             .iter()
@@ -275,7 +278,7 @@ fn overlay_links(
     Ok(links)
 }
 
-/// The daemons at a node, or at those of a group.
+/// Returns the daemons at a node, or at the nodes of a group.
 fn daemons_named(
     name: &str,
     topology: &Topology,
@@ -292,7 +295,7 @@ fn daemons_named(
     nodes.map(daemon).collect()
 }
 
-/// Whether packets get from each daemon to each other.
+/// Checks that the first daemon can exchange packets with every other one.
 fn check_reach(nodes: &[u32], topology: &Topology) -> Result<(), Fault> {
     let reached = Reach::new(topology).both_ways(nodes[0]);
     match nodes.iter().find(|node| !reached[**node as usize]) {

@@ -1,4 +1,5 @@
-//! The changes of `[[at]]`, written out no earlier than they are needed: there may be thousands.
+//! The changes of `[[at]]`. They are expanded only when they are due, because there may be
+//! thousands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,26 +15,26 @@ use crate::schema::{ChangeTable, Schema};
 use crate::world::World;
 use manyflow_netsim::{Change, LinkId};
 
-/// What is still to change in a run.
+/// The changes that remain in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     rules: Vec<Rule>,
-    /// What the links that change are like after the changes so far: each change builds on those
-    /// before it.
+    /// The configuration of each link that changes, with all changes so far. Each change
+    /// builds on the previous ones.
     configs: BTreeMap<u32, Arc<LinkConfig>>,
 }
 
 /// An entry of `[[at]]`.
 #[derive(Debug)]
 struct Rule {
-    /// When its next change is; `None` after the last.
+    /// The time of the next change, or `None` after the last one.
     next: Option<Time>,
     every: Option<Duration>,
     end: Time,
     links: Vec<u32>,
-    /// What it does, by turns.
+    /// The changes, which alternate.
     turns: Vec<Turn>,
-    /// Changes made so far.
+    /// The number of changes made so far.
     made: usize,
 }
 
@@ -44,8 +45,10 @@ struct Turn {
 }
 
 impl Schedule {
+    /// Reads the changes of a scenario.
+    ///
     /// # Errors
-    /// A link that there is not.
+    /// Returns an error if a link does not exist.
     pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Schedule, Fault> {
         let mut schedule = Schedule::default();
         let duration = schema.run.duration.time();
@@ -61,17 +64,17 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// When the next change is.
+    /// Returns the time of the next change.
     pub(crate) fn next_time(&self) -> Option<Time> {
         self.rules.iter().filter_map(|rule| rule.next).min()
     }
 
-    /// Tells the network of the changes until `end`, in their order: of one time as they stand in
-    /// the file.
-    pub(crate) fn announce(&mut self, network: &mut dyn World, end: Time) {
+    /// Schedules all changes until `end` in the network, in order of time. Changes at the
+    /// same time keep the order of the file.
+    pub(crate) fn apply_until(&mut self, network: &mut dyn World, end: Time) {
         while let Some(time) = self.next_time().filter(|&time| time <= end) {
             for rule in self.rules.iter_mut().filter(|rule| rule.next == Some(time)) {
-                rule.announce(network, time, &mut self.configs);
+                rule.apply_next(network, time, &mut self.configs);
             }
         }
     }
@@ -99,12 +102,13 @@ impl Rule {
         }
     }
 
-    fn announce(
+    fn apply_next(
         &mut self,
         network: &mut dyn World,
         time: Time,
         configs: &mut BTreeMap<u32, Arc<LinkConfig>>,
     ) {
+        debug_assert_eq!(self.next, Some(time));
         let turn = &self.turns[self.made % self.turns.len()];
         for link in &self.links {
             if let Some(cut) = turn.cut {
@@ -146,12 +150,12 @@ mod tests {
         (network, schedule, link)
     }
 
-    /// The rate in Mbit/s at the end of each second.
+    /// Returns the rate in Mbit/s at the end of each second.
     fn rates(at: &str) -> Vec<f64> {
         let (mut network, mut schedule, link) = network(at);
         let rate = |second: u32| {
             let now = Time::ZERO + seconds(f64::from(second));
-            schedule.announce(&mut network, now);
+            schedule.apply_until(&mut network, now);
             network.run_until(now, &mut ()).unwrap();
             let rate = network.link_config(link).rate.unwrap();
             assert_eq!(network.link_config(link).delay, Duration::from_millis(1));
@@ -161,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn two_settings_take_turns() {
+    fn then_alternates_with_set() {
         let alternating = "[[at]]\nlink = \"l\"\ntime = \"1 s\"\nevery = \"2 s\"\nuntil = \"6 s\"\n\
                            set.rate = \"1 Mbit/s\"\nthen.set.rate = \"3 Mbit/s\"\n";
         assert_eq!(rates(alternating), [1.0, 1.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0]);
     }
 
     #[test]
-    fn of_one_time_the_later_entry_has_the_last_word() {
+    fn the_later_entry_wins_at_equal_times() {
         let both = "[[at]]\nlink = \"l\"\ntime = \"2 s\"\nset.rate = \"1 Mbit/s\"\n\
                     [[at]]\nlink = \"a-b\"\ntime = \"1 s\"\nevery = \"1 s\"\nuntil = \"2 s\"\n\
                     set.rate = \"4 Mbit/s\"\nthen.set.rate = \"5 Mbit/s\"\n";
@@ -176,16 +180,16 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_written_out_only_as_far_as_they_are_needed() {
+    fn changes_are_expanded_only_until_the_requested_time() {
         let (mut network, mut schedule, _) = network(
             "[[at]]\nlink = \"l\"\ntime = \"0 s\"\nevery = \"1 ms\"\nset.rate = \"1 Mbit/s\"\n",
         );
         for ms in 1..=1000 {
             let now = Time::ZERO + Duration::from_millis(ms);
-            schedule.announce(&mut network, now);
+            schedule.apply_until(&mut network, now);
             network.run_until(now, &mut ()).unwrap();
         }
-        // Both directions of the present change, and of one before it.
+        // Both directions of the current change, and both of the previous one.
         assert!(
             network.pending_changes() <= 4,
             "{}",

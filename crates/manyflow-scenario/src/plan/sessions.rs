@@ -1,4 +1,4 @@
-//! `[[sessions]]` written out: each sender, each of its receivers, and when they are there.
+//! Expands `[[sessions]]`: each sender, its receivers, and the times at which they are present.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,20 +25,21 @@ pub(crate) struct Sessions(pub(crate) Vec<Session>);
 pub(crate) struct Session {
     pub(crate) name: String,
     pub(crate) protocol: Protocol,
-    /// Its table in the schema.
+    /// The index of the session's table in the schema.
     pub(crate) table: usize,
     key: String,
     pub(crate) sender: u32,
-    /// When the sender stops.
+    /// The time at which the sender stops.
     pub(crate) stop: Option<Seconds>,
     pub(crate) receivers: Vec<Receiver>,
-    /// Nodes that aggregate SIM's feedback; `None` for all that packets branch or pass at.
+    /// The nodes that aggregate the feedback of SIM. If `None`, all nodes at which packets
+    /// branch or pass do.
     pub(crate) aggregators: Option<Vec<u32>>,
-    /// An aggregator that crashes: its node, when, and when it starts anew.
+    /// The outage of an aggregator: its node, the time of its crash, and the time of its restart.
     pub(crate) outage: Option<(u32, Time, Time)>,
-    /// Those between the sender of an ACP session and its receivers.
+    /// The switches between the sender of an ACP session and its receivers.
     pub(crate) switches: Vec<Switch>,
-    /// Of a session of an overlay.
+    /// The group and daemon of an overlay session.
     pub(crate) affiliation: Option<Affiliation>,
 }
 
@@ -46,15 +47,15 @@ pub(crate) struct Session {
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
     pub(crate) node: u32,
-    /// Its place among the receivers of the session's table.
+    /// The index of the receiver's entry in the session's table.
     pub(crate) entry: u32,
-    /// The same for all receivers of an entry.
-    pub(crate) stays: Arc<[Stay]>,
+    /// The times at which the receiver is present. All receivers of an entry share them.
+    pub(crate) intervals: Arc<[MembershipInterval]>,
 }
 
-/// A time for which a receiver is there.
+/// A membership interval: the time between a receiver's start and stop.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Stay {
+pub(crate) struct MembershipInterval {
     pub(crate) start: Start,
     pub(crate) stop: Option<Seconds>,
 }
@@ -103,21 +104,21 @@ impl Sessions {
         Ok(Sessions(sessions))
     }
 
-    /// How many receivers there are.
+    /// Returns the number of receivers of all sessions.
     pub(crate) fn receivers(&self) -> u64 {
         let receivers = self.0.iter().map(|session| session.receivers.len() as u64);
         receivers.sum()
     }
 
-    /// A session's number.
+    /// Returns the index of a session.
     pub(crate) fn named(&self, name: &str) -> Result<usize, Problem> {
         let known = self.0.iter().map(|session| session.name.as_str());
         let found = self.0.iter().position(|session| session.name == name);
         found.ok_or_else(|| Problem::unknown("session", name, known))
     }
 
-    /// The numbers of the sessions of an entry with a `count`, by the name that stands there
-    /// (`flow-{i}`); of any other name the one.
+    /// Returns the indexes of all sessions of an entry with a `count`, if `name` is the
+    /// name in the entry, such as `flow-{i}`. Any other name stands for one session.
     fn all_named(&self, name: &str) -> Result<Range<usize>, Problem> {
         let Some(first) = self.0.iter().position(|session| session.key == name) else {
             return self.named(name).map(|index| index..index + 1);
@@ -126,8 +127,8 @@ impl Sessions {
         Ok(first..first + entry.count())
     }
 
-    /// Session and receiver by their numbers: of `SESSION` all its receivers, of `SESSION/NODE`
-    /// those at a node or group.
+    /// Returns the indexes of sessions and receivers: all receivers for `SESSION`, and
+    /// those at a node or group for `SESSION/NODE`.
     pub(crate) fn receivers_named(
         &self,
         name: &str,
@@ -151,27 +152,29 @@ impl Sessions {
         }
     }
 
-    /// What a session of an overlay belongs to.
+    /// Returns the overlay and group of a session.
     fn affiliation(&self, index: usize) -> Result<Affiliation, Problem> {
         let session = &self.0[index];
         session.affiliation.ok_or_else(|| {
-            Problem::Value(format!("`{}` is no session of an overlay", session.name))
+            Problem::Value(format!("`{}` is not a session of an overlay", session.name))
         })
     }
 
-    /// A session of an overlay, and what it belongs to.
+    /// Returns the index of an overlay session, with its overlay and group.
     pub(crate) fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
         let index = self.named(name)?;
         Ok((index, self.affiliation(index)?))
     }
 
-    /// The sessions of an overlay that a name stands for, and how many sending clients each has.
+    /// Returns the overlay sessions that a name stands for, with the number of sending
+    /// clients of each.
     pub(crate) fn clients_named(&self, name: &str) -> Result<Vec<(usize, u32)>, Problem> {
         let clients = |index: usize| Ok((index, self.affiliation(index)?.clients));
         self.all_named(name)?.map(clients).collect()
     }
 
-    /// Of `SESSION/NODE` the session, what it belongs to, and the daemon at the node.
+    /// Returns the session that `SESSION/NODE` names, its overlay and group, and the daemon
+    /// at the node.
     pub(crate) fn reporter_named(
         &self,
         name: &str,
@@ -179,7 +182,7 @@ impl Sessions {
         topology: &Topology,
     ) -> Result<(usize, Affiliation, DaemonId), Problem> {
         let Some((session, node)) = name.split_once('/') else {
-            let message = "write `SESSION/NODE`: which daemon tells it";
+            let message = "write `SESSION/NODE` to name the daemon that reports it";
             return Err(Problem::Value(message.to_owned()));
         };
         let (index, own) = self.affiliated(session)?;
@@ -191,8 +194,8 @@ impl Sessions {
         }
     }
 
-    /// Session and node, where `SESSION/NODE` names the sender or a switch of an ACP session, or
-    /// the sender of one of an overlay.
+    /// Returns session and node, if `SESSION/NODE` names the sender of an ACP or overlay
+    /// session, or a switch of an ACP session.
     pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
         let (session, node) = name.split_once('/')?;
         let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
@@ -202,28 +205,31 @@ impl Sessions {
 }
 
 impl Session {
-    /// How many endpoints it takes, SIM's aggregators not counted.
+    /// Returns the number of endpoints that the session needs, without SIM's aggregators.
     pub(crate) fn endpoints(&self) -> usize {
-        let stays = self.receivers.iter().map(|receiver| receiver.stays.len());
-        let stays: usize = stays.sum();
-        self.protocol.kind().endpoints(self, stays)
+        let intervals = self
+            .receivers
+            .iter()
+            .map(|receiver| receiver.intervals.len());
+        let intervals: usize = intervals.sum();
+        self.protocol.kind().endpoints(self, intervals)
     }
 
-    /// Whether each receiver of an ACP session has a connection of its own, whose other ends are
-    /// the sender's.
+    /// Returns whether this is an ACP session without switches. Each receiver then has a
+    /// connection of its own, whose other end is at the sender.
     pub(crate) fn is_point_to_point(&self) -> bool {
         self.protocol == Protocol::Acp && self.switches.is_empty()
     }
 
-    /// Whether there is something of a session of ACP or an overlay at a node besides its
-    /// receivers: the sender, or a switch.
+    /// Returns whether an ACP or overlay session has an endpoint besides receivers at this
+    /// node: its sender or a switch.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
         let has_staff = self.protocol.kind().staff(true).is_some();
         has_staff && (node == self.sender || is_switch())
     }
 
-    /// Finds the daemons of a session of an overlay, and numbers the group that it calls so.
+    /// Finds the daemons of an overlay session, and numbers its group.
     fn affiliate(
         &mut self,
         table: &SessionTable,
@@ -287,13 +293,13 @@ impl Session {
         for (place, entry) in table.receivers.iter().enumerate() {
             let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
             let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
-            let stays = stays(&entry.0, schema.run.duration)
+            let intervals = intervals(&entry.0, schema.run.duration)
                 .map_err(|message| session.fault("receivers", Problem::Value(message)))?;
-            let stays: Arc<[Stay]> = stays.into();
+            let intervals: Arc<[MembershipInterval]> = intervals.into();
             let receivers = nodes.map(|node| Receiver {
                 node,
                 entry: place as u32,
-                stays: stays.clone(),
+                intervals: intervals.clone(),
             });
             session.receivers.extend(receivers);
         }
@@ -319,7 +325,7 @@ impl Session {
     }
 }
 
-/// `{i}`, `{i+1}` and `{i+1 mod 800}` in a name, for the session of this number.
+/// Replaces `{i}`, `{i+1}` and `{i+1 mod 800}` in a name for the session of this number.
 pub(crate) fn numbered(name: &str, number: u32) -> String {
     let mut rest = name;
     let mut result = String::new();
@@ -341,40 +347,42 @@ pub(crate) fn numbered(name: &str, number: u32) -> String {
     result + rest
 }
 
-/// When a receiver is there: once, or again and again.
-fn stays(table: &ReceiverTable, duration: Seconds) -> Result<Vec<Stay>, String> {
-    let first = Stay {
+/// Returns the membership intervals of a receiver: one, or one for each repetition.
+fn intervals(table: &ReceiverTable, duration: Seconds) -> Result<Vec<MembershipInterval>, String> {
+    let first = MembershipInterval {
         start: table.start,
         stop: table.stop,
     };
     let Some(stop) = table.stop else {
         return match table.every {
-            Some(_) => Err("`every` takes a `stop`".to_owned()),
+            Some(_) => Err("`every` needs a `stop`".to_owned()),
             None => Ok(vec![first]),
         };
     };
     if stop <= table.start.to {
-        return Err("it leaves before it has come".to_owned());
+        return Err("the receiver leaves before it joins".to_owned());
     }
     let Some(every) = table.every else {
         return Ok(vec![first]);
     };
     if every.0 <= stop.0 - table.start.from.0 {
-        return Err("it comes again before it has left".to_owned());
+        return Err("the receiver joins again before it has left".to_owned());
     }
     let count = ((duration.0 - table.start.from.0) / every.0).ceil();
     if count > f64::from(REPETITIONS_MAX) {
-        return Err(format!("it comes more than {REPETITIONS_MAX} times"));
+        return Err(format!(
+            "the receiver joins more than {REPETITIONS_MAX} times"
+        ));
     }
     let later = |time: Seconds, index: f64| Seconds(time.0 + index * every.0);
-    let stay = |index: u32| Stay {
+    let interval = |index: u32| MembershipInterval {
         start: Start {
             from: later(table.start.from, f64::from(index)),
             to: later(table.start.to, f64::from(index)),
         },
         stop: Some(later(stop, f64::from(index))),
     };
-    Ok((0..count as u32).map(stay).collect())
+    Ok((0..count as u32).map(interval).collect())
 }
 
 #[cfg(test)]
@@ -382,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_carry_the_number_of_their_session() {
+    fn placeholders_become_the_number_of_the_session() {
         assert_eq!(numbered("R-{i+2}", 5), "R-7");
         assert_eq!(numbered("{i}-{i}", 5), "5-5");
         assert_eq!(numbered("plain {i", 5), "plain {i");
@@ -392,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_comes_again_and_again() {
+    fn a_receiver_joins_repeatedly() {
         let table = ReceiverTable {
             start: Start {
                 from: Seconds(10.0),
@@ -402,16 +410,16 @@ mod tests {
             every: Some(Seconds(30.0)),
             ..ReceiverTable::default()
         };
-        let starts: Vec<f64> = stays(&table, Seconds(100.0))
+        let starts: Vec<f64> = intervals(&table, Seconds(100.0))
             .unwrap()
             .iter()
-            .map(|stay| stay.start.from.0)
+            .map(|interval| interval.start.from.0)
             .collect();
         assert_eq!(starts, [10.0, 40.0, 70.0]);
         let overlapping = ReceiverTable {
             every: Some(Seconds(5.0)),
             ..table
         };
-        assert!(stays(&overlapping, Seconds(100.0)).is_err());
+        assert!(intervals(&overlapping, Seconds(100.0)).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `[nodes]` and `[[links]]` written out: every node, and every direction of every link.
+//! Expands `[nodes]` and `[[links]]`: every node, and every direction of every link.
 
 mod generators;
 
@@ -13,40 +13,40 @@ use crate::schema::links::LinkTable;
 use crate::schema::{NodesTable, Schema};
 use manyflow_netsim::Names;
 
-/// The most nodes, and the most links, of a scenario: some gigabytes of memory.
+/// The maximum number of nodes, and of links, of a scenario. They take some gigabytes of memory.
 const SIZE_MAX: u64 = 5_000_000;
 
-/// A network, before anything runs on it. What generators make is found by calculation, not stored
-/// by name: there may be millions of nodes.
+/// A network, before anything runs on it. Names of generated nodes are computed instead of
+/// stored, because there may be millions of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
-    /// The nodes' names.
+    /// The names of the nodes.
     pub nodes: Names,
     /// Single nodes and groups, by name.
     groups: BTreeMap<String, Group>,
     /// Every direction of every link.
     pub links: Vec<Direction>,
-    /// Links by the name of their entry.
+    /// The links of each named entry.
     names: BTreeMap<String, Named>,
     by_ends: BTreeMap<(u32, u32), u32>,
-    /// What a link is like of which nothing is said: one for all of them.
+    /// The default configuration, shared by all links that do not change it.
     plain: Arc<LinkConfig>,
-    /// The pairs that the generators have made: the links that `all-of` configures.
+    /// The pairs of nodes that the generators have joined. `all-of` configures their links.
     generated: BTreeMap<String, Vec<(u32, u32)>>,
 }
 
 /// One direction of a link.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// Where it begins.
+    /// The node at which the direction begins.
     pub from: u32,
-    /// Where it ends.
+    /// The node at which the direction ends.
     pub to: u32,
-    /// What it is like; links that were made alike share it.
+    /// The properties of the direction. Links that are configured alike share them.
     pub config: Arc<LinkConfig>,
 }
 
-/// Nodes with successive numbers.
+/// Nodes with consecutive numbers.
 #[derive(Clone, Debug)]
 struct Group {
     nodes: Range<u32>,
@@ -61,7 +61,7 @@ struct Named {
 }
 
 impl Topology {
-    /// Writes out a scenario's network.
+    /// Expands the network of a scenario.
     pub(crate) fn new(schema: &Schema) -> Result<Topology, Fault> {
         let mut topology = Topology::default();
         topology
@@ -76,7 +76,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The nodes of a name: one, or those of a group.
+    /// Returns the nodes of a name: a single node, or all nodes of a group.
     pub(crate) fn nodes_named(&self, name: &str) -> Result<Range<u32>, Problem> {
         self.find_nodes(name).ok_or_else(|| {
             let groups = self.groups.keys().map(String::as_str);
@@ -85,7 +85,7 @@ impl Topology {
         })
     }
 
-    /// The same; `None` where there is none.
+    /// Returns the nodes of a name, or `None` if nothing has this name.
     pub(crate) fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
         if let Some(group) = self.groups.get(name) {
             return Some(group.nodes.clone());
@@ -93,23 +93,23 @@ impl Topology {
         let (group, digits) = name.rsplit_once('-')?;
         let group = self.groups.get(group).filter(|group| group.is_numbered)?;
         let node = group.nodes.start.checked_add(digits.parse().ok()?)?;
-        // There are other ways to write a number, which name nothing.
+        // A number can be written in other ways, such as with leading zeros, which name no node.
         let is_called_so = group.nodes.contains(&node) && self.nodes.get(node) == name;
         is_called_so.then_some(node..node + 1)
     }
 
-    /// The links of a name, in the direction in which it names them.
+    /// Returns the links of a name, in the direction in which the name gives them.
     pub(crate) fn links_named(&self, name: &str) -> Result<Vec<u32>, Problem> {
         self.named(name).map(|named| named.forward)
     }
 
-    /// The links of a name in both directions; a name such as `A-B` names one.
+    /// Returns the links of a name in both directions. A name such as `A-B` has only one direction.
     pub(crate) fn both_directions(&self, name: &str) -> Result<Vec<u32>, Problem> {
         let named = self.named(name)?;
         Ok(named.forward.into_iter().chain(named.back).collect())
     }
 
-    /// Both directions of the only link that is limited in its rate, or of the only link.
+    /// Returns both directions of the only link with a limited rate, or of the only link.
     pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
         let is_limited = |link: &&Direction| link.config.rate.is_some();
         let any_limited = self.links.iter().any(|link| is_limited(&link));
@@ -135,10 +135,10 @@ impl Topology {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        format!("which link is meant is not clear: name one of {shown}{more}")
+        format!("the link is ambiguous: name one of {shown}{more}")
     }
 
-    /// A link's ends, with a dash.
+    /// Returns the names of a link's ends, joined by a dash.
     pub(crate) fn link_name(&self, link: u32) -> String {
         let Direction { from, to, .. } = self.links[link as usize];
         format!("{}-{}", self.nodes.get(from), self.nodes.get(to))
@@ -151,14 +151,14 @@ impl Topology {
         })
     }
 
-    /// All that links are called.
+    /// Returns all names of links.
     fn link_names(&self) -> BTreeSet<String> {
         let by_ends = (0..self.links.len() as u32).map(|link| self.link_name(link));
         by_ends.chain(self.names.keys().cloned()).collect()
     }
 
-    /// The links of an entry, or the one with these ends, `A-B`; names may contain dashes
-    /// themselves.
+    /// Returns the links of an entry, or the one with the ends `A-B`. Names of nodes may
+    /// contain dashes.
     fn find_links(&self, name: &str) -> Option<Named> {
         let node = |name: &str| self.find_nodes(name).filter(|nodes| nodes.len() == 1);
         let between = |(dash, _): (usize, &str)| {
@@ -208,7 +208,7 @@ impl Topology {
         Ok(number)
     }
 
-    /// A node that is found by the name of its group and its number in it.
+    /// Adds a node that is found by the name of its group and its number in the group.
     fn add_numbered(&mut self, name: &str) -> Result<u32, Fault> {
         if name.is_empty()
             || !name
@@ -216,7 +216,7 @@ impl Topology {
                 .all(|c| c.is_alphanumeric() || "-_.".contains(c))
         {
             return Err(Fault::value(format!(
-                "`{name}` is no name: take letters, digits, `-`, `_` and `.`"
+                "`{name}` is not a valid name: use letters, digits, `-`, `_` and `.`"
             )));
         }
         if self.find_nodes(name).is_some() {
@@ -226,11 +226,11 @@ impl Topology {
         Ok(self.nodes.len() as u32 - 1)
     }
 
-    /// A group of nodes `NAME-0`, `NAME-1` and so on; returns the first.
+    /// Adds a group of nodes `NAME-0`, `NAME-1` and so on. Returns the first.
     fn add_group(&mut self, name: &str, count: u64) -> Result<u32, Fault> {
         if count == 0 || count + self.nodes.len() as u64 > SIZE_MAX {
             return Err(Fault::value(format!(
-                "{count} nodes: from 1 to {SIZE_MAX} in all are possible"
+                "{count} nodes: a scenario has from 1 to {SIZE_MAX} nodes in all"
             )));
         }
         let first = self.nodes.len() as u32;
@@ -256,14 +256,18 @@ impl Topology {
     fn add_links(&mut self, table: &LinkTable) -> Result<(), Fault> {
         let pairs = self.pairs(table)?;
         if (self.links.len() + 2 * pairs.len()) as u64 > 2 * SIZE_MAX {
-            return Err(Fault::value(format!("more than {SIZE_MAX} links")));
+            return Err(Fault::value(format!(
+                "this makes more than {SIZE_MAX} links"
+            )));
         }
         let (mut there, mut back) = (Amendment::default(), Amendment::default());
         let mut named = Named::default();
         for (from, to) in pairs {
             if from == to {
                 let name = self.nodes.get(from);
-                return Err(Fault::value(format!("a link from `{name}` to itself")));
+                return Err(Fault::value(format!(
+                    "a link cannot join `{name}` to itself"
+                )));
             }
             let forward = self.direction(from, to);
             let config = &mut self.links[forward as usize].config;
@@ -290,7 +294,7 @@ impl Topology {
         }
     }
 
-    /// The pairs of nodes that an entry joins.
+    /// Returns the pairs of nodes that an entry joins.
     fn pairs(&self, table: &LinkTable) -> Result<Vec<(u32, u32)>, Fault> {
         let nodes = |key: &str, name: &str| {
             self.nodes_named(name)
@@ -300,7 +304,9 @@ impl Topology {
             (Some([a, b]), None, None) => {
                 let (a, b) = (nodes("between", a)?, nodes("between", b)?);
                 if a.len() as u64 * b.len() as u64 > SIZE_MAX {
-                    return Err(Fault::value(format!("more than {SIZE_MAX} links")));
+                    return Err(Fault::value(format!(
+                        "this makes more than {SIZE_MAX} links"
+                    )));
                 }
                 let from = |a: u32| b.clone().map(move |b| (a, b));
                 Ok(a.flat_map(from).collect())
@@ -326,8 +332,8 @@ impl Topology {
         }
     }
 
-    /// The link from one node to another, made where there is none: a later entry amends an earlier
-    /// one.
+    /// Returns the link from one node to another. Creates it if there is none: a later
+    /// entry amends an earlier one.
     fn direction(&mut self, from: u32, to: u32) -> u32 {
         if let Some(&found) = self.by_ends.get(&(from, to)) {
             return found;
@@ -340,8 +346,8 @@ impl Topology {
     }
 }
 
-/// What an entry makes of a link: of links that shared what they were like, they share this as
-/// well.
+/// The effect of one entry on links. Links that shared a configuration before the entry share
+/// one after it.
 #[derive(Default)]
 struct Amendment(Option<(Arc<LinkConfig>, Arc<LinkConfig>)>);
 
@@ -360,11 +366,12 @@ impl Amendment {
     }
 }
 
-/// Which nodes can be reached from a node, along the links or against them.
+/// Finds the nodes that can be reached from a node, along the links or against them.
 pub(crate) struct Reach<'a> {
     topology: &'a Topology,
-    /// For each node the numbers of the links that leave it, and of those that come in.
+    /// For each node, the links that leave it.
     leaving: Vec<Vec<u32>>,
+    /// For each node, the links that arrive at it.
     coming: Vec<Vec<u32>>,
 }
 
@@ -383,7 +390,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// For each node whether packets get there from `node`, and back from there.
+    /// Returns for each node whether packets can travel to it from `node` and back.
     pub(crate) fn both_ways(&self, node: u32) -> Vec<bool> {
         let there = flood(node, &self.leaving, |link| self.topology.links[link].to);
         let back = flood(node, &self.coming, |link| self.topology.links[link].from);

@@ -1,7 +1,6 @@
-//! The one list of protocols, and the types that are sums over it.
+//! The list of protocols, and the types that have a variant for each of them.
 //!
-//! A protocol that is added here has to implement [`Wire`] for its header, and [`Reported`] for its
-//! event.
+//! A protocol in this list has to implement [`Wire`] for its header and [`Reported`] for its event.
 
 use manyflow_anypoint as anypoint;
 use manyflow_core::Endpoint;
@@ -72,7 +71,7 @@ macro_rules! protocols {
         }
 
         impl AnyEvent {
-            /// Returns what the event says of an observable, if anything.
+            /// Returns the change of an observable that the event reports, if any.
             #[inline]
             pub(crate) fn observe(&self, what: Observable) -> Option<Observed> {
                 match self {
@@ -80,7 +79,7 @@ macro_rules! protocols {
                 }
             }
 
-            /// Returns whether nothing follows: a level that the endpoint reported no longer stands.
+            /// Returns whether the endpoint has ended, so that its levels no longer hold.
             pub(crate) fn is_end(&self) -> bool {
                 match self {
                     $(AnyEvent::$name(event) => event.is_end(),)*
@@ -99,19 +98,19 @@ macro_rules! protocols {
 }
 
 protocols! {
-    /// Wave and equation based rate control (RFC 3738).
+    /// Wave and Equation Based Rate Control (RFC 3738).
     Webrc: webrc::Cci, webrc::Event;
-    /// TCP: data or acknowledgement.
+    /// TCP: data and acknowledgements.
     Tcp: tcp::Segment, tcp::Event;
     /// A source without congestion control.
     Cbr: cbr::Datagram, cbr::Event;
-    /// Layered multicast, by SIM or RLM.
+    /// Layered multicast: SIM or RLM.
     Layered: layered::Message, layered::Event;
-    /// Single-rate multicast (RFC 4654).
+    /// TFMCC, single-rate multicast (RFC 4654).
     Tfmcc: tfmcc::Message, tfmcc::Event;
-    /// Anypoint's transport of frames.
+    /// ACP, Anypoint's transport of frames.
     Anypoint: anypoint::Segment, anypoint::Event;
-    /// Messages between an overlay's daemons and clients.
+    /// Frames between an overlay's daemons and clients.
     Overlay: overlay::Frame, overlay::Event;
 }
 
@@ -123,7 +122,7 @@ pub type Packet = manyflow_core::Packet<AnyHeader>;
 
 /// An endpoint of one of these protocols.
 pub trait IntoBoxed {
-    /// Makes it an endpoint of a [`Network`].
+    /// Wraps the endpoint for a [`Network`].
     fn into_boxed(self) -> BoxedEndpoint<AnyHeader, AnyEvent>;
 }
 

@@ -1,6 +1,6 @@
-//! The protocols: for each a folder with its parameters (the papers' values are the defaults), with
-//! what its events say of observables, and with its packets in captures and traces. `list.rs` is
-//! the one list of them.
+//! The protocols of sessions. Each has a folder with its parameters (whose defaults are the papers'
+//! values), the observables that its events report, and its packets in captures and traces.
+//! `list.rs` lists all protocols.
 
 mod acp;
 mod cbr;
@@ -45,7 +45,7 @@ macro_rules! session_protocols {
         }
 
         impl Protocol {
-            /// Returns what scenarios need of the protocol.
+            /// Returns the protocol's interface to scenarios.
             pub(crate) fn kind(self) -> &'static dyn SessionProtocol {
                 match self {
                     $(Protocol::$name => &$kind,)*
@@ -56,26 +56,26 @@ macro_rules! session_protocols {
 }
 
 session_protocols! {
-    /// Wave and equation based rate control, RFC 3738.
+    /// Wave and Equation Based Rate Control (RFC 3738).
     Webrc: webrc::Webrc;
-    /// TCP, one connection to each receiver.
+    /// TCP, with one connection to each receiver.
     Tcp: tcp::Tcp;
-    /// A constant bit rate to each receiver, without congestion control.
+    /// A source of constant bit rate for each receiver, without congestion control.
     Cbr: cbr::Cbr;
-    /// Layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
+    /// SIM, layered multicast with marks, feedback and a menu (Gorinsky, Ramakrishnan and Vin).
     Sim: layered::Sim;
-    /// Receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
+    /// RLM, receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
     Rlm: layered::Rlm;
-    /// Single-rate multicast, equation-based: TFMCC, RFC 4654.
+    /// TFMCC, equation-based single-rate multicast (RFC 4654).
     Tfmcc: tfmcc::Tfmcc;
-    /// Anypoint's transport of frames, point to point or between a peer and an ensemble (Yocum and
-    /// Chase).
+    /// ACP, Anypoint's transport of frames, either point to point or between a peer and the members
+    /// of a service (Yocum and Chase).
     Acp: acp::Acp;
     /// Messages to a group of an overlay.
     Overlay: overlay::Overlays;
 }
 
-/// Puts a value that is given in the place of a default.
+/// Replaces a default if a value is given.
 fn set<T>(target: &mut T, given: Option<T>) {
     if let Some(value) = given {
         *target = value;

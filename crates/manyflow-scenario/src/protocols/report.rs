@@ -1,22 +1,22 @@
-//! What captures, traces and the recorder need to know of a protocol's headers and events.
+//! The interface between protocols and captures, traces and the recorder.
 
 use crate::record::Topic;
 use crate::schema::observables::Observable;
 use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
 
-/// What an event says of an observable.
+/// The change of an observable that an event reports.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Observed {
-    /// The value at the time of the event.
+    /// The observable has this value at the time of the event.
     Value(f64),
-    /// The observable's level changes by this.
+    /// The observable's level changes by this amount.
     Step(f64),
-    /// The present interval's count grows by this.
+    /// The count of the current interval grows by this amount.
     Count(f64),
-    /// The present interval's maximum is at least this.
+    /// The maximum of the current interval is at least this value.
     AtLeast(f64),
-    /// The value of one group, by its rank.
+    /// The observable of the group with this rank has this value.
     OfGroup(u8, f64),
 }
 
@@ -27,41 +27,41 @@ pub(crate) trait Wire {
         false
     }
 
-    /// Changes the ports where a tool would otherwise mistake the packet for one of another
-    /// protocol or flow.
+    /// Changes the ports if a protocol analyser would otherwise mistake the packet for one of
+    /// another protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}
 
-    /// Writes the bytes that follow the UDP header; for TCP segments, those that follow the IP
-    /// header.
+    /// Writes the bytes that follow the UDP header or, for a TCP segment, the IP header.
     fn encode(&self, flow: &Flow, payload_bytes: u32, frame: &mut Vec<u8>);
 
     /// Writes the numbers by which a trace identifies the packet.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     fn trace(&self, payload_bytes: u32, line: &mut Line) -> serde_json::Result<()>;
 }
 
 /// An event that can be recorded and traced.
 pub(crate) trait Reported {
-    /// The event's name in traces.
+    /// Returns the event's name in traces.
     fn name(&self) -> &'static str;
 
     /// Writes the event's values.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     fn trace(&self, line: &mut Line) -> serde_json::Result<()>;
 
-    /// What the event says of an observable, if anything.
+    /// Returns the change of an observable that the event reports, if any.
     fn observe(&self, what: Observable) -> Option<Observed>;
 
-    /// Whether nothing follows: a level that the endpoint reported no longer stands.
+    /// Returns whether the endpoint has ended, so that its levels no longer hold.
     fn is_end(&self) -> bool {
         false
     }
 
-    /// Whether the event is about a topic; events of most protocols are about none in particular.
+    /// Returns whether the event is about a topic. The events of most protocols have no particular
+    /// topic.
     fn is_about(&self, topic: Topic) -> bool {
         topic == Topic::Any
     }

@@ -1,4 +1,4 @@
-//! What a scenario needs of a protocol to run its sessions.
+//! The interface between a scenario and the protocols of its sessions.
 
 use crate::error::{Fault, Problem};
 use crate::plan::sessions::Session;
@@ -11,18 +11,18 @@ pub(crate) trait SessionProtocol: Sync {
     /// Checks the parameters of a session.
     ///
     /// # Errors
-    /// A table that is missing, or parameters out of their ranges.
+    /// Returns an error if a table is missing or a parameter is out of its range.
     fn check(&self, table: &SessionTable) -> Result<(), Fault>;
 
-    /// Adds a session's endpoints to the network. Returns those of its receivers.
+    /// Adds a session's endpoints to the network. Returns the endpoints of its receivers.
     ///
     /// # Errors
-    /// Those that [`check`](SessionProtocol::check) finds.
+    /// Returns the errors that [`check`](SessionProtocol::check) finds.
     fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault>;
 
-    /// Returns how many endpoints a session has, without SIM's aggregators. `stays` is the number
-    /// of the stays of all its receivers.
-    fn endpoints(&self, session: &Session, stays: usize) -> usize;
+    /// Returns the number of endpoints of a session, without SIM's aggregators. `intervals` is the
+    /// number of membership intervals of all its receivers.
+    fn endpoints(&self, session: &Session, intervals: usize) -> usize;
 
     /// Returns whether packets go to channels that receivers join.
     fn is_multicast(&self) -> bool {
@@ -34,23 +34,23 @@ pub(crate) trait SessionProtocol: Sync {
         true
     }
 
-    /// Returns the quantities of a receiver.
+    /// Returns the observables of a receiver.
     fn receiver(&self) -> Reporter;
 
-    /// Returns the quantities of a session as a whole.
+    /// Returns the observables of a session as a whole.
     fn sender(&self) -> Reporter;
 
-    /// Returns the quantities of the endpoints that a session has at a node besides its receivers;
-    /// `None` if measures cannot name them.
+    /// Returns the observables of the endpoints that a session has at a node besides its receivers,
+    /// or `None` if measures cannot name them.
     fn staff(&self, _is_sender: bool) -> Option<Reporter> {
         None
     }
 }
 
-/// Something that reports quantities.
+/// A kind of endpoint that reports observables.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
-    /// Its name in errors.
+    /// The name in errors.
     name: &'static str,
     reports: Vec<Observable>,
 }
@@ -63,10 +63,11 @@ impl Reporter {
         }
     }
 
-    /// Refuses a quantity that is never reported: it would be 0 or missing in silence.
+    /// Refuses an observable that is never reported, because its values would silently be 0 or
+    /// missing.
     ///
     /// # Errors
-    /// The error lists what is reported instead.
+    /// Returns an error that lists the observables that are reported.
     pub(crate) fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
         if self.reports.contains(&what) {
             return Ok(());
@@ -86,17 +87,17 @@ impl Reporter {
     }
 }
 
-/// Quantities that the network counts at every endpoint.
+/// Observables that the network counts at every endpoint.
 pub(crate) const COUNTED: &[Observable] = &[Observable::ReceivedRate, Observable::ReceivedPackets];
 
-/// Quantities of receivers that join channels.
+/// Observables of receivers that join channels.
 pub(crate) const MEMBERSHIP: &[Observable] = &[
     Observable::Joins,
     Observable::Channels,
     Observable::Instability,
 ];
 
-/// Quantities of senders with a congestion window.
+/// Observables of senders with a congestion window.
 pub(crate) const WINDOW: &[Observable] = &[
     Observable::Cwnd,
     Observable::Rtt,
@@ -105,13 +106,17 @@ pub(crate) const WINDOW: &[Observable] = &[
     Observable::Timeouts,
 ];
 
-/// Quantities of all receivers of a session together.
+/// Observables of all receivers of a session together.
 pub(crate) const TOGETHER: &[Observable] = &[Observable::Efficiency];
 
-/// Returns the parameters of a protocol that has no defaults.
+/// Returns the parameters of a protocol that has no default parameters.
 ///
 /// # Errors
-/// The table is missing.
+/// Returns an error if the table is missing.
 pub(crate) fn required<'a, T>(table: Option<&'a T>, key: &str) -> Result<&'a T, Fault> {
-    table.ok_or_else(|| Fault::value(format!("the table `{key}` is missing: its parameters")))
+    table.ok_or_else(|| {
+        Fault::value(format!(
+            "the table `{key}` is missing: it holds the protocol's parameters"
+        ))
+    })
 }

@@ -1,5 +1,5 @@
-//! Receivers of a session, observed together: how well they use their paths, and how often they
-//! change their groups (section IV-A of SIM's paper).
+//! Observes the receivers of a session together: the use of their paths, and the changes of their
+//! groups (section IV-A of SIM's paper).
 
 use manyflow_core::{EndpointId, Time};
 
@@ -11,24 +11,24 @@ use manyflow_netsim::{LinkId, NodeId};
 
 /// The receivers that a name stands for.
 pub(super) struct Audience {
-    /// The name.
+    /// The name in the scenario.
     pub(super) of: String,
     listeners: Vec<Listener>,
 }
 
-/// A receiver.
+/// A receiver of the audience.
 struct Listener {
     session: u32,
     receiver: u32,
-    /// When it is there.
-    stays: Vec<(Time, Time)>,
-    /// The links from the sender to it.
+    /// The receiver's membership intervals.
+    intervals: Vec<(Time, Time)>,
+    /// The links from the sender to the receiver.
     path: Vec<LinkId>,
-    /// For how long it was there in the present interval.
+    /// The time for which the receiver was present in the current interval.
     present_s: f64,
-    /// What its path could have carried meanwhile.
+    /// The number of bits that the path could have carried in that time.
     possible_bits: f64,
-    /// What it had received by the end of the last interval.
+    /// The number of bits received by the end of the last interval.
     received_bits: f64,
     groups: Groups,
 }
@@ -37,10 +37,11 @@ struct Listener {
 #[derive(Default)]
 struct Groups {
     joined: i32,
-    /// When that changed last, and how many there were before.
+    /// The time of the last change.
     changed: Time,
+    /// The number of joined groups before that change.
     before: i32,
-    /// Changes in the present interval, of instants that are over.
+    /// The number of changes in the current interval, without the one at `changed`.
     changes: u32,
 }
 
@@ -53,8 +54,8 @@ impl Groups {
         self.joined += by;
     }
 
-    /// Counts what changed at the last instant: once, however many groups it was. To come is a
-    /// change from none, to go one to none.
+    /// Counts the change at the last instant: one change, for any number of groups. Joining the
+    /// first group and leaving the last are changes as well.
     fn settle(&mut self) {
         if self.joined != self.before {
             self.changes += 1;
@@ -71,7 +72,7 @@ impl Audience {
             Listener {
                 session,
                 receiver,
-                stays: scene.stays(session, receiver),
+                intervals: scene.intervals(session, receiver),
                 path: scene.network.branch(ends[0], ends[1]),
                 present_s: 0.0,
                 possible_bits: 0.0,
@@ -85,13 +86,13 @@ impl Audience {
         }
     }
 
-    /// The endpoints of each receiver, in the receivers' order.
+    /// Returns the endpoints of each receiver, in the order of the receivers.
     pub(super) fn endpoints(&self, scene: &Scene) -> Vec<Vec<EndpointId>> {
         let all = |l: &Listener| scene.member(l.session, l.receiver).all().collect();
         self.listeners.iter().map(all).collect()
     }
 
-    /// Nothing changes in the network between these two times.
+    /// Advances time from `from` to `to`. No link changes in between.
     pub(super) fn advance(&mut self, network: &dyn World, from: Time, to: Time) {
         for listener in &mut self.listeners {
             let overlap = |&(start, stop): &(Time, Time)| {
@@ -102,7 +103,7 @@ impl Audience {
                     0.0
                 }
             };
-            let present_s: f64 = listener.stays.iter().map(overlap).sum();
+            let present_s: f64 = listener.intervals.iter().map(overlap).sum();
             if present_s > 0.0 {
                 listener.present_s += present_s;
                 listener.possible_bits += present_s * capacity(network, &listener.path);
@@ -110,7 +111,7 @@ impl Audience {
         }
     }
 
-    /// A receiver joined a group, or left one.
+    /// Handles an event of a receiver: it may have joined or left a group.
     pub(super) fn on_event(&mut self, now: Time, listener: usize, event: &AnyEvent) {
         let groups = &mut self.listeners[listener].groups;
         if let Some(Observed::Step(by)) = event.observe(Observable::Channels) {
@@ -118,7 +119,7 @@ impl Audience {
         }
     }
 
-    /// E of the interval that is over; NaN where nobody was there.
+    /// Returns E of the interval that has ended, or NaN if no receiver was present.
     pub(super) fn efficiency(&mut self, scene: &Scene) -> f64 {
         let mut shares = Vec::with_capacity(self.listeners.len());
         for listener in &mut self.listeners {
@@ -136,7 +137,7 @@ impl Audience {
         shares.iter().sum::<f64>() / shares.len() as f64
     }
 
-    /// I of the interval that is over; NaN where nobody was there.
+    /// Returns I of the interval that has ended, or NaN if no receiver was present.
     pub(super) fn instability(&mut self) -> f64 {
         let (mut changes, mut present) = (0, 0);
         for listener in &mut self.listeners {
@@ -148,7 +149,7 @@ impl Audience {
     }
 }
 
-/// The lowest rate of these links; NaN, no number, where none has a limit.
+/// Returns the lowest rate of these links, or NaN if none of them has a limit.
 fn capacity(network: &dyn World, path: &[LinkId]) -> f64 {
     let rates = path
         .iter()
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_one_change_and_coming_and_going_are_changes() {
+    fn all_steps_at_one_instant_count_as_one_change() {
         let mut groups = Groups::default();
         let mut changes = |steps: &[(u64, i32)]| {
             for &(s, by) in steps {
@@ -177,9 +178,9 @@ mod tests {
         };
         assert_eq!(changes(&[(1, 1)]), 1);
         assert_eq!(changes(&[(2, 1), (3, 1), (4, -1), (4, -1)]), 3);
-        // What is undone in the same instant did not happen.
+        // A join and a leave at the same instant cancel out.
         assert_eq!(changes(&[(5, 1), (5, -1)]), 0);
-        // A member without a group is a member still.
+        // A receiver without a group is still a member.
         assert_eq!(changes(&[(6, -1), (7, 1)]), 2);
         assert_eq!(changes(&[(9, -1)]), 1);
     }

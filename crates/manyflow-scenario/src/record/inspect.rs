@@ -1,4 +1,4 @@
-//! Looking inside one run: captures of links, and traces.
+//! Captures, traces and progress of one run.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -18,28 +18,29 @@ use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
 use manyflow_netsim::{Incident, LinkId, NodeId, Observer};
 
-/// What is written and told of a run while it goes on; by default nothing. Writers are called for
-/// each packet or line: buffer them.
+/// The outputs of a run. By default there are none. Writers are called for each packet or line, so
+/// they should be buffered.
 #[derive(Default)]
 pub struct Inspection<'a> {
-    /// A capture file in pcap format, of the packets that these links deliver.
+    /// The links whose delivered packets are captured, and a writer for the pcap file.
     pub capture: Option<(BTreeSet<LinkId>, &'a mut dyn Write)>,
-    /// Events of protocols and links, one JSON object a line.
+    /// A writer for events of protocols and links: one JSON object per line.
     pub trace: Option<&'a mut dyn Write>,
-    /// Hears now and then how much more time was simulated.
+    /// A callback that receives the time that was simulated since its last call.
     pub progress: Option<&'a mut dyn FnMut(Duration)>,
 }
 
-/// How often a run tells of its progress.
+/// The number of progress reports in a run.
 const PROGRESS_STEPS: u32 = 100;
 
 impl Scenario {
-    /// The links of a cell that these names stand for. The name of an entry means its links in both
-    /// directions, `A-B` one. Without names it is the only link that is limited in its rate, or the
-    /// only link, in both directions.
+    /// Returns the links of a cell that these names stand for. The name of an entry stands for its
+    /// links in both directions, and `A-B` for one direction. Without names, returns both
+    /// directions of the only link with a limited rate, or of the only link.
     ///
     /// # Errors
-    /// An unknown name; or no name where several links could be meant.
+    /// Returns an error for an unknown name, or if there is no name and several links could be
+    /// meant.
     pub fn links_to_capture(
         &self,
         cell: usize,
@@ -58,23 +59,25 @@ impl Scenario {
     }
 }
 
-/// Writes what an [`Inspection`] asks for.
+/// Writes the outputs of an [`Inspection`].
 #[derive(Default)]
 pub(crate) struct Inspector<'a> {
     capture: Option<Capture<'a>>,
     trace: Option<Trace<'a>>,
     progress: Option<&'a mut dyn FnMut(Duration)>,
-    /// Simulated time after which progress is told.
+    /// The simulated time between progress reports.
     step: Duration,
-    /// Simulated time that has not been told.
-    untold: Duration,
-    /// What could not be written first; nothing is written after it.
+    /// The simulated time since the last progress report.
+    unreported: Duration,
+    /// The first output that could not be written, with its error. Nothing is written after it.
     failure: Option<(&'static str, io::Error)>,
 }
 
 impl<'a> Inspector<'a> {
+    /// Begins the outputs.
+    ///
     /// # Errors
-    /// Where a capture cannot be begun.
+    /// Returns an error if a capture cannot be begun.
     pub(crate) fn new(
         inspection: Inspection<'a>,
         cell: &Cell,
@@ -99,28 +102,28 @@ impl<'a> Inspector<'a> {
         Ok(inspector)
     }
 
-    /// For how long a network may run until it is to be asked for its progress.
+    /// Returns the maximum simulated time between calls of [`advance`](Inspector::advance).
     pub(crate) fn step(&self) -> Duration {
         self.step
     }
 
-    /// So much more time was simulated.
+    /// Handles the passage of simulated time. Reports progress if it is due.
     pub(crate) fn advance(&mut self, passed: Duration) {
-        self.untold += passed;
-        if self.untold >= self.step
+        self.unreported += passed;
+        if self.unreported >= self.step
             && let Some(progress) = &mut self.progress
         {
-            progress(core::mem::take(&mut self.untold));
+            progress(core::mem::take(&mut self.unreported));
         }
     }
 
-    /// Writes what is left in buffers.
+    /// Flushes the outputs.
     ///
     /// # Errors
-    /// What could not be written.
+    /// Returns the first error of an output.
     pub(crate) fn finish(mut self) -> Result<(), Fault> {
         if let Some(progress) = &mut self.progress {
-            progress(self.untold);
+            progress(self.unreported);
         }
         let captured = self.capture.as_mut().map_or(Ok(()), Capture::flush);
         self.note("capture", captured);
@@ -132,7 +135,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Keeps the first failure and ends its output.
+    /// Keeps the first error, and ends all outputs.
     fn note(&mut self, what: &'static str, written: io::Result<()>) {
         if let Err(error) = written {
             self.failure.get_or_insert((what, error));
@@ -145,7 +148,7 @@ fn unwritten(what: &str, error: &io::Error) -> Fault {
     Fault::value(format!("cannot write the {what}: {error}"))
 }
 
-/// A run's two observers.
+/// The two observers of a run.
 pub(crate) struct Watchers<'r, 'a> {
     pub(crate) recorder: &'r mut Recorder,
     pub(crate) inspector: &'r mut Inspector<'a>,
@@ -176,7 +179,8 @@ impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
     }
 }
 
-/// Everyone's address: WEBRC's receivers alone never send anything but joins.
+/// Returns the addresses of all endpoints that send packets. WEBRC receivers are left out, because
+/// they only join and leave.
 fn addresses(cell: &Cell, scene: &Scene) -> Result<Addresses, Fault> {
     let mut ends: Vec<End> = daemons(scene)
         .map(|(endpoint, node, _)| End {
@@ -202,7 +206,7 @@ fn addresses(cell: &Cell, scene: &Scene) -> Result<Addresses, Fault> {
     Addresses::new(scene.plan.topology.nodes.len(), ends, &sources).map_err(Fault::value)
 }
 
-/// The daemons of all overlays, with their nodes and their overlays' names.
+/// Returns the daemons of all overlays, with their nodes and the names of their overlays.
 fn daemons(scene: &Scene) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
     let overlays = scene.plan.overlays.0.iter().enumerate();
     overlays.flat_map(move |(index, overlay)| {
@@ -213,7 +217,7 @@ fn daemons(scene: &Scene) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
     })
 }
 
-/// The names of endpoints, sessions and links, as measures have them.
+/// Returns the names of endpoints, sessions and links, as measures use them.
 pub(crate) fn names(scene: &Scene) -> Names {
     let count = scene.network.next_endpoint().0 as usize;
     let mut endpoints = vec![(String::new(), String::new()); count];
@@ -246,7 +250,7 @@ pub(crate) fn names(scene: &Scene) -> Names {
     }
 }
 
-/// The sessions that the network numbers, in that order.
+/// Returns the multicast sessions, which the network numbers in this order.
 fn multicast_sessions(scene: &Scene) -> impl Iterator<Item = &Session> {
     let sessions = scene.plan.sessions.0.iter();
     sessions.filter(|session| session.protocol.kind().is_multicast())

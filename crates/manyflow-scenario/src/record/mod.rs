@@ -1,4 +1,4 @@
-//! Watching a run: which series the measures and plots need, and how they are recorded.
+//! Records the series of a run that measures and plots need.
 
 mod audience;
 pub(crate) mod inspect;
@@ -13,7 +13,7 @@ use manyflow_core::{EndpointId, Time};
 
 pub use inspect::Inspection;
 pub(crate) use place::Topic;
-use place::{Place, daemons_that_tell, places};
+use place::{Place, places, reporting_daemons};
 use probe::Probe;
 
 use crate::error::Fault;
@@ -26,33 +26,33 @@ use crate::schema::observables::{Observable, Subject};
 use crate::world::World;
 use manyflow_netsim::{Halt, LinkId, Observer};
 
-/// Values of one observable of one receiver or link over time.
+/// The values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What was observed.
+    /// The observable.
     pub what: Observable,
-    /// The session and the receiver's node, `webrc/R`, or the link, `A-B`.
+    /// The name of the subject, such as `webrc/R` (session and node) or `A-B` (link).
     pub of: String,
-    /// For a rate on a multicast channel: its number.
+    /// The number of the multicast channel, for rates of channels, or of the group, for rates of
+    /// groups.
     pub channel: Option<u16>,
-    /// The length of the intervals in seconds; `None` where a value stands at the time of its
-    /// event.
+    /// The length of the intervals in seconds, or `None` for values at the times of events.
     pub bin_s: Option<f64>,
-    /// Times in seconds, of an interval its end, and values in the observable's unit.
+    /// Times in seconds with values in the observable's unit. The time of an interval is its end.
     pub points: Vec<(f64, f64)>,
-    /// When a level ends, in seconds and in order: its receiver left, or its connection ended. It
-    /// has no value until the next point.
+    /// The times in seconds, in order, at which a level ends because its receiver left or its
+    /// connection ended. The level has no value until the next point.
     pub ends_s: Vec<f64>,
 }
 
 impl Series {
-    /// Whether each value stands until the next one.
+    /// Returns whether each value holds until the next one.
     pub(crate) fn is_level(&self) -> bool {
         self.bin_s.is_none() && self.what.is_level()
     }
 }
 
-/// The length of an observable's intervals; values at the times of events have none.
+/// Returns the length of an observable's intervals, or 0 for values at the times of events.
 fn interval_ns(what: Observable, bin_s: f64) -> u64 {
     match what.is_event() {
         true => 0,
@@ -60,21 +60,21 @@ fn interval_ns(what: Observable, bin_s: f64) -> u64 {
     }
 }
 
-/// The series of a run, while they grow.
+/// The series of a run while they grow.
 #[derive(Default)]
 pub(crate) struct Recorder {
     probes: Vec<Probe>,
-    /// The probes of an observable, by interval and by the name of what is observed.
+    /// The range of probes for each interval, observable and name of a subject.
     watched: BTreeMap<(u64, Observable, String), Range<usize>>,
-    /// For each endpoint the probes that its events concern.
+    /// The probes that depend on the events of each endpoint.
     by_endpoint: Vec<Vec<u32>>,
     by_link: BTreeMap<LinkId, Vec<u32>>,
     audiences: Vec<Audience>,
-    /// For each endpoint the audiences that it is in, and the number of its receiver there.
+    /// The audiences of each endpoint, each with the index of the endpoint's receiver there.
     by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
 }
 
-/// Runs a network until `end`, with pauses in which its progress is told, and which change nothing.
+/// Runs a network until `end`. Pauses for progress reports, which change nothing.
 fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
     loop {
         let began = network.now();
@@ -88,13 +88,15 @@ fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Resul
 }
 
 impl Recorder {
-    /// Watches what the measures and plots of a cell need.
+    /// Creates probes for everything that the measures and plots of a cell need.
     pub(crate) fn new(cell: &Cell, scene: &mut Scene) -> Result<Recorder, Fault> {
         let mut recorder = Recorder::default();
         let common = cell.schema.run.bin;
         for measure in &cell.schema.measure {
             for of in measure.of.0.iter().filter(|_| measure.what.is_some()) {
-                let what = measure.what.expect("filtered for it");
+                let what = measure
+                    .what
+                    .expect("measures without an observable are filtered out");
                 recorder.watch(scene, what, of, measure.bin.unwrap_or(common).0)?;
             }
             if let Some(against) = &measure.against {
@@ -136,7 +138,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Each observable has an audience of its own, which counts from interval to interval.
+    /// Adds an audience. Each observable needs its own, because an audience counts per interval.
     fn add_audience(&mut self, scene: &mut Scene, of: &str) -> Result<Place, Fault> {
         let receivers = places(scene, Observable::ReceivedRate, of)?;
         let receivers = receivers.into_iter().filter_map(|place| match place {
@@ -155,40 +157,43 @@ impl Recorder {
         Ok(Place::Audience(number))
     }
 
-    /// Leads events and packets to the probe that is going to be the next.
+    /// Connects the next probe to its events and packets.
     fn attach(&mut self, scene: &mut Scene, what: Observable, subject: Place) {
         let number = self.probes.len() as u32;
         match subject {
-            Place::Receiver(session, receiver) if what.is_told() => {
+            Place::Receiver(session, receiver) if what.is_reported() => {
                 for endpoint in scene.member(session, receiver).all() {
-                    self.hear(endpoint, number);
+                    self.connect(endpoint, number);
                 }
             }
             Place::Sender(session) => {
                 for &(id, _) in &scene.staff[session as usize] {
-                    self.hear(id, number);
+                    self.connect(id, number);
                 }
             }
-            Place::Staff(session, node) if what.is_told() => {
+            Place::Staff(session, node) if what.is_reported() => {
                 for id in scene.staff_at(session, node) {
-                    self.hear(id, number);
+                    self.connect(id, number);
                 }
             }
             Place::Client(session, client) => {
                 let (id, _) = scene.staff[session as usize][client as usize];
-                self.hear(id, number);
+                self.connect(id, number);
             }
-            Place::Daemon(overlay, daemon) if what.is_told() => {
-                self.hear(scene.daemon(overlay as usize, daemon), number);
+            Place::Daemon(overlay, daemon) if what.is_reported() => {
+                self.connect(scene.daemon(overlay as usize, daemon), number);
             }
             Place::OverlayLink(overlay, link) => {
                 let (overlay, links) = (overlay as usize, &scene.plan.overlays.0[overlay as usize]);
-                let (from, _) = links.topology.ends(link).expect("it was found by its name");
-                self.hear(scene.daemon(overlay, from), number);
+                let (from, _) = links
+                    .topology
+                    .ends(link)
+                    .expect("the link belongs to this overlay");
+                self.connect(scene.daemon(overlay, from), number);
             }
             Place::Group(_) | Place::Reporter(..) => {
-                for id in daemons_that_tell(scene, what, subject) {
-                    self.hear(id, number);
+                for id in reporting_daemons(scene, what, subject) {
+                    self.connect(id, number);
                 }
             }
             Place::Link(link)
@@ -201,8 +206,8 @@ impl Recorder {
         }
     }
 
-    /// Leads an endpoint's events to a probe.
-    fn hear(&mut self, endpoint: EndpointId, probe: u32) {
+    /// Connects an endpoint's events to a probe.
+    fn connect(&mut self, endpoint: EndpointId, probe: u32) {
         let index = endpoint.0 as usize;
         if self.by_endpoint.len() <= index {
             self.by_endpoint.resize_with(index + 1, Vec::new);
@@ -210,11 +215,11 @@ impl Recorder {
         self.by_endpoint[index].push(probe);
     }
 
-    /// Runs the network to its end and records. It pauses at each change, so that what lies between
-    /// is all alike.
+    /// Runs and records the network until `end`. Pauses at each change, so that nothing changes
+    /// between two pauses.
     ///
     /// # Errors
-    /// Where the network gives up.
+    /// Returns the reason if the network halts.
     pub(super) fn run(
         &mut self,
         scene: &mut Scene,
@@ -233,7 +238,7 @@ impl Recorder {
             let ends = bins.keys().map(|&bin| next(bin, now));
             let until = ends.chain(scene.schedule.next_time()).min();
             let until = until.unwrap_or(end).min(end);
-            scene.schedule.announce(&mut *scene.network, until);
+            scene.schedule.apply_until(&mut *scene.network, until);
             for audience in &mut self.audiences {
                 audience.advance(&*scene.network, now, until);
             }
@@ -259,7 +264,7 @@ impl Recorder {
         }
     }
 
-    /// The series of an observable, of one `of`; each is made when it is asked for.
+    /// Returns the series of an observable for one `of`. Each series is made on demand.
     pub(crate) fn series(
         &self,
         scene: &Scene,
@@ -275,7 +280,7 @@ impl Recorder {
     }
 }
 
-/// Whether an interval of this length ends now.
+/// Returns whether an interval of this length ends now.
 fn is_end(bin_ns: u64, now: Time) -> bool {
     now > Time::ZERO && now.as_nanos().is_multiple_of(bin_ns)
 }

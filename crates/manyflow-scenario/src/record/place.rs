@@ -1,4 +1,4 @@
-//! What a series is of: receivers, links, clients and daemons, found by their names.
+//! The subjects of series: receivers, links, clients and daemons, found by their names.
 
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
@@ -8,32 +8,32 @@ use crate::record::audience::Audience;
 use crate::scene::Scene;
 use crate::schema::observables::{Observable, Subject};
 
-/// What is observed.
+/// The subject of a series.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Session and receiver.
+    /// A receiver: its session and its index there.
     Receiver(u32, u32),
     Link(u32),
-    /// What a session has besides its receivers.
+    /// The endpoints of a session besides its receivers.
     Sender(u32),
-    /// What of that is at a node.
+    /// The endpoints that a session has at a node besides its receivers.
     Staff(u32, u32),
-    /// The receivers of an audience.
+    /// All receivers of an audience.
     Audience(u32),
-    /// Session and sending client.
+    /// A sending client: its session and its number there.
     Client(u32, u32),
-    /// Overlay and daemon.
+    /// A daemon: its overlay and its number there.
     Daemon(u32, DaemonId),
-    /// Overlay and link.
+    /// A link of an overlay: its overlay and its number there.
     OverlayLink(u32, overlay::LinkId),
-    /// The group of a session of an overlay.
+    /// The group of an overlay session.
     Group(u32),
-    /// A session, and a daemon that tells something of its group.
+    /// A daemon that reports about the group of a session.
     Reporter(u32, DaemonId),
 }
 
 impl Place {
-    /// The session and the receiver's node, or the link, or what stands in the scenario.
+    /// Returns the name of the subject: session and node, link, or the name in the scenario.
     pub(super) fn name(self, scene: &Scene, audiences: &[Audience]) -> String {
         match self {
             Place::Link(link) => scene.plan.topology.link_name(link),
@@ -71,11 +71,12 @@ impl Place {
 }
 
 impl Place {
-    /// When what is observed leaves, in seconds: a receiver with each of its stays, and with its
-    /// sender where the protocol is unicast; a sender when its session stops.
+    /// Returns the times, in seconds, at which the subject leaves. A receiver leaves at the end of
+    /// each membership interval and, with a unicast protocol, when its sender stops. A sender
+    /// leaves when its session stops.
     pub(super) fn ends_s(self, scene: &Scene) -> Vec<f64> {
-        let (session, stays) = match self {
-            Place::Receiver(session, receiver) => (session, scene.stays(session, receiver)),
+        let (session, intervals) = match self {
+            Place::Receiver(session, receiver) => (session, scene.intervals(session, receiver)),
             Place::Sender(session) | Place::Staff(session, _) => (session, Vec::new()),
             _ => return Vec::new(),
         };
@@ -83,20 +84,20 @@ impl Place {
         let with_sender =
             !(known.protocol.kind().is_multicast() && matches!(self, Place::Receiver(..)));
         let stop = known.stop.filter(|_| with_sender);
-        let stays = stays.iter().map(|&(_, stop)| stop);
-        let left = stays.filter(|&stop| stop < Time::MAX);
+        let intervals = intervals.iter().map(|&(_, stop)| stop);
+        let left = intervals.filter(|&stop| stop < Time::MAX);
         let left = left.map(|stop| stop.as_secs_f64());
         left.chain(stop.map(|stop| stop.0)).collect()
     }
 }
 
-/// What of an overlay the events are about that a probe wants of a daemon.
+/// The part of an overlay that a series is about, which selects events of daemons.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     Any,
     Link(overlay::LinkId),
     Group(GroupId),
-    /// What a daemon tells another of a group.
+    /// The reports of one daemon about a group.
     Report(GroupId, DaemonId),
 }
 
@@ -116,9 +117,9 @@ impl Topic {
     }
 }
 
-/// The daemons that tell of a session's group: who is slow is told where it is, and views where
-/// there are members; all else is told by the sender's.
-pub(super) fn daemons_that_tell(
+/// Returns the daemons that report about a session's group. Slow members are reported by their own
+/// daemons, views by daemons with members, and everything else by the sender's daemon.
+pub(super) fn reporting_daemons(
     scene: &Scene,
     what: Observable,
     subject: Place,
@@ -137,7 +138,7 @@ pub(super) fn daemons_that_tell(
     endpoints.collect()
 }
 
-/// What a name stands for, where it is of an overlay.
+/// Returns the subjects that a name stands for, for an observable of overlays.
 fn places_in_overlays(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Place>, Problem> {
     let (sessions, overlays) = (&scene.plan.sessions, &scene.plan.overlays);
     Ok(match what.subject() {
@@ -161,7 +162,7 @@ fn places_in_overlays(scene: &Scene, what: Observable, of: &str) -> Result<Vec<P
     })
 }
 
-/// What a name stands for.
+/// Returns the subjects that a name stands for.
 pub(super) fn places(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
     if what.subject() == Subject::Link {

@@ -1,4 +1,4 @@
-//! One series of a run while it grows: values of one observable of one place.
+//! One series of a run while it grows.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use crate::scene::Scene;
 use crate::schema::{Observable, Subject};
 use crate::world::World;
 
-/// The bits of a packet that is there for an overlay's own sake.
+/// Returns the size in bits of a packet of the overlay's control traffic, or 0 for any other
+/// packet.
 fn control_bits(packet: &Packet) -> f64 {
     match packet.header {
         AnyHeader::Overlay(frame) if frame.is_control() => f64::from(packet.wire_bytes()) * 8.0,
@@ -29,20 +30,20 @@ pub(super) struct Probe {
     pub(super) subject: Place,
     topic: Topic,
     values: Vec<f64>,
-    /// When each value was told; empty where values stand at the ends of intervals.
+    /// The time of each value. Empty for values of intervals.
     times: Vec<f64>,
-    /// When a level ends.
+    /// The times at which a level ends.
     ends_s: Vec<f64>,
-    /// A count of events, or what is joined.
+    /// The count of events, or the current level.
     count: f64,
-    /// The count at the end of the last interval.
+    /// The value of the count at the end of the last interval.
     last: f64,
-    /// Of each multicast channel the bits in the present interval, and times and values.
+    /// For each multicast channel, the bits in the current interval, and the points so far.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
 }
 
 impl Probe {
-    /// Begins a series. Values at the times of events have intervals of length 0.
+    /// Begins a series. `bin_ns` is 0 for values at the times of events.
     pub(super) fn new(scene: &Scene, what: Observable, subject: Place, bin_ns: u64) -> Probe {
         Probe {
             bin_ns,
@@ -80,7 +81,7 @@ impl Probe {
         };
         let bin_s = self.bin_ns as f64 / 1e9;
         let entry = self.channels.entry(channel.number).or_insert_with(|| {
-            // No packet came in the intervals before.
+            // No packet arrived in the previous intervals.
             let earlier = (now.as_nanos() / self.bin_ns) as u32;
             let zeros = (1..=earlier).map(|bin| (f64::from(bin) * bin_s, 0.0));
             (0.0, zeros.collect())
@@ -114,7 +115,7 @@ impl Probe {
         self.values.push(value);
     }
 
-    /// What has been counted so far.
+    /// Returns the total that has been counted so far, or the current length of a queue.
     fn total(&self, scene: &mut Scene) -> f64 {
         let link = match self.subject {
             Place::Link(_) if self.what == Observable::ControlRate => return self.count,
@@ -147,7 +148,7 @@ impl Probe {
         }
     }
 
-    /// What has been counted at these endpoints so far, by the network or by their events.
+    /// Returns the total at these endpoints so far, as counted by the network or by events.
     fn received(&self, scene: &Scene, ends: impl Iterator<Item = EndpointId>) -> f64 {
         let received = ends.map(|id| scene.network.received(id));
         match self.what {
@@ -157,7 +158,7 @@ impl Probe {
         }
     }
 
-    /// The rate of the link; NaN, no number, where it has no limit.
+    /// Returns the rate of the link, or NaN if it has no limit.
     fn capacity(&self, network: &dyn World) -> f64 {
         let rate = match self.subject {
             Place::Link(link) => network.link_config(LinkId(link)).rate,
@@ -198,7 +199,7 @@ impl Probe {
         self.values.push(value);
     }
 
-    /// Times and values.
+    /// Returns the times and values of the series.
     fn points(&self) -> Vec<(f64, f64)> {
         let values = self.values.iter().copied();
         if self.bin_ns == 0 {
@@ -207,7 +208,7 @@ impl Probe {
         let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
         let points = ends.zip(values);
         match self.what.subject() {
-            // Where nobody is there, nothing is observed.
+            // An interval without receivers has no value.
             Subject::Audience => points.filter(|(_, value)| !value.is_nan()).collect(),
             _ => points.collect(),
         }

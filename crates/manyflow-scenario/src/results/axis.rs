@@ -1,25 +1,26 @@
-//! An axis: its range, its ticks, and what stands beside them.
+//! An axis of a chart: its range, its ticks and their labels.
 
 use crate::{Dimension, Quantity, short};
 
-/// About so many ticks.
+/// The approximate number of ticks.
 const TICKS: f64 = 6.0;
 
-/// A horizontal or vertical axis. Values are placed along it linearly, or by their logarithm.
+/// A horizontal or vertical axis, linear or logarithmic.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
     pub(super) label: String,
     pub(super) log: bool,
-    /// Texts in the place of numbers: the value 0 is the first.
+    /// The names of an axis of texts. The value 0 stands for the first name.
     pub(super) names: Vec<String>,
-    /// From and to, as placed.
+    /// The ends of the range. For a logarithmic axis, the logarithms of the values.
     pub(super) range: (f64, f64),
-    /// Where ticks are, as placed.
+    /// The positions of the ticks. For a logarithmic axis, the logarithms of the values.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// An axis that shows all of `values`; a linear one that comes near 0 begins there.
+    /// Returns an axis that covers all of `values`. A linear axis begins at 0 if the values come
+    /// close to it.
     pub(super) fn fitting(label: String, log: bool, values: impl Iterator<Item = f64>) -> Axis {
         let mut axis = Axis {
             label,
@@ -46,7 +47,7 @@ impl Axis {
         axis
     }
 
-    /// An axis of texts.
+    /// Returns an axis of texts.
     pub(super) fn named(label: String, names: Vec<String>) -> Axis {
         Axis {
             label,
@@ -57,7 +58,7 @@ impl Axis {
         }
     }
 
-    /// Sets the range, as placed, and the ticks that go with it.
+    /// Sets the range, in positions, and the ticks.
     pub(super) fn set_range(&mut self, (low, high): (f64, f64)) {
         self.range = (low, high);
         self.ticks = match self.log {
@@ -66,7 +67,7 @@ impl Axis {
         };
     }
 
-    /// Where a value is placed: NaN where it has no place.
+    /// Returns the position of a value, or NaN if it has none.
     pub(super) fn place(&self, value: f64) -> f64 {
         match self.log {
             true if value > 0.0 => libm::log10(value),
@@ -75,7 +76,7 @@ impl Axis {
         }
     }
 
-    /// What stands beside a tick.
+    /// Returns the label of a tick.
     pub(super) fn text(&self, placed: f64) -> String {
         if !self.names.is_empty() {
             return self
@@ -89,7 +90,7 @@ impl Axis {
         } else {
             placed
         };
-        // What is left of 0.1 + 0.2 - 0.3 is no number to print.
+        // A rounding error such as 0.1 + 0.2 - 0.3 is printed as 0.
         let span = self.range.1 - self.range.0;
         match !self.log && value.abs() < span * 1e-9 {
             true => "0".to_owned(),
@@ -113,7 +114,7 @@ fn linear_range(low: f64, high: f64) -> (f64, f64) {
     (low - below, high + 0.05 * span)
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten.
+/// Returns the multiples in the range of 1, 2 or 5 times a power of ten.
 fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     let raw = (high - low) / TICKS;
     let power = libm::pow(10.0, libm::log10(raw).floor());
@@ -124,7 +125,7 @@ fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     (first..=last).map(|index| index as f64 * step).collect()
 }
 
-/// Powers of ten; and 2 and 5 times them where the range is short.
+/// Returns the powers of ten in the range, and 2 and 5 times them in a short range.
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let factors: &[f64] = if high - low < 2.5 {
         &[1.0, 2.0, 5.0]
@@ -141,7 +142,7 @@ fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     all.filter(|tick| *tick >= low && *tick <= high).collect()
 }
 
-/// The unit in which values up to `largest` are shown, as (name, size).
+/// Returns the name and the size of the unit in which values up to `largest` are shown.
 pub(super) fn unit_for(dimension: Dimension, largest: f64, given: Option<&str>) -> (String, f64) {
     if let Some((name, unit)) = given.and_then(|name| Some((name, Quantity::of_unit(1.0, name)?))) {
         return (name.to_owned(), unit.value);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_of_what_cannot_be_placed_is_still_an_axis() {
+    fn an_axis_without_values_has_a_range() {
         let none = Axis::fitting("x".into(), true, [0.0, -1.0, f64::NAN].into_iter());
         assert_eq!(none.range, (0.0, 1.0));
         let one = Axis::fitting("x".into(), false, [5.0].into_iter());

@@ -1,4 +1,4 @@
-//! A chart as SVG.
+//! Draws charts as SVG.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::Axis;
 
 const WIDTH: u32 = 800;
-/// Without title and legend.
+/// The height without title and legend.
 const HEIGHT: u32 = 400;
 const TITLE_HEIGHT: u32 = 40;
 const SUBTITLE_HEIGHT: u32 = 18;
@@ -18,10 +18,10 @@ const LEGEND_ROW: u32 = 20;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Entries of a legend; what comes after is said to be there.
+/// The maximum number of entries in a legend. A note gives the number of the others.
 const LEGEND_MAX: usize = 12;
 
-/// Okabe and Ito's colours, which the colour-blind can tell apart, the yellow left out.
+/// The colours of Okabe and Ito, which colour-blind readers can distinguish, without the yellow.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -34,21 +34,21 @@ const COLORS: [RGBColor; 7] = [
 
 type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
 
-/// What is drawn.
+/// The contents of a chart.
 pub(super) struct Chart {
     pub(super) title: String,
-    /// Which of several pictures of the same title it is; empty where there is one.
+    /// The name of this chart among several of the same title. Empty if there is only one.
     pub(super) subtitle: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
 }
 
-/// A line, or a row of points.
+/// A line or a row of points.
 pub(super) struct Line {
-    /// In the legend, unless it is empty.
+    /// The name in the legend. A line with an empty name is not listed.
     pub(super) label: String,
-    /// Which of the colours.
+    /// The index of the colour.
     pub(super) color: usize,
     pub(super) style: LineStyle,
     pub(super) points: Vec<Point>,
@@ -58,9 +58,9 @@ pub(super) struct Line {
 pub(super) enum LineStyle {
     Solid,
     Dashed,
-    /// Points with error bars.
+    /// Draws points with error bars.
     Points,
-    /// The same, joined by a thin line.
+    /// Draws points with error bars, joined by a thin line.
     JoinedPoints,
 }
 
@@ -68,17 +68,17 @@ pub(super) enum LineStyle {
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// Up and down from y.
+    /// The length of the error bar, upwards and downwards.
     pub(super) error: f64,
 }
 
 impl Chart {
-    /// The picture.
+    /// Returns the chart as SVG.
     pub(super) fn draw(&self) -> String {
         let mut svg = String::new();
         self.draw_into(&mut svg)
             .expect("writing into a text does not fail");
-        // A picture that fits whatever page it stands on.
+        // The size of the picture adapts to its page.
         svg.replacen("<svg ", "<svg role=\"img\" ", 1)
     }
 
@@ -166,8 +166,8 @@ impl Chart {
         Ok(())
     }
 
-    /// The end of an error bar, as placed and not outside the picture. The point itself is placed
-    /// already.
+    /// Returns the position of an end of an error bar, limited to the picture. The position of the
+    /// point itself is known.
     fn error_end(&self, point: &Point, error: f64) -> f64 {
         let (low, high) = self.y.range;
         let value = match self.y.log {
@@ -181,7 +181,7 @@ impl Chart {
         }
     }
 
-    /// The points as placed, cut where one has no place.
+    /// Returns the positions of the points, split where a point has no position.
     fn pieces(&self, line: &Line) -> Vec<Vec<Point>> {
         let placed = line.points.iter().map(|point| Point {
             x: self.x.place(point.x),
@@ -196,7 +196,7 @@ impl Chart {
             .collect()
     }
 
-    /// Where the first row of the legend begins.
+    /// Returns the position of the first row of the legend.
     fn legend_top(&self) -> u32 {
         match self.subtitle.as_str() {
             "" => TITLE_HEIGHT,
@@ -204,7 +204,7 @@ impl Chart {
         }
     }
 
-    /// The legend in rows above the chart, where it hides nothing.
+    /// Returns the entries of the legend, in rows above the chart, where they hide nothing.
     fn legend(&self) -> Vec<LegendEntry> {
         let labelled = self.lines.iter().filter(|line| !line.label.is_empty());
         let count = labelled.clone().count();

@@ -8,7 +8,8 @@ use super::Results;
 use crate::Series;
 
 impl Results<'_> {
-    /// A line for each run: the values of the sweep, the seed, and each measure in its unit.
+    /// Returns `measures.csv`: for each run the values of the sweep, the seed, and each measure in
+    /// its unit.
     pub(super) fn measures_csv(&self) -> io::Result<String> {
         let mut table = Writer::from_writer(Vec::new());
         let Some(first) = self.cells.first() else {
@@ -43,7 +44,7 @@ impl Results<'_> {
         text(table)
     }
 
-    /// The series of each plot over time: a line for each point.
+    /// Returns the name and the table of each plot over time, with a line for each point.
     pub(super) fn series_csv(&self) -> io::Result<Vec<(String, String)>> {
         let Some(first) = self.cells.first() else {
             return Ok(Vec::new());
@@ -95,7 +96,7 @@ fn write_series(
     Ok(())
 }
 
-/// Nothing where there is no value.
+/// Formats a number. A missing value becomes an empty field.
 fn number(value: f64) -> String {
     match value.is_finite() {
         true => value.to_string(),

@@ -1,4 +1,4 @@
-//! Runs to cells, cells to expectations.
+//! Collects runs into cells, and checks expectations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,55 +9,56 @@ use crate::{
     ScenarioError, mean, quantile,
 };
 
-/// A cell of the sweep with what its runs gave.
+/// A cell of the sweep, with the results of its runs.
 #[derive(Clone, Debug)]
 pub struct CellResult {
     /// The cell.
     pub cell: Cell,
     /// The seeds of the runs that succeeded.
     pub seeds: Vec<u64>,
-    /// Parameters and measures; a measure has a sample a seed, NaN where nothing was observed.
+    /// The parameters and measures. A measure has a sample for each seed, which is NaN if nothing
+    /// was observed.
     pub environment: Environment,
 }
 
-/// An expectation, held against the results.
+/// An expectation with its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
-    /// What is expected.
+    /// The expectation in words.
     pub what: String,
-    /// What came out; of an expectation on every cell the worst.
+    /// The value. If every cell has to meet the bounds, the worst one.
     pub value: Option<Quantity>,
     /// The lower bound.
     pub at_least: Option<Quantity>,
     /// The upper bound.
     pub at_most: Option<Quantity>,
-    /// Whether it is met.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The cell that the value is of, or why there is none.
+    /// The cell that has the value, or the reason why there is none.
     pub note: String,
-    /// What the paper has.
+    /// The value in the paper, as text.
     pub paper: Option<String>,
-    /// Where the bound comes from.
+    /// The source of the bound.
     pub source: String,
-    /// Whether numbers are to be shown in hundredths.
+    /// Whether numbers are shown as percentages.
     pub percent: bool,
 }
 
-/// Whether an expectation is met.
+/// The result of an expectation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// The value is within its bounds.
     Met,
     /// The value is outside its bounds.
     Missed,
-    /// There is no value.
+    /// There is no value to compare with the bounds.
     NoValue,
-    /// Cells that it is about were not to be run.
+    /// Some of the cells that the expectation concerns were not to be run.
     NotJudged,
 }
 
 impl Verdict {
-    /// In a word.
+    /// Returns the verdict in words.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Met => "met",
@@ -69,7 +70,7 @@ impl Verdict {
 }
 
 impl CellResult {
-    /// The values of the sweep's axes, named: `rtt = 100 ms, loss = 1 %`.
+    /// Returns the values of the sweep's axes with their names: `rtt = 100 ms, loss = 1 %`.
     pub fn describe(&self, scenario: &Scenario) -> String {
         let keys = scenario.axes().iter().map(|axis| &axis.key);
         let named = keys.zip(&self.cell.labels);
@@ -79,8 +80,8 @@ impl CellResult {
         named.join(", ")
     }
 
-    /// Whether it has the values of `only`, and the condition holds; one that has no value does
-    /// not.
+    /// Returns whether the cell has the values of `only` and the condition holds. A condition
+    /// without a value does not hold.
     pub(super) fn is_chosen(
         &self,
         scenario: &Scenario,
@@ -99,7 +100,7 @@ impl CellResult {
     }
 }
 
-/// The measures of each cell.
+/// Returns the cells, with the samples of their measures.
 pub(super) fn cells(scenario: &Scenario, runs: &[&Run]) -> Result<Vec<CellResult>, ScenarioError> {
     let cell = |index| {
         let cell = scenario.cell(index)?;
@@ -113,7 +114,7 @@ pub(super) fn cells(scenario: &Scenario, runs: &[&Run]) -> Result<Vec<CellResult
     (0..scenario.cells()).map(cell).collect()
 }
 
-/// Measures in the order of the file, so that a formula sees those before it.
+/// Evaluates the measures in the order of the file. A formula can use the measures before it.
 fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
     let mut environment = cell.parameters.clone();
     for (index, measure) in cell.schema.measure.iter().enumerate() {
@@ -137,8 +138,8 @@ fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
     environment
 }
 
-/// Every expectation with its verdict; one about cells of which no run is among `jobs` is not
-/// judged.
+/// Returns every expectation with its verdict. An expectation that concerns a cell without a run in
+/// `jobs` is not judged.
 pub(super) fn expectations(
     scenario: &Scenario,
     cells: &[CellResult],
@@ -156,7 +157,7 @@ pub(super) fn expectations(
         if places.iter().any(|place| !wanted.contains(place)) {
             return Checked {
                 verdict: Verdict::NotJudged,
-                ..without_value(expect, "it is about cells that were not run".to_owned())
+                ..without_value(expect, "it concerns cells that were not run".to_owned())
             };
         }
         let outcome = judge(expect, &bounds, &chosen, scenario);
@@ -165,7 +166,7 @@ pub(super) fn expectations(
     Ok(schema.expect.iter().map(checked).collect())
 }
 
-/// The bounds that apply: those of the shortened form replace the others.
+/// The bounds that apply. In shortened runs, the bounds in `fast` replace the others.
 pub(super) struct Bounds<'a> {
     pub(super) at_least: Option<&'a Expression>,
     pub(super) at_most: Option<&'a Expression>,
@@ -193,7 +194,9 @@ fn judge(
     scenario: &Scenario,
 ) -> Result<Checked, Fault> {
     if cells.is_empty() {
-        return Err(Fault::value("no cell of the sweep is chosen"));
+        return Err(Fault::value(
+            "`only` and `where` select no cell of the sweep",
+        ));
     }
     if let Some(share) = expect.share_of_seeds {
         let checked = |cell: &&CellResult| of_seeds(expect, bounds, share.0, cell, scenario);
@@ -225,7 +228,7 @@ fn judge(
     worst(checked.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// The first of those that are the least inside their bounds.
+/// Returns the expectation with the smallest margin, or the first of several.
 fn worst(checked: Vec<Checked>) -> Result<Checked, Fault> {
     let lower = |worst: Checked, next: Checked| match next.margin() < worst.margin() {
         true => next,
@@ -235,7 +238,7 @@ fn worst(checked: Vec<Checked>) -> Result<Checked, Fault> {
     worst.ok_or_else(|| Fault::value("nothing to compare"))
 }
 
-/// A problem, and the cell that has it.
+/// Returns a problem with the name of its cell.
 fn placed(why: &str, cell: &CellResult, scenario: &Scenario) -> Fault {
     match cell.describe(scenario) {
         place if place.is_empty() => Fault::value(why),
@@ -243,7 +246,7 @@ fn placed(why: &str, cell: &CellResult, scenario: &Scenario) -> Fault {
     }
 }
 
-/// Holds a share of a cell's seeds to the bounds, each seed by its own value.
+/// Checks that a share of a cell's seeds meets the bounds, each seed with its own value.
 fn of_seeds(
     expect: &ExpectTable,
     bounds: &Bounds<'_>,
@@ -316,7 +319,7 @@ fn compare(
     if let (Some(low), Some(high)) = (checked.at_least, checked.at_most)
         && low.value > high.value
     {
-        let message = format!("`at-least` comes out as {low}, above `at-most`, {high}");
+        let message = format!("`at-least` evaluates to {low}, above `at-most`, {high}");
         return Err(Fault::value(message));
     }
     checked.verdict = match checked.margin() >= 0.0 {
@@ -341,7 +344,7 @@ fn without_value(expect: &ExpectTable, note: String) -> Checked {
 }
 
 impl Checked {
-    /// How far the value is inside its bounds; negative outside.
+    /// Returns the distance of the value from its bounds. It is negative outside.
     fn margin(&self) -> f64 {
         let Some(value) = self.value else {
             return f64::NEG_INFINITY;
@@ -355,13 +358,13 @@ impl Checked {
         above.min(below)
     }
 
-    /// The value for people.
+    /// Formats the value.
     pub fn shown(&self) -> String {
         self.value
             .map_or("none".to_owned(), |value| self.show(value))
     }
 
-    /// The bounds for people.
+    /// Formats the bounds.
     pub fn bounds(&self) -> String {
         match (self.at_least, self.at_most) {
             (Some(low), Some(high)) => format!("{} to {}", self.show(low), self.show(high)),
@@ -380,7 +383,7 @@ impl Checked {
 }
 
 impl Across {
-    /// The unit of the result.
+    /// Returns the unit of the combination of values in the unit `of`.
     pub(crate) fn dimension(self, of: Dimension) -> Dimension {
         match self {
             Across::Ratio => Dimension::NUMBER,

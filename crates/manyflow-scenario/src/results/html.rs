@@ -1,4 +1,4 @@
-//! `index.html`: one page with everything in it, that needs nothing else.
+//! Writes `index.html`: one page that contains all results and needs no other file.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ figure { margin: 1.5rem 0 } svg { max-width: 100%; height: auto; border: 1px sol
 ";
 
 impl Results<'_> {
-    /// `index.html`.
+    /// Returns the text of `index.html`.
     pub(super) fn html(&self) -> String {
         let mut page = String::new();
         self.write_page(&mut page)
@@ -94,7 +94,7 @@ impl Results<'_> {
         writeln!(page, "</ul>")
     }
 
-    /// The mean of each measure in each cell.
+    /// Writes the mean of each measure in each cell.
     fn write_cells(&self, page: &mut String) -> std::fmt::Result {
         let Some(first) = self.cells.first() else {
             return Ok(());

@@ -1,16 +1,17 @@
-//! Results: what a scenario's runs gave, held against what it expects, as CSV, JSON, SVG and one
-//! HTML page.
+//! The results of a scenario's runs, compared with its expectations, as CSV, JSON, SVG and one HTML
+//! page.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `evaluate.rs` | runs to cells, cells to expectations with verdicts |
-//! | `seeds.rs` | seeds without a value, and a share of the seeds that keeps its bounds |
+//! | `evaluate.rs` | the cells with their measures, and the expectations with their verdicts |
+//! | `seeds.rs` | seeds without a value, and seeds outside the bounds |
 //! | `summary.rs` | `summary.json` |
 //! | `csv.rs` | `measures.csv` and the series of each plot |
 //! | `plot/`, `chart.rs`, `axis.rs` | the figures |
-//! | `html.rs` | `index.html`, with all of it |
+//! | `html.rs` | `index.html`, with all results |
 //!
-//! The same scenario and seeds give the same bytes: no time of day and no duration stands in them.
+//! The same scenario and seeds give the same bytes. The files contain no time of day and no
+//! duration.
 
 mod axis;
 mod chart;
@@ -31,12 +32,12 @@ pub use evaluate::{CellResult, Checked, Verdict};
 
 use crate::{FailedRun, Job, Outcome, Run, Scenario, ScenarioError};
 
-/// What made the results.
+/// The program that made the results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The commit of the program, if it is known.
+    /// The commit of the program, if known.
     pub commit: Option<String>,
-    /// The compiler that made it, if it is known.
+    /// The compiler of the program, if known.
     pub toolchain: Option<String>,
 }
 
@@ -56,24 +57,24 @@ pub struct Results<'a> {
     figures: Vec<Figure>,
 }
 
-/// A figure, drawn.
+/// A figure as a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The name of its file, without ending.
+    /// The name of its file, without extension.
     pub name: String,
-    /// Its title.
+    /// The title of the figure.
     pub title: String,
-    /// The picture.
+    /// The picture, as SVG.
     pub svg: String,
-    /// What stands below it on the page: that others were left out.
+    /// The note below the picture on the page, if some figures were left out.
     pub note: Option<String>,
 }
 
 impl<'a> Results<'a> {
-    /// Holds the runs of a scenario against its expectations and draws its figures.
+    /// Compares the runs of a scenario with its expectations, and draws its figures.
     ///
     /// # Errors
-    /// None where the outcomes are those of the scenario.
+    /// Returns no error if the outcomes are those of the scenario.
     pub fn new(
         scenario: &'a Scenario,
         jobs: &[Job],
@@ -109,41 +110,41 @@ impl<'a> Results<'a> {
         Ok(results)
     }
 
-    /// What the scenario shows.
+    /// Returns the title of the scenario.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The cells with their measures.
+    /// Returns the cells with their measures.
     pub fn cells(&self) -> &[CellResult] {
         &self.cells
     }
 
-    /// The expectations with their verdicts.
+    /// Returns the expectations with their verdicts.
     pub fn expectations(&self) -> &[Checked] {
         &self.expectations
     }
 
-    /// The figures.
+    /// Returns the figures.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
 
-    /// The runs that failed.
+    /// Returns the runs that failed.
     pub fn failures(&self) -> &[&'a FailedRun] {
         &self.failures
     }
 
-    /// Whether all runs succeeded and all expectations are met that can be judged by them.
+    /// Returns whether all runs succeeded, and all expectations that could be judged are met.
     pub fn passed(&self) -> bool {
         let met = |checked: &Checked| matches!(checked.verdict, Verdict::Met | Verdict::NotJudged);
         self.failures.is_empty() && self.expectations.iter().all(met)
     }
 
-    /// Writes all files into a folder, which is made where there is none.
+    /// Writes all files into a folder. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// Returns the error if a file cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);

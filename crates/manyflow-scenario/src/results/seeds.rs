@@ -1,13 +1,13 @@
-//! Single seeds: which of them gave no value, and which keep the bounds of an expectation.
+//! Single seeds: those without a value, and those outside the bounds of an expectation.
 
 use super::evaluate::{Bounds, CellResult};
 use crate::{Environment, Expression, Samples};
 
-/// Seeds that a note lists.
+/// The maximum number of seeds that a note lists.
 const LISTED_MAX: usize = 8;
 
 impl CellResult {
-    /// The seeds in which a measure has no value.
+    /// Returns the seeds in which a measure has no value.
     pub(super) fn seeds_without(&self, measure: &str) -> Vec<u64> {
         let Some(samples) = self.environment.get(measure) else {
             return Vec::new();
@@ -18,8 +18,8 @@ impl CellResult {
         without.map(|(_, seed)| *seed).collect()
     }
 
-    /// Which measures leave a formula without a value, and in which seeds; `None` where all of them
-    /// have values.
+    /// Describes the measures without a value in a formula, with their seeds. Returns `None` if all
+    /// measures have values.
     pub(super) fn missing(&self, formula: &Expression) -> Option<String> {
         let mut missing = Vec::new();
         formula
@@ -35,7 +35,8 @@ impl CellResult {
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
-    /// Follows formulas down to what was measured: a formula refers to earlier measures only.
+    /// Follows formulas down to observed measures. This ends, because a formula refers to earlier
+    /// measures only.
     fn collect_missing(&self, name: &str, missing: &mut Vec<String>) {
         let mut measures = self.cell.schema.measure.iter();
         let Some(measure) = measures.find(|measure| measure.name == name) else {
@@ -51,7 +52,7 @@ impl CellResult {
         }
     }
 
-    /// The seeds whose own value is outside the bounds, or that have none.
+    /// Returns the seeds whose own value is outside the bounds or missing.
     pub(super) fn seeds_outside(&self, value: &Expression, bounds: &Bounds<'_>) -> Vec<u64> {
         let is_outside = |place: usize| {
             let own = self.of_seed(place);
@@ -71,7 +72,7 @@ impl CellResult {
         outside.map(|(_, seed)| *seed).collect()
     }
 
-    /// What names stand for in one run.
+    /// Returns the values of names in one run.
     fn of_seed(&self, place: usize) -> Environment {
         let own = |(name, samples): (&String, &Samples)| {
             let place = place.min(samples.values.len() - 1);
@@ -88,7 +89,7 @@ impl CellResult {
     }
 }
 
-/// `seed 3`, or `seeds 3, 7 and 2 more`.
+/// Formats a list of seeds: `seed 3`, or `seeds 3, 7 and 2 more`.
 pub(super) fn described(seeds: &[u64]) -> String {
     let listed: Vec<String> = seeds.iter().take(LISTED_MAX).map(u64::to_string).collect();
     let listed = listed.join(", ");

@@ -1,5 +1,5 @@
-//! `summary.json`: every expectation with value, bounds and verdict, every measure, and what made
-//! them.
+//! Writes `summary.json`: every expectation with its value, bounds and verdict, every measure, and
+//! the program.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct CellSummary<'a> {
     measures: BTreeMap<&'a str, Measure<'a>>,
 }
 
-/// JSON has no NaN: what was not observed is null.
+/// A measure in one cell. A missing value is null, because JSON has no NaN.
 #[derive(Serialize)]
 struct Measure<'a> {
     unit: String,
@@ -72,7 +72,7 @@ struct Failure<'a> {
 }
 
 impl Results<'_> {
-    /// `summary.json`.
+    /// Returns the text of `summary.json`.
     pub(super) fn summary(&self) -> String {
         let failures = self.failures.iter().map(|failure| Failure {
             cell: failure.cell,
@@ -102,8 +102,7 @@ impl Results<'_> {
                 .collect(),
             failures: failures.collect(),
         };
-        let mut text = serde_json::to_string_pretty(&summary)
-            .expect("it has no maps with other keys than texts");
+        let mut text = serde_json::to_string_pretty(&summary).expect("all keys of maps are texts");
         text.push('\n');
         text
     }

@@ -1,4 +1,4 @@
-//! Tests of results: the same bytes again, and verdicts that can go both ways.
+//! Tests that results are reproducible and that expectations are judged correctly.
 
 use std::path::Path;
 use std::time::Duration;
@@ -91,13 +91,13 @@ fn files(folder: &Path) -> Vec<(String, String)> {
 fn written(threads: usize) -> Vec<(String, String)> {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
-    let mut heard = Vec::new();
+    let mut runs_left = Vec::new();
     let mut simulated = Duration::ZERO;
     let outcomes = scenario.run(&jobs, threads, &mut |progress| match progress {
         Progress::Simulated(passed) => simulated += passed,
-        Progress::Ended(_, left) => heard.push(left),
+        Progress::Ended(_, left) => runs_left.push(left),
     });
-    assert_eq!(heard, [5, 4, 3, 2, 1, 0]);
+    assert_eq!(runs_left, [5, 4, 3, 2, 1, 0]);
     let duration = scenario.cell(0).unwrap().schema.run.duration;
     assert_eq!(simulated, 6 * duration.duration());
     let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
@@ -107,7 +107,7 @@ fn written(threads: usize) -> Vec<(String, String)> {
 }
 
 #[test]
-fn one_thread_and_two_give_the_same_bytes() {
+fn the_number_of_threads_does_not_change_the_files() {
     let files = written(1);
     assert_eq!(files, written(2));
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -130,7 +130,7 @@ fn one_thread_and_two_give_the_same_bytes() {
 }
 
 #[test]
-fn a_plot_of_many_cells_says_how_many_it_shows() {
+fn a_plot_of_many_cells_gives_the_number_that_it_shows() {
     let losses: Vec<String> = (1..=14).map(|loss| format!("\"{loss} %\"")).collect();
     let many = SMALL
         .replace("[\"1 %\", \"5 %\"]", &format!("[{}]", losses.join(", ")))
@@ -157,12 +157,12 @@ fn a_plot_of_many_cells_says_how_many_it_shows() {
     let rows = &results.series_csv().unwrap()[0].1;
     assert!(
         rows.lines().any(|row| row.starts_with("14 %")),
-        "the table has all"
+        "the table has all cells"
     );
 }
 
 #[test]
-fn expectations_are_met_or_missed_or_have_no_value() {
+fn each_expectation_has_a_verdict() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, 2, &mut |_| {});
@@ -188,8 +188,8 @@ fn expectations_are_met_or_missed_or_have_no_value() {
     );
 }
 
-/// The results of the small scenario with this at its end, where these are the rates of the three
-/// seeds in Mbit/s.
+/// Calls `check` with the results of the small scenario, extended by `more`, in which `rates` are
+/// the rates of the three seeds in Mbit/s.
 fn with_rates(more: &str, rates: [f64; 3], check: impl FnOnce(&Results<'_>)) {
     let text = format!("{}\n{more}", SMALL.replace("\"20 s\"", "\"3 s\""));
     let scenario = Scenario::parse("small.toml", &text, false).unwrap();
@@ -218,7 +218,7 @@ fn seeds_without_a_value_are_named() {
 }
 
 #[test]
-fn a_share_of_the_seeds_has_to_keep_the_bounds() {
+fn a_share_of_the_seeds_has_to_meet_the_bounds() {
     let expecting = |share: &str, more: &str| {
         format!(
             "[[expect]]\nwhat = \"mostly\"\nvalue = \"twice / 2\"\nat-least = \"1.5 Mbit/s\"\n\
@@ -250,7 +250,7 @@ fn a_share_of_the_seeds_has_to_keep_the_bounds() {
 }
 
 #[test]
-fn axes_that_vary_together_are_one_row_of_points() {
+fn axes_that_vary_together_form_one_row_of_points() {
     let text = SMALL
         .replace("[sweep]", "[sweep]\nlinks.lossy.delay = [\"20 ms\", \"30 ms\"]\ntogether = [[\"loss\", \"links.lossy.delay\"]]")
         .replace("\"20 s\"", "\"3 s\"");
@@ -295,7 +295,7 @@ fn the_ratio_across_cells_is_a_bare_number() {
 }
 
 #[test]
-fn a_run_that_fails_fails_alone_and_says_how_to_see_it_again() {
+fn a_failed_run_is_listed_with_the_command_that_repeats_it() {
     let scenario = Scenario::parse("small.toml", SMALL, false).unwrap();
     let jobs = scenario.jobs().unwrap();
     let mut outcomes = scenario.run(&jobs[..3], 1, &mut |_| {});

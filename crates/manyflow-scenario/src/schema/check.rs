@@ -1,5 +1,5 @@
-//! What can only be checked on the whole: that names are known, receivers can be reached, formulas
-//! make sense.
+//! Checks of a whole scenario: names exist, receivers can be reached, and the units of formulas
+//! fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::schema::observables::{Observable, Statistic, Subject};
 use crate::schema::reports;
 use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 
-/// A change that repeats may do so this often: more is a mistake in `every`.
+/// The maximum number of repetitions of a change. More are a mistake in `every`.
 pub(crate) const REPETITIONS_MAX: u32 = 100_000;
 
-/// Checks a plan as a whole.
+/// Checks the plan of a cell.
 pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
     let Plan {
         cell,
@@ -46,25 +46,25 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Names in formulas are words.
+/// Checks that a name can be used in formulas.
 pub(crate) fn name(name: &str) -> Result<(), Fault> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
     let reserved = ["and", "or"].contains(&name) || FUNCTIONS.iter().any(|f| f.name == name);
     if reserved || !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         return Err(Fault::value(format!(
-            "`{name}` cannot be a name in formulas: take letters, digits and `_`, and no function's name"
+            "`{name}` cannot be a name in formulas: use letters, digits and `_`, and no function's name"
         )));
     }
     Ok(())
 }
 
-/// Checks the times of a run.
+/// Checks the times in `[run]`.
 pub(crate) fn run(schema: &Schema) -> Result<(), Fault> {
     let run = &schema.run;
     let refuse =
         |key, message: &str| Err(Fault::at(&["run", key], Problem::Value(message.to_owned())));
     if run.duration.0 <= 0.0 {
-        return refuse("duration", "a run lasts longer than 0 s");
+        return refuse("duration", "a run has to last longer than 0 s");
     }
     if run.steady_from.is_some_and(|from| from >= run.duration) {
         return refuse(
@@ -75,19 +75,19 @@ pub(crate) fn run(schema: &Schema) -> Result<(), Fault> {
     bin(run.bin.0, run.duration.0).map_err(|fault| fault.within("bin").within("run"))
 }
 
-/// At most a million points a series.
+/// Checks that a series has at most a million points.
 fn bin(bin_s: f64, duration_s: f64) -> Result<(), Fault> {
     match bin_s > 0.0 && duration_s / bin_s <= 1e6 {
         true => Ok(()),
         false => Err(Fault::value(
-            "this makes more than a million intervals of a run",
+            "this divides a run into more than a million intervals",
         )),
     }
 }
 
 fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
     let reach = Reach::new(topology);
-    // Those of overlays are at daemons, which have been checked.
+    // Overlay sessions run over daemons, whose links have been checked already.
     let direct = |session: &&Session| session.affiliation.is_none();
     for session in sessions.0.iter().filter(direct) {
         let reached = reach.both_ways(session.sender);
@@ -134,7 +134,7 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
             return Err(fault("time", Problem::Value(message)));
         }
         if change.then.is_some() && change.every.is_none() {
-            let message = "`then` takes an `every`: the two take turns".to_owned();
+            let message = "`then` needs an `every`: the two changes alternate".to_owned();
             return Err(fault("then", Problem::Value(message)));
         }
         let end = change.until.unwrap_or(schema.run.duration);
@@ -147,7 +147,7 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the keys `of` and `link` can name.
+/// The names that the keys `of` and `link` can refer to.
 struct Names<'a> {
     schema: &'a Schema,
     topology: &'a Topology,
@@ -181,7 +181,8 @@ impl Names<'_> {
     }
 }
 
-/// Checks the measures; returns what formulas can name, each with its unit and some value.
+/// Checks the measures. Returns the names that formulas can use, each with its unit and a
+/// placeholder value.
 fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
     let mut environment = cell.parameters.clone();
     let duration_s = cell.schema.run.duration.0;
@@ -203,7 +204,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
     Ok(environment)
 }
 
-/// The window begins before it ends, and ends with the run at the latest.
+/// Checks that the window begins before it ends, and ends before the run does.
 fn window(measure: &MeasureTable, schema: &Schema) -> Result<(), Fault> {
     let run = &schema.run;
     let (from, to) = (
@@ -235,7 +236,7 @@ fn measure_dimension(
         _ => return missing("a measure takes either `value` or `what`"),
     };
     if measure.of.0.is_empty() {
-        return missing("the key `of` is missing: which session, receiver or link");
+        return missing("the key `of` is missing: give a session, receiver or link");
     }
     for of in &measure.of.0 {
         names.check(what, of)?;
@@ -270,7 +271,7 @@ fn measure_dimension(
     }
     match statistic {
         Statistic::Total if measure.against.is_none() && what.is_level() => missing(&format!(
-            "`total` adds up what is counted, but `{}` is a level: take `mean`",
+            "`total` adds up counts, but `{}` is a level: take `mean`",
             what.name()
         )),
         Statistic::LongestSilence if what.is_event() => missing(&format!(
@@ -303,7 +304,7 @@ fn unit_fault(key: &str, given: Dimension, wanted: Dimension) -> Fault {
     )
 }
 
-/// Whether the axes of `only` and these values of them exist.
+/// Checks that the axes of `only` and their values exist in the sweep.
 fn only(chosen: &BTreeMap<String, Label>, axes: &[Axis]) -> Result<(), Fault> {
     for (key, Label(label)) in chosen {
         let keys = || axes.iter().map(|axis| axis.key.as_str());
@@ -335,7 +336,7 @@ fn expectation(
         dimension(condition, environment, "where")?;
     }
     if expect.share_of_seeds.is_some() && expect.across != Across::Every {
-        let message = "`share-of-seeds` is of each cell: leave out `across`".to_owned();
+        let message = "`share-of-seeds` applies to each cell: leave out `across`".to_owned();
         return Err(Fault::at(&["across"], Problem::Value(message)));
     }
     let own = [("at-least", &expect.at_least), ("at-most", &expect.at_most)];
@@ -364,8 +365,8 @@ fn expectation(
     Ok(())
 }
 
-/// No value is above the upper of two bounds and below the lower. Bounds with names in them are
-/// compared when they are known.
+/// Checks that the lower bound is not above the upper bound. Bounds that contain names cannot
+/// be compared here.
 fn in_order(at_least: &Option<Expression>, at_most: &Option<Expression>) -> Result<(), Fault> {
     let known = |bound: &Option<Expression>| {
         let value = bound.as_ref()?.evaluate(&Environment::new());
@@ -373,7 +374,7 @@ fn in_order(at_least: &Option<Expression>, at_most: &Option<Expression>) -> Resu
     };
     match known(at_least).zip(known(at_most)) {
         Some((low, high)) if low.value > high.value => {
-            let message = format!("{low} is above `at-most`, {high}: no value is within");
+            let message = format!("{low} is above `at-most`, {high}: no value can meet both");
             Err(Fault::at(&["at-least"], Problem::Value(message)))
         }
         _ => Ok(()),
@@ -462,7 +463,7 @@ fn plot_units(plot: &PlotTable, environment: &Environment) -> Result<(), Fault> 
     }
 }
 
-/// One of a unit that an axis is drawn in.
+/// Returns one of the unit in which an axis is drawn.
 pub(crate) fn axis_unit(key: &str, unit: &str) -> Result<Quantity, Fault> {
     Quantity::of_unit(1.0, unit)
         .ok_or_else(|| Fault::at(&[key], Problem::Value(format!("there is no unit `{unit}`"))))

@@ -1,4 +1,4 @@
-//! `[[links]]`: which nodes are joined, and what the links are like.
+//! `[[links]]`: the joined nodes, and the properties of the links.
 
 use manyflow_core::link::{
     LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
@@ -10,8 +10,8 @@ use crate::quantity::{
 };
 use manyflow_core::xcp::XcpConfig;
 
-/// Two tables share the properties of a link: serde cannot flatten one into the other and still
-/// refuse unknown keys.
+/// Defines two tables that share the properties of a link. Serde cannot flatten one table into
+/// another and still refuse unknown keys.
 macro_rules! link_tables {
     ($(#[$properties_doc:meta])* $properties:ident; $(#[$table_doc:meta])* $table:ident { $($own:tt)* };
      $($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
@@ -26,7 +26,7 @@ macro_rules! link_tables {
         pub struct $table { $($own)* $($(#[$doc])* pub $field: Option<$type>,)* }
 
         impl $table {
-            /// What the links of this entry are like, from the first node to the second.
+            /// Returns the properties of the links from the first node to the second.
             pub fn properties(&self) -> $properties {
                 $properties { $($field: self.$field,)* }
             }
@@ -35,46 +35,46 @@ macro_rules! link_tables {
 }
 
 link_tables! {
-    /// What a link is like; what is not given stays as it was.
+    /// The properties of a link. A property that is not given keeps its value.
     LinkProperties;
     /// `[[links]]`
     LinkTable {
         /// A name for all links of this entry.
         pub name: Option<String>,
-        /// So many entries like this; read before the rest.
+        /// The number of entries that this one stands for. Read before the schema.
         pub count: Option<Count>,
-        /// Two nodes; a group stands for a link to each of its nodes.
+        /// Two nodes to join. A group stands for a link to each of its nodes.
         pub between: Option<[String; 2]>,
-        /// Nodes, each joined to the next; a group stands for its nodes in their order.
+        /// Nodes of a chain, each joined to the next. A group stands for its nodes in order.
         pub chain: Option<Vec<String>>,
-        /// All links of this tree, dumbbell or random graph.
+        /// A tree, dumbbell or random graph: the entry describes all of its links.
         pub all_of: Option<String>,
-        /// No link back.
+        /// Whether the link has one direction only.
         #[serde(default)]
         pub one_way: bool,
-        /// What differs on the way back.
+        /// The properties that differ in the opposite direction.
         #[serde(default)]
         pub back: LinkProperties,
     };
-    /// The rate.
+    /// The rate. Without a rate, the link transmits packets instantly.
     rate: BitsPerSecond,
-    /// The propagation delay, one way.
+    /// The one-way propagation delay.
     delay: Seconds,
-    /// What the queue holds.
+    /// The capacity of the queue.
     queue: QueueSize,
     /// The probability that a packet is lost.
     loss: Probability,
-    /// Loss in bursts.
+    /// The parameters of loss in bursts.
     bursts: BurstTable,
     /// The probability that a packet arrives twice.
     duplication: Probability,
-    /// Further delay, uniformly up to this.
+    /// The maximum of an additional delay, drawn uniformly for each packet.
     jitter: Seconds,
-    /// Whether jitter reorders packets.
+    /// Whether jitter may reorder packets.
     reorder: bool,
-    /// Random early detection.
+    /// The parameters of random early detection.
     red: RedTable,
-    /// The link is an XCP router's.
+    /// The parameters of an XCP router, if the link belongs to one.
     xcp: XcpTable,
 }
 
@@ -82,9 +82,9 @@ link_tables! {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Quantity")]
 pub enum QueueSize {
-    /// So many packets.
+    /// A number of packets.
     Packets(u32),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
@@ -92,9 +92,9 @@ pub enum QueueSize {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BurstTable {
-    /// The probability of a step from good to bad.
+    /// The probability of a transition from the good to the bad state.
     pub to_bad: Probability,
-    /// The probability of a step from bad to good.
+    /// The probability of a transition from the bad to the good state.
     pub to_good: Probability,
     /// The probability of loss in the good state.
     #[serde(default)]
@@ -112,60 +112,60 @@ fn certain() -> Probability {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RedTable {
-    /// The average queue, in packets, below which nothing happens.
+    /// The average queue, in packets, below which no packet is marked or dropped.
     pub minimum: Option<Number>,
     /// The average queue, in packets, at which the probability reaches its maximum.
     pub maximum: Option<Number>,
-    /// max_p.
+    /// The maximum probability, max_p.
     pub probability: Option<Probability>,
-    /// The weight of the present queue in its average.
+    /// The weight of the current queue in the average.
     pub weight: Option<Probability>,
-    /// Whether packets that know ECN are marked instead of dropped.
+    /// Whether packets of flows that support ECN are marked instead of dropped.
     pub ecn: Option<bool>,
-    /// A typical packet's size.
+    /// The size of a typical packet.
     pub packet_size: Option<Bits>,
-    /// Which packets are marked.
+    /// The packets that may be marked.
     #[serde(default)]
     pub marking: MarkingName,
-    /// What happens to packets that know ECN while the average is above the maximum.
+    /// The treatment of packets that support ECN while the average is above the maximum.
     #[serde(default)]
     pub above_maximum: AboveMaximum,
-    /// Which description of RED is followed.
+    /// The description of RED that the queue follows.
     #[serde(default)]
     pub variant: RedVariantName,
 }
 
-/// Which description of RED is followed.
+/// A description of RED.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RedVariantName {
-    /// That of Floyd and Jacobson 1993.
+    /// The description of Floyd and Jacobson 1993.
     #[default]
     Paper,
-    /// ns-2's, with its defaults.
+    /// The implementation of ns-2, with its defaults.
     #[serde(rename = "ns-2")]
     Ns2,
 }
 
-/// Which of the packets that know ECN are marked.
+/// The choice of the packets that may be marked, among those that support ECN.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarkingName {
-    /// All.
+    /// Marks all packets.
     #[default]
     All,
-    /// Of a layered session those of its top subscribed group.
+    /// In a layered session, marks only the packets of the top subscribed group.
     TopGroup,
 }
 
-/// What happens to packets that know ECN while the average is above the maximum.
+/// The treatment of packets that support ECN while the average is above the maximum.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AboveMaximum {
-    /// They are dropped.
+    /// Drops the packets.
     #[default]
     Drop,
-    /// They are marked.
+    /// Marks the packets.
     Mark,
 }
 
@@ -173,13 +173,13 @@ pub enum AboveMaximum {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XcpTable {
-    /// The share of the spare capacity that is given out in an interval.
+    /// The share of the spare capacity that is allocated in a control interval.
     pub alpha: Option<Probability>,
-    /// The share of the persistent queue that is taken back in an interval.
+    /// The share of the persistent queue that is drained in a control interval.
     pub beta: Option<Probability>,
-    /// The share of the traffic that is moved between the flows in an interval.
+    /// The share of the traffic that is redistributed between flows in a control interval.
     pub gamma: Option<Probability>,
-    /// The control interval before any packet has told a round-trip time.
+    /// The control interval until a packet has reported a round-trip time.
     pub initial_interval: Option<Seconds>,
 }
 
@@ -255,7 +255,7 @@ impl XcpTable {
 }
 
 impl LinkProperties {
-    /// Changes what is given, and leaves the rest.
+    /// Sets the properties that are given, and keeps the others.
     pub fn apply(&self, config: &mut LinkConfig) {
         let set = |target: &mut std::time::Duration, given: Option<Seconds>| {
             *target = given.map_or(*target, Seconds::duration);
@@ -277,15 +277,17 @@ impl LinkProperties {
     }
 }
 
-/// Whether what is given goes together.
+/// Checks that the properties of a link are compatible.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns the reason if they are not.
 pub(crate) fn check(config: &LinkConfig) -> Result<(), &'static str> {
     match config.xcp {
-        Some(_) if config.rate.is_none() => Err("an XCP router shares out a `rate`: give one"),
+        Some(_) if config.rate.is_none() => {
+            Err("an XCP router allocates the `rate` of its link: give one")
+        }
         Some(_) if config.red.is_some() => {
-            Err("a link has either `red` or `xcp`: both would steer the same queue")
+            Err("a link takes either `red` or `xcp`: both control the same queue")
         }
         _ => Ok(()),
     }

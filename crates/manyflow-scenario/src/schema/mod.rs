@@ -23,50 +23,49 @@ pub use observables::{Combination, Observable, Statistic, Subject};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Schema {
-    /// What it shows, in a line.
+    /// The title: one line that says what the scenario shows.
     pub title: String,
-    /// Where it comes from: a paper's figure, or this project.
+    /// The origin of the scenario: a paper's figure, or this project.
     pub source: Option<String>,
-    /// What a reader should know: the set-up, the choices made and why.
+    /// Background for the reader: the set-up, and the choices made with their reasons.
     pub about: Option<String>,
-    /// Quantities that formulas name; read before the rest.
+    /// Named quantities for formulas. Read before all other tables.
     #[serde(default)]
     pub parameters: Kept,
-    /// What varies; read before the rest.
+    /// The axes of the sweep. Read before all other tables.
     #[serde(default)]
     pub sweep: Kept,
-    /// The shortened form; read before the rest.
+    /// The values of the shortened form. Read before all other tables.
     #[serde(default)]
     pub fast: Kept,
-    /// How long, and how often.
+    /// The duration and the number of runs.
     pub run: RunTable,
-    /// Routers and hosts.
+    /// The routers and hosts.
     pub nodes: NodesTable,
-    /// What joins them.
+    /// The links between nodes.
     #[serde(default)]
     pub links: Vec<LinkTable>,
-    /// Daemons that carry messages between groups of clients.
+    /// Overlays: daemons that carry messages between groups of clients.
     #[serde(default)]
     pub overlays: Vec<OverlayTable>,
-    /// Who sends to whom.
+    /// The sessions: one sender each, with its receivers.
     #[serde(default)]
     pub sessions: Vec<SessionTable>,
-    /// What changes in the course of a run.
+    /// Changes of links during a run.
     #[serde(default)]
     pub at: Vec<ChangeTable>,
-    /// Numbers to take from each run.
+    /// The numbers to take from each run.
     #[serde(default)]
     pub measure: Vec<MeasureTable>,
-    /// Figures to draw.
+    /// The figures to draw.
     #[serde(default)]
     pub plots: Vec<PlotTable>,
-    /// What has to come out.
+    /// Bounds that the results have to meet.
     #[serde(default)]
     pub expect: Vec<ExpectTable>,
 }
 
-/// A table that has been taken out before the rest is read; it stands in the schema so that its
-/// name is known.
+/// A table that is read before the schema. Its field only makes its name known to serde.
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {}
@@ -75,29 +74,30 @@ pub struct Kept {}
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RunTable {
-    /// How long a run lasts, in simulated time.
+    /// The duration of a run, in simulated time.
     pub duration: Seconds,
-    /// How many runs there are of each cell of the sweep, each with another seed.
+    /// The number of runs of each cell, each with a different seed.
     #[serde(default = "one")]
     pub seeds: Count,
-    /// The first of them; the others follow.
+    /// The seed of the first run. The following runs use the following numbers.
     #[serde(default = "one")]
     pub first_seed: Count,
-    /// When the steady state begins, in which measures are taken; by default half the duration.
+    /// The start of the steady state, over which measures are taken. The default is half the
+    /// duration.
     pub steady_from: Option<Seconds>,
-    /// How long a router goes on sending to a host that has left a channel.
+    /// The time for which a router still forwards a channel to a host that has left it.
     #[serde(default)]
     pub leave_latency: Seconds,
-    /// The distance of the points in time series.
+    /// The interval between the points of a time series.
     #[serde(default = "one_second")]
     pub bin: Seconds,
-    /// How many packets all links together may carry, in queues and on wires; with more a run
-    /// fails. 16 million by default.
+    /// The maximum number of packets that all links together may carry, queued and in
+    /// flight. A run that exceeds it fails. The default is 16 million.
     pub carried_packets_max: Option<Count>,
 }
 
 impl RunTable {
-    /// When the steady state begins.
+    /// Returns the start of the steady state.
     pub fn steady_from(&self) -> Seconds {
         self.steady_from.unwrap_or(Seconds(self.duration.0 / 2.0))
     }
@@ -115,16 +115,17 @@ fn one_second() -> Seconds {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NodesTable {
-    /// Single nodes.
+    /// Names of single nodes.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Groups of so many nodes: a group `R` of 3 has the nodes.
+    /// Groups of nodes, with their sizes. A group `R` of 3 has the nodes.
     #[serde(default)]
     pub groups: BTreeMap<String, Count>,
-    /// Balanced trees: a tree `T` has the nodes T-0 (its root), T-1 and so on, row by row.
+    /// Balanced trees. A tree `T` has the nodes T-0 (the root), T-1 and so on, row by row.
     #[serde(default)]
     pub trees: BTreeMap<String, TreeTable>,
-    /// Two routers with hosts at each: a dumbbell `D` has the hosts D-left-0, D-right-0 and so on.
+    /// Dumbbells: two routers with hosts at each. A dumbbell `D` has the hosts D-left-0,
+    /// D-right-0 and so on.
     #[serde(default)]
     pub dumbbells: BTreeMap<String, DumbbellTable>,
     /// Connected random graphs.
@@ -136,9 +137,9 @@ pub struct NodesTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TreeTable {
-    /// Rows below the root.
+    /// The number of rows below the root.
     pub depth: Count,
-    /// Children of each node.
+    /// The number of children of each inner node.
     pub children: Count,
 }
 
@@ -146,9 +147,9 @@ pub struct TreeTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DumbbellTable {
-    /// Hosts on the left.
+    /// The number of hosts on the left.
     pub left: Count,
-    /// Hosts on the right.
+    /// The number of hosts on the right.
     pub right: Count,
 }
 
@@ -156,11 +157,11 @@ pub struct DumbbellTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RandomTable {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: Count,
-    /// Links, at least one less than nodes.
+    /// The number of links: at least the number of nodes less one.
     pub links: Count,
-    /// The seed of the graph; the same for all runs, so that they run on the same graph.
+    /// The seed of the graph. All runs use the same graph.
     #[serde(default)]
     pub seed: Count,
 }
@@ -169,114 +170,115 @@ pub struct RandomTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SessionTable {
-    /// Its name in measures and plots.
+    /// The name of the session in measures and plots.
     pub name: String,
-    /// Which protocol.
+    /// The protocol of the session.
     pub protocol: Protocol,
-    /// The sender's node.
+    /// The node of the sender.
     pub sender: String,
-    /// Where the receivers are; a unicast protocol has a connection to each.
+    /// The receivers. A unicast protocol opens a connection to each.
     pub receivers: Vec<ReceiverEntry>,
-    /// When the sender starts: a time, or `uniform 0 s to 10 s`.
+    /// The start of the sender: a time, or a range such as `uniform 0 s to 10 s`.
     #[serde(default)]
     pub start: Start,
-    /// When the sender stops.
+    /// The time at which the sender stops. By default it does not stop.
     pub stop: Option<Seconds>,
-    /// So many sessions of this kind; `{i}`, `{i+1}` and `{i+1 mod 800}` in names stand for the
-    /// number of each, from 0.
+    /// The number of sessions that this entry stands for. In names, `{i}`, `{i+1}` and
+    /// `{i+1 mod 800}` become numbers, with `i` from 0.
     pub count: Option<Count>,
-    /// WEBRC's parameters.
+    /// Parameters of WEBRC.
     pub webrc: Option<WebrcTable>,
-    /// TCP's parameters.
+    /// Parameters of TCP.
     #[serde(default)]
     pub tcp: TcpTable,
-    /// The parameters of a source of constant bit rate.
+    /// Parameters of a source of constant bit rate.
     pub cbr: Option<CbrTable>,
-    /// SIM's parameters.
+    /// Parameters of SIM.
     #[serde(default)]
     pub sim: SimTable,
-    /// RLM's parameters.
+    /// Parameters of RLM.
     pub rlm: Option<RlmTable>,
-    /// TFMCC's parameters.
+    /// Parameters of TFMCC.
     #[serde(default)]
     pub tfmcc: TfmccTable,
-    /// ACP's parameters.
+    /// Parameters of ACP.
     #[serde(default)]
     pub acp: AcpTable,
-    /// What a session of an overlay is.
+    /// Parameters of a session over an overlay.
     #[serde(default)]
     pub overlay: OverlaySessionTable,
 }
 
-/// A receiver: a node's name, or a table.
+/// A receiver, written as a node's name or as a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReceiverEntry(pub ReceiverTable);
 
-/// A receiver, or all of a group.
+/// A receiver, or one receiver at each node of a group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ReceiverTable {
-    /// A node, or a group of nodes.
+    /// The node, or group of nodes.
     pub node: String,
-    /// When it joins; by default at once.
+    /// The time at which the receiver joins. The default is the beginning of the run.
     #[serde(default)]
     pub start: Start,
-    /// When it leaves.
+    /// The time at which the receiver leaves. By default it does not leave.
     pub stop: Option<Seconds>,
-    /// After this, it joins again for as long as before, again and again.
+    /// The period after which the receiver joins again, each time for the same duration.
     pub every: Option<Seconds>,
-    /// It joins all channels at once and keeps them, without rate control: to see what a sender
-    /// sends.
+    /// Whether the receiver joins all channels at once and keeps them, without rate
+    /// control. Such a receiver shows everything that the sender sends.
     #[serde(default)]
     pub whole_session: bool,
-    /// A receiver of SIM that lies.
+    /// The false reports of a SIM receiver.
     pub lie: Option<Lie>,
-    /// Of ACP: its own send buffer.
+    /// The receiver's own send buffer. ACP only.
     pub send_buffer: Option<Bits>,
-    /// Of ACP: its own receive buffer.
+    /// The receiver's own receive buffer. ACP only.
     pub receive_buffer: Option<Bits>,
-    /// Of ACP and overlays: how long its application works on a frame or message.
+    /// The time for which the application works on each frame or message. ACP and overlays only.
     pub service: Option<Seconds>,
-    /// Of ACP: when it sends, if it is to send at all; by default always.
+    /// The periods in which the receiver itself sends, in sessions where receivers send.
+    /// The default is the whole run. ACP only.
     #[serde(default)]
     pub sends: Vec<SpanTable>,
-    /// Of ACP and overlays: when it dies.
+    /// The time at which the receiver crashes. ACP and overlays only.
     pub crash: Option<Seconds>,
 }
 
-/// `sends` of a receiver
+/// An entry of `sends` of a receiver: a period in which it sends.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SpanTable {
-    /// When it begins to send.
+    /// The beginning of the period.
     #[serde(default)]
     pub from: Seconds,
-    /// When it ends.
+    /// The end of the period. The default is the end of the run.
     pub to: Option<Seconds>,
 }
 
-/// What a receiver of SIM says in place of the truth.
+/// The reports of a SIM receiver, true or false.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lie {
-    /// The truth.
+    /// Reports the truth.
     Honest,
-    /// That it is congested, in each round.
+    /// Reports congestion in each round.
     AlwaysCongested,
-    /// That it is never congested; it drops no group for it either.
+    /// Never reports congestion, and drops no group because of it.
     NeverCongested,
-    /// That it receives ten times what it does.
+    /// Reports ten times the rate at which it receives.
     TenfoldRate,
-    /// That it receives a tenth of what it does.
+    /// Reports a tenth of the rate at which it receives.
     TenthOfRate,
 }
 
-/// A time that may be drawn for each run.
+/// A time, or a range from which each run draws one.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Start {
-    /// The earliest.
+    /// The earliest time.
     pub from: Seconds,
-    /// The latest.
+    /// The latest time.
     pub to: Seconds,
 }
 
@@ -284,20 +286,21 @@ pub struct Start {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ChangeTable {
-    /// When.
+    /// The time of the change.
     pub time: Seconds,
-    /// Again and again, after so long.
+    /// The period after which the change repeats.
     pub every: Option<Seconds>,
-    /// No more after this.
+    /// The time after which the change no longer repeats. The default is the end of the run.
     pub until: Option<Seconds>,
-    /// The link, or all links of an entry; both directions unless one is named.
+    /// The link, or the entry whose links all change. Both directions change unless the
+    /// name gives one.
     pub link: String,
-    /// Cuts it, or restores it.
+    /// Cuts the link if true, and restores it if false.
     pub cut: Option<bool>,
-    /// What becomes different; the rest stays as it was.
+    /// The properties that change. The others keep their values.
     #[serde(default)]
     pub set: LinkProperties,
-    /// Every second time this instead.
+    /// The change that alternates with this one.
     pub then: Option<TurnTable>,
 }
 
@@ -305,9 +308,9 @@ pub struct ChangeTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TurnTable {
-    /// Cuts the link, or restores it.
+    /// Cuts the link if true, and restores it if false.
     pub cut: Option<bool>,
-    /// What becomes different; the rest stays as it was.
+    /// The properties that change. The others keep their values.
     #[serde(default)]
     pub set: LinkProperties,
 }
@@ -316,53 +319,54 @@ pub struct TurnTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MeasureTable {
-    /// Its name in formulas.
+    /// The name of the measure in formulas.
     pub name: String,
-    /// So many measures like this; read before the rest.
+    /// The number of measures that this entry stands for. Read before the schema.
     pub count: Option<Count>,
-    /// A formula over other measures and parameters, instead of the keys below.
+    /// A formula over other measures and parameters. Replaces all keys below.
     pub value: Option<Expression>,
-    /// What is observed.
+    /// The observable.
     pub what: Option<Observable>,
-    /// Of which sessions, receivers or links.
+    /// The sessions, receivers or links that are observed.
     #[serde(default)]
     pub of: OneOrMany,
-    /// Only this channel of the session.
+    /// The only channel of the session that counts. By default all count.
     pub channel: Option<Count>,
-    /// From when; by default the steady state.
+    /// The beginning of the window. The default is the start of the steady state.
     pub from: Option<Seconds>,
-    /// Until when; by default the end.
+    /// The end of the window. The default is the end of the run.
     pub to: Option<Seconds>,
-    /// How the values over time become one number.
+    /// The statistic that makes one number of the values over time.
     pub statistic: Option<Statistic>,
-    /// For `quantile`: which, 0 to 1.
+    /// The quantile that `quantile` takes, from 0 to 1.
     pub quantile: Option<Probability>,
-    /// For `time-to-rise` and `time-to-fall`: the level, a formula over parameters.
+    /// The level for `time-to-rise` and `time-to-fall`: a formula over parameters.
     pub level: Option<Expression>,
-    /// How those of several receivers or links become one.
+    /// The combination of the numbers of several receivers or links.
     #[serde(default)]
     pub combine: Combination,
     /// The length of the intervals over which rates are taken.
     pub bin: Option<Seconds>,
-    /// What its values are divided by, or correlated with.
+    /// The series by which the values are divided, or with which they are correlated.
     pub against: Option<AgainstTable>,
 }
 
-/// What a measure's values are compared with at the same times.
+/// The series with which a measure's values are compared at the same times.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AgainstTable {
-    /// What is observed.
+    /// The observable.
     pub what: Observable,
-    /// Of which sessions, receivers or links; of several the lowest value counts.
+    /// The sessions, receivers or links that are observed. Of several values at a time, the
+    /// lowest counts.
     pub of: OneOrMany,
 }
 
-/// A text or a list of texts.
+/// A name, or a list of names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OneOrMany(pub Vec<String>);
 
-/// A value of an axis of the sweep, as it stands in the file.
+/// A value of an axis of the sweep, as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label(pub String);
 
@@ -370,28 +374,29 @@ pub struct Label(pub String);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PlotTable {
-    /// Its title.
+    /// The title of the figure.
     pub title: String,
-    /// Part of the file's name.
+    /// The name of the plot, which becomes part of a file name.
     pub name: String,
-    /// Time series, drawn against time.
+    /// The time series, drawn against time.
     #[serde(default)]
     pub series: Vec<SeriesTable>,
-    /// The parameter on the horizontal axis, instead of time.
+    /// The axis of the sweep along the horizontal axis. Replaces time.
     pub x: Option<String>,
-    /// Measures drawn as points with error bars of one standard deviation, where `x` is given.
+    /// The measures drawn as points, with error bars of one standard deviation. Requires `x`.
     #[serde(default)]
     pub points: Vec<String>,
-    /// Formulas drawn as lines.
+    /// The formulas drawn as lines.
     #[serde(default)]
     pub curves: Vec<CurveTable>,
-    /// A figure for each value of these axes; the values of the others are lines in it.
+    /// The axes of the sweep for which each value has a figure of its own. The values of
+    /// the other axes are lines in each figure.
     #[serde(default)]
     pub each: OneOrMany,
-    /// Only cells with these values of axes of the sweep, as they stand there.
+    /// The values of axes to which the plot is restricted, as written in the sweep.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
-    /// Only cells in which this holds.
+    /// A condition: only the cells in which it holds are drawn.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
     /// The label of the horizontal axis.
@@ -402,35 +407,35 @@ pub struct PlotTable {
     pub y_unit: Option<String>,
     /// The unit of the horizontal axis.
     pub x_unit: Option<String>,
-    /// Which axes are logarithmic: `x`, `y` or `xy`.
+    /// The logarithmic axes: `x`, `y` or `xy`.
     #[serde(default)]
     pub log: LogAxes,
-    /// From when, for time series.
+    /// The beginning of the time axis, for time series.
     #[serde(default)]
     pub from: Seconds,
-    /// Until when, for time series.
+    /// The end of the time axis, for time series. The default is the end of the run.
     pub to: Option<Seconds>,
     /// The lowest value of the vertical axis.
     pub y_min: Option<Expression>,
     /// The highest value of the vertical axis.
     pub y_max: Option<Expression>,
-    /// How many of the seeds are drawn.
+    /// The number of seeds that are drawn.
     #[serde(default = "one")]
     pub seeds: Count,
 }
 
-/// Which axes are logarithmic.
+/// The logarithmic axes of a plot.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogAxes {
-    /// None.
+    /// Both axes are linear.
     #[default]
     None,
-    /// The horizontal one.
+    /// Only the horizontal axis is logarithmic.
     X,
-    /// The vertical one.
+    /// Only the vertical axis is logarithmic.
     Y,
-    /// Both.
+    /// Both axes are logarithmic.
     Xy,
 }
 
@@ -438,15 +443,15 @@ pub enum LogAxes {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SeriesTable {
-    /// What is observed.
+    /// The observable.
     pub what: Observable,
-    /// Of which session, receiver or link.
+    /// The session, receiver or link that is observed.
     pub of: String,
-    /// Its name in the legend.
+    /// The name in the legend.
     pub label: Option<String>,
     /// The length of the intervals over which rates are taken.
     pub bin: Option<Seconds>,
-    /// Drawn after multiplication with this.
+    /// The factor by which the values are multiplied before they are drawn.
     pub scale: Option<Number>,
 }
 
@@ -456,7 +461,7 @@ pub struct SeriesTable {
 pub struct CurveTable {
     /// The formula, over parameters and measures.
     pub value: Expression,
-    /// Its name in the legend.
+    /// The name in the legend.
     pub label: String,
 }
 
@@ -464,35 +469,36 @@ pub struct CurveTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ExpectTable {
-    /// What is expected, in a line.
+    /// The expectation in words, in one line.
     pub what: String,
-    /// The quantity: a formula over measures and parameters.
+    /// The quantity that has to meet the bounds: a formula over measures and parameters.
     pub value: Expression,
-    /// How its values in the cells of a sweep become one; by default each has to keep the bound.
+    /// The way in which the values in the cells of a sweep become one. By default each cell
+    /// has to meet the bounds.
     #[serde(default)]
     pub across: Across,
-    /// For `quantile`: which, 0 to 1.
+    /// The quantile that `across = "quantile"` takes, from 0 to 1.
     pub quantile: Option<Probability>,
-    /// Only cells with these values of axes of the sweep, as they stand there.
+    /// The values of axes to which the expectation is restricted, as written in the sweep.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
-    /// Only cells in which this holds.
+    /// A condition: only the cells in which it holds are considered.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
     /// The lower bound.
     pub at_least: Option<Expression>,
     /// The upper bound.
     pub at_most: Option<Expression>,
-    /// The share of the seeds whose own values have to keep the bounds, instead of the mean over
-    /// the seeds.
+    /// The share of the seeds whose own values have to meet the bounds. By default the mean
+    /// over the seeds has to meet them.
     pub share_of_seeds: Option<Probability>,
-    /// What the paper has.
+    /// The value in the paper, as text.
     pub paper: Option<String>,
-    /// Where the bound comes from.
+    /// The source of the bound.
     pub source: String,
-    /// Other bounds for shortened runs.
+    /// The bounds for shortened runs. They replace the bounds above.
     pub fast: Option<BoundsTable>,
-    /// The value has to print as a share of one hundred.
+    /// Whether the value is printed as a percentage.
     #[serde(default)]
     pub percent: bool,
 }
@@ -507,25 +513,25 @@ pub struct BoundsTable {
     pub at_most: Option<Expression>,
 }
 
-/// How the values of an expectation in the cells of a sweep become one.
+/// The way in which an expectation's values in the cells of a sweep become one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Across {
-    /// Each keeps the bounds; the one that is worst is shown.
+    /// Each value has to meet the bounds. Reports show the worst one.
     #[default]
     Every,
-    /// Their mean.
+    /// Takes the mean of the values.
     Mean,
-    /// Their median.
+    /// Takes the median of the values.
     Median,
-    /// A quantile of them.
+    /// Takes a quantile of the values.
     Quantile,
-    /// The smallest.
+    /// Takes the smallest value.
     Min,
-    /// The largest.
+    /// Takes the largest value.
     Max,
-    /// The smallest step from one cell to the next: above 0 where they grow.
+    /// Takes the smallest step from one cell to the next, which is above 0 if the values grow.
     SmallestStep,
-    /// The largest over the smallest: 1 where all are the same.
+    /// Takes the largest value over the smallest, which is 1 if all are equal.
     Ratio,
 }

@@ -1,4 +1,4 @@
-//! The quantities that a run can record, and how they become numbers.
+//! The quantities that a run can record, and the statistics that make numbers of them.
 
 use serde::Deserialize;
 
@@ -32,11 +32,11 @@ macro_rules! observables {
 }
 
 observables! {
-    /// The rate at which a receiver receives, with whole packets counted.
+    /// The rate at which a receiver receives packets, including headers.
     ReceivedRate: Endpoint, RATE, Interval, "received rate";
-    /// Packets that a receiver received.
+    /// The number of packets that a receiver received.
     ReceivedPackets: Endpoint, PACKETS, Count, "received packets";
-    /// The rate that an endpoint aims at.
+    /// The sending rate that an endpoint aims at.
     TargetRate: Endpoint, RATE, Level, "target rate";
     /// The average rate of arriving packets, as the receiver itself computes it.
     ReportedRate: Endpoint, RATE, Level, "rate as the receiver sees it";
@@ -46,28 +46,28 @@ observables! {
     RttSample: Endpoint, TIME, Sample, "round-trip time, each";
     /// The loss event probability, as an endpoint estimates it.
     LossProbability: Endpoint, NUMBER, Level, "loss event probability";
-    /// Loss events that an endpoint counts.
+    /// The number of loss events that an endpoint counts.
     LossEvents: Endpoint, NUMBER, Count, "loss events";
     /// The congestion window of a TCP or ACP sender.
     Cwnd: Endpoint, PACKETS, Level, "congestion window";
-    /// Retransmission time-outs of a TCP or ACP sender.
+    /// The number of retransmission time-outs of a TCP or ACP sender.
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
-    /// The rate of the frames or messages that an application reads, payloads only.
+    /// The rate of the frames or messages that an application reads, counting payloads only.
     Goodput: Endpoint, RATE, Interval, "goodput";
-    /// Frames or messages that an application reads.
+    /// The number of frames or messages that an application reads.
     DeliveredFrames: Endpoint, PACKETS, Count, "frames delivered";
-    /// Frames for which an end of an ACP connection had no room.
+    /// The number of frames for which an end of an ACP connection had no room.
     Overflows: Endpoint, NUMBER, Count, "frames without room";
-    /// Connections that ended before their time.
+    /// The number of connections that failed.
     Failures: Endpoint, NUMBER, Count, "connections failed";
-    /// Members that a session's switches have given up.
+    /// The number of members that a session's switches have declared failed.
     MemberFailures: Sender, NUMBER, Count, "members failed";
-    /// Feedback packets that arrive at a TFMCC sender in a round, without those of the current
-    /// limiting receiver.
+    /// The number of feedback packets that arrive at a TFMCC sender in a round, except
+    /// those of the current limiting receiver.
     Reports: Sender, PACKETS, Sample, "feedback packets in a round";
     /// The age of an overlay's messages when a receiver reads them.
     Latency: Endpoint, TIME, Sample, "latency";
-    /// The rate of the messages that an overlay takes from a sending client.
+    /// The rate of the messages that an overlay accepts from a sending client.
     SentRate: Clients, RATE, Interval, "sent rate";
     /// The maximum number of messages that wait for a link of an overlay.
     OverlayQueue: OverlayLink, PACKETS, Interval, "messages waiting";
@@ -79,35 +79,36 @@ observables! {
     AllowedRate: Group, RATE, Level, "allowed rate";
     /// The number of members of a session's group, as a daemon with members knows it.
     Members: Reporter, NUMBER, Level, "members";
-    /// How often a member of a session's group was too slow.
+    /// The number of times that a member of a session's group was too slow.
     SlowMembers: Group, NUMBER, Count, "slow members";
-    /// Channels joined.
+    /// The number of times that an endpoint joined a channel.
     Joins: Endpoint, NUMBER, Count, "joins";
-    /// The number of channels that are joined at a time.
+    /// The number of channels that an endpoint has joined.
     Channels: Endpoint, NUMBER, Level, "channels joined";
-    /// The rate at which a link delivers.
+    /// The rate at which a link delivers packets.
     LinkRate: Link, RATE, Interval, "rate";
     /// The rate at which a link delivers, divided by the link's rate.
     Utilisation: Link, NUMBER, Interval, "utilisation";
-    /// Packets that a link delivered.
+    /// The number of packets that a link delivered.
     DeliveredPackets: Link, PACKETS, Count, "packets delivered";
-    /// Packets that a link's queue dropped.
+    /// The number of packets that a link's queue dropped.
     Drops: Link, PACKETS, Count, "packets dropped";
-    /// Packets that a link lost on the wire.
+    /// The number of packets that a link lost on the wire.
     Losses: Link, PACKETS, Count, "packets lost";
-    /// Packets that a link's queue marked.
+    /// The number of packets that a link's queue marked.
     Marks: Link, PACKETS, Count, "packets marked";
-    /// Packets that wait at a link.
+    /// The number of packets that wait at a link.
     Queue: Link, PACKETS, Interval, "queue";
     /// The rate at which a link delivers each multicast channel.
     ChannelRate: Link, RATE, Interval, "rate";
-    /// The rate at which a sender sends each group and all groups below it.
+    /// The cumulative rate of each group: the rate at which a sender sends the group and
+    /// all groups below it.
     GroupRate: Sender, RATE, Level, "rate of a group and those below it";
-    /// Received rates divided by the lowest link rate on each receiver's path, averaged over the
-    /// receivers that are present: E(t) of section IV-A of SIM's paper.
+    /// The efficiency E(t) of section IV-A of SIM's paper: received rates divided by the lowest
+    /// link rate on each receiver's path, averaged over the receivers that are present.
     Efficiency: Audience, NUMBER, Interval, "efficiency";
-    /// Changes of groups in an interval, averaged over the receivers that are present: I(t) of
-    /// section IV-A of SIM's paper.
+    /// The instability I(t) of section IV-A of SIM's paper: changes of groups in an
+    /// interval, averaged over the receivers that are present.
     Instability: Audience, NUMBER, Interval, "changes of groups";
 }
 
@@ -116,47 +117,48 @@ struct Row {
     subject: Subject,
     unit: Dimension,
     kind: Kind,
-    /// Its name on an axis.
+    /// The label of an axis that shows the observable.
     label: &'static str,
 }
 
-/// How an observable's values stand in time.
+/// The relation of an observable's values to time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A value for each interval that cannot be summed up over intervals, such as a rate.
+    /// A value for each interval that cannot be summed over intervals, such as a rate.
     Interval,
     /// A count for each interval.
     Count,
-    /// A value at the time of an event, which stands until the next one. Statistics weigh it by the
-    /// time for which it stands.
+    /// A value at the time of an event, which holds until the next event. Statistics weight
+    /// it by the time for which it holds.
     Level,
-    /// A value at the time of an event, which counts as much as any other.
+    /// A value at the time of an event. All samples have the same weight.
     Sample,
 }
 
-/// The kind of thing that an observable belongs to.
+/// The kind of thing that an observable describes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Subject {
-    /// A session's endpoints.
+    /// An endpoint of a session.
     Endpoint,
-    /// A session's receivers, all together.
+    /// All receivers of a session together.
     Audience,
-    /// A session's sender, and what else it has besides its receivers.
+    /// The sender of a session, with its switches or aggregators.
     Sender,
     /// A link.
     Link,
-    /// A session's sending clients, each by itself.
+    /// The sending clients of a session, each by itself.
     Clients,
-    /// A session's group in its overlay.
+    /// The group of a session in its overlay.
     Group,
-    /// A daemon that tells something of a session's group.
+    /// A daemon that reports something about a session's group.
     Reporter,
-    /// A link of an overlay.
+    /// A link between two daemons of an overlay.
     OverlayLink,
 }
 
 impl Subject {
-    /// Returns whether only overlays have such things.
+    /// Returns whether only overlays have this kind of thing.
     pub(crate) fn is_in_overlays(self) -> bool {
         matches!(
             self,
@@ -166,40 +168,41 @@ impl Subject {
 }
 
 impl Observable {
-    /// Returns the kind of thing that the observable belongs to.
+    /// Returns the kind of thing that the observable describes.
     pub fn subject(self) -> Subject {
         self.row().subject
     }
 
-    /// Returns its unit.
+    /// Returns the unit of the values.
     pub fn dimension(self) -> Dimension {
         self.row().unit
     }
 
-    /// Returns whether its values count something in each interval, so that their sum has a
+    /// Returns whether the values count something in each interval, so that their sum has a
     /// meaning.
     pub fn is_count(self) -> bool {
         self.row().kind == Kind::Count
     }
 
-    /// Returns whether its values stand at the times of events, instead of intervals.
+    /// Returns whether the values belong to the times of events, not to intervals.
     pub fn is_event(self) -> bool {
         matches!(self.row().kind, Kind::Level | Kind::Sample)
     }
 
-    /// Returns whether each value stands until the next one, so that statistics weigh it by the
-    /// time for which it stands.
+    /// Returns whether each value holds until the next one. Statistics weight it by the
+    /// time for which it holds.
     pub fn is_level(self) -> bool {
         self.row().kind == Kind::Level
     }
 
-    /// Returns whether the events of endpoints report it. The network itself counts the others.
-    pub(crate) fn is_told(self) -> bool {
+    /// Returns whether events of endpoints report the observable. The network itself counts
+    /// the others.
+    pub(crate) fn is_reported(self) -> bool {
         let counted = matches!(self, Observable::ReceivedRate | Observable::ReceivedPackets);
         self.subject() == Subject::Endpoint && !counted
     }
 
-    /// Returns its name in scenario files, such as `received-rate`.
+    /// Returns the name in scenario files, such as `received-rate`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -211,46 +214,47 @@ impl Observable {
         name
     }
 
-    /// Returns its name on an axis.
+    /// Returns the label of an axis that shows the observable.
     pub fn label(self) -> &'static str {
         self.row().label
     }
 }
 
-/// How values over time become one number.
+/// The statistic that makes one number of the values over time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Statistic {
-    /// Their mean.
+    /// The mean of the values.
     Mean,
-    /// Their sum: how many in all.
+    /// The sum of the values.
     Total,
-    /// Their median.
+    /// The median of the values.
     Median,
-    /// A quantile.
+    /// A quantile of the values.
     Quantile,
-    /// The smallest.
+    /// The smallest value.
     Min,
-    /// The largest.
+    /// The largest value.
     Max,
-    /// The last.
+    /// The last value.
     Last,
-    /// Their standard deviation.
+    /// The standard deviation of the values.
     Spread,
-    /// Their standard deviation over their mean.
+    /// The standard deviation of the values over their mean.
     Variation,
     /// The time from the beginning of the window until a value is at least the level.
     TimeToRise,
     /// The time from the beginning of the window until a value is at most the level.
     TimeToFall,
-    /// The longest time without anything.
+    /// The longest time in which the value was 0.
     LongestSilence,
-    /// Pearson's correlation with what the measure is taken against.
+    /// Pearson's correlation with the series in `against`.
     Correlation,
 }
 
 impl Statistic {
-    /// The unit of the result.
+    /// Returns the unit of the statistic of values in the unit `of`.
     pub fn dimension(self, of: Dimension) -> Dimension {
         match self {
             Statistic::Variation | Statistic::Correlation => Dimension::NUMBER,
@@ -262,29 +266,30 @@ impl Statistic {
     }
 }
 
-/// How the numbers of several receivers or links become one.
+/// The way in which the numbers of several receivers or links become one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Combination {
-    /// Their mean.
+    /// The mean of the numbers.
     #[default]
     Mean,
-    /// Their sum.
+    /// The sum of the numbers.
     Sum,
-    /// The smallest.
+    /// The smallest number.
     Min,
-    /// The largest.
+    /// The largest number.
     Max,
-    /// Their median.
+    /// The median of the numbers.
     Median,
-    /// Their standard deviation over their mean.
+    /// The standard deviation of the numbers over their mean.
     Variation,
-    /// Jain's fairness index.
+    /// Jain's fairness index of the numbers.
     Jain,
 }
 
 impl Combination {
-    /// The unit of the result.
+    /// Returns the unit of the combination of numbers in the unit `of`.
     pub fn dimension(self, of: Dimension) -> Dimension {
         match self {
             Combination::Variation | Combination::Jain => Dimension::NUMBER,
@@ -294,7 +299,7 @@ impl Combination {
 }
 
 impl MeasureTable {
-    /// The unit of its number; that of a formula is not known here.
+    /// Returns the unit of the measure's number. The unit of a formula is not known here.
     pub(crate) fn dimension(&self) -> Dimension {
         let Some(what) = self.what else {
             return Dimension::NUMBER;
@@ -304,7 +309,7 @@ impl MeasureTable {
             .dimension(statistic.dimension(self.value_dimension(what)))
     }
 
-    /// The unit of what the statistic is taken of: a ratio has none.
+    /// Returns the unit of the values of which the statistic is taken. A ratio has none.
     pub(crate) fn value_dimension(&self, what: Observable) -> Dimension {
         match self.against {
             Some(_) => Dimension::NUMBER,
@@ -312,8 +317,8 @@ impl MeasureTable {
         }
     }
 
-    /// How its values over time become one number: counts by their sum, others by their mean,
-    /// unless it says otherwise.
+    /// Returns the statistic of the measure. The default is the total for counts and the
+    /// mean for all other values.
     pub(crate) fn statistic_or_default(&self, what: Observable) -> Statistic {
         let default = match what.is_count() {
             true => Statistic::Total,

@@ -1,5 +1,5 @@
-//! What the protocols report. A quantity that is never reported would be 0 or missing in silence,
-//! so a scenario that asks for it is refused.
+//! The observables that each protocol reports. A scenario that asks for one that is never
+//! reported is refused, because its values would silently be 0 or missing.
 
 use crate::error::Fault;
 use crate::plan::overlays::Overlays;
@@ -10,7 +10,7 @@ use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
 use crate::schema::observables::{Observable, Subject};
 use crate::schema::{ReceiverTable, Schema, SessionTable};
 
-/// What a daemon reports whose controller is TFRC.
+/// The observables that a daemon reports if its controller is TFRC.
 const TFRC: &[Observable] = &[
     Observable::TargetRate,
     Observable::ReportedRate,
@@ -20,7 +20,8 @@ const TFRC: &[Observable] = &[
     Observable::RttSample,
 ];
 
-/// Checks that whoever `of` names reports `what`. The name has been found to name something.
+/// Checks that everything that `of` names reports `what`. The caller has checked that `of`
+/// names something.
 pub(super) fn check(
     what: Observable,
     of: &str,
@@ -80,7 +81,8 @@ fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
     }
 }
 
-/// What daemons report of a group: of a session, or each of them.
+/// Returns the observables that daemons report about a group, either once or each daemon for
+/// itself.
 fn of_group(subject: Subject, by_tfrc: bool) -> Reporter {
     let (always, with_tfrc) = match subject {
         Subject::Group => (Observable::SlowMembers, Observable::AllowedRate),

@@ -1,9 +1,9 @@
-//! Tests of reading and checking sessions of ACP.
+//! Tests that read and check sessions of ACP.
 
 use super::scene;
 use crate::*;
 
-/// Two switches in a row, with a member each.
+/// Two switches in a row, with one member and two members.
 const CASCADE: &str = r#"title = "A cascade"
 [run]
 duration = "10 s"
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
+fn each_membership_interval_the_sender_and_each_switch_have_an_endpoint() {
     let cell = parse(CASCADE).unwrap().cell(0).unwrap();
     let scene = scene(cell);
     let nodes =
@@ -73,7 +73,7 @@ fn each_stay_is_an_endpoint_and_so_are_the_sender_and_the_switches() {
 }
 
 #[test]
-fn point_to_point_the_sender_has_an_end_for_each_stay() {
+fn without_switches_the_sender_has_an_end_for_each_membership_interval() {
     let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
     let (_, measures) = rest.split_once("[[measure]]").unwrap();
     let cell = parse(&format!("{head}[[measure]]{measures}"));
@@ -84,12 +84,12 @@ fn point_to_point_the_sender_has_an_end_for_each_stay() {
     assert_eq!(scene.plan.sessions.0[0].endpoints(), 8);
 }
 
-/// What stands in the scenario, what is put in its place, and the message.
+/// A part of the scenario, its replacement, and the expected message.
 const ERRORS: &[(&str, &str, &str)] = &[
     (
         "acp.control = \"xcp\"",
         "acp.control = \"reno\"\nacp.flow = \"soft\"",
-        "cascade.toml:19: `sessions.any.acp.flow`: soft flow control goes by XCP's feedback: with `reno` it can only be `credit`",
+        "cascade.toml:19: `sessions.any.acp.flow`: soft flow control needs XCP's feedback: with `reno` take `credit`",
     ),
     (
         "acp.control = \"xcp\"",
@@ -104,12 +104,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "acp.control = \"xcp\"",
         "acp.frame-rate = \"0 packets/s\"",
-        "cascade.toml:18: `sessions.any.acp.frame-rate`: it must be above 0",
+        "cascade.toml:18: `sessions.any.acp.frame-rate`: a frame rate has to be above 0",
     ),
     (
         "acp.control = \"xcp\"",
         "acp.service = \"1 ms\"\nacp.square = { low = \"1 ms\", high = \"2 ms\", period = \"1 s\" }",
-        "`sessions.any.acp`: give one of `service` and `square`",
+        "`sessions.any.acp`: give either `service` or `square`, not both",
     ),
     (
         "acp.control = \"xcp\"",
@@ -124,7 +124,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "node = \"S-1\", ",
         "node = \"S-1\", sends = [{ from = \"2 s\" }, { from = \"3 s\" }], ",
-        "`sessions.any.acp`: `sends` of a receiver is in the order of time",
+        "`sessions.any.acp`: the spans in `sends` have to be in order of time",
     ),
     (
         "node = \"V\"",
@@ -134,12 +134,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "node = \"V\"",
         "node = \"S\"",
-        "cascade.toml:20: `sessions.any.acp.switches.0.node`: `S` is a group: a switch is at one node",
+        "cascade.toml:20: `sessions.any.acp.switches.0.node`: `S` is a group: name a single node",
     ),
     (
         "node = \"V\"",
         "node = \"W\"",
-        "cascade.toml:25: `sessions.any.acp.switches.1.node`: the session has another switch there",
+        "cascade.toml:25: `sessions.any.acp.switches.1.node`: the session has another switch at this node",
     ),
     (
         "node = \"V\"",
@@ -154,22 +154,22 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "members = [\"S-0\", \"W\"]",
         "members = [\"S-0\", \"S-0\"]",
-        "cascade.toml:21: `sessions.any.acp.switches.0.members`: `S-0` is there twice",
+        "cascade.toml:21: `sessions.any.acp.switches.0.members`: `S-0` appears twice",
     ),
     (
         "members = [\"S-1\", \"S-2\"]",
         "members = [\"S\"]",
-        "cascade.toml:26: `sessions.any.acp.switches.1.members`: one of them has another switch already",
+        "cascade.toml:26: `sessions.any.acp.switches.1.members`: one of them is already a member of another switch",
     ),
     (
         "members = [\"S-1\", \"S-2\"]",
         "members = [\"S-2\"]",
-        "`sessions.any.acp.switches`: what is at `S-1` is a member of none of them",
+        "`sessions.any.acp.switches`: the endpoint at `S-1` is not a member of any switch",
     ),
     (
         "members = [\"S-1\", \"S-2\"]",
         "members = []",
-        "cascade.toml:26: `sessions.any.acp.switches.1.members`: a switch takes at least one member",
+        "cascade.toml:26: `sessions.any.acp.switches.1.members`: a switch needs at least one member",
     ),
     (
         "weights = { W = 2, S-0 = 1 }",
@@ -179,12 +179,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "weights = { W = 2, S-0 = 1 }",
         "weights = { W = -2 }",
-        "cascade.toml:23: `sessions.any.acp.switches.0.weights`: weights are not negative",
+        "cascade.toml:23: `sessions.any.acp.switches.0.weights`: weights must not be negative",
     ),
     (
         "weights = { W = 2, S-0 = 1 }",
         "",
-        "cascade.toml:22: `sessions.any.acp.switches.0.policy`: this policy takes `weights`",
+        "cascade.toml:22: `sessions.any.acp.switches.0.policy`: this policy needs `weights`",
     ),
     (
         "to = 9, member = \"S-2\"",
@@ -204,7 +204,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn wrong_combinations_are_told_with_their_place() {
+fn errors_in_acp_sessions_name_their_place() {
     for (line, other, expected) in ERRORS {
         assert!(CASCADE.contains(line), "the scenario has no {line}");
         let error = parse(&CASCADE.replacen(line, other, 1));
@@ -214,7 +214,7 @@ fn wrong_combinations_are_told_with_their_place() {
     }
 }
 
-/// The same session with one switch, and these weights.
+/// Returns the same session with one switch, whose members have these weights.
 fn with_weights(weights: &str) -> String {
     let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
     let (_, measures) = rest.split_once("[[measure]]").unwrap();
@@ -227,8 +227,5 @@ fn a_member_has_one_weight() {
     assert!(parse(&with_weights("{ S-1 = 1, S-0 = 2 }")).is_ok());
     let error = parse(&with_weights("{ S = 1, S-0 = 2 }")).unwrap_err();
     let message = error.to_string();
-    assert!(
-        message.contains("`S-0` has another weight already"),
-        "{message}"
-    );
+    assert!(message.contains("`S-0` already has a weight"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Frames are read back with `etherparse` and the decoders that ship.
+//! Tests that read captured frames back with `etherparse` and the project's decoders.
 
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_anypoint::{self as anypoint, Ack, Body, Gap, Reason};
@@ -23,12 +23,12 @@ use manyflow_core::xcp::{self, Congestion};
 const SEGMENT_BYTES: u32 = 1000;
 const SESSIONS: u32 = 600;
 
-/// The other end of a connection: endpoints 0 and 1 have one, and 2 and 3.
+/// Returns the other end of a connection. Endpoints 0 and 1 are connected, and 2 and 3.
 fn other(endpoint: u32) -> EndpointId {
     EndpointId(endpoint ^ 1)
 }
 
-/// Two connections between two nodes, and many multicast sessions.
+/// Returns the addresses of two connections between two nodes, and of many multicast sessions.
 fn addresses() -> Addresses {
     let nodes = [NodeId(0), NodeId(70_000)];
     let ends = (0..4).map(|endpoint| End {
@@ -39,7 +39,7 @@ fn addresses() -> Addresses {
     Addresses::new(70_001, ends, &[nodes[0]; SESSIONS as usize]).unwrap()
 }
 
-/// Who sends to `destination`.
+/// Returns the sender of packets to `destination`.
 fn source_of(destination: Destination) -> EndpointId {
     match destination {
         Destination::Endpoint(id) => other(id.0),
@@ -47,7 +47,7 @@ fn source_of(destination: Destination) -> EndpointId {
     }
 }
 
-/// Reads a frame; panics where a length or checksum is wrong.
+/// Decodes a frame. Panics if a length or checksum is wrong.
 fn decode(
     frame: &[u8],
     decode_body: DecodeBody,
@@ -80,7 +80,7 @@ fn decode(
         })
 }
 
-/// The ports of a segment, and the whole of it.
+/// Returns the ports of a TCP segment, and the whole segment.
 fn open_tcp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     let tcp = TcpSlice::from_slice(body).unwrap();
     let checksum = tcp.calc_checksum_ipv4(ip.source, ip.destination).unwrap();
@@ -88,7 +88,7 @@ fn open_tcp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     ([tcp.source_port(), tcp.destination_port()], body)
 }
 
-/// The ports of a datagram, and what is in it.
+/// Returns the ports of a UDP datagram, and its payload.
 fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     let udp = UdpSlice::from_slice(body).unwrap();
     let checksum = udp.to_header().calc_checksum_ipv4(ip, udp.payload());
@@ -96,8 +96,8 @@ fn open_udp<'a>(ip: &Ipv4Header, body: &'a [u8]) -> ([u16; 2], &'a [u8]) {
     ([udp.source_port(), udp.destination_port()], udp.payload())
 }
 
-/// Reads what is in a datagram, or a segment of TCP: a protocol's header, and the bytes behind it.
-/// As on any network, only the receiving end knows which protocol it is.
+/// A decoder of a datagram's payload or of a TCP segment. It returns the protocol's header and the
+/// length of the payload behind it. As on any network, only the receiving end knows the protocol.
 type DecodeBody = fn(&[u8]) -> (AnyHeader, u32);
 
 fn decode_tcp(segment: &[u8]) -> (AnyHeader, u32) {
@@ -117,7 +117,9 @@ fn decode_overlay_datagram(datagram: &[u8]) -> (AnyHeader, u32) {
 }
 
 fn decode_cbr(datagram: &[u8]) -> (AnyHeader, u32) {
-    let number = datagram.first_chunk().expect("the sequence number");
+    let number = datagram
+        .first_chunk()
+        .expect("the payload begins with a sequence number");
     let sequence = u32::from_be_bytes(*number);
     (AnyHeader::Cbr(Datagram { sequence }), datagram.len() as u32)
 }
@@ -241,7 +243,7 @@ fn any_cbr() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// Any message, on a channel or to an endpoint.
+/// Generates any message, on a channel or to an endpoint.
 fn any_layered() -> impl Strategy<Value = Packet> {
     let to_channel = (0..32u8, 0..SESSIONS).prop_map(|(group, session)| {
         let number = group.into();
@@ -292,7 +294,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         })
 }
 
-/// Any segment; frames alone have a payload.
+/// Generates any segment. Only frames have a payload.
 fn any_anypoint() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 4]>(), any::<i32>(), any::<[u16; 3]>());
     let packet = |(connection, kind, frame_bytes, (words, feedback, gap), ecn, id)| {
@@ -326,7 +328,7 @@ fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: 
         rtt_us: d,
         feedback,
     };
-    // A frame that has arrived lies between the gaps, and the last ends within 65,536 frames.
+    // A received frame lies between the gaps, and the last gap ends within 65,536 frames.
     let [first, between, last] = gap.map(|frames| 1 + frames % 20_000);
     let missing = [(0, first), (first + between, last), (0, 0)]
         .map(|(offset, frames)| Gap { offset, frames });
@@ -352,7 +354,7 @@ fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: 
     }
 }
 
-/// Any way of a message, and what goes with messages; clients' messages alone have a payload.
+/// Generates any frame of an overlay. Only clients' messages have a payload.
 fn any_overlay() -> impl Strategy<Value = Packet> {
     let numbers = (any::<[u32; 3]>(), 1..1_000_000u32, any::<u16>());
     let packet = |(kind, (words, sequence, half), is_data, payload_bytes, ecn, id)| {
@@ -435,7 +437,7 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_itself_and_has_the_length_that_links_charge(
+    fn encoded_packets_decode_to_themselves_and_have_their_wire_length(
         packet in prop_oneof![any_tcp(), any_webrc(), any_cbr(), any_layered(), any_anypoint(), any_overlay()],
         others in prop::collection::vec(0..SESSIONS, 3),
     ) {
@@ -466,7 +468,7 @@ proptest! {
 }
 
 #[test]
-fn a_payload_too_short_for_its_number_is_zeros() {
+fn a_payload_too_short_for_a_sequence_number_is_zeros() {
     let addresses = addresses();
     let packet = Packet::new(
         Destination::Endpoint(EndpointId(0)),
@@ -480,7 +482,7 @@ fn a_payload_too_short_for_its_number_is_zeros() {
 }
 
 #[test]
-fn the_two_streams_between_daemons_are_two_connections() {
+fn the_streams_between_two_daemons_are_two_connections() {
     let end = |number| End {
         endpoint: EndpointId(number),
         node: NodeId(number),

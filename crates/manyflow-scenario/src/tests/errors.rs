@@ -1,8 +1,8 @@
-//! Errors of scenario files: they name file, line and key.
+//! Tests that errors of scenario files name file, line and key.
 
 use super::{SOUND, error_of, parse};
 
-/// A line of the sound scenario, another one in its place, and what the error has to say.
+/// A line of the valid scenario, its replacement, and the expected message.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "time = \"50 s\"",
@@ -157,7 +157,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "set.rate = \"500 kbit/s\"",
         "then.set.rate = \"500 kbit/s\"",
-        "two.toml:29: `at.0.then`: `then` takes an `every`: the two take turns",
+        "two.toml:29: `at.0.then`: `then` needs an `every`: the two changes alternate",
     ),
     (
         "set.rate = \"500 kbit/s\"",
@@ -172,17 +172,17 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "queue = \"10 packets\"",
         "red = {}\nxcp = {}",
-        "`links`: `S-r`: a link has either `red` or `xcp`: both would steer the same queue",
+        "`links`: `S-r`: a link takes either `red` or `xcp`: both control the same queue",
     ),
     (
         "between = [\"r\", \"R\"]",
         "between = [\"r\", \"R\"]\nxcp = { alpha = 0.3 }",
-        "`links`: `r-R-0`: an XCP router shares out a `rate`: give one",
+        "`links`: `r-R-0`: an XCP router allocates the `rate` of its link: give one",
     ),
     (
         "set.rate = \"500 kbit/s\"",
         "set.red = {}\nset.xcp = {}",
-        "two.toml:29: `at.0.set`: a link has either `red` or `xcp`: both would steer the same queue",
+        "two.toml:29: `at.0.set`: a link takes either `red` or `xcp`: both control the same queue",
     ),
     (
         "protocol = \"webrc\"",
@@ -197,7 +197,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "protocol = \"webrc\"",
         "protocol = \"rlm\"",
-        "two.toml:20: `sessions.webrc`: the table `rlm` is missing: its parameters",
+        "two.toml:20: `sessions.webrc`: the table `rlm` is missing: it holds the protocol's parameters",
     ),
     (
         "protocol = \"webrc\"",
@@ -212,7 +212,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "seeds = 2",
         "seeds = 0",
-        "two.toml:4: `run.seeds`: no seeds, no runs: take at least 1",
+        "two.toml:4: `run.seeds`: without seeds there are no runs: give at least 1",
     ),
     (
         "seeds = 2",
@@ -222,7 +222,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "duration = \"100 s\"",
         "duration = \"0 s\"",
-        "two.toml:3: `run.duration`: a run lasts longer than 0 s",
+        "two.toml:3: `run.duration`: a run has to last longer than 0 s",
     ),
     (
         "duration = \"100 s\"",
@@ -242,7 +242,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "what = \"received-rate\"",
         "what = \"target-rate\"\nstatistic = \"total\"",
-        "`measure.rate`: `total` adds up what is counted, but `target-rate` is a level",
+        "`measure.rate`: `total` adds up counts, but `target-rate` is a level",
     ),
     (
         "what = \"received-rate\"",
@@ -308,7 +308,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "at-least = \"100 kbit/s\"",
         "at-least = \"100 kbit/s\"\nat-most = \"90 kbit/s\"",
-        "two.toml:46: `expect.0.at-least`: 100 kbit/s is above `at-most`, 90 kbit/s: no value is within",
+        "two.toml:46: `expect.0.at-least`: 100 kbit/s is above `at-most`, 90 kbit/s: no value can meet both",
     ),
     (
         "fast.at-least = \"50 kbit/s\"",
@@ -328,12 +328,12 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "queue = \"10 packets\"",
         "rate = \"2 Mbit/s\"",
-        "two.toml:16: the key `rate` is there twice: keep one",
+        "two.toml:16: the key `rate` appears twice: keep one",
     ),
     (
         "duration = \"100 s\"",
         "duration = \"100 s\"\n[run]",
-        "two.toml:4: the key `run` is there twice: keep one",
+        "two.toml:4: the key `run` appears twice: keep one",
     ),
     ("title = ", "title ", "two.toml:1: "),
 ];
@@ -351,7 +351,7 @@ fn errors_name_file_line_and_key() {
 }
 
 #[test]
-fn the_same_name_is_noticed_among_thousands_of_sessions() {
+fn duplicate_names_are_found_among_thousands_of_sessions() {
     let sessions = "[[sessions]]\nname = \"s-{i mod 1500}\"\ncount = 1501\nprotocol = \"tcp\"\n\
                     sender = \"S\"\nreceivers = [\"r\"]\n[[at]]";
     let error = error_of("[[at]]", sessions);
@@ -359,7 +359,7 @@ fn the_same_name_is_noticed_among_thousands_of_sessions() {
 }
 
 #[test]
-fn an_error_repeats_no_more_of_a_text_than_its_beginning() {
+fn errors_quote_only_the_beginning_of_a_long_text() {
     let long = "x".repeat(200_000);
     for (line, other) in [
         ("delay = \"rtt / 2\"", format!("delay = \"1 + + {long}\"")),
@@ -380,7 +380,7 @@ fn an_error_repeats_no_more_of_a_text_than_its_beginning() {
 }
 
 #[test]
-fn whatever_stands_in_a_file_is_an_error_and_no_panic() {
+fn mixed_up_files_cause_no_panic() {
     use proptest::prelude::*;
     let lines: Vec<&str> = SOUND.lines().collect();
     let count = lines.len();

@@ -1,4 +1,4 @@
-//! Tests of captures and traces, on a network where everything happens that a trace can tell.
+//! Tests of captures and traces, in a scenario that causes almost every kind of event.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::*;
 
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
-/// All that a trace can tell; the manual lists them.
+/// All kinds of events in traces, as listed in the manual.
 pub(super) const EVENTS: [&str; 38] = [
     "acceptable",
     "allowed",
@@ -81,7 +81,7 @@ fn traced(scenario: &Scenario) -> (Run, String) {
     (run, String::from_utf8(text).unwrap())
 }
 
-/// Arrival in nanoseconds and bytes of each frame of a capture file.
+/// Returns the arrival time in nanoseconds and the length in bytes of each frame of a capture file.
 fn frames(mut file: &[u8]) -> Vec<(u64, usize)> {
     let mut frames = Vec::new();
     file = &file[24..];
@@ -133,7 +133,7 @@ fn a_trace_has_every_kind_of_event_and_agrees_with_the_counters() {
         .collect();
     let known = BTreeSet::from(EVENTS);
     assert!(events.is_subset(&known), "{events:?}");
-    // Whether a receiver's joins time out is its own matter; it gives up only where nothing comes.
+    // These two events occur only if a receiver gets no packets at all.
     let missing: Vec<_> = known.difference(&events).collect();
     assert!(
         missing
@@ -179,7 +179,7 @@ fn trace_lines_are_stable() {
 }
 
 #[test]
-fn looking_changes_nothing_and_shows_the_same_again() {
+fn inspection_changes_nothing_and_is_reproducible() {
     let scenario = parse(EVENTFUL);
     let unseen = scenario.run_one(JOB).unwrap();
     let (capture, trace) = (captured(&scenario, "bottleneck"), traced(&scenario));
@@ -199,9 +199,7 @@ fn without_a_name_the_only_limited_link_is_captured() {
     );
     let message = chosen(&second).unwrap_err().to_string();
     assert!(
-        message.starts_with(
-            "which link is meant is not clear: name one of `R-r2`, `S-r1`, `bottleneck`,"
-        ),
+        message.starts_with("the link is ambiguous: name one of `R-r2`, `S-r1`, `bottleneck`,"),
         "{message}"
     );
     let unknown = parse(EVENTFUL).links_to_capture(0, &["r1-R".to_owned()]);
@@ -209,7 +207,7 @@ fn without_a_name_the_only_limited_link_is_captured() {
     assert!(message.contains("there is no link `r1-R`"), "{message}");
 }
 
-/// A disk that is full after so many bytes.
+/// A disk that is full after this number of bytes.
 struct FullDisk(usize);
 
 impl Write for FullDisk {
@@ -227,7 +225,7 @@ impl Write for FullDisk {
 }
 
 #[test]
-fn a_full_disk_fails_the_run_with_its_reason() {
+fn a_full_disk_fails_the_run() {
     let scenario = parse(EVENTFUL);
     let links = scenario.links_to_capture(0, &[]).unwrap();
     let (mut capture, mut trace) = (FullDisk(5000), FullDisk(5000));

@@ -1,4 +1,5 @@
-//! The manual and the parser know the same keys, and every shipped scenario is read.
+//! Tests that the manual and the parser have the same keys, and that every shipped scenario is
+//! valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,14 +12,14 @@ use crate::*;
 
 const MANUAL: &str = include_str!("../../../../docs/scenarios.md");
 
-/// Asks a type for its keys or choices, and gives it nothing.
+/// A deserializer that collects the keys or choices of a type, and then fails.
 struct Lister<'a>(&'a mut Vec<&'static str>);
 
 impl<'de> serde::Deserializer<'de> for Lister<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
-        Err(serde::de::Error::custom("it has no keys"))
+        Err(serde::de::Error::custom("the type has no keys"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -47,14 +48,14 @@ impl<'de> serde::Deserializer<'de> for Lister<'_> {
     }
 }
 
-/// Gives a type a value for each of its keys but one.
+/// A deserializer that has a value for each key of a type except this one.
 struct AllBut(&'static str);
 
 impl<'de> serde::Deserializer<'de> for AllBut {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
-        Err(serde::de::Error::custom("it has no keys"))
+        Err(serde::de::Error::custom("the type has no keys"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -74,7 +75,7 @@ impl<'de> serde::Deserializer<'de> for AllBut {
     }
 }
 
-/// A value of whatever type is asked for.
+/// A deserializer with a value of any type.
 #[derive(Copy, Clone)]
 struct Anything;
 
@@ -149,7 +150,7 @@ impl<'de> serde::Deserializer<'de> for Anything {
     }
 }
 
-/// The keys without which a table cannot be read.
+/// Returns the keys that a table requires.
 fn required<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     let mut required = known::<T>();
     required.retain(|key| match T::deserialize(AllBut(key)) {
@@ -162,7 +163,8 @@ fn required<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     required
 }
 
-/// The keys that the manual calls required, under each heading; no default is blank.
+/// Returns the keys that the manual calls required, by heading. Checks that each key has a default
+/// or is required.
 fn documented_as_required() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let mut documented: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let (mut heading, mut column) = ("", None);
@@ -192,7 +194,7 @@ fn known<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     known.into_iter().collect()
 }
 
-/// The words in code in the first column of the tables under each heading.
+/// Returns the code words in the first column of the manual's tables, by heading.
 fn documented() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let mut documented: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut heading = "";
@@ -208,7 +210,7 @@ fn documented() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     documented
 }
 
-/// The tables of the manual, and their types.
+/// Applies a function to the types of all tables in the manual.
 macro_rules! tables {
     ($list:ident) => {
         [
@@ -266,7 +268,7 @@ macro_rules! tables {
 }
 
 #[test]
-fn the_manual_has_the_keys_of_the_parser_and_no_others() {
+fn the_manual_lists_exactly_the_keys_of_the_parser() {
     let choices = [
         ("Observables", known::<Observable>()),
         ("Statistics", known::<Statistic>()),
@@ -297,18 +299,18 @@ fn the_manual_has_the_keys_of_the_parser_and_no_others() {
 }
 
 #[test]
-fn the_manual_says_which_keys_are_required() {
+fn the_manual_names_the_required_keys() {
     let mut documented = documented_as_required();
     for (heading, required) in tables!(required) {
-        let said = documented.remove(heading).unwrap_or_default();
-        assert_eq!(said, required, "{heading}");
+        let listed = documented.remove(heading).unwrap_or_default();
+        assert_eq!(listed, required, "{heading}");
     }
     assert!(documented.is_empty(), "{documented:?}");
     assert!(required::<schema::links::LinkTable>().is_empty());
 }
 
 #[test]
-fn the_manual_has_the_name_and_the_kind_of_each_observable() {
+fn the_manual_lists_the_kind_of_each_observable() {
     for name in known::<Observable>() {
         let deserializer: serde::de::value::StrDeserializer<'_, Error> =
             serde::de::IntoDeserializer::into_deserializer(name);
@@ -330,7 +332,7 @@ fn the_manual_has_the_name_and_the_kind_of_each_observable() {
 }
 
 #[test]
-fn the_manuals_examples_are_scenarios() {
+fn the_manuals_examples_are_valid() {
     let examples = MANUAL.split("```toml\n").skip(1);
     let examples: Vec<&str> = examples
         .filter_map(|rest| rest.split("```").next())
@@ -346,7 +348,7 @@ fn the_manuals_examples_are_scenarios() {
 }
 
 #[test]
-fn the_manuals_example_of_repetition_says_what_comes_of_it() {
+fn the_manuals_example_of_repetition_expands_as_described() {
     let example = MANUAL.split("```toml\n").nth(2).unwrap();
     let example = example.split("```").next().unwrap();
     let scenario = Scenario::parse("example.toml", example, false).unwrap();
@@ -381,7 +383,7 @@ fn the_manuals_example_of_repetition_says_what_comes_of_it() {
 }
 
 #[test]
-fn every_shipped_scenario_is_read_in_both_forms() {
+fn every_shipped_scenario_is_valid_in_both_forms() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {

@@ -1,4 +1,4 @@
-//! Tests of reading, checking and running scenarios.
+//! Tests that read, check and run scenarios.
 
 mod acp;
 mod capture;
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::scene::Scene;
 use crate::*;
 
-/// Builds a cell with seed 1.
+/// Builds the scene of a cell with seed 1.
 fn scene(cell: Cell) -> Scene {
     let plan = Arc::new(Plan::new(cell).unwrap());
     Scene::new(plan, Box::new(Network::new(1))).unwrap()
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("scenarios/two.toml", text, false)
 }
 
-/// The message where one line of the sound scenario is another one.
+/// Returns the error of the valid scenario with one line replaced.
 fn error_of(line: &str, other: &str) -> String {
     assert!(SOUND.contains(line), "the scenario has no line {line}");
     let text = SOUND.replacen(line, other, 1);
@@ -88,7 +88,7 @@ fn error_of(line: &str, other: &str) -> String {
 }
 
 #[test]
-fn a_sound_scenario_is_read() {
+fn a_valid_scenario_is_read() {
     let scenario = parse(SOUND).unwrap();
     assert_eq!((scenario.id(), scenario.cells()), ("two", 6));
     let keys: Vec<&str> = scenario

@@ -1,10 +1,10 @@
-//! Tests of reading, checking and building overlays and their sessions.
+//! Tests that read, check and build overlays and their sessions.
 
 use super::scene;
 use crate::plan::Plan;
 use crate::*;
 
-/// A chain of three daemons, a router without one, and a lonely node.
+/// A chain of three daemons with a router between two of them, and a node without links.
 const CHAIN: &str = r#"title = "A chain of daemons"
 [run]
 duration = "10 s"
@@ -54,7 +54,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn daemons_come_first_then_each_sessions_receivers_and_sending_clients() {
+fn daemons_precede_the_receivers_and_sending_clients_of_sessions() {
     let cell = parse(CHAIN).unwrap().cell(0).unwrap();
     let scene = scene(cell);
     let nodes =
@@ -89,11 +89,11 @@ fn sessions_that_name_the_same_group_share_it() {
 }
 
 #[test]
-fn without_links_daemons_are_joined_as_the_network_is() {
+fn without_links_each_network_link_between_daemons_is_used() {
     let given =
         "links = [[\"A\", \"B\"], { between = [\"B\", \"C\"], weight = 3 }, [\"C\", \"D\"]]\n";
     let error = parse(&CHAIN.replace(given, "")).unwrap_err().to_string();
-    // The router has no daemon, so it does not join B to C.
+    // The router has no daemon, so B and C are not neighbours.
     assert!(
         error.contains("`overlays.spines.links`: no links of the overlay lead from `A` to `C`"),
         "{error}"
@@ -107,7 +107,7 @@ fn without_links_daemons_are_joined_as_the_network_is() {
 }
 
 #[test]
-fn an_entrys_name_stands_for_the_clients_and_receivers_of_all_its_sessions() {
+fn the_name_of_an_entry_stands_for_all_its_sessions() {
     let many = CHAIN
         .replace("name = \"two\"", "name = \"two-{i}\"\ncount = 3")
         .replace("receivers = []", "receivers = [\"C\"]\noverlay.clients = 4")
@@ -124,7 +124,7 @@ fn an_entrys_name_stands_for_the_clients_and_receivers_of_all_its_sessions() {
     assert_eq!(receivers("two-{i}/D"), Err(()));
 }
 
-/// What stands in the scenario, what is put in its place, and the message.
+/// A part of the scenario, its replacement, and the expected message.
 const ERRORS: &[(&str, &str, &str)] = &[
     (
         "\"C\", \"D\"]\nlinks",
@@ -134,7 +134,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "\"C\", \"D\"]\nlinks",
         "\"C\", \"D\", \"C\"]\nlinks",
-        "chain.toml:15: `overlays.spines.daemons`: `C` is there twice",
+        "chain.toml:15: `overlays.spines.daemons`: `C` appears twice",
     ),
     (
         "\"C\", \"D\"]\nlinks",
@@ -154,12 +154,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "[\"A\", \"B\"], {",
         "[\"A\", \"B\"], [\"B\", \"A\"], {",
-        "`overlays.spines.links`: `B-A` is there twice",
+        "`overlays.spines.links`: `B-A` appears twice",
     ),
     (
         "weight = 3",
         "weight = 0",
-        "`overlays.spines.links.1.weight`: it must be at least 1",
+        "`overlays.spines.links.1.weight`: a weight has to be at least 1",
     ),
     (
         "controller = \"none\"",
@@ -179,7 +179,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "controller = \"none\"",
         "controller = \"none\"\nslow = \"evict\"",
-        "chain.toml:18: `overlays.spines.slow`: `evict` takes a `slow-deadline`",
+        "chain.toml:18: `overlays.spines.slow`: `evict` needs a `slow-deadline`",
     ),
     (
         "controller = \"none\"",
@@ -189,17 +189,17 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "controller = \"none\"",
         "controller = \"none\"\ntcp.transfer = \"1 MB\"",
-        "`overlays.spines.tcp`: the streams of an overlay have no `transfer`",
+        "`overlays.spines.tcp`: the streams of an overlay take no `transfer`",
     ),
     (
         "controller = \"none\"",
         "controller = \"none\"\ntcp.segment = \"1 kB\"",
-        "`overlays.spines.tcp`: the streams of an overlay have no `segment`: each message is one",
+        "`overlays.spines.tcp`: the streams of an overlay take no `segment`: each message is one segment",
     ),
     (
         "controller = \"none\"",
         "controller = \"none\"\ntcp.ecn = true",
-        "`overlays.spines.tcp`: the streams of an overlay have no `ecn`",
+        "`overlays.spines.tcp`: the streams of an overlay do not support `ecn`",
     ),
     (
         "sender = \"A\"",
@@ -219,17 +219,17 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "overlay.clients = 2",
         "overlay.message = \"70 kB\"",
-        "chain.toml:24: `sessions.one.overlay.message`: a message has 1 to 65473 bytes",
+        "chain.toml:24: `sessions.one.overlay.message`: a message can have 1 to 65473 bytes",
     ),
     (
         "overlay.clients = 2",
         "overlay.priority = 0",
-        "chain.toml:24: `sessions.one.overlay.priority`: it must be 1 % to 65,535 %",
+        "chain.toml:24: `sessions.one.overlay.priority`: a priority has to be from 1 % to 65,535 %",
     ),
     (
         "overlay.clients = 2",
         "stop = \"2 s\"",
-        "chain.toml:24: `sessions.one.stop`: it stops before it has started",
+        "chain.toml:24: `sessions.one.stop`: the sender stops before it has started",
     ),
     (
         "controller = \"none\"",
@@ -244,7 +244,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "overlay.clients = 2",
         "overlay.rate = \"0 bit/s\"",
-        "chain.toml:24: `sessions.one.overlay.rate`: it must be at least 1 bit/s",
+        "chain.toml:24: `sessions.one.overlay.rate`: a weight has to be at least 1 bit/s",
     ),
     (
         "of = \"B-C\"",
@@ -259,12 +259,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "of = \"two/D-0\"",
         "of = \"two\"",
-        "`measure.told.of`: write `SESSION/NODE`: which daemon tells it",
+        "`measure.told.of`: write `SESSION/NODE` to name the daemon that reports it",
     ),
 ];
 
 #[test]
-fn wrong_combinations_are_told_with_their_place() {
+fn errors_in_overlays_name_their_place() {
     for (line, other, expected) in ERRORS {
         assert!(CHAIN.contains(line), "the scenario has no {line}");
         let error = parse(&CHAIN.replacen(line, other, 1));

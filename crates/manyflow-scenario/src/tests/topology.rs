@@ -1,4 +1,4 @@
-//! Tests of generators and of the names of nodes and links.
+//! Tests of generators, and of the names of nodes and links.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn topology(nodes: &str, links: &str) -> Result<Topology, String> {
 }
 
 #[test]
-fn generators_make_what_they_say() {
+fn generators_make_the_expected_numbers_of_nodes_and_links() {
     for (nodes, links, counts) in [
         (
             "names = [\"A\", \"B\", \"C\"]",
@@ -59,18 +59,22 @@ fn generators_make_what_they_say() {
         let made = topology(nodes, links).unwrap();
         assert_eq!((made.nodes.len(), made.links.len()), counts, "{nodes}");
     }
+}
+
+#[test]
+fn generators_refuse_impossible_parameters() {
     for (nodes, why) in [
         (
             "trees.T = { depth = 60, children = 2 }",
-            "nodes: from 1 to 5000000",
+            "nodes: a scenario has from 1 to 5000000 nodes",
         ),
         (
             "random.G = { nodes = 20, links = 18 }",
-            "20 nodes are joined by 19 to 190",
+            "20 nodes take from 19 to 190",
         ),
         (
             "dumbbells.D = { left = 0, right = 1 }",
-            "`nodes.dumbbells.D.left`: 0 nodes: from 1 to 5000000",
+            "`nodes.dumbbells.D.left`: 0 nodes: a scenario has from 1 to 5000000 nodes",
         ),
         (
             "dumbbells.D = { left = 1 }",
@@ -95,7 +99,7 @@ fn a_trees_nodes_are_numbered_row_by_row() {
     let leaves = made.nodes_named("T-leaves").unwrap();
     let names: Vec<&str> = leaves.map(|n| made.nodes.get(n)).collect();
     assert_eq!((names[0], names[15]), ("T-15", "T-30"));
-    // A later entry changes what it gives, and leaves the rest.
+    // A later entry changes only the properties that it gives.
     let [changed] = made.links_named("T-1-T-3").unwrap()[..] else {
         panic!("there is one such link")
     };
@@ -135,7 +139,7 @@ fn generated_nodes_and_their_links_are_found_by_name() {
 }
 
 #[test]
-fn links_that_are_made_alike_share_what_they_are_like() {
+fn links_that_are_configured_alike_share_their_configuration() {
     let links = "[[links]]\nall-of = \"T\"\ndelay = \"5 ms\"\n\
                  [[links]]\nbetween = [\"T-0\", \"T-1\"]\nback.delay = \"7 ms\"";
     let made = topology("trees.T = { depth = 2, children = 3 }", links).unwrap();
@@ -146,7 +150,7 @@ fn links_that_are_made_alike_share_what_they_are_like() {
 }
 
 #[test]
-fn a_dumbbells_hosts_meet_at_two_routers() {
+fn a_dumbbell_has_two_routers() {
     let links = "[[links]]\nall-of = \"D\"\nrate = \"100 Mbit/s\"\ndelay = \"1 ms\"\n\
                  [[links]]\nname = \"bottleneck\"\nbetween = [\"D-router-0\", \"D-router-1\"]\nrate = \"3 Mbit/s\"";
     let made = topology("dumbbells.D = { left = 2, right = 1 }", links).unwrap();
@@ -175,7 +179,7 @@ fn a_dumbbells_hosts_meet_at_two_routers() {
 }
 
 #[test]
-fn a_random_graph_is_connected_and_the_same_again() {
+fn a_random_graph_is_connected_and_reproducible() {
     let make = || {
         let made = topology(
             "random.G = { nodes = 50, links = 60, seed = 3 }",

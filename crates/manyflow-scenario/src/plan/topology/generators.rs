@@ -10,7 +10,8 @@ use crate::error::Fault;
 use crate::schema::{DumbbellTable, RandomTable, TreeTable};
 
 impl Topology {
-    /// Node 0 is the root; the children of node i of a binary tree are 2i+1 and 2i+2.
+    /// Adds a balanced tree. Node 0 is the root. In a binary tree the children of node i
+    /// are 2i+1 and 2i+2.
     pub(super) fn add_tree(&mut self, name: &str, tree: &TreeTable) -> Result<(), Fault> {
         let children = u64::from(tree.children.get());
         let mut rows = vec![1u64];
@@ -36,7 +37,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Two routers, the left hosts at the first of them and the right hosts at the second.
+    /// Adds two routers, with the left hosts at the first router and the right hosts at the second.
     pub(super) fn add_dumbbell(&mut self, name: &str, table: &DumbbellTable) -> Result<(), Fault> {
         let routers = self.add_group(&format!("{name}-router"), 2)?;
         let mut pairs = vec![(routers, routers + 1)];
@@ -58,13 +59,13 @@ impl Topology {
         Ok(())
     }
 
-    /// A random spanning tree, and further links between pairs that have none.
+    /// Adds a random spanning tree, and further links between random pairs that have none.
     pub(super) fn add_random(&mut self, name: &str, table: &RandomTable) -> Result<(), Fault> {
         let (nodes, links) = (u64::from(table.nodes.get()), u64::from(table.links.get()));
         let most = nodes.saturating_mul(nodes.saturating_sub(1)) / 2;
         if links + 1 < nodes || links > most.min(SIZE_MAX) {
             return Err(Fault::value(format!(
-                "{links} links: {nodes} nodes are joined by {} to {most}",
+                "{links} links: {nodes} nodes take from {} to {most}",
                 nodes.saturating_sub(1)
             )));
         }

@@ -1,4 +1,4 @@
-//! What is recorded and traced of ACP's connections and switches.
+//! Records and traces of events of ACP's connections and switches.
 
 use manyflow_anypoint::{Event, Reason};
 use serde::ser::SerializeMap;

@@ -1,4 +1,4 @@
-//! The parameters of ACP, and of the switches between a peer and an ensemble.
+//! The parameters of ACP, and of the switches between a peer and the members of a service.
 
 mod events;
 mod session;
@@ -22,102 +22,103 @@ use crate::schema::{ReceiverTable, SpanTable};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AcpTable {
-    /// How the congestion window changes.
+    /// The congestion control.
     #[serde(default)]
     pub control: ControlName,
-    /// How receive buffers are protected; by default as the congestion control allows.
+    /// The flow control. The default is soft flow control with XCP, and credit with Reno.
     pub flow: Option<FlowName>,
     /// The parameters of soft flow control.
     #[serde(default)]
     pub soft: SoftTable,
-    /// Bytes of a frame.
+    /// The size of a frame.
     pub frame: Option<Bits>,
-    /// Bytes that are not acknowledged, or wait.
+    /// The size of the send buffer: queued plus unacknowledged bytes.
     pub send_buffer: Option<Bits>,
-    /// Bytes that have arrived and were not read.
+    /// The size of the receive buffer: bytes that have arrived and are not yet read.
     pub receive_buffer: Option<Bits>,
-    /// The first window, in frames.
+    /// The initial window, in frames.
     pub initial_window: Option<Count>,
-    /// The shortest retransmission time-out.
+    /// The minimum retransmission time-out.
     pub minimum_rto: Option<Seconds>,
-    /// After so long without a packet the other end is probed.
+    /// The time without a packet after which an end probes the other end.
     pub keep_alive: Option<Seconds>,
-    /// So many times something is sent without an answer.
+    /// The maximum number of times that a packet is sent without an answer.
     pub attempts: Option<Count>,
-    /// What those who send frames say of themselves.
+    /// The false statements of the ends that send frames.
     #[serde(default)]
     pub lie: LieName,
-    /// Who sends frames.
+    /// The ends that send frames.
     #[serde(default)]
     pub direction: Direction,
-    /// Frames per second of each application that sends, at most.
+    /// The maximum rate of each sending application, in frames per second.
     pub frame_rate: Option<PacketsPerSecond>,
-    /// Each application that sends closes after so many.
+    /// The number of frames after which each sending application closes.
     pub frames: Option<Count>,
-    /// The keys of frames are drawn from so many; 0 counts them up.
+    /// The number of keys from which the keys of frames are drawn. With 0, each frame has the next
+    /// number as its key.
     #[serde(default)]
     pub keys: Count,
-    /// How long an application works on a frame that it has read.
+    /// The time for which an application works on each frame that it has read.
     pub service: Option<Seconds>,
-    /// The same, where it changes.
+    /// The time for which an application works on each frame, if it alternates between two values.
     pub square: Option<SquareTable>,
-    /// The switches between the sender and the receivers, the one next to the sender first.
+    /// The switches between the sender and the receivers. The first one is next to the sender.
     #[serde(default)]
     pub switches: Vec<SwitchTable>,
 }
 
-/// How ACP's congestion window changes.
+/// The congestion control of ACP.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlName {
-    /// By the feedback of XCP's routers.
+    /// Follows the feedback of XCP routers.
     #[default]
     Xcp,
-    /// By losses.
+    /// Reacts to losses, as TCP Reno does.
     Reno,
 }
 
-/// How ACP's receivers protect their buffers.
+/// The flow control of ACP, which protects receive buffers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowName {
-    /// By XCP's feedback.
+    /// Uses XCP's feedback.
     Soft,
-    /// By credit.
+    /// Uses credit.
     Credit,
 }
 
-/// What a sender of ACP says in place of the truth, or does in place of what it is told.
+/// The false statements of an ACP sender to XCP routers, and its deviations from their feedback.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LieName {
-    /// The truth.
+    /// States the truth and follows the feedback.
     #[default]
     Honest,
-    /// That its window is ten times what it is.
+    /// States ten times its window.
     TenfoldWindow,
-    /// That it is a tenth.
+    /// States a tenth of its window.
     TenthOfWindow,
-    /// That its round-trip time is ten times what it is.
+    /// States ten times its round-trip time.
     TenfoldRtt,
-    /// That it is a tenth.
+    /// States a tenth of its round-trip time.
     TenthOfRtt,
-    /// It does not follow negative feedback.
+    /// Ignores negative feedback.
     NeverDecreases,
-    /// It takes what it asked for.
+    /// Takes all that it asked for, whatever was granted.
     TakesAll,
 }
 
-/// Who sends frames, seen from the ensemble.
+/// The ends that send frames. Directions are named from the point of view of the service.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// The session's sender.
+    /// The session's sender sends to the receivers.
     #[default]
     Inbound,
-    /// The receivers, to the sender.
+    /// The receivers send to the session's sender.
     Outbound,
-    /// All.
+    /// The session's sender and the receivers send.
     Both,
 }
 
@@ -125,27 +126,28 @@ pub enum Direction {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SoftTable {
-    /// incrthresh.
+    /// incrthresh: the share of the buffer below which the target grows.
     pub increase_below: Option<Number>,
-    /// decrthresh.
+    /// decrthresh: the share of the buffer above which the target shrinks.
     pub decrease_above: Option<Number>,
-    /// gamma.
+    /// gamma: the share by which the target shrinks.
     pub decrease: Option<Number>,
-    /// By how many frames the target grows in a round-trip time.
+    /// The number of frames by which the target grows in a round-trip time.
     pub step: Option<Count>,
-    /// Whether the drain rate is measured and followed, instead of probed for.
+    /// Whether the drain rate is measured and followed. Otherwise the target probes for it.
     pub follow_drain: Option<bool>,
 }
 
-/// `sessions.acp.square`: the second half of each period is slow.
+/// `sessions.acp.square`: a service time that is low in the first half of each period and high in
+/// the second.
 #[derive(Copy, Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SquareTable {
-    /// The time for a frame in the first half.
+    /// The service time in the first half.
     pub low: Seconds,
-    /// The time for a frame in the second half.
+    /// The service time in the second half.
     pub high: Seconds,
-    /// Both halves.
+    /// The length of both halves together.
     pub period: Seconds,
 }
 
@@ -153,45 +155,45 @@ pub struct SquareTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SwitchTable {
-    /// Where it is.
+    /// The node of the switch.
     pub node: String,
-    /// Its members: receivers, groups of them, or the nodes of later switches.
+    /// The members: receivers, groups of receivers, or the nodes of later switches.
     pub members: Vec<String>,
-    /// Which member gets a frame.
+    /// The policy that chooses a member for each frame.
     #[serde(default)]
     pub policy: PolicyName,
-    /// For `weighted`: of each member.
+    /// The weight of each member, for the policy `weighted`.
     #[serde(default)]
     pub weights: BTreeMap<String, Number>,
-    /// For `rule`: which keys go where.
+    /// The ranges of keys of each member, for the policy `rule`.
     #[serde(default)]
     pub rules: Vec<RuleTable>,
-    /// The frames over which receive ratios are counted.
+    /// The number of frames over which receive ratios are counted.
     pub histogram: Option<Count>,
-    /// How feedback is scaled.
+    /// The way in which feedback is scaled.
     pub scaling: Option<ScalingName>,
-    /// A member that answers nothing for so long has failed.
+    /// The time without an answer after which a member counts as failed.
     pub failure_timeout: Option<Seconds>,
-    /// A member from which nothing came for so long is probed.
+    /// The time without a packet after which a member is probed.
     pub keep_alive: Option<Seconds>,
-    /// Frames beyond a gap that are held for each leg.
+    /// The number of frames beyond a gap that are held for each leg.
     pub held_frames: Option<Count>,
 }
 
-/// How a switch chooses members.
+/// The choice of members by a switch.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// Each in turn.
+    /// Chooses the members in turn.
     #[default]
     RoundRobin,
-    /// The one with the fewest frames that are not acknowledged.
+    /// Chooses the member with the fewest unacknowledged frames.
     LeastOutstanding,
-    /// By the hash of the key.
+    /// Chooses a member by the hash of the key.
     Hash,
-    /// In proportion to weights.
+    /// Chooses members in proportion to their weights.
     Weighted,
-    /// By ranges of keys.
+    /// Chooses a member by ranges of keys.
     Rule,
 }
 
@@ -203,22 +205,22 @@ pub struct RuleTable {
     pub from: Count,
     /// The last key.
     pub to: Count,
-    /// Who gets frames with keys between them.
+    /// The member that receives frames with keys in the range.
     pub member: String,
 }
 
-/// How a switch scales feedback.
+/// The way in which a switch scales feedback.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScalingName {
-    /// As the paper writes it.
+    /// Scales as the paper describes.
     Paper,
-    /// So that totals of a round-trip time are kept.
+    /// Scales so that the totals over a round-trip time are preserved.
     PerPacket,
 }
 
 impl AcpTable {
-    /// The parameters of the sender's end, and of receivers that have none of their own.
+    /// Returns the parameters of the sender's end, which are the defaults of the receivers' ends.
     pub(crate) fn config(&self) -> AcpConfig {
         let mut config = AcpConfig {
             control: match self.control {
@@ -258,7 +260,7 @@ impl AcpTable {
         }
     }
 
-    /// The parameters of a receiver's end.
+    /// Returns the parameters of a receiver's end.
     pub(crate) fn receiver(&self, own: &ReceiverTable) -> AcpConfig {
         let mut config = self.config();
         set(&mut config.send_buffer, own.send_buffer.map(bytes));
@@ -266,13 +268,13 @@ impl AcpTable {
         config
     }
 
-    /// What ends say of themselves to XCP's routers.
+    /// Returns the false statements of the ends to XCP routers.
     pub(crate) fn lie(&self) -> Lie {
         self.lie.lie()
     }
 
-    /// An application that sends at these times, if it sends at all, and works on each frame for
-    /// `service`, if that is given.
+    /// Returns an application that sends during the spans `sends` and works on each frame for
+    /// `service`. Without `service`, the session's own service time applies.
     pub(crate) fn worker(
         &self,
         sends: Vec<Span>,
@@ -299,22 +301,21 @@ impl AcpTable {
         }
     }
 
-    /// Whether the parameters fit together.
+    /// Checks that the parameters are compatible.
     pub(crate) fn check(&self, receivers: &[&ReceiverTable]) -> Result<(), Fault> {
         if (self.control, self.flow) == (ControlName::Reno, Some(FlowName::Soft)) {
-            let message =
-                "soft flow control goes by XCP's feedback: with `reno` it can only be `credit`";
+            let message = "soft flow control needs XCP's feedback: with `reno` take `credit`";
             return Err(Fault::at(&["flow"], Problem::Value(message.to_owned())));
         }
         if self.service.is_some() && self.square.is_some() {
-            return Err(Fault::value("give one of `service` and `square`"));
+            return Err(Fault::value("give either `service` or `square`, not both"));
         }
         let refuse = |key: &str, message: &str| Fault::at(&[key], Problem::Value(message.into()));
         if self.frame_rate.is_some_and(|rate| rate.0 <= 0.0) {
-            return Err(refuse("frame-rate", "it must be above 0"));
+            return Err(refuse("frame-rate", "a frame rate has to be above 0"));
         }
         if self.square.is_some_and(|square| square.period.0 <= 0.0) {
-            return Err(refuse("square", "its period must be above 0"));
+            return Err(refuse("square", "the period has to be above 0"));
         }
         let config = self.config();
         config.check().map_err(Fault::value)?;
@@ -323,8 +324,7 @@ impl AcpTable {
         for receiver in receivers {
             self.receiver(receiver).check().map_err(Fault::value)?;
             if !is_in_order(&receiver.sends) {
-                let message =
-                    "`sends` of a receiver is in the order of time, and its spans do not touch";
+                let message = "the spans in `sends` have to be in order of time and must not touch";
                 return Err(Fault::value(message));
             }
         }
@@ -378,7 +378,7 @@ impl SquareTable {
 }
 
 impl SwitchTable {
-    /// The switch's parameters.
+    /// Returns the parameters of the switch.
     pub(crate) fn config(&self) -> SwitchConfig {
         let mut config = SwitchConfig::default();
         set(&mut config.histogram_frames, self.histogram.map(Count::get));
@@ -410,18 +410,18 @@ impl SwitchTable {
             _ => None,
         };
         if let Some(missing) = missing {
-            let message = format!("this policy takes {missing}");
+            let message = format!("this policy needs {missing}");
             return Err(Fault::at(&["policy"], Problem::Value(message)));
         }
         if self.weights.values().any(|weight| weight.0 < 0.0) {
-            let message = "weights are not negative".to_owned();
+            let message = "weights must not be negative".to_owned();
             return Err(Fault::at(&["weights"], Problem::Value(message)));
         }
         self.config().check().map_err(Fault::value)
     }
 }
 
-/// Whether each span begins before it ends, and the next one after that.
+/// Returns whether each span begins before it ends, and ends before the next one begins.
 fn is_in_order(spans: &[SpanTable]) -> bool {
     let ends = spans
         .iter()
@@ -429,7 +429,7 @@ fn is_in_order(spans: &[SpanTable]) -> bool {
     ends.is_sorted_by(|a, b| a < b)
 }
 
-/// What does not fit is beyond every limit.
+/// Returns the size in bytes. Sizes above `u32::MAX` become `u32::MAX`, which exceeds every limit.
 fn bytes(size: Bits) -> u32 {
     u32::try_from(size.bytes()).unwrap_or(u32::MAX)
 }

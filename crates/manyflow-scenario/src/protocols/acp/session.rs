@@ -1,5 +1,5 @@
-//! Sessions of ACP: a connection to each receiver, or one connection through switches to all of
-//! them.
+//! ACP sessions: a connection to each receiver, or one connection through switches to all
+//! receivers.
 
 use manyflow_anypoint::switch::{
     HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
@@ -22,10 +22,10 @@ use crate::scene::{Builder, Member};
 use crate::schema::observables::Observable;
 use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
 
-/// Anypoint's transport of frames.
+/// ACP, Anypoint's transport of frames.
 pub(crate) struct Acp;
 
-/// Quantities of ends.
+/// The observables of both ends of a connection.
 const FRAMES: &[Observable] = &[
     Observable::Goodput,
     Observable::DeliveredFrames,
@@ -40,10 +40,10 @@ impl SessionProtocol for Acp {
         checked.map_err(|fault| fault.within("acp"))
     }
 
-    fn endpoints(&self, session: &Session, stays: usize) -> usize {
+    fn endpoints(&self, session: &Session, intervals: usize) -> usize {
         match session.switches.len() {
-            0 => 2 * stays,
-            switches => 1 + switches + stays,
+            0 => 2 * intervals,
+            switches => 1 + switches + intervals,
         }
     }
 
@@ -67,17 +67,17 @@ impl SessionProtocol for Acp {
     }
 }
 
-/// A stay of a receiver.
+/// The endpoint of a receiver during one of its membership intervals.
 struct Server {
     id: EndpointId,
-    /// Its receiver's number.
+    /// The index of the receiver in the session.
     receiver: usize,
     name: String,
     start: Time,
     stop: Option<Time>,
 }
 
-/// A member of a switch: from when to when, and where.
+/// A member of a switch: its endpoint, its node and its membership interval.
 struct Seat {
     id: EndpointId,
     node: u32,
@@ -86,7 +86,8 @@ struct Seat {
 }
 
 impl Builder<'_> {
-    /// The receivers' ends have the first numbers, then come the sender's, and then the switches.
+    /// Adds all endpoints of the session: first the receivers' ends, then the sender's, then the
+    /// switches.
     fn add_acp(&mut self) -> Result<Vec<Member>, Fault> {
         let servers = self.servers();
         let staff = self.network.next_endpoint().0 + servers.len() as u32;
@@ -121,13 +122,13 @@ impl Builder<'_> {
         let first = self.network.next_endpoint().0;
         let mut servers: Vec<Server> = Vec::new();
         for (number, receiver) in self.session.receivers.iter().enumerate() {
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let name = self.stay(receiver, index);
+            for (index, interval) in receiver.intervals.iter().enumerate() {
+                let name = self.interval_name(receiver, index);
                 servers.push(Server {
                     id: EndpointId(first + servers.len() as u32),
                     receiver: number,
-                    start: self.draw(stay.start, &name),
-                    stop: stay.stop.map(Seconds::time),
+                    start: self.draw(interval.start, &name),
+                    stop: interval.stop.map(Seconds::time),
                     name,
                 });
             }
@@ -135,7 +136,7 @@ impl Builder<'_> {
         servers
     }
 
-    /// The switch that a receiver is a member of.
+    /// Returns the index of the switch that a receiver is a member of.
     fn switch_of(&self, receiver: usize) -> Option<usize> {
         let switches = self.session.switches.iter();
         let mut members = switches.map(|switch| &switch.members);
@@ -163,7 +164,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The sender's end of a connection.
+    /// Adds the sender's end of a connection.
     fn add_peer(
         &mut self,
         remote: EndpointId,
@@ -186,8 +187,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The switch of this number. `start` is when the connection opens: who is there then has been
-    /// a member all along.
+    /// Adds the switch with this number. The connection opens at `start`: receivers that have
+    /// started by then are members from the beginning.
     fn add_switch(
         &mut self,
         number: usize,
@@ -197,11 +198,11 @@ impl Builder<'_> {
     ) -> Result<(), Fault> {
         let switch = &self.session.switches[number];
         let mut seats = self.seats(switch, servers, staff);
-        // In the order in which they are numbered; who is there from the beginning keeps the order
-        // of the scenario.
+        // Members are numbered in order of time. Members from the beginning keep the order of the
+        // scenario.
         seats.sort_by_key(|seat| seat.start.max(start));
         if seats.len() > usize::from(u16::MAX) {
-            return Err(Fault::value("a switch has at most 65,535 members"));
+            return Err(Fault::value("a switch can have at most 65,535 members"));
         }
         let (first, later) = seats.split_at(seats.partition_point(|seat| seat.start <= start));
         let joins = later.iter().map(|seat| Change {
@@ -227,8 +228,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The members of a switch, in the order of the scenario; a receiver has one for each of its
-    /// stays.
+    /// Returns the members of a switch, in the order of the scenario. A receiver is one member for
+    /// each of its membership intervals.
     fn seats(&self, switch: &Switch, servers: &[Server], staff: u32) -> Vec<Seat> {
         let mut seats = Vec::new();
         for branch in &switch.members {
@@ -240,8 +241,8 @@ impl Builder<'_> {
                     stop: None,
                 }),
                 Branch::Receiver(number) => {
-                    let stays = servers.iter().filter(|server| server.receiver == number);
-                    seats.extend(stays.map(|server| Seat {
+                    let intervals = servers.iter().filter(|server| server.receiver == number);
+                    seats.extend(intervals.map(|server| Seat {
                         id: server.id,
                         node: self.session.receivers[number].node,
                         start: server.start,
@@ -254,15 +255,15 @@ impl Builder<'_> {
     }
 }
 
-/// The switches come behind the sender's end, whose number is `staff`.
+/// Returns the endpoint of a switch. The switches follow the sender's end, whose number is `staff`.
 fn switch_id(staff: u32, number: usize) -> EndpointId {
     EndpointId(staff + 1 + number as u32)
 }
 
-/// An end with its application, which may lie.
+/// An end with its application, which may lie to routers.
 type End = Liar<ModelledEnd<Worker>>;
 
-/// An end that closes its direction when it stops, and may die.
+/// Makes an end that closes its direction at `stop` and crashes at `crash`.
 fn fated(end: End, stop: Option<Time>, crash: Option<Time>) -> Fated<End> {
     let close: fn(&mut End) = |end| end.end_mut().close();
     let die: fn(&mut End) = |end| end.end_mut().crash();
@@ -273,7 +274,7 @@ fn fated(end: End, stop: Option<Time>, crash: Option<Time>) -> Fated<End> {
     Fated::new(end, ends.into_iter().flatten().collect())
 }
 
-/// When a receiver sends, while it is there.
+/// Returns the spans in which a receiver sends, within its membership interval.
 fn spans(own: &ReceiverTable, start: Time, stop: Time) -> Vec<Span> {
     let always = Span {
         from: start,
@@ -289,7 +290,7 @@ fn spans(own: &ReceiverTable, start: Time, stop: Time) -> Vec<Span> {
     spans.filter(|span| span.from < span.to).collect()
 }
 
-/// The policy of a switch whose members have the numbers of these seats.
+/// Returns the policy of a switch. Members have the numbers of their places in `seats`.
 fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<Contents>> {
     match name {
         PolicyName::RoundRobin => Box::new(RoundRobin::default()),

@@ -1,4 +1,4 @@
-//! What is recorded and traced of sinks.
+//! Records and traces of events of CBR sinks.
 
 use manyflow_tcp::cbr::Event;
 use serde::ser::SerializeMap;

@@ -1,4 +1,4 @@
-//! Sources without congestion control in scenarios: their parameters, and what is recorded of them.
+//! Sources without congestion control: their parameters, and the records of their sessions.
 
 mod events;
 mod session;
@@ -17,39 +17,39 @@ use crate::quantity::{Bits, BitsPerSecond, Seconds};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct CbrTable {
-    /// The rate, headers counted.
+    /// The rate, including headers.
     pub rate: BitsPerSecond,
-    /// Bytes of a packet, headers counted.
+    /// The size of a packet, including headers.
     pub packet: Option<Bits>,
-    /// How packets are spread in time.
+    /// The spacing of packets in time.
     #[serde(default)]
     pub pattern: CbrPattern,
-    /// For `on-off`: how long it sends, or the mean of it.
+    /// The duration of each on-period, or its mean. For `on-off`.
     #[serde(default)]
     pub on: Seconds,
-    /// For `on-off`: how long it is silent, or the mean of it.
+    /// The duration of each off-period, or its mean. For `on-off`.
     #[serde(default)]
     pub off: Seconds,
-    /// For `on-off`: whether these times are exponentially distributed.
+    /// Whether the periods are exponentially distributed. For `on-off`.
     #[serde(default)]
     pub random_periods: bool,
 }
 
-/// How the packets of a constant bit rate are spread in time.
+/// The spacing of the packets of a CBR source in time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CbrPattern {
-    /// At equal intervals.
+    /// Sends packets at equal intervals.
     #[default]
     Constant,
-    /// At equal intervals while on.
+    /// Sends packets at equal intervals in on-periods, and none in off-periods.
     OnOff,
-    /// At exponentially distributed intervals.
+    /// Sends packets at exponentially distributed intervals.
     Poisson,
 }
 
 impl CbrTable {
-    /// A source's parameters; destination, start and stop are the caller's.
+    /// Returns the parameters of a source. The caller sets start and stop.
     pub(crate) fn config(&self, destination: Destination) -> SourceConfig {
         let periods = match self.random_periods {
             true => Periods::Exponential,
@@ -73,7 +73,7 @@ impl CbrTable {
         }
     }
 
-    /// Whether the parameters are in their ranges.
+    /// Checks that the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let config = self.config(Destination::Endpoint(EndpointId(0)));
         Source::new(config, 0).map(|_| ()).map_err(Fault::value)

@@ -1,4 +1,4 @@
-//! Sessions without congestion control: a source and a sink for each stay of each receiver.
+//! CBR sessions: a source and a sink for each membership interval of each receiver.
 
 use manyflow_core::{Destination, Time};
 use manyflow_netsim::NodeId;
@@ -19,8 +19,8 @@ impl SessionProtocol for Cbr {
         cbr.check().map_err(|fault| fault.within("cbr"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        2 * stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        2 * intervals
     }
 
     fn receiver(&self) -> Reporter {
@@ -33,7 +33,7 @@ impl SessionProtocol for Cbr {
 
     fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
         let table = required(builder.table.cbr.as_ref(), "cbr")?;
-        builder.for_each_stay(|builder, pair| {
+        builder.add_pairs(|builder, pair| {
             let mut config = table.config(Destination::Endpoint(pair.receiving));
             (config.start, config.stop) = (pair.start, pair.stop);
             let source = Source::new(config, pair.seed).map_err(Fault::value)?;

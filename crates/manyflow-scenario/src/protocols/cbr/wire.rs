@@ -1,4 +1,4 @@
-//! Datagrams without congestion control in captures and traces.
+//! CBR datagrams in captures and traces.
 
 use manyflow_tcp::cbr::Datagram;
 use serde::ser::SerializeMap;

@@ -1,4 +1,4 @@
-//! What is recorded and traced of SIM and RLM.
+//! Records and traces of events of SIM and RLM.
 
 use manyflow_layered::Event;
 use serde::ser::SerializeMap;

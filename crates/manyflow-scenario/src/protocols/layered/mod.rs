@@ -20,33 +20,34 @@ use crate::schema::OneOrMany;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SimTable {
-    /// n_g.
+    /// n_g: the number of groups.
     pub groups: Option<Count>,
-    /// Bytes of a packet, headers counted.
+    /// The size of a packet, including headers.
     pub packet: Option<Bits>,
-    /// What each group adds at the beginning.
+    /// The initial rate of each group.
     pub initial_rate: Option<BitsPerSecond>,
-    /// What each group adds at least.
+    /// The minimum rate of each group.
     pub minimum_rate: Option<BitsPerSecond>,
-    /// What all groups together send at most.
+    /// The maximum rate of all groups together.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// The additive increase, in packets per round-trip time for each round-trip time.
+    /// The additive increase: the packets per round-trip time by which a rate grows in each
+    /// round-trip time.
     pub increase: Option<Number>,
-    /// What a rate is multiplied by until it is congested for the first time.
+    /// The factor by which a rate grows in each round until its first congestion.
     pub start_factor: Option<Number>,
-    /// The multiplicative decrease.
+    /// The factor of the multiplicative decrease.
     pub decrease: Option<Number>,
-    /// The longest round-trip time until feedback has told it.
+    /// The longest round-trip time, until feedback reports it.
     pub initial_rtt: Option<Seconds>,
     /// The menu adaptation interval, in longest round-trip times.
     pub menu_rtts: Option<Count>,
     /// The selection interval, in longest round-trip times.
     pub selection_rtts: Option<Count>,
-    /// The weight of a round's received rate in its average.
+    /// The weight of the received rate of a round in its average.
     pub rate_weight: Option<Number>,
-    /// Nodes that aggregate feedback, or `all`.
+    /// The nodes that aggregate feedback, or `all`.
     pub aggregators: Option<OneOrMany>,
-    /// An aggregator that crashes.
+    /// The outage of an aggregator.
     pub outage: Option<OutageTable>,
 }
 
@@ -56,9 +57,9 @@ pub struct SimTable {
 pub struct OutageTable {
     /// The node of the aggregator.
     pub node: String,
-    /// When it crashes.
+    /// The time at which the aggregator crashes.
     pub from: Seconds,
-    /// When it starts anew.
+    /// The time at which the aggregator restarts, without its state.
     pub to: Seconds,
 }
 
@@ -66,21 +67,21 @@ pub struct OutageTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RlmTable {
-    /// What each group adds.
+    /// The rate that each group adds.
     pub rates: Vec<BitsPerSecond>,
-    /// Bytes of a packet, headers counted.
+    /// The size of a packet, including headers.
     pub packet: Option<Bits>,
-    /// T_J's lowest interval.
+    /// The minimum of T_J, the interval between join experiments.
     pub join_timer_min: Option<Seconds>,
-    /// T_J's highest interval.
+    /// The maximum of T_J, the interval between join experiments.
     pub join_timer_max: Option<Seconds>,
-    /// Alpha.
+    /// Alpha: the factor by which T_J grows.
     pub backoff: Option<Number>,
-    /// Beta.
+    /// Beta: the factor by which T_J shrinks.
     pub relaxation: Option<Number>,
-    /// D before any is measured.
+    /// D, the detection time, until it has been measured.
     pub detection_time: Option<Seconds>,
-    /// Sigma before any is measured.
+    /// Sigma, the deviation of the detection time, until it has been measured.
     pub detection_deviation: Option<Seconds>,
     /// The weight of D in T_D.
     pub k1: Option<Number>,
@@ -90,17 +91,17 @@ pub struct RlmTable {
     pub g1: Option<Number>,
     /// The weight of a measurement in sigma.
     pub g2: Option<Number>,
-    /// The share of packets lost above which a measurement ends with a drop.
+    /// The share of lost packets above which a measurement leads to a drop.
     pub loss_threshold: Option<Probability>,
-    /// Packets that must have arrived before a measurement is judged.
+    /// The number of packets that must arrive before a measurement is judged.
     pub measured_packets: Option<Count>,
 }
 
 impl SimTable {
-    /// The sender's parameters.
+    /// Returns the parameters of the sender.
     ///
     /// # Errors
-    /// More groups than a session can have.
+    /// Returns an error if there are more groups than a session can have.
     pub(crate) fn sender(&self) -> Result<sim::SenderConfig, Fault> {
         let mut config = sim::SenderConfig::default();
         set(&mut config.groups, self.groups.map(groups).transpose()?);
@@ -124,7 +125,7 @@ impl SimTable {
         Ok(config)
     }
 
-    /// How its receivers behave.
+    /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> sim::ReceiverConfig {
         let mut config = sim::ReceiverConfig::default();
         set(
@@ -135,7 +136,7 @@ impl SimTable {
         config
     }
 
-    /// Whether the parameters are in their ranges.
+    /// Checks that the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let config = self.sender()?;
         let groups = config.groups;
@@ -145,7 +146,7 @@ impl SimTable {
         receiver.map(|_| ()).map_err(Fault::value)
     }
 
-    /// The nodes that aggregate feedback; `None` for all on the way of packets.
+    /// Returns the nodes that aggregate feedback, or `None` for all nodes on the paths of packets.
     pub(crate) fn aggregators(&self, topology: &Topology) -> Result<Option<Vec<u32>>, Fault> {
         let Some(OneOrMany(names)) = &self.aggregators else {
             return Ok(None);
@@ -163,7 +164,8 @@ impl SimTable {
 }
 
 impl SimTable {
-    /// The aggregator that crashes: its node, when, and when it starts anew.
+    /// Returns the outage of an aggregator: its node, the time of its crash, and the time of its
+    /// restart.
     pub(crate) fn outage(&self, topology: &Topology) -> Result<Option<(u32, Time, Time)>, Fault> {
         let Some(table) = &self.outage else {
             return Ok(None);
@@ -175,7 +177,7 @@ impl SimTable {
 }
 
 impl RlmTable {
-    /// The sender's parameters.
+    /// Returns the parameters of the sender.
     pub(crate) fn sender(&self) -> rlm::SenderConfig {
         rlm::SenderConfig {
             rates: self.rates.iter().map(|rate| rate.rate()).collect(),
@@ -183,15 +185,15 @@ impl RlmTable {
         }
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     ///
     /// # Errors
-    /// More than a session can have.
+    /// Returns an error if there are more groups than a session can have.
     pub(crate) fn groups(&self) -> Result<u8, Fault> {
         groups(Count(self.rates.len() as f64))
     }
 
-    /// How its receivers behave.
+    /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> rlm::ReceiverConfig {
         let mut config = rlm::ReceiverConfig::default();
         let times = [
@@ -222,7 +224,7 @@ impl RlmTable {
         config
     }
 
-    /// Whether the parameters are in their ranges.
+    /// Checks that the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
         let (config, groups) = (self.receiver(), self.groups()?);
@@ -232,7 +234,7 @@ impl RlmTable {
 }
 
 fn groups(count: Count) -> Result<u8, Fault> {
-    u8::try_from(count.get()).map_err(|_| Fault::value("there are more groups than 32"))
+    u8::try_from(count.get()).map_err(|_| Fault::value("a session has at most 32 groups"))
 }
 
 fn packet_bytes(size: Bits) -> u32 {

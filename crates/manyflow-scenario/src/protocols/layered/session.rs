@@ -1,4 +1,4 @@
-//! Sessions of SIM and RLM: groups, and for SIM the tree in which feedback is aggregated.
+//! Sessions of SIM and RLM: groups and, for SIM, the tree in which feedback is aggregated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +28,8 @@ impl SessionProtocol for Sim {
         table.sim.check().map_err(|fault| fault.within("sim"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        1 + stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        1 + intervals
     }
 
     fn is_multicast(&self) -> bool {
@@ -55,8 +55,8 @@ impl SessionProtocol for Rlm {
         rlm.check().map_err(|fault| fault.within("rlm"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        1 + stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        1 + intervals
     }
 
     fn is_multicast(&self) -> bool {
@@ -85,17 +85,17 @@ impl Builder<'_> {
         let sender = sim::Sender::new(config, session, start, stop).map_err(Fault::value)?;
         let sender = self.add_sender(sender);
         let aggregators = self.add_aggregators(session, sender);
-        self.add_guests(session, groups, |builder, guest| {
+        self.add_memberships(session, groups, |builder, membership| {
             let id = builder.network.next_endpoint().0;
-            let own = builder.way_up(guest.node).into_iter();
+            let own = builder.path_to_sender(membership.node).into_iter();
             let parent = nearest(own, &aggregators).unwrap_or(sender);
             let config = builder.table.sim.receiver();
-            let (start, stop) = (guest.start, guest.stop);
+            let (start, stop) = (membership.start, membership.stop);
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
             let receiver = receiver.map_err(Fault::value)?;
-            match guest.lie.and_then(lie) {
-                Some(lie) => builder.add_endpoint(guest.node, LayeredLiar::new(receiver, lie)),
-                None => builder.add_endpoint(guest.node, receiver),
+            match membership.lie.and_then(lie) {
+                Some(lie) => builder.add_endpoint(membership.node, LayeredLiar::new(receiver, lie)),
+                None => builder.add_endpoint(membership.node, receiver),
             };
             Ok(())
         })
@@ -107,17 +107,17 @@ impl Builder<'_> {
         let (session, start, stop) = self.open();
         let sender = rlm::Sender::new(table.sender(), session, start, stop);
         let sender = self.add_sender(sender.map_err(Fault::value)?);
-        self.add_guests(session, groups, |builder, guest| {
-            let seed = builder.seed(&format!("joins of {}", guest.name));
-            let (config, start, stop) = (table.receiver(), guest.start, guest.stop);
+        self.add_memberships(session, groups, |builder, membership| {
+            let seed = builder.seed(&format!("joins of {}", membership.name));
+            let (config, start, stop) = (table.receiver(), membership.start, membership.stop);
             let receiver = rlm::Receiver::new(config, groups, session, sender, seed, start, stop);
-            builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
+            builder.add_endpoint(membership.node, receiver.map_err(Fault::value)?);
             Ok(())
         })
     }
 
-    /// Adds an aggregator at each node that is to have one, from the sender down, so that its
-    /// parent is there before it.
+    /// Adds an aggregator at each node that needs one, from the sender downwards, so that each
+    /// parent exists before its children.
     fn add_aggregators(
         &mut self,
         session: u32,
@@ -127,37 +127,41 @@ impl Builder<'_> {
             Some(nodes) => nodes.iter().copied().map(NodeId).collect(),
             None => self.inner_nodes(),
         };
-        let mut ways: Vec<Vec<NodeId>> = nodes.into_iter().map(|node| self.way_up(node)).collect();
-        ways.sort_by_key(|way| (way.len(), way[0]));
+        let mut paths: Vec<Vec<NodeId>> = nodes
+            .into_iter()
+            .map(|node| self.path_to_sender(node))
+            .collect();
+        paths.sort_by_key(|path| (path.len(), path[0]));
         let mut aggregators = BTreeMap::new();
-        for way in ways {
-            let parent = nearest(way[1..].iter().copied(), &aggregators).unwrap_or(sender);
+        for path in paths {
+            let parent = nearest(path[1..].iter().copied(), &aggregators).unwrap_or(sender);
             let id = self.network.next_endpoint();
             let aggregator = || sim::Aggregator::new(session, id.0, parent);
             match self.session.outage {
-                Some((node, from, until)) if NodeId(node) == way[0] => {
+                Some((node, from, until)) if NodeId(node) == path[0] => {
                     let outage = Outage::new(aggregator(), aggregator(), from, until);
-                    self.add_staff(way[0], outage)
+                    self.add_staff(path[0], outage)
                 }
-                _ => self.add_staff(way[0], aggregator()),
+                _ => self.add_staff(path[0], aggregator()),
             };
-            aggregators.insert(way[0], id);
+            aggregators.insert(path[0], id);
         }
         aggregators
     }
 
-    /// The sender's node, and those between it and the receivers.
+    /// Returns the sender's node and all nodes between it and the receivers.
     fn inner_nodes(&mut self) -> BTreeSet<NodeId> {
         let mut inner = BTreeSet::new();
         for receiver in &self.session.receivers {
-            let way = self.way_up(NodeId(receiver.node));
-            inner.extend(way.into_iter().skip(1));
+            let path = self.path_to_sender(NodeId(receiver.node));
+            inner.extend(path.into_iter().skip(1));
         }
         inner
     }
 
-    /// A node, and those over which multicast packets come to it, up to the sender's.
-    fn way_up(&mut self, node: NodeId) -> Vec<NodeId> {
+    /// Returns a node and the nodes over which multicast packets reach it, in reverse order up to
+    /// the sender's.
+    fn path_to_sender(&mut self, node: NodeId) -> Vec<NodeId> {
         let branch = self.network.branch(NodeId(self.session.sender), node);
         let from =
             |link: manyflow_netsim::LinkId| NodeId(self.plan.topology.links[link.0 as usize].from);
@@ -177,7 +181,7 @@ fn lie(lie: Lie) -> Option<models::Lie> {
     }
 }
 
-/// The aggregator at the first of these nodes that has one.
+/// Returns the aggregator at the first of these nodes that has one.
 fn nearest(
     mut nodes: impl Iterator<Item = NodeId>,
     aggregators: &BTreeMap<NodeId, EndpointId>,

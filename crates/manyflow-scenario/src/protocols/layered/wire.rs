@@ -1,4 +1,4 @@
-//! The packets of SIM and RLM in captures and traces.
+//! Packets of SIM and RLM in captures and traces.
 
 use manyflow_layered::Message;
 use serde::ser::SerializeMap;
@@ -8,8 +8,8 @@ use manyflow_netsim::trace::Line;
 
 use crate::protocols::Wire;
 
-/// Added to the port of channels of layered sessions, so that a tool that takes that port for ALC
-/// leaves them alone.
+/// The offset of the ports of layered sessions. It keeps protocol analysers from taking the packets
+/// for ALC, which has the ports without it.
 const LAYERED_PORTS: u16 = 43_000;
 
 impl Wire for Message {

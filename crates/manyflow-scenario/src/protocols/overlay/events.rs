@@ -1,4 +1,4 @@
-//! What is recorded and traced of an overlay's daemons and clients.
+//! Records and traces of events of an overlay's daemons and clients.
 
 use manyflow_core::Rate;
 use manyflow_overlay::{Event, Verdict};

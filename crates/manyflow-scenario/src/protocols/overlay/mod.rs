@@ -1,4 +1,4 @@
-//! The parameters of overlays, and of the sessions in them.
+//! The parameters of overlays and of overlay sessions.
 
 mod events;
 mod session;
@@ -21,16 +21,16 @@ use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlayTable {
-    /// Its name in sessions.
+    /// The name of the overlay, by which sessions refer to it.
     pub name: String,
-    /// The nodes and groups of nodes that have a daemon.
+    /// The nodes, and groups of nodes, that have a daemon.
     pub daemons: Vec<String>,
-    /// Which daemons are joined; by default those that a network link joins.
+    /// The links between daemons. By default, one for each network link that joins two daemons.
     #[serde(default)]
     pub links: Vec<OverlayLinkEntry>,
-    /// What decides when a client's message may enter.
+    /// The controller, which decides when a client's message may enter.
     pub controller: ControllerName,
-    /// What the links are made of; by default what the controller needs.
+    /// The hop of all links. The default is the kind that the controller needs.
     pub kind: Option<KindName>,
     /// The parameters of the controller `cost-benefit`.
     #[serde(default)]
@@ -38,17 +38,17 @@ pub struct OverlayTable {
     /// The parameters of the controller `tfrc`.
     #[serde(default)]
     pub tfrc: TfrcTable,
-    /// The parameters of streams.
+    /// The parameters of streams. For hops of the kind `streams`.
     #[serde(default)]
     pub tcp: TcpTable,
-    /// Messages that wait for a link before its daemon reads no more.
+    /// The number of messages that may wait for a link before its daemon stops reading.
     pub queue: Option<Count>,
-    /// Messages that wait for a client before it counts as slow.
+    /// The number of messages that may wait for a client before it counts as slow.
     pub client_buffer: Option<Count>,
-    /// What is done about slow members.
+    /// The treatment of slow members.
     #[serde(default)]
     pub slow: SlowName,
-    /// For `evict`: for how long their senders wait.
+    /// The time for which senders wait for a slow member before it is evicted. For `evict`.
     pub slow_deadline: Option<Seconds>,
 }
 
@@ -60,45 +60,46 @@ pub struct OverlayLinkEntry(pub OverlayLinkTable);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlayLinkTable {
-    /// Two nodes; a group stands for a link to each of its nodes.
+    /// The two nodes that the link joins. A group stands for a link to each of its nodes.
     pub between: [String; 2],
-    /// What it adds to the length of a path.
+    /// The length that the link adds to a path.
     pub weight: Option<Count>,
 }
 
-/// What decides when a client's message may enter an overlay.
+/// The controller of an overlay, which decides when a client's message may enter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerName {
-    /// Links have prices, clients have salaries (Amir, Awerbuch, Danilov and Stanton).
+    /// Cost-Benefit: links have prices, and clients have salaries (Amir, Awerbuch, Danilov and
+    /// Stanton).
     CostBenefit,
-    /// Receiving daemons report the rates that TCP would have (Anker, Dolev, Shnayderman and
-    /// Sukhov).
+    /// Many-to-many TFRC: receiving daemons report the rates that TCP would have (Anker, Dolev,
+    /// Shnayderman and Sukhov).
     Tfrc,
-    /// The links' back-pressure alone.
+    /// No controller: only the links' back-pressure limits clients.
     None,
 }
 
-/// What an overlay's links are made of.
+/// The hop of an overlay's links.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KindName {
-    /// TCP.
+    /// Streams: TCP connections.
     Streams,
-    /// Datagrams that are repaired link by link.
+    /// Datagrams, which each link repairs.
     Datagrams,
 }
 
-/// What is done about members that read too slowly.
+/// The treatment of members that read too slowly.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlowName {
-    /// Their senders wait.
+    /// The senders wait until the member has read.
     #[default]
     Block,
-    /// They miss messages.
+    /// The member misses messages.
     Drop,
-    /// Their senders wait for a time; then they are members no more.
+    /// The senders wait for a time. Then the member is evicted.
     Evict,
 }
 
@@ -106,30 +107,31 @@ pub enum SlowName {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct CostBenefitTable {
-    /// What a client is paid at a time, in dollars.
+    /// The salary that a client receives at a time, in dollars.
     pub salary: Option<Number>,
-    /// S.
+    /// S: the maximum savings of a client, in dollars.
     pub savings: Option<Number>,
-    /// M, in messages.
+    /// M: the soft limit of a queue, in messages.
     pub soft_limit: Option<Number>,
-    /// What each message costs besides its links, in dollars.
+    /// The cost of each message besides its links, in dollars.
     pub fee: Option<Number>,
-    /// H.
+    /// H: the price of a message, in dollars, below which a client that runs short of money is
+    /// paid more often.
     pub threshold: Option<Number>,
-    /// Tmin.
+    /// Tmin: the minimum time between updates.
     pub update_min: Option<Seconds>,
-    /// Tmax.
+    /// Tmax: the maximum time between updates.
     pub update_max: Option<Seconds>,
-    /// The shortest time between a client's salaries.
+    /// The minimum time between a client's salaries.
     pub salary_period_min: Option<Seconds>,
-    /// The longest.
+    /// The maximum time between a client's salaries.
     pub salary_period_max: Option<Seconds>,
-    /// How long a client waits until it asks again, on average, for each dollar that its message
-    /// costs.
+    /// The average time for which a client waits before it asks again, for each dollar that its
+    /// message costs.
     pub retry_per_dollar: Option<Seconds>,
     /// Whether a client buys with probability 1/C.
     pub randomise: Option<bool>,
-    /// Whether a daemon knows its own queues at any time.
+    /// Whether a daemon knows its own queues at any time, instead of what it last announced.
     pub own_queues_at_once: Option<bool>,
 }
 
@@ -137,21 +139,21 @@ pub struct CostBenefitTable {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TfrcTable {
-    /// A group's rate before any daemon has reported.
+    /// The rate of a group before any daemon has reported.
     pub initial_rate: Option<BitsPerSecond>,
-    /// What a receiving daemon takes for the round-trip time until it is told.
+    /// The round-trip time that a receiving daemon assumes until it has been reported.
     pub initial_rtt: Option<Seconds>,
     /// The weight of the past in the average round-trip time.
     pub rtt_history: Option<Number>,
-    /// Whether repaired copies count towards the rate.
+    /// Whether repaired copies count towards the received rate.
     pub count_repairs: Option<bool>,
     /// Whether the lost packet that begins a loss event counts for its interval.
     pub count_losses: Option<bool>,
     /// The weight of the past in the average interval between loss events.
     pub loss_history: Option<Number>,
-    /// The time between looks at what local clients ask for.
+    /// The time between measurements of the local clients' demand.
     pub demand_interval: Option<Seconds>,
-    /// The weight of the past in what they ask for.
+    /// The weight of the past in the average demand.
     pub demand_history: Option<Number>,
 }
 
@@ -159,42 +161,42 @@ pub struct TfrcTable {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlaySessionTable {
-    /// Which overlay; by default the only one.
+    /// The name of the overlay. Required if there are several.
     pub overlay: Option<String>,
-    /// Which group; by default one of the session's name.
+    /// The name of the group. The default is the name of the session.
     pub group: Option<String>,
-    /// So many clients send, each at the sender.
+    /// The number of sending clients, which are all at the sender's node.
     pub clients: Option<Count>,
-    /// Bytes of a message, without headers.
+    /// The size of a message, without headers.
     pub message: Option<Bits>,
-    /// How much each client has to send; by default as much as it may.
+    /// The rate at which each client offers messages. By default, a client always has one to send.
     pub rate: Option<BitsPerSecond>,
-    /// Each client sends so many messages; by default without end.
+    /// The number of messages that each client sends. By default there is no limit.
     pub messages: Option<Count>,
-    /// A multiple of what other clients get.
+    /// The share of each client, as a multiple of the share of other clients.
     pub priority: Option<Number>,
-    /// What is done about slow members of the group; by default what the overlay does.
+    /// The treatment of slow members of the group. The default is the overlay's.
     pub slow: Option<SlowName>,
-    /// For `evict`: for how long their senders wait.
+    /// The time for which senders wait for a slow member before it is evicted. For `evict`.
     pub slow_deadline: Option<Seconds>,
 }
 
-/// What is done about slow members. A deadline that nothing waits for is ignored, so that `slow`
-/// can be swept.
+/// Returns the treatment of slow members. Ignores a deadline that the treatment does not use, so
+/// that a scenario can sweep `slow`.
 fn slow_policy(slow: SlowName, deadline: Option<Seconds>) -> Result<SlowPolicy, Fault> {
     match (slow, deadline) {
         (SlowName::Block, _) => Ok(SlowPolicy::Block),
         (SlowName::Drop, _) => Ok(SlowPolicy::Drop),
         (SlowName::Evict, Some(deadline)) => Ok(SlowPolicy::Evict(deadline.duration())),
         (SlowName::Evict, None) => {
-            let problem = Problem::Value("`evict` takes a `slow-deadline`".to_owned());
+            let problem = Problem::Value("`evict` needs a `slow-deadline`".to_owned());
             Err(Fault::at(&["slow"], problem))
         }
     }
 }
 
 impl OverlayTable {
-    /// What its links are made of.
+    /// Returns the hop of the overlay's links.
     fn kind(&self) -> KindName {
         self.kind.unwrap_or(match self.controller {
             ControllerName::CostBenefit | ControllerName::None => KindName::Streams,
@@ -202,7 +204,7 @@ impl OverlayTable {
         })
     }
 
-    /// The parameters of its daemons.
+    /// Returns the hop of the overlay's links, with its parameters.
     pub(crate) fn link_kind(&self) -> LinkKind {
         match self.kind() {
             KindName::Streams => LinkKind::Streams(self.tcp.config()),
@@ -224,24 +226,24 @@ impl OverlayTable {
         config
     }
 
-    /// Whether streams have all that their table gives.
+    /// Refuses parameters of TCP that streams do not support.
     fn check_streams(&self) -> Result<(), &'static str> {
         match &self.tcp {
             tcp if tcp.transfer.is_some() => {
-                Err("the streams of an overlay have no `transfer`: they end with it")
+                Err("the streams of an overlay take no `transfer`: they would end after it")
             }
             tcp if tcp.segment.is_some() => {
-                Err("the streams of an overlay have no `segment`: each message is one")
+                Err("the streams of an overlay take no `segment`: each message is one segment")
             }
-            tcp if tcp.ecn == Some(true) => Err("the streams of an overlay have no `ecn`"),
+            tcp if tcp.ecn == Some(true) => Err("the streams of an overlay do not support `ecn`"),
             _ => Ok(()),
         }
     }
 
-    /// The controller of a daemon.
+    /// Returns the controller of a daemon.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is out of its range.
     pub(crate) fn controller(
         &self,
         here: DaemonId,
@@ -256,7 +258,7 @@ impl OverlayTable {
         })
     }
 
-    /// Whether the parameters fit together.
+    /// Checks that the parameters are compatible.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {
             let problem = Problem::Value(message.to_owned());
@@ -265,11 +267,11 @@ impl OverlayTable {
         match (self.controller, self.kind()) {
             (ControllerName::CostBenefit, KindName::Datagrams) => refuse(
                 "kind",
-                "`cost-benefit` needs `streams`: its prices are made of queues, and datagrams leave none to fill",
+                "`cost-benefit` needs `streams`: its prices depend on the lengths of queues, and datagrams do not fill any",
             ),
             (ControllerName::Tfrc, KindName::Streams) => refuse(
                 "kind",
-                "`tfrc` needs `datagrams`: its rates are made of losses, and of streams nothing is ever lost",
+                "`tfrc` needs `datagrams`: its rates depend on losses, and streams never lose a message",
             ),
             _ => Ok(()),
         }?;
@@ -342,28 +344,28 @@ impl TfrcTable {
 }
 
 impl OverlaySessionTable {
-    /// How many clients send.
+    /// Returns the number of sending clients.
     pub(crate) fn clients(&self) -> u32 {
         self.clients.map_or(1, Count::get)
     }
 
-    /// The bytes of a message.
+    /// Returns the size of a message in bytes.
     pub(crate) fn message_bytes(&self) -> u64 {
         self.message.map_or(1000, Bits::bytes)
     }
 
-    /// What its clients get, in percent of what others get.
+    /// Returns the share of each client, in percent of the share of other clients.
     pub(crate) fn priority_percent(&self) -> f64 {
         self.priority
             .map_or(100.0, |priority| (priority.0 * 100.0).round())
     }
 
-    /// What is done about slow members of the group, if the session says so.
+    /// Returns the treatment of slow members, if the session has its own.
     pub(crate) fn slow_policy(&self) -> Option<SlowPolicy> {
         slow_policy(self.slow?, self.slow_deadline).ok()
     }
 
-    /// Whether the parameters are in their ranges.
+    /// Checks that the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {
             let problem = Problem::Value(message.to_owned());
@@ -372,14 +374,14 @@ impl OverlaySessionTable {
         slow_policy(self.slow.unwrap_or_default(), self.slow_deadline)?;
         match () {
             _ if !(1..=u64::from(PAYLOAD_BYTES_MAX)).contains(&self.message_bytes()) => {
-                let message = format!("a message has 1 to {PAYLOAD_BYTES_MAX} bytes");
+                let message = format!("a message can have 1 to {PAYLOAD_BYTES_MAX} bytes");
                 refuse("message", &message)
             }
             _ if !(1.0..=65_535.0).contains(&self.priority_percent()) => {
-                refuse("priority", "it must be 1 % to 65,535 %")
+                refuse("priority", "a priority has to be from 1 % to 65,535 %")
             }
             _ if self.rate.is_some_and(|rate| rate.rate().bits_per_s() == 0) => {
-                refuse("rate", "it must be at least 1 bit/s")
+                refuse("rate", "a rate has to be at least 1 bit/s")
             }
             _ if self.clients() > CLIENTS_MAX => {
                 refuse("clients", "at most 100,000 clients are possible")
@@ -389,5 +391,5 @@ impl OverlaySessionTable {
     }
 }
 
-/// More clients of one session are a mistake.
+/// The maximum number of sending clients of a session. More are a mistake.
 const CLIENTS_MAX: u32 = 100_000;

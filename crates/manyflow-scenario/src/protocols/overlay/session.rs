@@ -1,4 +1,4 @@
-//! Overlays: a daemon at each of their nodes, and clients at daemons.
+//! Overlays: a daemon at each of their nodes, and clients at the daemons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::schema::observables::Observable;
 use crate::schema::{Schema, SessionTable};
 use crate::world::World;
 
-/// Messages to a group of an overlay.
+/// Sessions that send messages to a group of an overlay.
 pub(crate) struct Overlays;
 
-/// Quantities of members.
+/// The observables of members.
 const MEMBER: &[Observable] = &[
     Observable::Goodput,
     Observable::DeliveredFrames,
@@ -34,16 +34,16 @@ const MEMBER: &[Observable] = &[
 impl SessionProtocol for Overlays {
     fn check(&self, table: &SessionTable) -> Result<(), Fault> {
         if table.stop.is_some_and(|stop| stop <= table.start.to) {
-            let message = "it stops before it has started".to_owned();
+            let message = "the sender stops before it has started".to_owned();
             return Err(Fault::at(&["stop"], Problem::Value(message)));
         }
         let checked = table.overlay.check();
         checked.map_err(|fault| fault.within("overlay"))
     }
 
-    fn endpoints(&self, session: &Session, stays: usize) -> usize {
+    fn endpoints(&self, session: &Session, intervals: usize) -> usize {
         let clients = session.affiliation.map_or(0, |own| own.clients);
-        clients as usize + stays
+        clients as usize + intervals
     }
 
     fn receiver(&self) -> Reporter {
@@ -64,7 +64,7 @@ impl SessionProtocol for Overlays {
     }
 }
 
-/// The groups of an overlay whose sessions say what is done about slow members.
+/// Returns the groups whose sessions have their own treatment of slow members.
 pub(crate) fn slow_groups(
     overlay: usize,
     sessions: &Sessions,
@@ -78,7 +78,7 @@ pub(crate) fn slow_groups(
     sessions.0.iter().filter_map(policy).collect()
 }
 
-/// Adds the daemons of an overlay, which have successive numbers; returns the first.
+/// Adds the daemons of an overlay, with consecutive numbers. Returns the first.
 pub(crate) fn add_daemons(
     network: &mut dyn World,
     topology: &Topology,
@@ -120,39 +120,44 @@ pub(crate) fn add_daemons(
     Ok(first)
 }
 
-/// A daemon's endpoint, where that of the first is known.
+/// Returns the endpoint of a daemon, given the endpoint of the first daemon.
 pub(crate) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
     EndpointId(first.0 + u32::from(daemon.0))
 }
 
 impl Builder<'_> {
-    /// The receivers' clients, and then those that send.
+    /// Adds the receivers' clients, and then the sending clients.
     fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
         let affiliation = self.session.affiliation;
-        let own = affiliation.ok_or_else(|| Fault::value("the session has no overlay"))?;
+        let own =
+            affiliation.ok_or_else(|| Fault::value("the session does not run over an overlay"))?;
         let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
             members.push(self.member(receiver, false));
-            self.add_listeners(&own, receiver)?;
+            self.add_receiving_clients(&own, receiver)?;
         }
         for client in 0..own.clients {
-            self.add_talker(&own, client)?;
+            self.add_sending_client(&own, client)?;
         }
         Ok(members)
     }
 
-    /// A client for each stay of a receiver.
-    fn add_listeners(&mut self, own: &Affiliation, receiver: &Receiver) -> Result<(), Fault> {
+    /// Adds a client for each membership interval of a receiver.
+    fn add_receiving_clients(
+        &mut self,
+        own: &Affiliation,
+        receiver: &Receiver,
+    ) -> Result<(), Fault> {
         let node = NodeId(receiver.node);
         let daemon = self.daemon_at(own, receiver.node);
         let entry = self.entry(receiver);
         let crash = entry.crash.map(Seconds::time);
         let service = entry.service.unwrap_or_default().duration();
-        for (index, stay) in receiver.stays.iter().enumerate() {
-            let name = self.stay(receiver, index);
-            let start = self.draw(stay.start, &name);
-            let stop = stay.stop.map(Seconds::time);
-            // It dies in the stay that the moment falls into, and may come again.
+        for (index, interval) in receiver.intervals.iter().enumerate() {
+            let name = self.interval_name(receiver, index);
+            let start = self.draw(interval.start, &name);
+            let stop = interval.stop.map(Seconds::time);
+            // The client crashes in the interval that contains the time. It may join again later.
             let dies = |crash: &Time| *crash > start && stop.is_none_or(|stop| *crash < stop);
             let crash = crash.filter(dies);
             let application = Application {
@@ -169,8 +174,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A client that sends.
-    fn add_talker(&mut self, own: &Affiliation, number: u32) -> Result<(), Fault> {
+    /// Adds a sending client.
+    fn add_sending_client(&mut self, own: &Affiliation, number: u32) -> Result<(), Fault> {
         let name = format!("client {number}");
         let application = Application {
             start: self.draw(self.table.start, &name),
@@ -195,10 +200,10 @@ impl Builder<'_> {
         }
     }
 
-    /// The endpoint of the daemon at a node, which has one.
+    /// Returns the endpoint of the daemon at a node. The checks have made sure that there is one.
     fn daemon_at(&self, own: &Affiliation, node: u32) -> EndpointId {
         let daemon = self.plan.overlays.0[own.overlay].daemon_at(node);
-        let daemon = daemon.expect("a session's clients are at daemons: it was checked");
+        let daemon = daemon.expect("the checks have found a daemon at each client's node");
         endpoint(self.daemons[own.overlay], daemon)
     }
 }

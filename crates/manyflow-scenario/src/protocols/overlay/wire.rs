@@ -1,4 +1,4 @@
-//! An overlay's frames in captures and traces: streams are TCP, all else is UDP.
+//! Overlay frames in captures and traces. Streams appear as TCP, everything else as UDP.
 
 use manyflow_overlay::{Body, Control, Frame, Message};
 use serde::ser::SerializeMap;
@@ -8,8 +8,8 @@ use manyflow_netsim::trace::Line;
 
 use crate::protocols::Wire;
 
-/// Flipped in the port of the receiving end of a stream, since two daemons have one stream each
-/// way. The port remains a dynamic one.
+/// The bit to flip in the port of a stream's receiving end. It distinguishes the two streams
+/// between two daemons. The port remains a dynamic one.
 const STREAM_PORTS: u16 = 0x2000;
 
 impl Wire for Frame {
@@ -32,7 +32,7 @@ impl Wire for Frame {
             frame.extend_from_slice(header.as_bytes());
         }
         let encoded = Frame::encode(self, payload_bytes);
-        let encoded = encoded.expect("the longest message was checked when the session was");
+        let encoded = encoded.expect("the session's check limits the size of messages");
         frame.extend_from_slice(encoded.as_bytes());
     }
 
@@ -56,7 +56,8 @@ impl Wire for Frame {
     }
 }
 
-/// Writes a message between daemons: a client's by its group and its number there.
+/// Writes a message between daemons. A client's message is identified by its group and its number
+/// there.
 fn trace_message(message: &Message, line: &mut Line) -> serde_json::Result<()> {
     let kind = match message.body {
         Body::Data(data) => {

@@ -1,4 +1,4 @@
-//! What is recorded and traced of TCP's senders.
+//! Records and traces of events of TCP senders.
 
 use manyflow_tcp::Event;
 use serde::ser::SerializeMap;

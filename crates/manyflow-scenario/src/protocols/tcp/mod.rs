@@ -1,4 +1,4 @@
-//! TCP in scenarios: its parameters, and what is recorded of it.
+//! TCP in scenarios: its parameters, its sessions and its events.
 
 mod events;
 mod session;
@@ -20,22 +20,22 @@ use crate::quantity::{Bits, Count, Seconds};
 pub struct TcpTable {
     /// The congestion control.
     pub variant: Option<TcpVariant>,
-    /// Bytes of data in a segment.
+    /// The size of a segment's payload.
     pub segment: Option<Bits>,
-    /// The first window, in segments.
+    /// The initial window, in segments.
     pub initial_window: Option<Count>,
     /// The receiver's window, in segments.
     pub maximum_window: Option<Count>,
-    /// Whether every second segment is acknowledged instead of each.
+    /// Whether the receiver acknowledges every second segment instead of every one.
     pub delayed_acks: Option<bool>,
-    /// Whether it reacts to marks instead of drops.
+    /// Whether packets support ECN, and the sender reacts to marks.
     pub ecn: Option<bool>,
-    /// How much data there is; without it there is no end.
+    /// The amount of data to send. By default there is no limit.
     pub transfer: Option<Bits>,
-    /// The shortest retransmission time-out.
+    /// The minimum retransmission time-out.
     pub minimum_rto: Option<Seconds>,
-    /// Each segment waits at the host for up to so long, uniformly: against the lockstep of a
-    /// simulation.
+    /// The maximum delay of a segment at the sender, drawn uniformly. It prevents the lockstep of
+    /// simulated flows.
     pub send_jitter: Option<Seconds>,
 }
 
@@ -43,16 +43,16 @@ pub struct TcpTable {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcpVariant {
-    /// RFC 6582.
+    /// NewReno (RFC 6582).
     NewReno,
-    /// RFC 6675.
+    /// Loss recovery with selective acknowledgements (RFC 6675).
     Sack,
-    /// RFC 9438.
+    /// CUBIC (RFC 9438).
     Cubic,
 }
 
 impl TcpTable {
-    /// A connection's parameters; start and stop are the caller's.
+    /// Returns the parameters of a connection. The caller sets start and stop.
     pub(crate) fn config(&self) -> TcpConfig {
         let mut config = TcpConfig::default();
         set(
@@ -91,7 +91,7 @@ impl TcpTable {
         config
     }
 
-    /// Whether the parameters are in their ranges.
+    /// Checks that the parameters are in their ranges.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let receiver = tcp::Receiver::new(self.config(), EndpointId(0));
         receiver.map(|_| ()).map_err(Fault::value)

@@ -1,4 +1,4 @@
-//! Sessions of TCP: a connection for each stay of each receiver.
+//! TCP sessions: a connection for each membership interval of each receiver.
 
 use manyflow_netsim::NodeId;
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
@@ -9,7 +9,7 @@ use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WI
 use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 
-/// TCP.
+/// TCP, with one connection to each receiver.
 pub(crate) struct Tcp;
 
 impl SessionProtocol for Tcp {
@@ -17,8 +17,8 @@ impl SessionProtocol for Tcp {
         table.tcp.check().map_err(|fault| fault.within("tcp"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        2 * stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        2 * intervals
     }
 
     fn receiver(&self) -> Reporter {
@@ -30,7 +30,7 @@ impl SessionProtocol for Tcp {
     }
 
     fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
-        builder.for_each_stay(|builder, pair| {
+        builder.add_pairs(|builder, pair| {
             let config = TcpConfig {
                 start: pair.start,
                 stop: pair.stop,

@@ -1,4 +1,4 @@
-//! TCP's segments in captures and traces.
+//! TCP segments in captures and traces.
 
 use manyflow_tcp::Segment;
 use serde::ser::SerializeMap;

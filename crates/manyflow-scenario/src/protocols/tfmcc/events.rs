@@ -1,4 +1,4 @@
-//! What is recorded and traced of TFMCC's sender and receivers.
+//! Records and traces of events of TFMCC's sender and receivers.
 
 use manyflow_tfmcc::Event;
 use serde::ser::SerializeMap;

@@ -1,4 +1,4 @@
-//! TFMCC in scenarios: its parameters, and what is recorded of it.
+//! TFMCC in scenarios: its parameters, its sessions and its events.
 
 mod events;
 mod session;
@@ -17,13 +17,13 @@ use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TfmccTable {
-    /// Bytes of a packet, headers counted.
+    /// The size of a packet, including headers.
     pub packet: Option<Bits>,
-    /// The first value of R_max.
+    /// The initial value of R_max, the maximum round-trip time.
     pub initial_maximum_rtt: Option<Seconds>,
     /// The application's maximum rate.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// g: how much lower a rate must be to be reported after another.
+    /// g: the share by which a rate has to be below an earlier report to be reported as well.
     pub suppression_margin: Option<Number>,
     /// Whether routers may mark data packets instead of dropping them.
     pub ecn: Option<bool>,
@@ -34,7 +34,7 @@ pub struct TfmccTable {
 }
 
 impl TfmccTable {
-    /// The sender's parameters.
+    /// Returns the parameters of the sender.
     pub(crate) fn sender(&self) -> SenderConfig {
         let mut config = SenderConfig::default();
         set(
@@ -54,7 +54,7 @@ impl TfmccTable {
         config
     }
 
-    /// The receivers' parameters.
+    /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> ReceiverConfig {
         let mut config = ReceiverConfig::default();
         set(
@@ -68,7 +68,7 @@ impl TfmccTable {
     /// Checks that the parameters are in their ranges.
     ///
     /// # Errors
-    /// Names the first that is not.
+    /// Returns the first error.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.sender().check().map_err(Fault::value)?;
         self.receiver().check().map_err(Fault::value)

@@ -1,4 +1,4 @@
-//! Sessions of TFMCC: a sender, and an endpoint for each stay of each receiver.
+//! TFMCC sessions: a sender, and an endpoint for each membership interval of each receiver.
 
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
@@ -9,10 +9,10 @@ use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
-/// Single-rate multicast, equation-based.
+/// TFMCC, equation-based single-rate multicast.
 pub(crate) struct Tfmcc;
 
-/// Quantities of receivers.
+/// The observables of receivers.
 const RECEIVER: &[Observable] = &[
     Observable::Rtt,
     Observable::RttSample,
@@ -25,8 +25,8 @@ impl SessionProtocol for Tfmcc {
         table.tfmcc.check().map_err(|fault| fault.within("tfmcc"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        1 + stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        1 + intervals
     }
 
     fn is_multicast(&self) -> bool {
@@ -46,13 +46,13 @@ impl SessionProtocol for Tfmcc {
         let (session, start, stop) = builder.open();
         let sender = Sender::new(table.sender(), session, start, stop).map_err(Fault::value)?;
         let sender = builder.add_sender(sender);
-        builder.add_guests(session, 1, |builder, guest| {
+        builder.add_memberships(session, 1, |builder, membership| {
             let id = ReceiverId(builder.network.next_endpoint().0);
-            let seed = builder.seed(&format!("feedback of {}", guest.name));
-            let (start, stop) = (guest.start, guest.stop);
+            let seed = builder.seed(&format!("feedback of {}", membership.name));
+            let (start, stop) = (membership.start, membership.stop);
             let config = table.receiver();
             let receiver = Receiver::new(config, session, id, sender, seed, start, stop);
-            builder.add_endpoint(guest.node, receiver.map_err(Fault::value)?);
+            builder.add_endpoint(membership.node, receiver.map_err(Fault::value)?);
             Ok(())
         })
     }

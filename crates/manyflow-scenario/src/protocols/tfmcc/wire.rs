@@ -1,4 +1,4 @@
-//! TFMCC's packets in captures and traces.
+//! TFMCC packets in captures and traces.
 
 use manyflow_tfmcc::Message;
 use serde::ser::SerializeMap;
@@ -8,8 +8,8 @@ use manyflow_netsim::trace::Line;
 
 use crate::protocols::Wire;
 
-/// Added to the port of the session's channel, so that a tool that takes that port for ALC leaves
-/// the packets alone.
+/// The offset of the ports of TFMCC sessions. It keeps protocol analysers from taking the packets
+/// for ALC, which has the ports without it.
 const TFMCC_PORTS: u16 = 42_000;
 
 impl Wire for Message {

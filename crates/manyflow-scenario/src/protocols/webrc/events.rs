@@ -1,4 +1,4 @@
-//! What is recorded and traced of WEBRC's receivers.
+//! Records and traces of events of WEBRC receivers.
 
 use manyflow_webrc::{EndReason, Event, SlowStartEnd};
 use serde::ser::SerializeMap;

@@ -1,4 +1,4 @@
-//! WEBRC in scenarios: its parameters, and what is recorded of it.
+//! WEBRC in scenarios: its parameters, its sessions and its events.
 
 mod events;
 mod session;
@@ -20,65 +20,65 @@ use super::set;
 use crate::error::Fault;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
-/// `sessions.webrc`: RFC 3738's names stand in `docs/scenarios.md`.
+/// `sessions.webrc`. `docs/scenarios.md` lists the names in RFC 3738.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WebrcTable {
     /// SR: the rate over all channels.
     pub session_rate: BitsPerSecond,
-    /// LENP: bytes of a packet.
+    /// LENP: the size of a packet.
     pub packet: Option<Bits>,
-    /// BCR: the base channel's rate at the beginning of a time slot.
+    /// BCR: the rate of the base channel at the beginning of a time slot.
     pub base_rate: Option<PacketsPerSecond>,
-    /// TSD.
+    /// TSD: the duration of a time slot.
     pub time_slot: Option<Seconds>,
-    /// QD.
+    /// QD: the minimum time for which a wave channel is quiescent.
     pub quiescence: Option<Seconds>,
-    /// P.
+    /// P: the factor by which every rate falls over a time slot.
     pub decrease: Option<Number>,
     /// Whether the rate over all channels is constant.
     pub constant_aggregate: Option<bool>,
-    /// N.
+    /// N: the number of time slots in which a wave is active.
     pub active_slots: Option<Count>,
     /// The format of the CCI.
     pub cci: Option<Cci>,
-    /// EL.
+    /// EL: the duration of an epoch.
     pub epoch: Option<Seconds>,
-    /// MRR.
+    /// MRR: the maximum reception rate.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// Nu.
+    /// Nu: the parameter of the time-based loss filter.
     pub nu: Option<Number>,
-    /// Delta.
+    /// Delta: the weight of a loss event in the loss-based filter.
     pub delta: Option<Number>,
-    /// Alpha.
+    /// Alpha: the smoothing constant of the average round-trip time.
     pub alpha: Option<Number>,
-    /// Beta and Zeta in start-up.
+    /// Beta and Zeta during start-up.
     pub start_up_weights: Option<WeightsTable>,
     /// Beta and Zeta in normal operation.
     pub weights: Option<WeightsTable>,
-    /// SSMINR.
+    /// SSMINR: the minimum rate in slow start.
     pub slow_start_minimum: Option<PacketsPerSecond>,
     /// The rule for the target rate.
     pub target_rule: Option<Rule>,
-    /// Whether start-up ends where the rate does not follow a join.
+    /// Whether start-up ends if the rate does not follow a join.
     pub shortfall_check: Option<bool>,
-    /// Whether no wave is joined before the rate has begun to fall.
+    /// Whether a receiver joins no wave before its rate has begun to fall.
     pub falling_rate_check: Option<bool>,
-    /// Whether joins go by what the bottleneck carried when a wave last filled it.
+    /// Whether joins depend on the rate that the bottleneck carried when a wave last filled it.
     pub capacity_check: Option<bool>,
-    /// How the round-trip time is averaged.
+    /// The rule for the average round-trip time.
     pub rtt_rule: Option<RttRuleName>,
-    /// What the equation's rate is multiplied by.
+    /// The factor by which the rate of the TCP equation is multiplied.
     pub equation_factor: Option<Number>,
-    /// The rise of the round-trip time that ends start-up.
+    /// The factor by which the round-trip time has to grow to end start-up.
     pub rtt_increase_factor: Option<Number>,
-    /// Packets that must follow a gap before it counts as loss.
+    /// The number of packets that must follow a gap before it counts as loss.
     pub reorder_packets: Option<Count>,
-    /// When a join without a packet is withdrawn.
+    /// The time after which a join without a packet is withdrawn.
     pub join_timeout: Option<Seconds>,
-    /// When silence ends the session.
+    /// The time without a packet that ends the session.
     pub silence_timeout: Option<Seconds>,
-    /// When a standing time slot index ends the session.
+    /// The time without a change of the time slot index that ends the session.
     pub slot_timeout: Option<Seconds>,
 }
 
@@ -86,9 +86,9 @@ pub struct WebrcTable {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cci {
-    /// 32 bits.
+    /// The short format, of 32 bits.
     Short,
-    /// 64 bits.
+    /// The long format, of 64 bits.
     Long,
 }
 
@@ -96,19 +96,19 @@ pub enum Cci {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WeightsTable {
-    /// Beta.
+    /// Beta: the weight of an epoch's rate in ARR, the anticipated rate.
     pub beta: Number,
-    /// Zeta.
+    /// Zeta: the weight of an epoch's rate in TRR, the true rate.
     pub zeta: Number,
 }
 
-/// How WEBRC averages the round-trip time.
+/// The rule by which WEBRC averages the round-trip time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RttRuleName {
-    /// RFC 3738's.
+    /// The rule of RFC 3738.
     Rfc,
-    /// By the spacing of the wave.
+    /// The rule that uses the packet spacing of the wave.
     Spacing,
 }
 
@@ -116,17 +116,17 @@ pub enum RttRuleName {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// RFC 3738's.
+    /// The rule of RFC 3738.
     Rfc,
-    /// The paper's Eq. (5).
+    /// The rule of the paper's Eq. (5).
     Paper,
 }
 
 impl WebrcTable {
-    /// The session that sender and receivers share.
+    /// Returns the session, which sender and receivers share.
     ///
     /// # Errors
-    /// Where a parameter is outside its range.
+    /// Returns an error if a parameter is out of its range.
     pub(crate) fn session(&self) -> Result<Session, Fault> {
         let mut config = SessionConfig::wan(self.session_rate.rate());
         set(
@@ -152,14 +152,14 @@ impl WebrcTable {
         Session::new(config).map_err(Fault::value)
     }
 
-    /// Whether the parameters fit together.
+    /// Checks that the parameters are compatible.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let session = Arc::new(self.session()?);
         let receiver = Receiver::new(session, Arc::new(self.receiver()), 0, Time::ZERO);
         receiver.map(|_| ()).map_err(Fault::value)
     }
 
-    /// How its receivers behave.
+    /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> ReceiverConfig {
         let mut config = ReceiverConfig {
             epoch: self.epoch.map(Seconds::duration),

@@ -1,4 +1,4 @@
-//! Sessions of WEBRC: a sender, and an endpoint for each stay of each receiver.
+//! WEBRC sessions: a sender, and an endpoint for each membership interval of each receiver.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::scene::{Builder, Member};
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
-/// Wave and equation based rate control.
+/// WEBRC, Wave and Equation Based Rate Control.
 pub(crate) struct Webrc;
 
-/// Quantities of receivers.
+/// The observables of receivers.
 const RECEIVER: &[Observable] = &[
     Observable::TargetRate,
     Observable::ReportedRate,
@@ -34,8 +34,8 @@ impl SessionProtocol for Webrc {
         webrc.check().map_err(|fault| fault.within("webrc"))
     }
 
-    fn endpoints(&self, _session: &Session, stays: usize) -> usize {
-        1 + stays
+    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
+        1 + intervals
     }
 
     fn is_multicast(&self) -> bool {
@@ -70,8 +70,8 @@ impl SessionProtocol for Webrc {
         for receiver in &builder.session.receivers {
             members.push(builder.member(receiver, false));
             let node = NodeId(receiver.node);
-            for (index, stay) in receiver.stays.iter().enumerate() {
-                let start = builder.draw(stay.start, &builder.stay(receiver, index));
+            for (index, interval) in receiver.intervals.iter().enumerate() {
+                let start = builder.draw(interval.start, &builder.interval_name(receiver, index));
                 if builder.entry(receiver).whole_session {
                     let channels = session.wave_channels() + 1;
                     builder.add_endpoint(node, Listener::new(id, channels, start));
@@ -79,7 +79,7 @@ impl SessionProtocol for Webrc {
                 }
                 let made = Receiver::new(session.clone(), config.clone(), id, start);
                 let made = made.map_err(Fault::value)?;
-                match stay.stop {
+                match interval.stop {
                     Some(stop) => {
                         let until = Until::new(made, stop.time(), Receiver::leave);
                         builder.add_endpoint(node, until)

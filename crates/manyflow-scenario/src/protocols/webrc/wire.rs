@@ -1,4 +1,4 @@
-//! WEBRC's packets in captures and traces.
+//! WEBRC packets in captures and traces.
 
 use manyflow_object::alc::PAYLOAD_ID_BYTES;
 use manyflow_object::lct;
@@ -10,11 +10,11 @@ use manyflow_netsim::trace::Line;
 
 use crate::protocols::Wire;
 
-/// All of a session's data belongs to one object. 0 would be the table of files (RFC 6726 section
-/// 3.1).
+/// The transport object identifier of a session's data, which all belong to one object. 0 is
+/// reserved for the file delivery table (RFC 6726 section 3.1).
 pub(crate) const TOI: u32 = 1;
 
-/// FEC Encoding ID 0, no code (RFC 5445 section 3.2): the symbols are zeros, so nothing can be
+/// FEC Encoding ID 0, no code (RFC 5445 section 3.2). The symbols are zeros, so nothing can be
 /// decoded from them.
 const NO_CODE: u8 = 0;
 

@@ -1,4 +1,4 @@
-//! From the results to charts: series over time, and measures over a parameter.
+//! Draws results as charts: series over time, and measures over a parameter.
 
 mod over_parameter;
 mod over_time;
@@ -9,10 +9,10 @@ use super::{CellResult, Figure, Results};
 use crate::schema::{LogAxes, PlotTable};
 use crate::{Dimension, Environment, Expression};
 
-/// The color of curves that belong to no row of points.
+/// The colour of curves that do not belong to a row of points.
 const GREY: usize = 6;
 
-/// All figures of a scenario.
+/// Returns all figures of a scenario.
 pub(super) fn figures(results: &Results<'_>) -> Vec<Figure> {
     let Some(first) = results.cells.first() else {
         return Vec::new();
@@ -25,12 +25,12 @@ pub(super) fn figures(results: &Results<'_>) -> Vec<Figure> {
     drawn.collect()
 }
 
-/// Whether a plot shows a cell.
+/// Returns whether a plot shows a cell.
 fn chosen(results: &Results<'_>, plot: &PlotTable, cell: &CellResult) -> bool {
     cell.is_chosen(results.scenario, &plot.only, plot.condition.as_ref())
 }
 
-/// The vertical axis, with the lines brought to its unit.
+/// Returns the vertical axis. Converts the lines to its unit.
 fn y_axis(
     plot: &PlotTable,
     lines: &mut [Line],

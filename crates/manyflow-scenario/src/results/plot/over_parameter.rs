@@ -1,4 +1,4 @@
-//! Measures against a parameter.
+//! Draws measures over a parameter.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use crate::{Dimension, Environment, Expression, mean, spread};
 
 /// One figure of a plot.
 struct Panel<'a> {
-    /// The values of the axes of `each`.
+    /// The values of the axes in `each`.
     name: String,
     rows: Vec<Row<'a>>,
 }
 
-/// The cells that differ in the parameter alone.
+/// The cells that differ in the parameter only.
 struct Row<'a> {
     /// The values of the other axes.
     name: String,
     cells: Vec<&'a CellResult>,
 }
 
-/// A figure for each combination of the values of `each`; in it a row of points for each of those
-/// of the other axes.
+/// Returns a figure for each combination of the values of `each`. Each figure has a row of points
+/// for each combination of the values of the other axes.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, x: &str) -> Vec<Figure> {
     let panels = panels(results, plot, x);
     let several = panels.len() > 1;
@@ -50,7 +50,7 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, x: &str) -> Vec<F
     panels.iter().enumerate().map(figure).collect()
 }
 
-/// The figures, and the rows in each of them, in the order of their first cells.
+/// Returns the figures with their rows, in the order of their first cells.
 fn panels<'a>(results: &'a Results<'_>, plot: &PlotTable, x: &str) -> Vec<Panel<'a>> {
     let axes = results.scenario.axes();
     let named = |cell: &CellResult, wanted: &dyn Fn(&str) -> bool| -> String {
@@ -62,9 +62,10 @@ fn panels<'a>(results: &'a Results<'_>, plot: &PlotTable, x: &str) -> Vec<Panel<
         named.join(", ")
     };
     let in_each = |key: &str| plot.each.0.iter().any(|each| each == key);
-    // What varies together with the axis of the plot or with the panels makes no rows of its own.
+    // An axis that varies together with the parameter, or with an axis in `each`, makes no rows of
+    // its own.
     let varies_with = |other: &str, key: &str| results.scenario.vary_together(other, key);
-    let is_told =
+    let is_shown =
         |key: &str| varies_with(x, key) || plot.each.0.iter().any(|each| varies_with(each, key));
     let mut panels: Vec<Panel<'_>> = Vec::new();
     for cell in results
@@ -72,7 +73,7 @@ fn panels<'a>(results: &'a Results<'_>, plot: &PlotTable, x: &str) -> Vec<Panel<
         .iter()
         .filter(|cell| chosen(results, plot, cell))
     {
-        let (panel, row) = (named(cell, &in_each), named(cell, &|key| !is_told(key)));
+        let (panel, row) = (named(cell, &in_each), named(cell, &|key| !is_shown(key)));
         let number = panels
             .iter()
             .position(|known| known.name == panel)
@@ -116,15 +117,16 @@ fn chart(plot: &PlotTable, x: &str, column: usize, rows: &[Row<'_>]) -> Chart {
     }
 }
 
-/// The horizontal axis, and where cells are on it.
+/// The horizontal axis, and the positions of cells on it.
 struct Horizontal {
     axis: Axis,
-    /// The parameter, and its place among the axes of the sweep.
+    /// The parameter.
     key: String,
+    /// The index of the parameter among the axes of the sweep.
     column: usize,
-    /// The unit that values are divided by.
+    /// The size of the unit in which values are shown.
     size: f64,
-    /// Where its values are texts: these, in the order of their cells.
+    /// The values in the order of their cells, if they are texts. Otherwise empty.
     names: Vec<String>,
 }
 
@@ -176,7 +178,7 @@ impl Horizontal {
     }
 }
 
-/// The value of the axis in a cell, where it is a quantity.
+/// Returns the value of the parameter in a cell, if it is a quantity.
 fn x_value(cell: &CellResult, x: &str, column: usize) -> Option<(f64, Dimension)> {
     if let Some(samples) = cell.cell.parameters.get(x) {
         return Some((samples.values[0], samples.dimension));
@@ -192,7 +194,7 @@ fn dimension(plot: &PlotTable, environment: &Environment) -> Option<Dimension> {
     point.map(|samples| samples.dimension).or_else(curve)
 }
 
-/// Mean and standard deviation over the seeds, for each measure and row.
+/// Returns the mean and standard deviation over the seeds, for each measure and row.
 fn point_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> Vec<Line> {
     let mut lines = Vec::new();
     for measure in &plot.points {
@@ -222,8 +224,8 @@ fn point_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> V
     lines
 }
 
-/// Formulas as dashed lines: grey where they are the same for all rows, otherwise of the color of
-/// each row's points.
+/// Returns the formulas as dashed lines: grey if all rows agree, otherwise in the colour of each
+/// row's points.
 fn curve_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> Vec<Line> {
     let mut lines = Vec::new();
     for curve in &plot.curves {
@@ -248,7 +250,7 @@ fn curve_lines(plot: &PlotTable, rows: &[Row<'_>], horizontal: &Horizontal) -> V
             });
         };
         if !common {
-            // What all of them are, in a colour that is none of theirs.
+            // The legend names the curves of all rows once, in a colour that no row has.
             add(&curve.label, GREY, Vec::new());
         }
         for (number, points) in own.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Series against time: a figure for each cell.
+//! Draws series over time, with a figure for each cell.
 
 use super::{GREY, chosen, y_axis};
 use crate::results::axis::Axis;
@@ -7,16 +7,16 @@ use crate::results::{CellResult, Figure, Results};
 use crate::schema::{LogAxes, PlotTable};
 use crate::{Dimension, Run, Series};
 
-/// Points of a line; a longer one is drawn by the extremes of its pieces.
+/// The maximum number of points of a line. A longer line is drawn by the extremes of its pieces.
 const POINTS_MAX: usize = 1500;
 
-/// Series of the same kind that are named one by one.
+/// The maximum number of series of the same kind that have their own names.
 const NAMED_MAX: usize = 8;
 
-/// Figures that are drawn of a plot; the last of them says how many there would be.
+/// The maximum number of figures of a plot. The last figure gives the number of all.
 const FIGURES_MAX: usize = 12;
 
-/// A figure for each cell, up to the most that are drawn.
+/// Returns a figure for each cell, up to the maximum number.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
     let cells = results
         .cells
@@ -78,7 +78,7 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
     figures
 }
 
-/// The recorded series of the runs, each with its own color and label.
+/// Returns the recorded series of the runs, each with its own colour and label.
 fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let shown = runs
@@ -105,8 +105,8 @@ fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     lines
 }
 
-/// What the legend calls one of several series of the same kind; where they are many, the first
-/// speaks for all.
+/// Returns the label of one of `count` series of the same kind. If there are many, only the first
+/// has a label.
 fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> String {
     let name = given.unwrap_or(series.what.label());
     match (place, series.channel) {
@@ -118,7 +118,7 @@ fn label(given: Option<&str>, series: &Series, place: usize, count: usize) -> St
     }
 }
 
-/// A value over an interval is drawn in its middle.
+/// Returns the points of a series. The value of an interval is drawn in the middle of the interval.
 fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
     let shift = series.bin_s.unwrap_or(0.0) / 2.0;
     let to = plot.to.map_or(f64::INFINITY, |to| to.0);
@@ -133,7 +133,7 @@ fn time_points(series: &Series, scale: f64, plot: &PlotTable) -> Vec<Point> {
     thinned(without_runs(&points))
 }
 
-/// The same line without the points inside runs of equal values.
+/// Removes the points inside runs of equal values, which do not change the line.
 fn without_runs(points: &[Point]) -> Vec<Point> {
     let is_inside = |place: usize| {
         let around = place
@@ -145,7 +145,7 @@ fn without_runs(points: &[Point]) -> Vec<Point> {
     kept.map(|place| points[place]).collect()
 }
 
-/// The lowest and the highest point of each piece, so that no peak is lost.
+/// Returns the lowest and the highest point of each piece, so that no peak is lost.
 fn thinned(points: Vec<Point>) -> Vec<Point> {
     if points.len() <= POINTS_MAX {
         return points;
