@@ -9,7 +9,7 @@
 //! packets that it carries. Packets are copied by value, everything is an index into a vector,
 //! timers are cancelled lazily, and multicast state exists only where a channel is joined.
 //!
-//! The simulator names no protocol. A network runs endpoints of one header type. This type belongs
+//! The engine names no protocol. A network runs endpoints of one header type. This type belongs
 //! to a protocol, or is a sum over several protocols, made by [`protocols!`].
 //!
 //! For example, a TCP connection of two nodes delivers 100 segments:
