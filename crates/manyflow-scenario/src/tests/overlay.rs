@@ -244,7 +244,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "overlay.clients = 2",
         "overlay.rate = \"0 bit/s\"",
-        "chain.toml:24: `sessions.one.overlay.rate`: a weight has to be at least 1 bit/s",
+        "chain.toml:24: `sessions.one.overlay.rate`: a rate has to be at least 1 bit/s",
     ),
     (
         "of = \"B-C\"",

@@ -34,7 +34,7 @@ impl Lie {
         let is_told = control == Control::Xcp && window > 0.0 && rtt > 0.0;
         ConfigError::first_of([(
             "a lie",
-            "sent_header to XCP's routers, by a factor above 0",
+            "told to XCP's routers, by a factor above 0",
             self == Lie::Honest || is_told,
         )])
     }
