@@ -432,11 +432,13 @@ impl<T: Carried> Link<T> {
         copies
     }
 
+    /// Delivers the second copy of a packet that the wire duplicates.
     #[cold]
     fn deliver_copy(&mut self, sent: Time, item: &T, bytes: u32) {
         self.deliver_later(sent, item, bytes);
     }
 
+    // Inlined, so that the packet is cloned only once, into the queue.
     #[inline(always)]
     fn deliver_later(&mut self, sent: Time, item: &T, bytes: u32) {
         let mut arrives = sent + self.config.delay;

@@ -1,10 +1,10 @@
 //! Limits that end a run: time does not advance, or the links carry more packets than fit into
 //! memory.
 //!
-//! Each event, each packet that a link delivers and each action of an endpoint is a step. If links
-//! have neither a rate nor a delay, endpoints that answer each other take steps at one instant
-//! without end. A run that takes more steps at one instant than a network of its size can need ends
-//! with an error, which names the endpoints and links that take them.
+//! Each event and each action of an endpoint is a step. If links have neither a rate nor a delay,
+//! endpoints that answer each other take steps at one instant without end. A run that takes more
+//! steps at one instant than a network of its size can need ends with an error, which names the
+//! endpoints and links that take them.
 
 use std::collections::BTreeMap;
 

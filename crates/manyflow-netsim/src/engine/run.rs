@@ -30,7 +30,7 @@ impl<H: Header, E> Network<H, E> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
         self.limits.steps += 1;
         match due {
