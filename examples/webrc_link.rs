@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             if matches!(packet.destination, Destination::Channel(channel) if joined.contains(&channel))
             {
                 let bytes = packet.wire_bytes();
-                let _ = link.push(now, &packet, bytes);
+                let _ = link.push(now, packet, bytes);
             }
         }
         while let Some(packet) = link.pop_ready(now) {

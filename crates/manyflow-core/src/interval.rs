@@ -29,10 +29,14 @@ impl Interval {
     }
 
     /// Returns the time from one packet to the next.
+    #[inline]
     pub fn advance(&mut self) -> Duration {
+        // Both terms are below `rate`, so this adds at most one nanosecond.
         self.carry += self.remainder;
-        let extra = self.carry / self.rate;
-        self.carry %= self.rate;
-        self.whole + Duration::from_nanos(extra)
+        if self.carry < self.rate {
+            return self.whole;
+        }
+        self.carry -= self.rate;
+        self.whole + Duration::from_nanos(1)
     }
 }

@@ -32,8 +32,8 @@
 //!     ..LinkConfig::default()
 //! };
 //! let mut link = Link::new(config, 1);
-//! assert!(link.push(Time::ZERO, &Probe(1), 1000).is_ok());
-//! assert!(link.push(Time::ZERO, &Probe(2), 1000).is_ok());
+//! assert!(link.push(Time::ZERO, Probe(1), 1000).is_ok());
+//! assert!(link.push(Time::ZERO, Probe(2), 1000).is_ok());
 //!
 //! let first = Time::ZERO + Duration::from_millis(51);
 //! assert_eq!(link.next_time(), Some(first));

@@ -77,7 +77,7 @@ fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: Lin
     group.bench_function(name, |bencher| {
         bencher.iter(|| {
             while link.queue_packets(now) < 10 {
-                let _ = link.push(now, &packet, packet.wire_bytes());
+                let _ = link.push(now, packet.clone(), packet.wire_bytes());
             }
             now = link.next_time().expect("packets wait");
             link.pop_ready(now)
@@ -220,7 +220,8 @@ fn session_of_100_s() -> (Vec<(Time, Packet<Cci>)>, Receiver) {
         while let Some(Action::Send(packet)) = sender.poll_action(now) {
             if matches!(packet.destination, Destination::Channel(to) if joined.contains(&to.number))
             {
-                let _ = link.push(now, &packet, packet.wire_bytes());
+                let bytes = packet.wire_bytes();
+                let _ = link.push(now, packet, bytes);
             }
         }
         advance(&mut receiver, now, &mut joined);

@@ -71,12 +71,12 @@
 //!         // A network would also handle `Action::Join`: this one has no other receiver.
 //!         if let Action::Send(packet) = action {
 //!             let bytes = packet.wire_bytes();
-//!             let _ = up.push(now, &packet, bytes);
+//!             let _ = up.push(now, packet, bytes);
 //!         }
 //!     }
 //!     while let Some(Action::Send(packet)) = sender.poll_action(now) {
 //!         let bytes = packet.wire_bytes();
-//!         let _ = down.push(now, &packet, bytes);
+//!         let _ = down.push(now, packet, bytes);
 //!     }
 //!     while receiver.poll_event().is_some() || sender.poll_event().is_some() {}
 //!     let next = [

@@ -33,8 +33,8 @@ use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
 use crate::xcp::Congestion;
 
-/// A packet, as a link sees it.
-pub trait Carried: Clone {
+/// A packet, as a link sees it when it takes it.
+pub trait Carried {
     /// Returns whether a router may mark the packet instead of dropping it (RFC 3168).
     fn is_ecn_capable(&self) -> bool {
         false
@@ -135,7 +135,7 @@ struct InTransit<T> {
     item: T,
 }
 
-impl<T: Carried> Link<T> {
+impl<T: Clone> Link<T> {
     /// Creates a link whose random choices come from `seed`. Links with the same configuration can
     /// share it.
     pub fn new(config: impl Into<Arc<LinkConfig>>, seed: u64) -> Link<T> {
@@ -184,37 +184,47 @@ impl<T: Carried> Link<T> {
         self.queued().0
     }
 
-    /// Hands a packet of `bytes` to the link, which keeps a clone. Returns how many copies will
-    /// arrive: none if the wire is going to lose the packet, two if the wire duplicates it.
+    /// Hands a packet of `bytes` to the link. Returns how many copies will arrive: none if the wire
+    /// is going to lose the packet, two if the wire duplicates it.
     ///
-    /// The packet is borrowed, so that its bytes are copied only once, directly into the queue.
+    /// `item` can be a view of a packet that is stored elsewhere. Once the queue has decided, the
+    /// view is converted into what the link carries, such as the packet's place in that store.
     ///
     /// # Errors
     /// Returns an error if the queue dropped the packet or the link is cut. The packet is counted
     /// and not delivered.
     #[inline]
-    pub fn push(&mut self, now: Time, item: &T, bytes: u32) -> Result<u32, Dropped> {
+    pub fn push(
+        &mut self,
+        now: Time,
+        mut item: impl Carried + Into<T>,
+        bytes: u32,
+    ) -> Result<u32, Dropped> {
         self.pushed += 1;
         if self.cut {
             self.extras().lost += 1;
             return Err(Dropped::Cut);
         }
         self.retire(now);
-        if self.config.red.is_some() || self.config.xcp.is_some() {
-            let mut item = item.clone();
+        if self.changes_packets() {
             self.judge(now, &mut item, bytes)?;
-            Ok(self.accept(now, &item, bytes))
         } else if self.free_at > now && !self.has_room(bytes) {
             self.extras().dropped += 1;
-            Err(Dropped::Full)
-        } else {
-            Ok(self.accept(now, item, bytes))
+            return Err(Dropped::Full);
         }
+        Ok(self.accept(now, item.into(), bytes))
+    }
+
+    /// Returns whether the queue may change packets: RED marks them, and XCP's router lowers their
+    /// window change.
+    #[inline]
+    pub fn changes_packets(&self) -> bool {
+        self.config.red.is_some() || self.config.xcp.is_some()
     }
 
     /// Queues a packet. Returns how many copies of it will arrive.
     #[inline]
-    fn accept(&mut self, now: Time, item: &T, bytes: u32) -> u32 {
+    fn accept(&mut self, now: Time, item: T, bytes: u32) -> u32 {
         let begins = now.max(self.free_at);
         self.free_at = self.transmitted(begins, bytes);
         if begins > now {
@@ -223,13 +233,6 @@ impl<T: Carried> Link<T> {
         let copies = self.put_on_wire(self.free_at, item, bytes);
         self.check_counters();
         copies
-    }
-
-    /// Returns the next packet that has arrived by `now`, and leaves it in the link.
-    #[inline]
-    pub fn peek_ready(&self, now: Time) -> Option<&T> {
-        let next = self.wire.front()?;
-        (next.arrives <= now).then_some(&next.item)
     }
 
     /// Removes and returns the next packet that has arrived by `now`.
@@ -269,20 +272,23 @@ impl<T: Carried> Link<T> {
             let begins = self.free_at;
             self.free_at = self.transmitted(begins, bytes);
             self.extras().wait(begins, bytes);
-            self.deliver_later(self.free_at, &item, bytes);
+            self.deliver_later(self.free_at, item, bytes);
         }
     }
 
-    /// Cuts the link, which loses all packets that it carries, or restores it.
-    pub fn set_cut(&mut self, now: Time, cut: bool) {
+    /// Cuts the link, which loses all packets that it carries, or restores it. Returns the packets
+    /// that were lost.
+    pub fn set_cut(&mut self, now: Time, cut: bool) -> Vec<T> {
         self.cut = cut;
+        let mut lost = Vec::new();
         if cut {
-            self.extras().lost += self.wire.len() as u64;
             self.extras().take_waiting();
-            self.wire.clear();
+            lost.extend(self.wire.drain(..).map(|packet| packet.item));
+            self.extras().lost += lost.len() as u64;
             self.free_at = now;
         }
         self.check_counters();
+        lost
     }
 
     /// Asserts that every packet is accounted for (see [`Counters`]).
@@ -349,7 +355,7 @@ impl<T: Carried> Link<T> {
 
     /// Decides whether the packet enters the queue of a link with RED or XCP. RED may mark it, and
     /// XCP's router may lower its window change.
-    fn judge(&mut self, now: Time, item: &mut T, bytes: u32) -> Result<(), Dropped> {
+    fn judge(&mut self, now: Time, item: &mut impl Carried, bytes: u32) -> Result<(), Dropped> {
         let is_busy = self.free_at > now;
         let has_room = !is_busy || self.has_room(bytes);
         let rate = self.config.rate;
@@ -415,7 +421,7 @@ impl<T: Carried> Link<T> {
 
     /// Returns how many copies of the packet will arrive.
     #[inline]
-    fn put_on_wire(&mut self, sent: Time, item: &T, bytes: u32) -> u32 {
+    fn put_on_wire(&mut self, sent: Time, item: T, bytes: u32) -> u32 {
         let config = &*self.config;
         let mut copies = 1;
         if config.loss != LossModel::None || config.duplication > 0.0 {
@@ -424,7 +430,7 @@ impl<T: Carried> Link<T> {
                 return 0;
             }
             if extras.duplicates_next(config.duplication) {
-                self.deliver_copy(sent, item, bytes);
+                self.deliver_later(sent, item.clone(), bytes);
                 copies = 2;
             }
         }
@@ -432,15 +438,8 @@ impl<T: Carried> Link<T> {
         copies
     }
 
-    /// Delivers the second copy of a packet that the wire duplicates.
-    #[cold]
-    fn deliver_copy(&mut self, sent: Time, item: &T, bytes: u32) {
-        self.deliver_later(sent, item, bytes);
-    }
-
-    // Inlined, so that the packet is cloned only once, into the queue.
-    #[inline(always)]
-    fn deliver_later(&mut self, sent: Time, item: &T, bytes: u32) {
+    #[inline]
+    fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
             let share = self.extras().random.random();
@@ -456,7 +455,7 @@ impl<T: Carried> Link<T> {
                 arrives.max(last)
             },
             bytes,
-            item: item.clone(),
+            item,
         };
         if overtakes {
             let place = self.wire.iter().rposition(|other| other.arrives <= arrives);

@@ -28,16 +28,16 @@ fn a_packet_takes_its_transmission_time_and_the_delay() {
         delay: Duration::from_millis(50),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config, 1);
-    link.push(Time::ZERO, &7, 1000).unwrap();
-    link.push(Time::ZERO, &8, 1000).unwrap();
+    let mut link = Link::<u32>::new(config, 1);
+    link.push(Time::ZERO, 7, 1000).unwrap();
+    link.push(Time::ZERO, 8, 1000).unwrap();
     assert_eq!(drain(&mut link), [(ms(51), 7), (ms(52), 8)]);
 }
 
 #[test]
 fn a_full_queue_drops_the_newcomer() {
     let rate = Some(Rate::from_bits_per_s(8_000));
-    let mut link = Link::new(
+    let mut link = Link::<u32>::new(
         LinkConfig {
             rate,
             queue: QueueLimit::Packets(2),
@@ -46,7 +46,7 @@ fn a_full_queue_drops_the_newcomer() {
         1,
     );
     let pushed: Vec<bool> = (0..5)
-        .map(|i| link.push(Time::ZERO, &i, 100).is_ok())
+        .map(|i| link.push(Time::ZERO, i, 100).is_ok())
         .collect();
     assert_eq!(pushed, [true, true, true, false, false]);
     assert_eq!(drain(&mut link).len(), 3);
@@ -57,7 +57,7 @@ fn a_full_queue_drops_the_newcomer() {
             ..link.config().clone()
         },
     );
-    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), &i, 100)).collect();
+    let pushed: Vec<_> = (0..3).map(|i| link.push(ms(1000), i, 100)).collect();
     assert_eq!(pushed, [Ok(1), Ok(1), Err(Dropped::Full)]);
 }
 
@@ -65,7 +65,7 @@ fn a_full_queue_drops_the_newcomer() {
 fn a_million_packets_do_not_drift() {
     // 8000 bits at 3.3 Gbit/s take 2424.24... ns.
     let rate = Some(Rate::from_bits_per_s(3_300_000_000));
-    let mut link = Link::new(
+    let mut link = Link::<u32>::new(
         LinkConfig {
             rate,
             ..LinkConfig::default()
@@ -73,7 +73,7 @@ fn a_million_packets_do_not_drift() {
         1,
     );
     (0..1_000_000).for_each(|i| {
-        link.push(Time::ZERO, &i, 1000).unwrap();
+        link.push(Time::ZERO, i, 1000).unwrap();
     });
     let (last, _) = *drain(&mut link).last().unwrap();
     assert_eq!(last.as_nanos(), 8_000_000_000_000 / 3_300);
@@ -84,7 +84,7 @@ fn ten_million_packets_at_an_odd_rate_do_not_drift() {
     // 8320 bits at 9.7 Gbit/s take 857.73... ns. Without the carry the last packet would be 7 ms
     // early.
     let rate = Some(Rate::from_bits_per_s(9_700_000_000));
-    let mut link = Link::new(
+    let mut link = Link::<u32>::new(
         LinkConfig {
             rate,
             ..LinkConfig::default()
@@ -92,9 +92,9 @@ fn ten_million_packets_at_an_odd_rate_do_not_drift() {
         1,
     );
     let mut now = Time::ZERO;
-    link.push(now, &0, 1040).unwrap();
+    link.push(now, 0, 1040).unwrap();
     for i in 1..10_000_000 {
-        link.push(now, &i, 1040).unwrap();
+        link.push(now, i, 1040).unwrap();
         now = link.next_time().unwrap();
         link.pop_ready(now).unwrap();
     }
@@ -107,7 +107,7 @@ fn ten_million_packets_at_an_odd_rate_do_not_drift() {
 #[test]
 fn a_cut_link_loses_carried_and_new_packets() {
     let rate = Some(Rate::from_bits_per_s(8_000));
-    let mut link = Link::new(
+    let mut link = Link::<u32>::new(
         LinkConfig {
             rate,
             ..LinkConfig::default()
@@ -115,12 +115,12 @@ fn a_cut_link_loses_carried_and_new_packets() {
         1,
     );
     (0..3).for_each(|i| {
-        link.push(Time::ZERO, &i, 100).unwrap();
+        link.push(Time::ZERO, i, 100).unwrap();
     });
     link.set_cut(ms(150), true);
-    assert_eq!(link.push(ms(160), &4, 100), Err(Dropped::Cut));
+    assert_eq!(link.push(ms(160), 4, 100), Err(Dropped::Cut));
     link.set_cut(ms(170), false);
-    link.push(ms(180), &5, 100).unwrap();
+    link.push(ms(180), 5, 100).unwrap();
     assert_eq!(drain(&mut link), [(ms(280), 5)]);
     assert_eq!(link.counters().lost, 4);
 }
@@ -137,11 +137,11 @@ proptest! {
             loss: LossModel::Bernoulli(loss), duplication, jitter: seconds(jitter_s),
             ..LinkConfig::default()
         };
-        let mut link = Link::new(config, seed);
+        let mut link = Link::<u32>::new(config, seed);
         let mut now = Time::ZERO;
         for (i, gap) in gaps.iter().enumerate() {
             now += Duration::from_millis(*gap);
-            let _ = link.push(now, &(i as u32), 1500);
+            let _ = link.push(now, i as u32, 1500);
             if i % 3 == 0 { link.pop_ready(now); }
         }
         let balance = |link: &Link<u32>| {
@@ -163,9 +163,9 @@ fn a_change_of_rate_applies_to_waiting_packets() {
         rate: Some(Rate::from_bits_per_s(8_000)),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config.clone(), 1);
+    let mut link = Link::<u32>::new(config.clone(), 1);
     (0..3).for_each(|i| {
-        link.push(Time::ZERO, &i, 100).unwrap();
+        link.push(Time::ZERO, i, 100).unwrap();
     });
     // The first packet continues to take 100 ms; the others take 10 ms each from then on.
     link.reconfigure(
@@ -185,9 +185,9 @@ fn jitter_without_reordering_keeps_the_order() {
         reorder: false,
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config, 1);
+    let mut link = Link::<u32>::new(config, 1);
     (0..100).for_each(|i| {
-        link.push(ms(u64::from(i)), &i, 100).unwrap();
+        link.push(ms(u64::from(i)), i, 100).unwrap();
     });
     assert!(drain(&mut link).iter().map(|(_, item)| *item).eq(0..100));
 }
@@ -199,9 +199,9 @@ fn jitter_with_reordering_delivers_each_packet_at_a_time_of_its_own() {
         jitter: Duration::from_millis(10),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config, 1);
+    let mut link = Link::<u32>::new(config, 1);
     (0..1000).for_each(|i| {
-        link.push(ms(u64::from(i)), &i, 100).unwrap();
+        link.push(ms(u64::from(i)), i, 100).unwrap();
     });
     let arrived = drain(&mut link);
     let late = |&(time, item): &(Time, u32)| (time - ms(u64::from(item))).as_secs_f64();
@@ -219,7 +219,7 @@ fn jitter_with_reordering_delivers_each_packet_at_a_time_of_its_own() {
 #[test]
 fn bernoulli_loses_its_share_of_packets() {
     for share in [0.001, 0.02, 0.3] {
-        let mut link = Link::new(
+        let mut link = Link::<u32>::new(
             LinkConfig {
                 loss: LossModel::Bernoulli(share),
                 ..LinkConfig::default()
@@ -227,7 +227,7 @@ fn bernoulli_loses_its_share_of_packets() {
             2,
         );
         (0..1_000_000).for_each(|i| {
-            link.push(Time::ZERO, &i, 100).unwrap();
+            link.push(Time::ZERO, i, 100).unwrap();
         });
         let lost = link.counters().lost as f64;
         // Four standard deviations of a binomial distribution.
@@ -245,7 +245,7 @@ fn gilbert_elliott_losses_come_in_bursts() {
         loss_bad: 0.5,
     };
     let run = |loss| {
-        let mut link = Link::new(
+        let mut link = Link::<u32>::new(
             LinkConfig {
                 loss,
                 ..LinkConfig::default()
@@ -253,7 +253,7 @@ fn gilbert_elliott_losses_come_in_bursts() {
             7,
         );
         (0..100_000).for_each(|i| {
-            link.push(Time::ZERO, &i, 100).unwrap();
+            link.push(Time::ZERO, i, 100).unwrap();
         });
         let arrived: Vec<u32> = drain(&mut link).iter().map(|(_, item)| *item).collect();
         let gaps = arrived
@@ -286,18 +286,18 @@ impl Carried for Ect {
 
 /// Returns the counters of a link with RED whose source keeps ten packets queued. The average
 /// settles between the thresholds.
-fn counters_of_ten_queued<T: Carried>(red: RedConfig, packet: T) -> Counters {
+fn counters_of_ten_queued<T: Carried + Clone>(red: RedConfig, packet: T) -> Counters {
     let config = LinkConfig {
         rate: Some(Rate::from_bits_per_s(8_000_000)),
         queue: QueueLimit::Packets(100),
         red: Some(red),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config, 3);
+    let mut link = Link::<T>::new(config, 3);
     for i in 0..20_000_u64 {
         let now = Time::from_nanos(i * 1_000_000);
         while link.queue_packets(now) < 10 {
-            let _ = link.push(now, &packet, 1000);
+            let _ = link.push(now, packet.clone(), 1000);
         }
         while link.pop_ready(now).is_some() {}
     }
@@ -356,7 +356,7 @@ fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -
         red: Some(RedConfig { weight: 1.0, ..red }),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(config, 3);
+    let mut link = Link::<Layer>::new(config, 3);
     prepare(&mut link);
     let mut marks = [0; 3];
     for i in 0..3000_u64 {
@@ -370,7 +370,7 @@ fn marks_by_rank(red: RedConfig, queued: usize, prepare: fn(&mut Link<Layer>)) -
                 is_marked: false,
             };
             // A packet that RED drops does not fill the queue; the next millisecond brings another.
-            if link.push(now, &layer, 1000).is_err() {
+            if link.push(now, layer, 1000).is_err() {
                 break;
             }
         }
@@ -429,7 +429,7 @@ fn the_top_group_falls_when_groups_are_left() {
         |link: &mut Link<Layer>| (0..3).for_each(|rank| link.unsubscribe(7, rank)),
         |link: &mut Link<Layer>| (0..3).rev().for_each(|rank| link.unsubscribe(7, rank)),
     ] {
-        let mut link = Link::new(
+        let mut link = Link::<Layer>::new(
             LinkConfig {
                 red: Some(BY_GROUP),
                 ..LinkConfig::default()
@@ -456,7 +456,7 @@ fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
     };
     // At twice the maximum every packet is dropped: the queue never grows beyond it, and one packet
     // is in transmission.
-    let mut link = Link::new(
+    let mut link = Link::<Ect>::new(
         LinkConfig {
             rate: Some(Rate::from_bits_per_s(8_000)),
             red: Some(dropping),
@@ -464,7 +464,7 @@ fn above_the_maximum_every_packet_is_marked_or_nearly_every_one_dropped() {
         },
         3,
     );
-    let pushed = (0..1000).map(|_| link.push(Time::ZERO, &Ect(false), 1000));
+    let pushed = (0..1000).map(|_| link.push(Time::ZERO, Ect(false), 1000));
     assert!(pushed.filter(Result::is_ok).count() <= 31);
 }
 

@@ -205,7 +205,7 @@ impl World {
     }
 
     fn push(&mut self, probe: Probe) -> bool {
-        let taken = self.link.push(self.now, &probe, BYTES).is_ok();
+        let taken = self.link.push(self.now, probe, BYTES).is_ok();
         self.queue_max = self.queue_max.max(self.link.queue_packets(self.now));
         taken
     }
@@ -331,7 +331,7 @@ fn feedback_after(idle: Duration, rtt_us: u32) -> Vec<f64> {
     let mut granted = Vec::new();
     for i in 0..200 {
         let now = Time::ZERO + ms(i) + if i < 100 { ms(0) } else { idle };
-        link.push(now, &probe, BYTES).unwrap();
+        link.push(now, probe.clone(), BYTES).unwrap();
         let arrived = link.next_time().and_then(|time| link.pop_ready(time));
         let congestion = arrived.unwrap().congestion.unwrap();
         granted.push(congestion.feedback.bytes());

@@ -165,7 +165,7 @@ fn push(link: &mut Link<Frame>, clock: &Clock, datagram: &[u8]) {
     // The link counts what it drops.
     let _ = link.push(
         clock.now(),
-        &Frame(Bytes::copy_from_slice(datagram)),
+        Frame(Bytes::copy_from_slice(datagram)),
         datagram.len() as u32 + IP_UDP_BYTES,
     );
 }

@@ -21,6 +21,7 @@ impl<H: Header, E> Network<H, E> {
     pub fn check_accounting(&self) -> Result<(), AccountingError> {
         let carried = self.links.iter().map(|entry| entry.link.carried());
         debug_assert_eq!(carried.sum::<u64>(), self.limits.carried);
+        debug_assert_eq!(self.packets.references(), self.limits.carried);
         for (index, entry) in self.links.iter().enumerate() {
             let counters = entry.link.counters();
             let sent = counters.pushed + counters.duplicated;

@@ -9,6 +9,7 @@ use manyflow_core::{Endpoint, EndpointId, Header, Time};
 
 use super::events::{Due, Events};
 use super::limits::Limits;
+use super::packets::Packets;
 use super::pairs::Pairs;
 use super::{
     BoxedEndpoint, Change, EndpointEntry, Holds, Lift, LinkEntry, LinkId, Network, Node, NodeId,
@@ -26,6 +27,7 @@ impl<H: Header, E> Network<H, E> {
             names: Names::default(),
             nodes: Vec::new(),
             links: Vec::new(),
+            packets: Packets::default(),
             pairs: None,
             endpoints: Vec::new(),
             sources: Vec::new(),
@@ -202,7 +204,7 @@ impl<H: Header, E> Network<H, E> {
         format!("{}-{}", self.name(entry.from), self.name(entry.to))
     }
 
-    pub(super) fn link_entry(&self, link: LinkId) -> &LinkEntry<H> {
+    pub(super) fn link_entry(&self, link: LinkId) -> &LinkEntry {
         &self.links[link.0 as usize]
     }
 }

@@ -7,6 +7,7 @@
 //! | `events.rs` | the queue of pending events |
 //! | `lift.rs` | adapters for endpoints of one protocol in a network of several |
 //! | `run.rs` | the main loop, and the path of a packet |
+//! | `packets.rs` | the packets, which links carry by number |
 //! | `routing.rs` | unicast routes, computed when the first packet is sent to a destination |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and branches |
 //! | `limits.rs` | limits that end a run: no advance of time, too many packets |
@@ -18,6 +19,7 @@ mod events;
 mod lift;
 mod limits;
 mod multicast;
+mod packets;
 mod pairs;
 mod routing;
 mod run;
@@ -36,8 +38,9 @@ pub use lift::{Holds, Lift};
 pub use limits::Halt;
 use limits::Limits;
 use manyflow_core::link::{Dropped, Link, LinkConfig};
-use manyflow_core::{Channel, Endpoint, EndpointId, Header, Packet, Time};
+use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
+use packets::{PacketId, Packets};
 use pairs::Pairs;
 
 use crate::names::Names;
@@ -118,7 +121,8 @@ pub struct Network<H, E> {
     events: Events,
     names: Names,
     nodes: Vec<Node>,
-    links: Vec<LinkEntry<H>>,
+    links: Vec<LinkEntry>,
+    packets: Packets<H>,
     /// The index of links by their ends, while the network is being built.
     pairs: Option<Pairs>,
     endpoints: Vec<EndpointEntry<H, E>>,
@@ -151,8 +155,8 @@ struct Node {
 }
 
 /// A link with its two ends.
-struct LinkEntry<H> {
-    link: Link<Packet<H>>,
+struct LinkEntry {
+    link: Link<PacketId>,
     from: NodeId,
     to: NodeId,
     /// The opposite direction, for joins and leaves.
@@ -162,7 +166,7 @@ struct LinkEntry<H> {
     tapped: bool,
 }
 
-impl<H: Header> LinkEntry<H> {
+impl LinkEntry {
     /// Returns the time of the next arrival if it precedes the pending event, and makes it the
     /// pending event.
     #[inline]

@@ -6,9 +6,10 @@
 //! a message of a few dozen bytes. A router still forwards to a host that has left until the leave
 //! latency is over, as with IGMP. Between routers a leave takes effect when it arrives.
 
-use manyflow_core::{Channel, Header, Packet, Time};
+use manyflow_core::{Channel, Header, Time};
 
 use super::events::Due;
+use super::packets::PacketId;
 use super::{Incident, LinkId, Network, NodeId, Observer};
 
 /// The links and endpoints to which a node forwards the packets of a channel.
@@ -146,42 +147,44 @@ impl<H: Header, E> Network<H, E> {
         self.remove_branch(node, channel, Target::endpoint(endpoint), Kind::LeaveHost);
     }
 
-    /// Copies a packet to all branches of its channel at a node.
+    /// Forwards a packet to all branches of its channel at a node.
     #[inline]
     pub(super) fn fan_out(
         &mut self,
         node: NodeId,
         channel: Channel,
-        packet: &Packet<H>,
+        id: PacketId,
         observer: &mut dyn Observer<H, E>,
     ) {
         match self.nodes[node.0 as usize].groups.find(key(channel)) {
-            None => {}
-            Some(&Targets::One(target)) => self.deliver(target, packet, observer),
+            None => self.packets.release(id),
+            Some(&Targets::One(target)) => self.deliver(target, id, observer),
             Some(Targets::Many(many)) => {
                 // An endpoint that receives the packet may leave the channel, which changes the
                 // list of targets.
                 let mut place = 0;
                 let mut next = many.first().copied();
                 while let Some(target) = next {
-                    self.deliver(target, packet, observer);
+                    self.packets.retain(id);
+                    self.deliver(target, id, observer);
                     place += 1;
                     next = match self.nodes[node.0 as usize].groups.find(key(channel)) {
                         Some(Targets::Many(many)) => many.get(place).copied(),
                         _ => None,
                     };
                 }
+                self.packets.release(id);
             }
         }
     }
 
     #[inline]
-    fn deliver(&mut self, target: Target, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
+    fn deliver(&mut self, target: Target, id: PacketId, observer: &mut dyn Observer<H, E>) {
         let index = target.0 >> 1;
         if target.0 & 1 == 1 {
-            self.hand_over(index, packet, observer);
+            self.hand_over(index, id, observer);
         } else {
-            self.transmit(LinkId(index), packet, observer);
+            self.transmit(LinkId(index), id, observer);
         }
     }
 

@@ -1,10 +1,11 @@
 //! The main loop, and the path of a packet.
 
-use manyflow_core::link::{Counters, LinkConfig};
-use manyflow_core::{Action, Destination, EndpointId, Header, Packet, Time};
+use manyflow_core::link::{Counters, Dropped, LinkConfig};
+use manyflow_core::{Action, Destination, EndpointId, Header, Time};
 
 use super::events::Due;
-use super::{Change, Halt, Incident, LinkId, Network, NodeId, Observer, Received};
+use super::packets::{PacketId, Packets, Parcel};
+use super::{Change, Halt, Incident, LinkEntry, LinkId, Network, NodeId, Observer, Received};
 
 impl<H: Header, E> Network<H, E> {
     /// Handles all events that are due by `end`, which becomes the current time.
@@ -81,24 +82,19 @@ impl<H: Header, E> Network<H, E> {
             // The link was cut, and the packets of this event were lost.
             return;
         }
-        loop {
-            let entry = &mut self.links[index as usize];
-            let Some(packet) = entry.link.peek_ready(self.now).cloned() else {
-                break;
-            };
-            entry.link.pop_ready(self.now);
-            let to = entry.to;
-            if entry.tapped {
-                observer.on_tapped(self.now, LinkId(index), &packet);
+        let (to, tapped) = (entry.to, entry.tapped);
+        while let Some(id) = self.links[index as usize].link.pop_ready(self.now) {
+            if tapped {
+                observer.on_tapped(self.now, LinkId(index), &self.packets[id]);
             }
             self.limits.carried -= 1;
-            self.arrive(to, &packet, observer);
+            self.arrive(to, id, observer);
         }
         self.rearm_link(index);
     }
 
     /// Keeps one event pending for each link that carries packets.
-    #[inline]
+    #[inline(always)]
     fn rearm_link(&mut self, index: u32) {
         let entry = &mut self.links[index as usize];
         let next = entry.link.next_time().unwrap_or(Time::MAX);
@@ -110,19 +106,20 @@ impl<H: Header, E> Network<H, E> {
 
     /// Hands a packet to its endpoints at `node`, or forwards it.
     #[inline]
-    fn arrive(&mut self, node: NodeId, packet: &Packet<H>, observer: &mut dyn Observer<H, E>) {
-        match packet.destination {
-            Destination::Endpoint(id) => {
-                let to = self.endpoints[id.0 as usize].node;
+    fn arrive(&mut self, node: NodeId, id: PacketId, observer: &mut dyn Observer<H, E>) {
+        match self.packets[id].destination {
+            Destination::Endpoint(endpoint) => {
+                let to = self.packets.node(id);
                 if to == node {
-                    self.hand_over(id.0, packet, observer);
+                    self.hand_over(endpoint.0, id, observer);
                 } else if let Some(link) = self.next_hop(node, to) {
-                    self.transmit(link, packet, observer);
+                    self.transmit(link, id, observer);
                 } else {
                     self.unroutable += 1;
+                    self.packets.release(id);
                 }
             }
-            Destination::Channel(channel) => self.fan_out(node, channel, packet, observer),
+            Destination::Channel(channel) => self.fan_out(node, channel, id, observer),
         }
     }
 
@@ -130,35 +127,29 @@ impl<H: Header, E> Network<H, E> {
     pub(super) fn transmit(
         &mut self,
         link: LinkId,
-        packet: &Packet<H>,
+        mut id: PacketId,
         observer: &mut dyn Observer<H, E>,
     ) {
         if self.traced {
-            return self.transmit_traced(link, packet, observer);
+            return self.transmit_traced(link, id, observer);
         }
-        let now = self.now;
         let entry = &mut self.links[link.0 as usize];
-        // The link counts the packets that it drops.
-        if let Ok(copies) = entry.link.push(now, packet, packet.wire_bytes()) {
-            self.limits.carried += u64::from(copies);
-            if let Some(next) = entry.earlier_event() {
-                self.events.push(next, Due::Link(link.0));
-            }
+        if entry.link.changes_packets() {
+            id = self.packets.separate(id);
         }
+        // The link counts the packets that it drops.
+        let pushed = entry.push(self.now, &mut self.packets, id);
+        self.carry(link, id, pushed.unwrap_or(0));
     }
 
     /// Transmits a packet as [`transmit`](Network::transmit) does, and reports its fate.
     #[cold]
-    fn transmit_traced(
-        &mut self,
-        link: LinkId,
-        packet: &Packet<H>,
-        observer: &mut dyn Observer<H, E>,
-    ) {
-        let now = self.now;
+    fn transmit_traced(&mut self, link: LinkId, id: PacketId, observer: &mut dyn Observer<H, E>) {
+        let (now, id) = (self.now, self.packets.separate(id));
         let entry = &mut self.links[link.0 as usize];
         let marked = entry.link.counters().marked;
-        let pushed = entry.link.push(now, packet, packet.wire_bytes());
+        let pushed = entry.push(now, &mut self.packets, id);
+        let packet = &self.packets[id];
         if entry.link.counters().marked > marked {
             observer.on_incident(now, &Incident::Marked(link, packet));
         }
@@ -167,8 +158,19 @@ impl<H: Header, E> Network<H, E> {
             Ok(0) => observer.on_incident(now, &Incident::Lost(link, packet)),
             Ok(_) => {}
         }
-        self.limits.carried += u64::from(pushed.unwrap_or(0));
-        if let Some(next) = entry.earlier_event() {
+        self.carry(link, id, pushed.unwrap_or(0));
+    }
+
+    /// Notes that a link carries this many copies of a packet that was handed to it.
+    #[inline(always)]
+    fn carry(&mut self, link: LinkId, id: PacketId, copies: u32) {
+        self.limits.carried += u64::from(copies);
+        match copies {
+            0 => return self.packets.release(id),
+            1 => {}
+            _ => self.packets.retain(id),
+        }
+        if let Some(next) = self.links[link.0 as usize].earlier_event() {
             self.events.push(next, Due::Link(link.0));
         }
     }
@@ -185,13 +187,14 @@ impl<H: Header, E> Network<H, E> {
     pub(super) fn hand_over(
         &mut self,
         index: u32,
-        packet: &Packet<H>,
+        id: PacketId,
         observer: &mut dyn Observer<H, E>,
     ) {
         let entry = &mut self.endpoints[index as usize];
         entry.received.packets += 1;
-        entry.received.bytes += u64::from(packet.wire_bytes());
-        entry.endpoint.handle_packet(self.now, packet);
+        entry.received.bytes += u64::from(self.packets.wire_bytes(id));
+        entry.endpoint.handle_packet(self.now, &self.packets[id]);
+        self.packets.release(id);
         self.drain(index, observer);
     }
 
@@ -217,21 +220,24 @@ impl<H: Header, E> Network<H, E> {
     /// Handles the actions and events of an endpoint after a call.
     fn drain(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let node = self.endpoints[index as usize].node;
-        while let Some(action) = self.endpoints[index as usize]
-            .endpoint
-            .poll_action(self.now)
-        {
-            if !self.limits.enter(index) {
-                self.limits.leave();
-                break;
-            }
-            match action {
-                Action::Send(mut packet) => {
-                    packet.source = EndpointId(index);
-                    self.arrive(node, &packet, observer);
+        loop {
+            let entry = &mut self.endpoints[index as usize];
+            match entry.endpoint.poll_action(self.now) {
+                None => break,
+                Some(_) if !self.limits.enter(index) => {
+                    self.limits.leave();
+                    break;
                 }
-                Action::Join(channel) => self.join(node, index, channel),
-                Action::Leave(channel) => self.leave(node, index, channel),
+                Some(Action::Send(packet)) => {
+                    let to = match packet.destination {
+                        Destination::Endpoint(endpoint) => self.endpoints[endpoint.0 as usize].node,
+                        Destination::Channel(_) => node,
+                    };
+                    let id = self.packets.add(packet, EndpointId(index), to);
+                    self.arrive(node, id, observer);
+                }
+                Some(Action::Join(channel)) => self.join(node, index, channel),
+                Some(Action::Leave(channel)) => self.leave(node, index, channel),
             }
             self.limits.leave();
         }
@@ -272,12 +278,27 @@ impl<H: Header, E> Network<H, E> {
             }
             Change::Cut(link, cut) => {
                 let carrier = &mut self.links[link.0 as usize].link;
-                let before = carrier.carried();
-                carrier.set_cut(self.now, cut);
-                self.limits.carried -= before - carrier.carried();
+                for id in carrier.set_cut(self.now, cut) {
+                    self.limits.carried -= 1;
+                    self.packets.release(id);
+                }
                 link
             }
         };
         self.rearm_link(link.0);
+    }
+}
+
+impl LinkEntry {
+    /// Hands a packet to the link, which takes over the reference if one copy will arrive.
+    #[inline]
+    fn push<H: Header>(
+        &mut self,
+        now: Time,
+        packets: &mut Packets<H>,
+        id: PacketId,
+    ) -> Result<u32, Dropped> {
+        let bytes = packets.wire_bytes(id);
+        self.link.push(now, Parcel { packets, id }, bytes)
     }
 }

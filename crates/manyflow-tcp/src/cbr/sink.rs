@@ -83,6 +83,7 @@ impl Endpoint for Sink {
     type Tx = Infallible;
     type Event = Event;
 
+    #[inline]
     fn handle_packet(&mut self, now: Time, packet: &Packet<Datagram>) {
         let datagram = &packet.header;
         if !self.counts_at(now) {
@@ -100,8 +101,10 @@ impl Endpoint for Sink {
         }
     }
 
+    #[inline]
     fn handle_timeout(&mut self, _now: Time) {}
 
+    #[inline]
     fn poll_action(&mut self, now: Time) -> Option<Action<Infallible>> {
         self.next_change().filter(|change| now >= *change)?;
         let channel = self.channel?;
@@ -121,10 +124,12 @@ impl Endpoint for Sink {
         Some(action)
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Time> {
         self.next_change()
     }
 
+    #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         self.event.take()
     }

@@ -195,8 +195,10 @@ impl Endpoint for Source {
     /// Does nothing: a source expects no packets.
     fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
+    #[inline]
     fn handle_timeout(&mut self, _now: Time) {}
 
+    #[inline]
     fn poll_action(&mut self, now: Time) -> Option<Action<Datagram>> {
         self.next_due().filter(|due| now >= *due)?;
         let sequence = self.sequence;
@@ -210,10 +212,12 @@ impl Endpoint for Source {
         )))
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Time> {
         self.next_due()
     }
 
+    #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         None
     }
