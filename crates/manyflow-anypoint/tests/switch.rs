@@ -1,6 +1,6 @@
 //! ACP connections through a switch, over links that lose, repeat and delay.
 
-mod switch_world;
+mod world;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use std::time::Duration;
 use manyflow_anypoint::Event;
 use manyflow_anypoint::switch::{MemberId, Scaling, SwitchConfig};
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, Reason};
+use manyflow_core::EndpointId;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::xcp::XcpConfig;
-use switch_world::World;
+use manyflow_netsim::models::anypoint::MemberChange;
+use world::{World, frames};
 
 fn delay(ms: u64) -> LinkConfig {
     LinkConfig {
@@ -42,40 +44,34 @@ fn reno() -> AcpConfig {
     }
 }
 
-const PEER: usize = 0;
-const SWITCH: usize = 1;
+const PEER: u32 = 0;
+const SWITCH: u32 = 1;
 
 /// Builds a peer (0), a switch (1) and its members (from 2), and gives each end frames to send. The
 /// keys of member m, from 2, are 10,000 m and more.
-fn ensemble(
-    config: &AcpConfig,
-    link: &LinkConfig,
-    seed: u64,
-    members: usize,
-    frames: u32,
-) -> World {
+fn ensemble(config: &AcpConfig, link: &LinkConfig, seed: u64, members: u32, frames: u32) -> World {
     let mut world = World::new(1000 * seed);
-    world.initiator(config.clone());
-    world.switch(SwitchConfig::default(), members);
+    world.initiator(config.clone(), SWITCH);
+    world.switch(SwitchConfig::default(), PEER, 2..2 + members);
     world.connect(PEER, SWITCH, link);
     for _ in 0..members {
-        let member = world.acceptor(config.clone());
+        let member = world.acceptor(config.clone(), SWITCH);
         world.connect(SWITCH, member, link);
     }
     for node in std::iter::once(0).chain(2..2 + members) {
-        give(&mut world, node, frames);
+        give(&world, node, frames);
     }
     world
 }
 
-fn keys(node: usize, frames: u32) -> impl DoubleEndedIterator<Item = u32> {
-    (0..frames).map(move |frame| 10_000 * node as u32 + frame)
+fn keys(node: u32, frames: u32) -> impl DoubleEndedIterator<Item = u32> {
+    (0..frames).map(move |frame| 10_000 * node + frame)
 }
 
 /// Gives a node frames to send; it closes after them.
-fn give(world: &mut World, node: usize, frames: u32) {
-    world.end(node).to_send = keys(node, frames).rev().collect();
-    world.end(node).closes = true;
+fn give(world: &World, node: u32, count: u32) {
+    world.give(node, frames(keys(node, count)));
+    world.close(node);
 }
 
 fn is_rising(keys: &[u32]) -> bool {
@@ -83,14 +79,14 @@ fn is_rising(keys: &[u32]) -> bool {
 }
 
 /// Returns the keys that the peer has read from a member.
-fn read_of(world: &mut World, node: usize) -> Vec<u32> {
-    let read = world.end(PEER).read.iter().copied();
-    read.filter(|key| *key / 10_000 == node as u32).collect()
+fn read_of(world: &World, node: u32) -> Vec<u32> {
+    let read = world.read(PEER).into_iter();
+    read.filter(|key| *key / 10_000 == node).collect()
 }
 
 /// Asserts that strict credit never exceeded the room of a buffer.
 fn assert_no_overflow(world: &World, seed: u64) {
-    for node in 0..world.nodes.len() {
+    for node in 0..world.network.next_endpoint().0 {
         assert_eq!(world.count(node, Event::Overflow), 0, "seed {seed}: {node}");
     }
 }
@@ -106,7 +102,7 @@ fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
             }
             let mut all = Vec::new();
             for member in 2..5 {
-                let read = world.end(member).read.clone();
+                let read = world.read(member);
                 assert!(
                     is_rising(&read),
                     "seed {seed}: member {member} got {read:?}"
@@ -114,9 +110,7 @@ fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
                 assert!(!read.is_empty(), "seed {seed}, {config:?}");
                 all.extend(read);
                 assert!(
-                    read_of(&mut world, member)
-                        .into_iter()
-                        .eq(keys(member, 300)),
+                    read_of(&world, member).into_iter().eq(keys(member, 300)),
                     "seed {seed} {config:?}"
                 );
                 assert_eq!(
@@ -133,7 +127,7 @@ fn both_directions_arrive_once_and_in_order_through_losses_and_jitter() {
                 "seed {seed} {config:?}"
             );
             assert!(
-                world.end(PEER).connection.is_over(),
+                world.connection(PEER, |c| c.is_over()),
                 "seed {seed} {config:?}"
             );
         }
@@ -156,10 +150,8 @@ fn without_losses_nothing_is_sent_twice() {
 }
 
 /// Returns the keys that the members have read together.
-fn read_by(world: &mut World, members: impl Iterator<Item = usize>) -> BTreeSet<u32> {
-    members
-        .flat_map(|member| world.end(member).read.clone())
-        .collect()
+fn read_by(world: &World, members: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    members.flat_map(|member| world.read(member)).collect()
 }
 
 #[test]
@@ -168,44 +160,44 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
     for seed in 0..20 {
         let mut world = ensemble(&credit(), &lossy(), seed, 3, 1000);
         world.run_until_read(3, 50);
-        world.nodes[3].is_dead = true;
+        world.stop(3);
         world.run_until(Duration::from_secs(1000));
         assert_no_overflow(&world, seed);
         let failed = Event::MemberFailed(MemberId(1));
         assert_eq!(world.count(SWITCH, failed), 1, "seed {seed}");
         assert_eq!(
-            world.nodes[SWITCH].events.len(),
+            world.events(SWITCH).len(),
             1,
             "seed {seed}: no other member fails"
         );
 
         // Another member also reads the frames that the failed member had read and not
         // acknowledged.
-        let all = read_by(&mut world, 2..5);
+        let all = read_by(&world, 2..5);
         assert!(all.into_iter().eq(keys(0, 1000)), "seed {seed}");
         for survivor in [2, 4] {
-            let read: BTreeSet<u32> = world.end(survivor).read.iter().copied().collect();
+            let read: BTreeSet<u32> = world.read(survivor).into_iter().collect();
             assert_eq!(
                 read.len(),
-                world.end(survivor).read.len(),
+                world.read(survivor).len(),
                 "seed {seed}: no frame is read twice"
             );
             assert!(
-                read_of(&mut world, survivor)
+                read_of(&world, survivor)
                     .into_iter()
                     .eq(keys(survivor, 1000)),
                 "seed {seed}"
             );
         }
         // The first frames of the failed member arrive without a gap.
-        let last = read_of(&mut world, 3);
+        let last = read_of(&world, 3);
         assert!(
             last.iter().copied().eq(keys(3, last.len() as u32)),
             "seed {seed}: {last:?}"
         );
         adopted += last.len();
         assert_eq!(world.count(PEER, Event::Finished), 1, "seed {seed}");
-        assert!(world.end(PEER).connection.is_over(), "seed {seed}");
+        assert!(world.connection(PEER, |c| c.is_over()), "seed {seed}");
     }
     assert!(adopted > 0, "no run in which the switch adopted frames");
 }
@@ -214,8 +206,8 @@ fn a_member_that_fails_loses_no_frame_in_either_direction() {
 fn the_peer_gets_a_reset_when_the_last_member_fails() {
     let mut world = ensemble(&credit(), &delay(5), 1, 2, 100_000);
     world.run_until(Duration::from_millis(100));
-    world.nodes[2].is_dead = true;
-    world.nodes[3].is_dead = true;
+    world.stop(2);
+    world.stop(3);
     world.run_until(Duration::from_secs(5));
     assert_eq!(world.count(PEER, Event::Failed(Reason::Aborted)), 1);
 }
@@ -223,12 +215,12 @@ fn the_peer_gets_a_reset_when_the_last_member_fails() {
 #[test]
 fn a_service_opens_without_its_silent_members() {
     let mut world = ensemble(&credit(), &delay(5), 1, 3, 100);
-    world.nodes[4].is_dead = true;
+    world.stop(4);
     world.run_until(Duration::from_secs(60));
     assert_eq!(world.count(SWITCH, Event::MemberFailed(MemberId(2))), 1);
-    let all = read_by(&mut world, 2..4);
+    let all = read_by(&world, 2..4);
     assert!(all.into_iter().eq(keys(0, 100)));
-    assert!(world.end(PEER).connection.is_over());
+    assert!(world.connection(PEER, |c| c.is_over()));
 }
 
 #[test]
@@ -237,52 +229,47 @@ fn members_join_and_leave_during_a_connection() {
         let mut world = ensemble(&credit(), &lossy(), seed, members, 3000);
         // The frames must last until strict credit admits the new member, which may be when the
         // others have sent all of theirs.
-        give(&mut world, PEER, 20_000);
+        give(&world, PEER, 20_000);
         // A service that has closed its direction admits no member.
-        world.end(2).closes = false;
+        world.end(2).application().closes = false;
         world.run_until_read(2, 100);
-        let joined = world.acceptor(credit());
-        give(&mut world, joined, 500);
-        world.join(SWITCH, joined, &lossy());
+        let joined = world.acceptor(credit(), SWITCH);
+        give(&world, joined, 500);
+        world.connect(SWITCH, joined, &lossy());
+        world.change(SWITCH, MemberChange::Join(EndpointId(joined)));
         world.run_until_read(joined, 50);
-        world.end(2).closes = true;
-        let before = world.end(2).read.len();
-        world.leave(SWITCH, 0);
+        world.close(2);
+        let before = world.read(2).len();
+        world.change(SWITCH, MemberChange::Leave(MemberId(0)));
         world.run_until(Duration::from_secs(2000));
 
         assert_no_overflow(&world, seed);
         let ends = 2..3 + members;
-        let all = read_by(&mut world, ends.clone());
+        let all = read_by(&world, ends.clone());
         assert!(all.into_iter().eq(keys(0, 20_000)), "seed {seed}");
-        let total: usize = ends.clone().map(|end| world.end(end).read.len()).sum();
+        let total: usize = ends.clone().map(|end| world.read(end).len()).sum();
         assert_eq!(total, 20_000, "seed {seed}: no frame is read twice");
-        assert!(!world.end(joined).read.is_empty(), "seed {seed}");
+        assert!(!world.read(joined).is_empty(), "seed {seed}");
         // Fewer frames than a window were on their way when the member left.
-        assert!(world.end(2).read.len() <= before + 200, "seed {seed}");
+        assert!(world.read(2).len() <= before + 200, "seed {seed}");
         assert!(
-            read_of(&mut world, joined)
-                .into_iter()
-                .eq(keys(joined, 500)),
+            read_of(&world, joined).into_iter().eq(keys(joined, 500)),
             "seed {seed}"
         );
         assert!(
-            read_of(&mut world, 2).into_iter().eq(keys(2, 3000)),
+            read_of(&world, 2).into_iter().eq(keys(2, 3000)),
             "seed {seed}: the leaving member must continue to send"
         );
         for end in ends {
-            assert!(is_rising(&world.end(end).read), "seed {seed}");
+            assert!(is_rising(&world.read(end)), "seed {seed}");
             assert_eq!(
                 world.count(end, Event::Finished),
                 1,
                 "seed {seed}: end {end}"
             );
         }
-        assert_eq!(
-            world.nodes[SWITCH].events,
-            [],
-            "seed {seed}: no member fails"
-        );
-        assert!(world.end(PEER).connection.is_over(), "seed {seed}");
+        assert_eq!(world.events(SWITCH), [], "seed {seed}: no member fails");
+        assert!(world.connection(PEER, |c| c.is_over()), "seed {seed}");
     }
 }
 
@@ -290,8 +277,8 @@ fn members_join_and_leave_during_a_connection() {
 fn a_switch_that_restarts_without_its_state_ends_the_connection_on_both_sides() {
     let mut world = ensemble(&credit(), &delay(5), 1, 2, 100_000);
     world.run_until(Duration::from_millis(200));
-    world.restart(SWITCH, 2);
-    let read: Vec<usize> = [0, 2, 3].map(|end| world.end(end).read.len()).into();
+    world.restart(SWITCH, PEER, 2..4);
+    let read: Vec<usize> = [0, 2, 3].map(|end| world.read(end).len()).into();
     world.run_until(Duration::from_secs(1));
     for (end, read) in [0, 2, 3].into_iter().zip(read) {
         assert_eq!(
@@ -300,7 +287,7 @@ fn a_switch_that_restarts_without_its_state_ends_the_connection_on_both_sides() 
             "end {end}"
         );
         // Frames on their way from the switch may still arrive: less than a window.
-        assert!(world.end(end).read.len() <= read + 200, "end {end}");
+        assert!(world.read(end).len() <= read + 200, "end {end}");
     }
 }
 
@@ -311,37 +298,37 @@ fn a_member_of_a_switch_may_be_a_switch() {
         //       +- 3 +- 4
         //            +- 5
         let mut world = World::new(1000 * seed);
-        world.initiator(credit());
-        world.switch(SwitchConfig::default(), 2);
+        world.initiator(credit(), 1);
+        world.switch(SwitchConfig::default(), 0, 2..4);
         world.connect(0, 1, &lossy());
-        world.acceptor(credit());
+        world.acceptor(credit(), 1);
         world.connect(1, 2, &lossy());
-        world.switch(SwitchConfig::default(), 2);
+        world.switch(SwitchConfig::default(), 1, 4..6);
         world.connect(1, 3, &lossy());
         for leaf in [4, 5] {
-            world.acceptor(credit());
+            world.acceptor(credit(), 3);
             world.connect(3, leaf, &lossy());
         }
         for end in [0, 2, 4, 5] {
-            give(&mut world, end, 400);
+            give(&world, end, 400);
         }
         world.run_until(Duration::from_secs(2000));
         assert_no_overflow(&world, seed);
         let leaves = [2, 4, 5];
         let mut all: Vec<u32> = Vec::new();
         for leaf in leaves {
-            let read = world.end(leaf).read.clone();
+            let read = world.read(leaf);
             assert!(is_rising(&read) && !read.is_empty(), "seed {seed}: {leaf}");
             all.extend(read);
             assert!(
-                read_of(&mut world, leaf).into_iter().eq(keys(leaf, 400)),
+                read_of(&world, leaf).into_iter().eq(keys(leaf, 400)),
                 "seed {seed}: {leaf}"
             );
         }
         all.sort_unstable();
         assert!(all.into_iter().eq(keys(0, 400)), "seed {seed}");
-        assert!(world.end(0).connection.is_over(), "seed {seed}");
-        assert_eq!(world.nodes[1].events, [], "seed {seed}: no member fails");
+        assert!(world.connection(0, |c| c.is_over()), "seed {seed}");
+        assert_eq!(world.events(1), [], "seed {seed}: no member fails");
     }
 }
 
@@ -357,33 +344,33 @@ fn router(rate: &str) -> LinkConfig {
 
 /// Runs a connection whose buffers do not limit it through XCP routers, for 10 s. Returns the bytes
 /// that arrive inbound and outbound, as shares of 20 Mbit/s. Asserts that there is no loss.
-fn shares_of_transit(scaling: Scaling, members: usize) -> [f64; 2] {
-    let frames = 60_000;
+fn shares_of_transit(scaling: Scaling, members: u32) -> [f64; 2] {
+    let count = 60_000;
     let config = AcpConfig::default();
     [true, false].map(|inbound| {
         let mut world = World::new(1);
-        world.initiator(config.clone());
+        world.initiator(config.clone(), SWITCH);
         let switch = SwitchConfig {
             scaling,
             ..SwitchConfig::default()
         };
-        world.switch(switch, members);
+        world.switch(switch, PEER, 2..2 + members);
         world.connect(PEER, SWITCH, &router("20 Mbit/s"));
         for _ in 0..members {
-            let member = world.acceptor(config.clone());
+            let member = world.acceptor(config.clone(), SWITCH);
             world.connect(SWITCH, member, &router("100 Mbit/s"));
         }
         for node in std::iter::once(0).chain(2..2 + members) {
             if (node == 0) == inbound {
-                world.end(node).to_send = (0..frames).rev().collect();
+                world.give(node, frames(0..count));
             }
         }
         world.run_until(Duration::from_secs(10));
         let ends = std::iter::once(0).chain(2..2 + members);
-        let read: usize = ends.map(|end| world.end(end).read.len()).sum();
-        let losses = world.nodes.iter().flat_map(|node| &node.events);
-        let losses = losses.filter(|(_, event)| *event == Event::LossEvent);
-        assert_eq!(losses.count(), 0, "{scaling:?}, {members} members");
+        let read: usize = ends.map(|end| world.read(end).len()).sum();
+        let nodes = 0..2 + members;
+        let losses: usize = nodes.map(|n| world.count(n, Event::LossEvent)).sum();
+        assert_eq!(losses, 0, "{scaling:?}, {members} members");
         read as f64 * (1024.0 + 56.0) * 8.0 / 10.0 / 20e6
     })
 }

@@ -4,6 +4,7 @@
 #[path = "../../manyflow-webrc/tests/world/mod.rs"]
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, QueueLimit};
@@ -11,13 +12,15 @@ use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, 
 use manyflow_layered::Event;
 use manyflow_layered::rlm::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_layered::{Data, Experiment, Message};
-use world::{Member, World};
+use manyflow_netsim::{Change, Probe};
+use world::{World, delay};
 
-const SESSION: u32 = 3;
+const SESSION: u32 = 0;
 const GROUPS: u8 = 5;
 const SENDER: EndpointId = EndpointId(0);
+const DELAY: Duration = Duration::from_millis(20);
 
-type RlmWorld = World<Sender, Receiver>;
+type RlmWorld = World<Message, Event, Sender, Receiver>;
 
 fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
@@ -26,19 +29,20 @@ fn secs(s: u64) -> Duration {
 fn link(speed: &str) -> LinkConfig {
     LinkConfig {
         rate: Some(speed.parse().expect("a rate")),
-        delay: Duration::from_millis(20),
+        delay: DELAY,
         queue: QueueLimit::Packets(20),
         ..LinkConfig::default()
     }
 }
 
 /// Returns a session of groups of 1 Mbit/s each.
-fn world(groups: u8) -> RlmWorld {
+fn world(groups: u8, seed: u64) -> RlmWorld {
     let config = SenderConfig {
         rates: vec![Rate::from_bits_per_s(1_000_000); groups.into()],
         packet_bytes: 1000,
     };
-    World::new(Sender::new(config, SESSION, Time::ZERO, None).expect("a valid sender"))
+    let sender = Sender::new(config, SESSION, Time::ZERO, None);
+    World::new(sender.expect("a valid sender"), seed)
 }
 
 fn receiver(groups: u8, seed: u64, stop: Option<Time>) -> Receiver {
@@ -51,30 +55,26 @@ fn configured(config: ReceiverConfig, groups: u8, seed: u64, stop: Option<Time>)
 }
 
 /// Returns the times at which a receiver joined the group of this rank.
-fn joins(member: &Member<Receiver>, rank: u16) -> Vec<Time> {
-    let joins = member
-        .events
-        .iter()
-        .filter_map(|(time, event)| match event {
-            Event::Joined(channel) if channel.number == rank => Some(*time),
-            _ => None,
-        });
+fn joins(member: &Probe<Receiver>, rank: u16) -> Vec<Time> {
+    let events = member.events().into_iter();
+    let joins = events.filter_map(|(time, event)| match event {
+        Event::Joined(channel) if channel.number == rank => Some(time),
+        _ => None,
+    });
     joins.collect()
 }
 
 /// Returns the share of the time between `from` and `to` that a receiver spent at each level.
-fn shares(member: &Member<Receiver>, from: Time, to: Time) -> [f64; GROUPS as usize + 1] {
+fn shares(member: &Probe<Receiver>, from: Time, to: Time) -> [f64; GROUPS as usize + 1] {
     let (mut level, mut since) = (0, Time::ZERO);
     let mut shares = [0.0; GROUPS as usize + 1];
     let end = [(to, 0)];
-    let changes = member
-        .events
-        .iter()
-        .filter_map(|(time, event)| match event {
-            Event::Joined(_) => Some((*time, 1)),
-            Event::Left(_) => Some((*time, -1)),
-            _ => None,
-        });
+    let events = member.events().into_iter();
+    let changes = events.filter_map(|(time, event)| match event {
+        Event::Joined(_) => Some((time, 1)),
+        Event::Left(_) => Some((time, -1)),
+        _ => None,
+    });
     for (time, change) in changes.chain(end) {
         let span = time.min(to) - since.max(from);
         shares[level as usize] += span.as_secs_f64() / (to - from).as_secs_f64();
@@ -93,14 +93,18 @@ fn each_receiver_settles_at_the_highest_level_that_its_path_carries() {
         ("8 Mbit/s", 5),
     ];
     for seed in 1..5 {
-        let mut world = world(GROUPS);
+        let mut world = world(GROUPS, seed);
         for (i, (speed, _)) in (0..).zip(speeds) {
-            world.branch(link(speed), seed, [receiver(GROUPS, 10 * seed + i, None)]);
+            world.branch(
+                link(speed),
+                delay(DELAY),
+                [receiver(GROUPS, 10 * seed + i, None)],
+            );
         }
         world.run_until(secs(600));
         for (branch, (speed, expected)) in world.branches.iter().zip(speeds) {
             let from = Time::ZERO + secs(120);
-            let shares = shares(&branch.members[0], from, world.now);
+            let shares = shares(&branch.members[0], from, world.network.now());
             println!("seed {seed}, {speed}: {shares:.3?}");
             assert!(shares[expected] > 0.9, "seed {seed}, {speed}: {shares:.3?}");
         }
@@ -110,10 +114,14 @@ fn each_receiver_settles_at_the_highest_level_that_its_path_carries() {
 #[test]
 fn failed_experiments_become_rarer_up_to_a_limit() {
     for seed in 0..5 {
-        let mut world = world(GROUPS);
-        world.branch(link("1.5 Mbit/s"), 1, [receiver(GROUPS, seed, None)]);
+        let mut world = world(GROUPS, 1);
+        world.branch(
+            link("1.5 Mbit/s"),
+            delay(DELAY),
+            [receiver(GROUPS, seed, None)],
+        );
         world.run_until(secs(7200));
-        let joins = joins(&world.branches[0].members[0], 1);
+        let joins = joins(world.member(0), 1);
         // T_J is drawn between 0.5 and 4.5 intervals.
         let intervals = (1..).map(|failures| f64::from(5 << failures.min(20)).min(600.0));
         for (pair, interval_s) in joins.windows(2).zip(intervals) {
@@ -127,14 +135,14 @@ fn failed_experiments_become_rarer_up_to_a_limit() {
 
 /// Runs a receiver at the top level, 3, whose link then changes. Returns its level a minute later.
 fn level_after(speed: &str) -> u8 {
-    let mut world = world(3);
-    world.branch(link("4 Mbit/s"), 1, [receiver(3, 1, None)]);
+    let mut world = world(3, 1);
+    world.branch(link("4 Mbit/s"), delay(DELAY), [receiver(3, 1, None)]);
     world.run_until(secs(300));
-    assert_eq!(world.branches[0].members[0].receiver.level(), 3);
-    let now = world.now;
-    world.branches[0].link.reconfigure(now, link(speed));
+    assert_eq!(world.member(0).get().level(), 3);
+    let change = Change::Configure(world.branches[0].down, Arc::new(link(speed)));
+    world.network.at(world.network.now(), change);
     world.run_until(secs(360));
-    world.branches[0].members[0].receiver.level()
+    world.member(0).get().level()
 }
 
 #[test]
@@ -160,9 +168,9 @@ fn groups_are_left_if_loss_is_above_the_threshold_and_kept_if_it_is_below() {
 fn receivers_behind_one_bottleneck_learn_from_each_others_experiments() {
     let experiments = |receivers: u64| -> usize {
         let of_seed = |seed: u64| {
-            let mut world = world(GROUPS);
+            let mut world = world(GROUPS, 1);
             let members = (0..receivers).map(|i| receiver(GROUPS, 100 * seed + i, None));
-            world.branch(link("2.5 Mbit/s"), 1, members);
+            world.branch(link("2.5 Mbit/s"), delay(DELAY), members);
             world.run_until(secs(900));
             let members = &world.branches[0].members;
             members.iter().map(|m| joins(m, 2).len()).sum::<usize>()
@@ -346,15 +354,15 @@ fn the_sequence_may_wrap() {
 #[test]
 fn joins_depend_only_on_the_seeds() {
     let events = |seed: u64| {
-        let mut world = world(GROUPS);
+        let mut world = world(GROUPS, 1);
         world.branch(
             link("2.5 Mbit/s"),
-            1,
+            delay(DELAY),
             [0, 1].map(|i| receiver(GROUPS, seed + i, None)),
         );
         world.run_until(secs(200));
-        let members = world.branches.remove(0).members;
-        members.into_iter().map(|m| m.events).collect::<Vec<_>>()
+        let members = &world.branches[0].members;
+        members.iter().map(Probe::events).collect::<Vec<_>>()
     };
     assert_eq!(events(5), events(5));
     assert_ne!(events(5), events(6));
@@ -363,22 +371,29 @@ fn joins_depend_only_on_the_seeds() {
 #[test]
 fn at_the_stop_all_groups_are_left() {
     let stop = Time::from_secs_f64(100.0);
-    let mut world = world(GROUPS);
-    world.branch(link("3.5 Mbit/s"), 1, [receiver(GROUPS, 1, Some(stop))]);
+    let mut world = world(GROUPS, 1);
+    world.branch(
+        link("3.5 Mbit/s"),
+        delay(DELAY),
+        [receiver(GROUPS, 1, Some(stop))],
+    );
     world.run_until(secs(99));
-    assert!(world.branches[0].members[0].receiver.level() >= 2);
+    assert!(world.member(0).get().level() >= 2);
     world.run_until(secs(130));
-    let member = &world.branches[0].members[0];
+    let member = world.member(0);
     let count = |joined: bool| {
-        let events = member.events.iter().filter(|(_, event)| match event {
-            Event::Joined(_) => joined,
-            Event::Left(_) => !joined,
-            _ => false,
-        });
+        let events = member
+            .events()
+            .into_iter()
+            .filter(|(_, event)| match event {
+                Event::Joined(_) => joined,
+                Event::Left(_) => !joined,
+                _ => false,
+            });
         events.count()
     };
     assert_eq!(count(true), count(false));
-    assert_eq!(member.events.last().map(|(time, _)| *time), Some(stop));
-    assert_eq!(member.receiver.level(), 0);
-    assert_eq!(member.receiver.poll_timeout(), None);
+    assert_eq!(member.events().last().map(|(time, _)| *time), Some(stop));
+    assert_eq!(member.get().level(), 0);
+    assert_eq!(member.get().poll_timeout(), None);
 }

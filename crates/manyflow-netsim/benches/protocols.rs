@@ -15,6 +15,8 @@ use manyflow_webrc::{Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, 
 
 #[path = "../../manyflow-overlay/tests/overlay_line/mod.rs"]
 mod overlay_line;
+#[path = "../../manyflow-overlay/tests/world/mod.rs"]
+mod world;
 
 use manyflow_core::xcp::{Congestion, WindowChange, XcpConfig};
 use manyflow_overlay::LinkKind;
@@ -357,7 +359,7 @@ fn overlay(criterion: &mut Criterion) {
         ("streams", LinkKind::Streams(TcpConfig::default())),
         ("datagrams", LinkKind::Datagrams),
     ] {
-        let mut line = Line::new(links);
+        let mut line = Line::new(&links);
         group.bench_function(name, |bencher| bencher.iter(|| line.message()));
     }
 }

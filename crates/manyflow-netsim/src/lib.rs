@@ -44,6 +44,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `engine` | the network and its run |
+//! | [`Probe`] | access to an endpoint between the steps of a run, for tests |
 //! | [`models`] | wrappers that stop or change endpoints at given times |
 //! | [`capture`] | captures of packets in pcap format |
 //! | [`trace`] | traces of events and incidents as lines of JSON |
@@ -53,6 +54,7 @@ pub mod capture;
 mod engine;
 pub mod models;
 mod names;
+mod probe;
 mod sums;
 pub mod trace;
 
@@ -65,3 +67,4 @@ pub use engine::{
     Observer, Received,
 };
 pub use names::Names;
+pub use probe::{Probe, Probed};

@@ -1,6 +1,7 @@
 //! The flow control of a daemon: a [`Controller`] decides when a client's message may enter the
 //! overlay. Cost-Benefit and TFRC are two of them.
 
+use core::any::Any;
 use core::fmt;
 
 use super::groups::Groups;
@@ -46,7 +47,7 @@ pub enum Audience {
 /// After each call, drain [`poll_ready`](Controller::poll_ready),
 /// [`poll_control`](Controller::poll_control) and [`poll_event`](Controller::poll_event), then read
 /// [`poll_timeout`](Controller::poll_timeout).
-pub trait Controller: fmt::Debug + Send {
+pub trait Controller: fmt::Debug + Any + Send {
     /// Adds a client that has connected. `priority`, which is positive, is its share as a multiple
     /// of the share of a client with priority 1.
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64);

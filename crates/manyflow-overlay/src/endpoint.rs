@@ -103,12 +103,24 @@ impl DaemonEndpoint {
             .iter()
             .map(|(end, _)| links.hop(seed ^ u64::from(end.0) << 32));
         let hops = hops.collect::<Result<_, _>>()?;
-        Ok(DaemonEndpoint {
-            daemon: Daemon::new(config, controller, here, topology, hops)?,
+        let daemon = Daemon::new(config, controller, here, topology, hops)?;
+        Ok(DaemonEndpoint::of_daemon(daemon, addresses))
+    }
+
+    /// Returns an endpoint for a daemon, which may have any kind of hops. `addresses` must hold an
+    /// address for each daemon of the overlay.
+    pub fn of_daemon(daemon: Daemon<Contents>, addresses: Arc<Addresses>) -> DaemonEndpoint {
+        DaemonEndpoint {
+            daemon,
             addresses,
             clients: BTreeMap::new(),
             client_addresses: BTreeMap::new(),
-        })
+        }
+    }
+
+    /// Returns the daemon.
+    pub fn daemon(&self) -> &Daemon<Contents> {
+        &self.daemon
     }
 
     fn handle_client(

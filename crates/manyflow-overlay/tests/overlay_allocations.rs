@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod overlay_line;
+mod world;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -40,12 +41,13 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn allocations(links: LinkKind) -> u64 {
-    let mut line = Line::new(links);
+    let mut line = Line::new(&links);
     (0..20_000).for_each(|_| line.message());
-    let (before, read) = (ALLOCATIONS.get(), line.read);
+    let (before, read) = (ALLOCATIONS.get(), line.read());
     assert!(before > 0, "no allocations are counted");
     (0..10_000).for_each(|_| line.message());
-    assert_eq!(line.read - read, 10_000, "not all messages arrived");
+    let read = line.read() - read;
+    assert_eq!(read, 10_000, "not all messages arrived");
     ALLOCATIONS.get() - before
 }
 

@@ -5,17 +5,18 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod overlay_mesh;
+mod world;
 
+use manyflow_overlay::LinkKind;
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_overlay::{DaemonId, LinkKind};
 use manyflow_tcp::TcpConfig;
-use overlay_mesh::{DAEMONS, Mesh, Shared};
+use overlay_mesh::Mesh;
 
 const CHANGES: u32 = 100_000;
 
 /// Returns the number of accepted messages of each permanent sender. Asserts that no state remains.
-fn churn(mut mesh: Mesh) -> Vec<u32> {
+fn churn(mesh: &mut Mesh) -> Vec<u32> {
     for at in [0, 0, 0, 2, 2, 4] {
         mesh.add_sender(at);
     }
@@ -25,8 +26,10 @@ fn churn(mut mesh: Mesh) -> Vec<u32> {
     }
     let taken = mesh.senders();
     mesh.end();
-    let left: Vec<usize> = mesh.daemons.iter().map(|d| d.state_size()).collect();
-    assert_eq!(left, [0; DAEMONS], "state that remains at the daemons");
+    for daemon in &mesh.world.daemons {
+        let left = daemon.get().daemon().state_size();
+        assert_eq!(left, 0, "state that remains at daemon {:?}", daemon.id());
+    }
     taken
 }
 
@@ -42,19 +45,17 @@ fn assert_fair(taken: &[u32]) {
 
 #[test]
 fn no_sender_starves_under_cost_benefit_and_money_is_conserved() {
-    let budgets: Vec<_> = (0..DAEMONS as u16)
-        .map(|here| CostBenefit::new(CostBenefitConfig::default(), DaemonId(here), 1).unwrap())
-        .map(Shared::new)
-        .collect();
     // Two messages in a round-trip time are fewer than the senders offer.
     let tcp = TcpConfig {
         maximum_window: 2,
         ..TcpConfig::default()
     };
-    let mesh = Mesh::new(LinkKind::Streams(tcp), &budgets);
-    assert_fair(&churn(mesh));
-    for budget in budgets {
-        let budget = budget.lock();
+    let budget = |here| CostBenefit::new(CostBenefitConfig::default(), here, 1).unwrap();
+    let mut mesh = Mesh::new(&LinkKind::Streams(tcp), budget);
+    assert_fair(&churn(&mut mesh));
+    for daemon in &mesh.world.daemons {
+        let daemon = daemon.get();
+        let budget: &CostBenefit = daemon.daemon().controller().unwrap();
         let ledger = budget.ledger();
         assert!(ledger.given > 0);
         let gone = ledger.spent + ledger.capped + ledger.taken;
@@ -65,13 +66,12 @@ fn no_sender_starves_under_cost_benefit_and_money_is_conserved() {
 
 #[test]
 fn no_sender_starves_under_tfrc_and_no_state_remains() {
-    let controllers: Vec<_> = (0..DAEMONS as u16)
-        .map(|here| Tfrc::new(TfrcConfig::default(), DaemonId(here)).unwrap())
-        .map(Shared::new)
-        .collect();
-    let mesh = Mesh::new(LinkKind::Datagrams, &controllers);
-    assert_fair(&churn(mesh));
-    for controller in controllers {
-        assert_eq!(controller.lock().state_size(), 0);
+    let tfrc = |here| Tfrc::new(TfrcConfig::default(), here).unwrap();
+    let mut mesh = Mesh::new(&LinkKind::Datagrams, tfrc);
+    assert_fair(&churn(&mut mesh));
+    for daemon in &mesh.world.daemons {
+        let daemon = daemon.get();
+        let tfrc: &Tfrc = daemon.daemon().controller().unwrap();
+        assert_eq!(tfrc.state_size(), 0);
     }
 }

@@ -1,12 +1,15 @@
 //! Cost-Benefit's controllers in the situations of its paper's simulations, shortened. The scenario
 //! files run these over TCP.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod overlay_world;
+mod world;
 
 use core::time::Duration;
 
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
-use overlay_world::{Client, Span, World};
+use overlay_world::{Span, World};
 
 const A: u16 = 0;
 const B: u16 = 1;
@@ -33,7 +36,7 @@ fn seven_daemons(
         (E, G, eg, 10),
     ];
     let groups = [vec![C, F, G], vec![D, G]];
-    let mut world = World::new(7, &spans, &groups, config, seed);
+    let mut world = World::new(7, &spans, &groups, &config, seed);
     for (group, start_s) in [(0, 0.0), (1, second_s)] {
         for _ in 0..20 {
             world.client(A, group, start_s);
@@ -44,12 +47,10 @@ fn seven_daemons(
 
 /// Returns the total of the clients' messages, and the largest deviation of a client from the mean,
 /// as a share of the mean.
-fn shares(clients: &[Client]) -> (f64, f64) {
-    let sum: u64 = clients.iter().map(|client| client.sent).sum();
-    let mean = sum as f64 / clients.len() as f64;
-    let off = clients
-        .iter()
-        .map(|client| (client.sent as f64 / mean - 1.0).abs());
+fn shares(sent: &[u64]) -> (f64, f64) {
+    let sum: u64 = sent.iter().sum();
+    let mean = sum as f64 / sent.len() as f64;
+    let off = sent.iter().map(|sent| (*sent as f64 / mean - 1.0).abs());
     (sum as f64, off.fold(0.0, f64::max))
 }
 
@@ -67,7 +68,7 @@ fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> Wor
                 .collect(),
         );
     }
-    let mut world = World::new(2 + 2 * usize::from(clients), &spans, &groups, config, seed);
+    let mut world = World::new(2 + 2 * clients, &spans, &groups, &config, seed);
     for client in 0..clients {
         let start_s = 20.0 * f64::from(client) / f64::from(clients);
         world.client(2 + client, client.into(), start_s);
@@ -77,14 +78,14 @@ fn bottleneck_of_many(clients: u16, config: CostBenefitConfig, seed: u64) -> Wor
 
 /// Runs a hundred clients over one link of 2 Mbit/s. Returns the longest queue, and the share of
 /// time for which the link was busy.
-fn hundred_clients(spans: &[Span], config: CostBenefitConfig) -> (usize, f64) {
+fn hundred_clients(spans: &[Span], config: &CostBenefitConfig, seed: u64) -> (u32, f64) {
     let last = spans.len() as u16;
-    let mut world = World::new(spans.len() + 1, spans, &[vec![last]], config, 1);
+    let mut world = World::new(last + 1, spans, &[vec![last]], config, seed);
     for _ in 0..100 {
         world.client(A, 0, 0.0);
     }
     world.run(60.0);
-    (world.peak(), world.utilisation(world.link(last - 1, last)))
+    (world.peak(), world.utilisation(last - 1, last))
 }
 
 #[test]
@@ -94,19 +95,24 @@ fn the_draw_keeps_the_queue_of_a_hundred_clients_low() {
     let near: &[Span] = &[(A, B, 2.0, 10)];
     let far: &[Span] = &[(A, B, 10.0, 10), (B, C, 2.0, 10)];
     for spans in [far, near] {
-        let [(with, busy), (without, _)] = [true, false].map(|randomise| {
+        // The longest queue of a run varies by a tenth with the seed.
+        let [with, without] = [true, false].map(|randomise| {
             let config = CostBenefitConfig {
                 randomise,
                 own_queues_at_once: false,
                 ..CostBenefitConfig::default()
             };
-            hundred_clients(spans, config)
+            let longest = (1..=4).map(|seed| {
+                let (longest, busy) = hundred_clients(spans, &config, seed);
+                assert!(!randomise || busy >= 0.97, "{busy}");
+                longest
+            });
+            f64::from(longest.sum::<u32>()) / 4.0
         });
-        println!("with the draw {with} messages, without {without}; busy for {busy:.3}");
-        assert!(with as f64 <= 0.6 * without as f64, "{with} of {without}");
-        assert!(busy >= 0.97, "{busy}");
+        println!("with the draw {with} messages, without {without}");
+        assert!(with <= 0.6 * without, "{with} of {without}");
     }
-    let (at_once, _) = hundred_clients(near, CostBenefitConfig::default());
+    let (at_once, _) = hundred_clients(near, &CostBenefitConfig::default(), 1);
     println!("with the draw and queues known at once {at_once}");
 }
 
@@ -118,7 +124,7 @@ fn each_group_fills_its_own_bottleneck() {
         let start = world.peak();
         world.mark();
         world.run(120.0);
-        let busy = [(B, D), (E, F)].map(|(from, to)| world.utilisation(world.link(from, to)));
+        let busy = [(B, D), (E, F)].map(|(from, to)| world.utilisation(from, to));
         println!(
             "seed {seed}: B-D and E-F busy for {busy:.3?}, at most {start} and {} messages wait",
             world.peak()
@@ -136,9 +142,9 @@ fn two_groups_share_a_bottleneck_and_so_do_their_clients() {
         let start = world.peak();
         world.mark();
         world.run(420.0);
-        let (first, first_off) = shares(&world.clients[..20]);
-        let (second, second_off) = shares(&world.clients[20..]);
-        let busy = world.utilisation(world.link(E, G));
+        let (first, first_off) = shares(&world.sent()[..20]);
+        let (second, second_off) = shares(&world.sent()[20..]);
+        let busy = world.utilisation(E, G);
         println!(
             "seed {seed}: {first} and {second} messages, busy for {busy:.3}, clients off by {first_off:.3} and {second_off:.3}, at most \
              {start} and {} wait",
@@ -150,7 +156,7 @@ fn two_groups_share_a_bottleneck_and_so_do_their_clients() {
         assert!(start.max(world.peak()) <= 150);
         // There is one congested link. Its updates take at most half a percent of any link of 2
         // Mbit/s.
-        let control = world.control_share(world.link(E, G));
+        let control = world.control_share(E, G);
         assert!(control <= 0.005 && control > 0.0, "{control}");
     }
 }
@@ -159,16 +165,15 @@ fn two_groups_share_a_bottleneck_and_so_do_their_clients() {
 fn the_queue_stays_short_when_a_group_starts_or_capacity_halves() {
     for seed in 1..=3 {
         let mut world = seven_daemons([10.0, 10.0, 2.0], 60.0, CostBenefitConfig::default(), seed);
-        let bottleneck = world.link(E, G);
         let mut peaks = Vec::new();
         for until_s in [60.0, 120.0, 180.0] {
             if until_s > 120.0 {
-                world.lines[bottleneck].halve();
+                world.halve(E, G);
             }
             world.mark();
             world.run(until_s);
             peaks.push(world.peak());
-            assert!(world.utilisation(bottleneck) >= 0.95);
+            assert!(world.utilisation(E, G) >= 0.95);
         }
         println!("seed {seed}: at most {peaks:?} wait");
         assert!(peaks.iter().all(|peak| *peak <= 150));
@@ -180,7 +185,7 @@ fn the_queue_stays_short_when_a_group_starts_or_capacity_halves() {
 fn chain(config: CostBenefitConfig, seed: u64) -> World {
     let spans: Vec<_> = (A..F).map(|daemon| (daemon, daemon + 1, 2.0, 10)).collect();
     let groups: Vec<_> = [F, B, C, D, E, F].map(|member| vec![member]).into();
-    let mut world = World::new(6, &spans, &groups, config, seed);
+    let mut world = World::new(6, &spans, &groups, &config, seed);
     world.client(A, 0, 0.0);
     for daemon in A..F {
         world.client(
@@ -200,8 +205,8 @@ fn chain_rates(world: &mut World) -> (f64, f64) {
     world.run(290.0);
     let mbit =
         |messages: u64| messages as f64 * f64::from(overlay_world::MESSAGE_BYTES) * 8e-6 / 200.0;
-    let all = world.clients.iter().map(|client| mbit(client.sent)).sum();
-    (all, mbit(world.clients[0].sent))
+    let sent = world.sent();
+    (mbit(sent.iter().sum()), mbit(sent[0]))
 }
 
 #[test]
@@ -209,7 +214,7 @@ fn a_flow_over_a_chain_leaves_most_of_each_link_to_the_others() {
     for seed in 1..=3 {
         let mut world = chain(CostBenefitConfig::default(), seed);
         world.run(30.0);
-        let alone = world.utilisation(0);
+        let alone = world.utilisation(0, 1);
         let (all, long) = chain_rates(&mut world);
         println!(
             "seed {seed}: alone {alone:.3} of a link; then {long:.3} of {all:.3} Mbit/s; at most {} wait",
@@ -229,14 +234,9 @@ fn the_queue_does_not_grow_with_the_number_of_clients() {
         let start = world.peak();
         world.mark();
         world.run(130.0);
-        let mean = shares(&world.clients).0 / f64::from(clients);
-        let least = world
-            .clients
-            .iter()
-            .map(|client| client.sent)
-            .min()
-            .unwrap();
-        let busy = world.utilisation(0);
+        let mean = shares(&world.sent()).0 / f64::from(clients);
+        let least = world.sent().into_iter().min().unwrap();
+        let busy = world.utilisation(0, 1);
         println!(
             "{clients} clients: busy for {busy:.3}, at most {start} and {} wait, the least has {:.2} of a share",
             world.peak(),
@@ -297,7 +297,7 @@ fn alternatives() {
         let start = shared.peak();
         shared.mark();
         shared.run(220.0);
-        let off = shares(&shared.clients).1;
+        let off = shares(&shared.sent()).1;
         let (all, long) = chain_rates(&mut chain(config.clone(), 1));
         let mut many = bottleneck_of_many(800, config, 1);
         many.run(130.0);
@@ -305,9 +305,9 @@ fn alternatives() {
             "{name} | {:.0} % | {} | {:.1} % | {all:.2} | {long:.3} | {} | {:.1} %",
             100.0 * off,
             start.max(shared.peak()),
-            100.0 * shared.utilisation(shared.link(E, G)),
+            100.0 * shared.utilisation(E, G),
             many.peak(),
-            100.0 * many.utilisation(0),
+            100.0 * many.utilisation(0, 1),
         );
     }
 }

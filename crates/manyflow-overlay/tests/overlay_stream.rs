@@ -1,11 +1,12 @@
 //! Tests of stream links: two hops over a pair of links, in simulated time.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod hop_world;
 #[path = "../../manyflow-tcp/tests/tcp_world/mod.rs"]
 mod tcp_world;
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hop_world::World;
@@ -32,12 +33,12 @@ fn bottleneck() -> LinkConfig {
 }
 
 /// Returns a log of the segments that the first end sends, with their times.
-fn record(world: &mut World) -> Rc<RefCell<Vec<(Time, u32)>>> {
-    let sent = Rc::new(RefCell::new(Vec::new()));
+fn record(world: &mut World) -> Arc<Mutex<Vec<(Time, u32)>>> {
+    let sent = Arc::new(Mutex::new(Vec::new()));
     let log = sent.clone();
-    world.tamper[0] = Box::new(move |now, frame| {
-        if let Frame::Segment { sequence, .. } = frame {
-            log.borrow_mut().push((now, sequence.0));
+    world.ends[0].filter_packets(move |now, packet| {
+        if let Frame::Segment { sequence, .. } = packet.header {
+            log.lock().unwrap().push((now, sequence.0));
         }
         true
     });
@@ -69,9 +70,10 @@ fn messages_arrive_once_and_in_order_despite_loss_duplication_and_reordering() {
                 ..TcpConfig::default()
             };
             let mut world = World::new(tcp, [hostile.clone(), hostile], seed);
-            world.supply = [2000, 1000];
+            world.ends[0].get().supply = 2000;
+            world.ends[1].get().supply = 1000;
             world.run_until(secs(1800));
-            assert_eq!(world.read, [1000, 2000], "{variant:?}, {loss}");
+            assert_eq!(world.read(), [1000, 2000], "{variant:?}, {loss}");
         }
     }
 }
@@ -84,10 +86,10 @@ fn a_backlogged_stream_fills_its_link() {
             ..TcpConfig::default()
         };
         let mut world = World::new(tcp, [bottleneck(), delay(20)], 5);
-        world.supply[0] = u32::MAX;
+        world.ends[0].get().supply = u32::MAX;
         world.run_until(secs(30));
         let possible = 30.0 / 0.000_832;
-        let share = f64::from(world.read[1]) / possible;
+        let share = f64::from(world.read()[1]) / possible;
         println!("{send_jitter:?}: {share:.3} of the link");
         assert!(share > 0.9, "{share}");
     }
@@ -108,11 +110,11 @@ fn a_backlogged_stream_is_as_fast_as_a_greedy_connection() {
         let mut greedy = tcp_world::World::new(tcp.clone(), lossy.clone(), delay(20), 11);
         greedy.run_until(secs(300));
         let mut world = World::new(tcp, [lossy, delay(20)], 11);
-        world.supply[0] = u32::MAX;
+        world.ends[0].get().supply = u32::MAX;
         world.run_until(secs(300));
-        let greedy = greedy.receiver.delivered_segments();
-        let ratio = f64::from(world.read[1]) / f64::from(greedy);
-        println!("{variant:?}: {} to {greedy}", world.read[1]);
+        let greedy = greedy.receiver.get().delivered_segments();
+        let ratio = f64::from(world.read()[1]) / f64::from(greedy);
+        println!("{variant:?}: {} to {greedy}", world.read()[1]);
         assert!((0.9..1.1).contains(&ratio), "{variant:?}: {ratio}");
     }
 }
@@ -125,16 +127,19 @@ fn a_reader_that_stops_pauses_the_sender() {
     };
     let mut world = World::new(tcp, [bottleneck(), delay(20)], 6);
     let sent = record(&mut world);
-    world.supply[0] = u32::MAX;
-    world.reads = false;
+    world.ends[0].get().supply = u32::MAX;
+    world.ends[1].get().reads = false;
     world.run_until(secs(10));
     // The window is full, and 3 messages wait behind it.
-    assert_eq!(world.pushed[0], 64 + 3);
-    world.reads = true;
+    assert_eq!(world.ends[0].get().pushed, 64 + 3);
+    world.ends[1].get().reads = true;
     world.run_until(secs(20));
     // The stream was idle for long, so it restarts slowly although the whole window opens at once.
-    assert_eq!(burst(&sent.borrow(), Duration::from_millis(10_020)), 2);
-    assert!(world.read[1] > 5000, "{}", world.read[1]);
+    assert_eq!(
+        burst(&sent.lock().unwrap(), Duration::from_millis(10_020)),
+        2
+    );
+    assert!(world.read()[1] > 5000, "{}", world.read()[1]);
 }
 
 #[test]
@@ -150,12 +155,13 @@ fn a_reader_that_pauses_misses_nothing_on_a_lossy_link() {
         ..TcpConfig::default()
     };
     let mut world = World::new(tcp, [lossy.clone(), lossy], 10);
-    world.supply[0] = 2000;
+    world.ends[0].get().supply = 2000;
     for half_second in 1..=1200 {
-        world.reads = !world.reads;
+        let reads = world.ends[1].get().reads;
+        world.ends[1].get().reads = !reads;
         world.run_until(Duration::from_millis(500 * half_second));
     }
-    assert_eq!(world.read[1], 2000);
+    assert_eq!(world.read()[1], 2000);
 }
 
 #[test]
@@ -165,17 +171,17 @@ fn a_lost_window_update_is_probed_for() {
         ..TcpConfig::default()
     };
     let mut world = World::new(tcp, [bottleneck(), delay(20)], 6);
-    world.supply[0] = 1000;
-    world.reads = false;
+    world.ends[0].get().supply = 1000;
+    world.ends[1].get().reads = false;
     world.run_until(secs(10));
     // The window opens within the first second of reading, but all acknowledgements of that second
     // are lost.
-    world.reads = true;
-    world.tamper[1] = Box::new(|now, _| now > Time::ZERO + secs(11));
+    world.ends[1].get().reads = true;
+    world.ends[1].filter_packets(|now, _| now > Time::ZERO + secs(11));
     world.run_until(secs(11));
-    assert_eq!(world.read[1], 64);
+    assert_eq!(world.read()[1], 64);
     world.run_until(secs(40));
-    assert_eq!(world.read[1], 1000);
+    assert_eq!(world.read()[1], 1000);
 }
 
 #[test]
@@ -186,15 +192,20 @@ fn probes_of_a_closed_window_become_rare() {
     };
     let mut world = World::new(tcp, [delay(20), delay(20)], 7);
     let sent = record(&mut world);
-    world.supply[0] = 100;
-    world.reads = false;
+    world.ends[0].get().supply = 100;
+    world.ends[1].get().reads = false;
     world.run_until(secs(600));
-    let probes = sent.borrow().iter().filter(|(_, n)| *n == 10).count();
+    let probes = sent
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(_, n)| *n == 10)
+        .count();
     // Probes are sent after 0.2 s, 0.4 s and so on, up to a minute apart.
     assert!((10..=18).contains(&probes), "{probes}");
-    world.reads = true;
+    world.ends[1].get().reads = true;
     world.run_until(secs(700));
-    assert_eq!(world.read[1], 100);
+    assert_eq!(world.read()[1], 100);
 }
 
 #[test]
@@ -205,13 +216,13 @@ fn an_idle_stream_restarts_with_the_restart_window() {
     };
     let mut world = World::new(tcp, [bottleneck(), delay(20)], 8);
     let sent = record(&mut world);
-    world.supply[0] = 5000;
+    world.ends[0].get().supply = 5000;
     world.run_until(secs(60));
-    assert_eq!(world.read[1], 5000);
-    world.supply[0] += 1000;
+    assert_eq!(world.read()[1], 5000);
+    world.ends[0].get().supply += 1000;
     world.run_until(secs(120));
-    assert_eq!(world.read[1], 6000);
-    assert_eq!(burst(&sent.borrow(), secs(60)), 3);
+    assert_eq!(world.read()[1], 6000);
+    assert_eq!(burst(&sent.lock().unwrap(), secs(60)), 3);
 }
 
 #[test]
@@ -225,13 +236,13 @@ fn an_unused_window_does_not_grow() {
         let sent = record(&mut world);
         // A message every 5 ms keeps eight in flight.
         for tick in 1..=6000 {
-            world.supply[0] += 1;
+            world.ends[0].get().supply += 1;
             world.run_until(Duration::from_millis(5 * tick));
         }
         // Then many messages are ready at once.
-        world.supply[0] += 1000;
+        world.ends[0].get().supply += 1000;
         world.run_until(secs(31));
-        let burst = burst(&sent.borrow(), secs(30));
+        let burst = burst(&sent.lock().unwrap(), secs(30));
         println!("{variant:?}: {burst} at once");
         assert!(burst <= 16, "{variant:?}: {burst}");
     }

@@ -1,9 +1,10 @@
 //! TCP end to end: one connection over a pair of links, in simulated time.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod tcp_world;
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
@@ -34,21 +35,21 @@ fn world(tcp: TcpConfig) -> World {
 /// Loses the first transmission of each of `numbers`.
 fn lose_once(world: &mut World, numbers: impl IntoIterator<Item = u32>) {
     let mut numbers: Vec<u32> = numbers.into_iter().collect();
-    world.on_data = Box::new(move |_, packet| {
+    world.sender.filter_packets(move |_, packet| {
         let place = numbers.iter().position(|n| *n == packet.header.sequence);
         place.map(|place| numbers.remove(place)).is_none()
     });
 }
 
 /// Packets with the times at which they were sent.
-type Log = Rc<RefCell<Vec<(Time, Packet<Segment>)>>>;
+type Log = Arc<Mutex<Vec<(Time, Packet<Segment>)>>>;
 
 /// Records the packets that the sender sends, with their times.
 fn record(world: &mut World) -> Log {
-    let sent = Rc::new(RefCell::new(Vec::new()));
+    let sent = Arc::new(Mutex::new(Vec::new()));
     let log = sent.clone();
-    world.on_data = Box::new(move |now, packet| {
-        log.borrow_mut().push((now, packet.clone()));
+    world.sender.filter_packets(move |now, packet| {
+        log.lock().unwrap().push((now, packet.clone()));
         true
     });
     sent
@@ -68,18 +69,11 @@ fn a_transfer_arrives_whole_whatever_is_lost() {
             };
             let mut world = World::new(tcp, lossy.clone(), lossy, 7);
             world.run_until(secs(3600));
-            let counters = world.sender.counters();
+            let counters = world.sender.get().counters();
             println!("{variant:?} {loss}: {counters:?}");
-            assert!(world.sender.is_finished());
-            assert_eq!(world.receiver.delivered_segments(), 2000);
-            assert_eq!(
-                world
-                    .events
-                    .iter()
-                    .filter(|(_, e)| *e == Event::Finished)
-                    .count(),
-                1
-            );
+            assert!(world.sender.get().is_finished());
+            assert_eq!(world.receiver.get().delivered_segments(), 2000);
+            assert_eq!(world.sender.count(&Event::Finished), 1);
             assert_eq!(counters.sent, 2000 + counters.retransmitted);
         }
     }
@@ -95,7 +89,8 @@ fn no_round_trip_sample_takes_in_the_wait_for_a_retransmission() {
             };
             let mut world = World::new(of(variant), lossy, delay(20), 7);
             world.run_until(secs(200));
-            let samples = world.events.iter().filter_map(|(_, event)| match event {
+            let events = world.sender.events();
+            let samples = events.iter().filter_map(|(_, event)| match event {
                 Event::Rtt { sample_s, .. } => Some(*sample_s),
                 _ => None,
             });
@@ -115,7 +110,11 @@ fn slow_start_doubles_with_each_round_trip() {
         world.run_until(Duration::from_millis(550));
         let per_round = |round: u64| {
             let in_round = |t: &Time| t.as_nanos() / 100_000_000 == round;
-            sent.borrow().iter().filter(|(t, _)| in_round(t)).count()
+            sent.lock()
+                .unwrap()
+                .iter()
+                .filter(|(t, _)| in_round(t))
+                .count()
         };
         let rounds: Vec<usize> = (0..6).map(per_round).collect();
         assert_eq!(rounds, [2, 4, 8, 16, 32, 64], "{variant:?}");
@@ -132,14 +131,14 @@ fn one_loss_is_repaired_without_a_time_out() {
         });
         lose_once(&mut world, [300]);
         world.run_until(secs(60));
-        let counters = world.sender.counters();
+        let counters = world.sender.get().counters();
         assert_eq!(
             (counters.fast_recoveries, counters.timeouts),
             (1, 0),
             "{variant:?}"
         );
         assert_eq!(counters.retransmitted, 1);
-        assert!(world.sender.is_finished());
+        assert!(world.sender.get().is_finished());
     }
 }
 
@@ -150,14 +149,14 @@ fn after_a_loss_the_window_is_half_and_grows_by_one_each_round_trip() {
             maximum_window: 20,
             ..of(variant)
         });
-        let sent = Rc::new(RefCell::new(Vec::new()));
+        let sent = Arc::new(Mutex::new(Vec::new()));
         let log = sent.clone();
-        world.on_data = Box::new(move |now, _| {
-            log.borrow_mut().push(now);
-            log.borrow().len() != 301
+        world.sender.filter_packets(move |now, _| {
+            log.lock().unwrap().push(now);
+            log.lock().unwrap().len() != 301
         });
         world.run_until(secs(8));
-        let sent = sent.take();
+        let sent = std::mem::take(&mut *sent.lock().unwrap());
         let round = |t: Time| (t - sent[300]).as_millis() / 100;
         let in_round = |r: u128| sent[301..].iter().filter(|t| round(**t) == r).count();
         (2..10).map(in_round).collect::<Vec<usize>>()
@@ -187,7 +186,7 @@ fn losses_of_one_window_halve_it_once() {
         });
         lose_once(&mut world, [300, 303, 307]);
         world.run_until(secs(60));
-        let counters = world.sender.counters();
+        let counters = world.sender.get().counters();
         assert_eq!(
             (counters.fast_recoveries, counters.timeouts),
             (1, 0),
@@ -204,21 +203,27 @@ fn new_reno_sends_half_a_window_in_each_round_trip_of_recovery() {
         ..of(Variant::NewReno)
     });
     let mut lost = vec![35, 45, 55];
-    let sent = Rc::new(RefCell::new(Vec::new()));
+    let sent = Arc::new(Mutex::new(Vec::new()));
     let log = sent.clone();
-    world.on_data = Box::new(move |now, packet| {
-        log.borrow_mut().push(now);
+    world.sender.filter_packets(move |now, packet| {
+        log.lock().unwrap().push(now);
         let place = lost.iter().position(|n| *n == packet.header.sequence);
         place.map(|place| lost.remove(place)).is_none()
     });
     world.run_until(secs(2));
     let round = |t: &Time| t.as_nanos() / 100_000_000;
-    let in_round = |r: u64| sent.borrow().iter().filter(|t| round(t) == r).count();
+    let in_round = |r: u64| {
+        sent.lock()
+            .unwrap()
+            .iter()
+            .filter(|t| round(t) == r)
+            .count()
+    };
     // The loss is found in the sixth round trip with a window of 37. Each partial acknowledgement
     // adds one (RFC 6582 section 3.2, step 3).
     let rounds: Vec<usize> = (4..9).map(in_round).collect();
     assert_eq!(rounds, [32, 16, 17, 18, 19]);
-    let counters = world.sender.counters();
+    let counters = world.sender.get().counters();
     assert_eq!((counters.fast_recoveries, counters.timeouts), (1, 0));
 }
 
@@ -232,7 +237,7 @@ fn a_loss_of_what_recovery_sent_is_a_loss_of_the_next_window() {
         });
         lose_once(&mut world, [300, 324]);
         world.run_until(secs(60));
-        let counters = world.sender.counters();
+        let counters = world.sender.get().counters();
         assert_eq!(
             (counters.fast_recoveries, counters.timeouts),
             (2, 0),
@@ -253,7 +258,7 @@ fn the_seed_decides_when_segments_go() {
         let mut world = World::new(tcp, delay(50), delay(50), seed);
         let sent = record(&mut world);
         world.run_until(secs(60));
-        sent.take()
+        std::mem::take(&mut *sent.lock().unwrap())
     };
     assert_eq!(sent(1), sent(1));
     assert_ne!(sent(1), sent(2));
@@ -269,8 +274,8 @@ fn sack_repairs_many_losses_in_fewer_round_trips_than_new_reno() {
         });
         lose_once(&mut world, (200..220).step_by(2));
         world.run_until(secs(60));
-        let (end, _) = *world.events.last().unwrap();
-        (end.as_secs_f64(), world.sender.counters())
+        let (end, _) = *world.sender.events().last().unwrap();
+        (end.as_secs_f64(), world.sender.get().counters())
     };
     let (new_reno, sack) = (finished_at(Variant::NewReno), finished_at(Variant::Sack));
     println!("{new_reno:?} {sack:?}");
@@ -285,10 +290,12 @@ fn the_time_out_doubles_until_the_path_is_back() {
             maximum_window: 10,
             ..of(variant)
         });
-        world.on_data = Box::new(|now, _| !(secs(2)..secs(20)).contains(&(now - Time::ZERO)));
+        world
+            .sender
+            .filter_packets(|now, _| !(secs(2)..secs(20)).contains(&(now - Time::ZERO)));
         world.run_until(secs(40));
-        let timeouts: Vec<f64> = world
-            .events
+        let events = world.sender.events();
+        let timeouts: Vec<f64> = events
             .iter()
             .filter(|(_, event)| *event == Event::RetransmissionTimeout)
             .map(|(time, _)| time.as_secs_f64())
@@ -300,21 +307,21 @@ fn the_time_out_doubles_until_the_path_is_back() {
             gaps.windows(2).all(|w| (w[1] / w[0] - 2.0).abs() < 1e-6),
             "{gaps:?}"
         );
-        let counters = world.sender.counters();
+        let counters = world.sender.get().counters();
         assert_eq!((counters.timeout_series, counters.fast_recoveries), (1, 0));
         // The first time-out set the threshold to half the window or more. The others left it, so
         // slow start reaches it.
-        let half = world.events.iter().find(|(time, event)| {
+        let half = events.iter().find(|(time, event)| {
             time.as_secs_f64() > *timeouts.last().unwrap()
                 && matches!(event, Event::CongestionWindow { packets } if *packets >= 5.0)
         });
         let took_s = half.unwrap().0.as_secs_f64() - timeouts.last().unwrap();
         assert!(took_s < 0.35, "{took_s}");
         assert!(
-            world.sender.retransmission_timeout() < secs(1),
+            world.sender.get().retransmission_timeout() < secs(1),
             "ends with a sample"
         );
-        assert_eq!(world.sender.congestion_window(), 10.0);
+        assert_eq!(world.sender.get().congestion_window(), 10.0);
     }
 }
 
@@ -326,9 +333,9 @@ fn the_receivers_window_bounds_the_rate() {
             ..of(variant)
         });
         world.run_until(secs(10));
-        let before = world.receiver.delivered_segments();
+        let before = world.receiver.get().delivered_segments();
         world.run_until(secs(20));
-        assert_eq!(world.receiver.delivered_segments() - before, 25 * 100);
+        assert_eq!(world.receiver.get().delivered_segments() - before, 25 * 100);
     }
 }
 
@@ -341,9 +348,9 @@ fn delayed_acknowledgements_halve_their_number() {
             ..of(Variant::Sack)
         });
         world.run_until(secs(60));
-        assert!(world.sender.is_finished());
-        assert_eq!(world.sender.counters().retransmitted, 0);
-        world.acks.counters().pushed
+        assert!(world.sender.get().is_finished());
+        assert_eq!(world.sender.get().counters().retransmitted, 0);
+        world.network.link_counters(world.acks).pushed
     });
     counts.sort_unstable();
     assert_eq!(counts[1], 1001);
@@ -364,11 +371,14 @@ fn one_connection_fills_a_bottleneck() {
         };
         let mut world = World::new(tcp, bottleneck.clone(), delay(50), 5);
         world.run_until(secs(50));
-        let before = world.data.counters().delivered;
+        let before = world.network.link_counters(world.data).delivered;
         world.run_until(secs(250));
-        let packets = (world.data.counters().delivered - before) as f64;
+        let packets = (world.network.link_counters(world.data).delivered - before) as f64;
         let used = packets * 1040.0 * 8.0 / 200.0 / 3.2e6;
-        println!("{variant:?}: used {used:.3}, {:?}", world.sender.counters());
+        println!(
+            "{variant:?}: used {used:.3}, {:?}",
+            world.sender.get().counters()
+        );
         assert!(used > 0.95, "{variant:?}: {used}");
     }
 }
@@ -382,7 +392,7 @@ fn cubic_outgrows_reno_on_a_long_fat_path() {
     let delivered = |variant| {
         let mut world = World::new(of(variant), fat.clone(), delay(50), 3);
         world.run_until(secs(200));
-        world.receiver.delivered_segments()
+        world.receiver.get().delivered_segments()
     };
     let (reno, cubic) = (delivered(Variant::Sack), delivered(Variant::Cubic));
     println!("Reno {reno}, CUBIC {cubic}");
@@ -397,7 +407,7 @@ fn marks_do_the_work_of_drops() {
             transfer: Some(20_000),
             ..of(variant)
         });
-        world.on_data = Box::new(move |_, packet| {
+        world.sender.filter_packets(move |_, packet| {
             assert_eq!(packet.ecn, Ecn::Capable);
             if packet.header.sequence % 500 == 499 {
                 packet.ecn = Ecn::Marked;
@@ -405,9 +415,9 @@ fn marks_do_the_work_of_drops() {
             true
         });
         world.run_until(secs(600));
-        let counters = world.sender.counters();
+        let counters = world.sender.get().counters();
         println!("{variant:?}: {counters:?}");
-        assert!(world.sender.is_finished());
+        assert!(world.sender.get().is_finished());
         assert_eq!((counters.retransmitted, counters.timeouts), (0, 0));
         // Each mark falls into a window of its own, except the first, which comes in slow start
         // with more in flight.
@@ -424,14 +434,14 @@ fn a_window_of_marks_is_heeded_once() {
             transfer: Some(1000),
             ..of(variant)
         });
-        world.on_data = Box::new(move |_, packet| {
+        world.sender.filter_packets(move |_, packet| {
             if (400..430).contains(&packet.header.sequence) {
                 packet.ecn = Ecn::Marked;
             }
             true
         });
         world.run_until(secs(60));
-        assert_eq!(world.sender.counters().marks_heeded, 1, "{variant:?}");
+        assert_eq!(world.sender.get().counters().marks_heeded, 1, "{variant:?}");
     }
 }
 
@@ -449,7 +459,7 @@ fn a_mark_halves_the_whole_window() {
             transfer: Some(1000),
             ..of(variant)
         });
-        world.on_data = Box::new(move |_, packet| {
+        world.sender.filter_packets(move |_, packet| {
             if packet.header.sequence == 400 {
                 packet.ecn = Ecn::Marked;
             }
@@ -460,7 +470,7 @@ fn a_mark_halves_the_whole_window() {
             Event::CongestionWindow { packets } => Some(*packets),
             _ => None,
         };
-        let windows: Vec<f64> = world.events.iter().filter_map(window).collect();
+        let windows: Vec<f64> = world.sender.events().iter().filter_map(window).collect();
         let full = windows.iter().position(|packets| *packets == 40.0);
         let full = full.expect("the window fills before the mark");
         assert_eq!(windows[full + 1], kept, "{variant:?}");
@@ -474,16 +484,17 @@ fn a_retransmission_cannot_be_marked() {
         transfer: Some(500),
         ..of(Variant::Sack)
     });
-    let seen = Rc::new(RefCell::new(Vec::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    world.on_data = Box::new(move |_, packet| {
-        let mut log = log.borrow_mut();
+    world.sender.filter_packets(move |_, packet| {
+        let mut log = log.lock().unwrap();
         log.push((packet.header.sequence, packet.ecn));
         log.len() != 101
     });
     world.run_until(secs(60));
     let ecn: Vec<Ecn> = seen
-        .borrow()
+        .lock()
+        .unwrap()
         .iter()
         .filter(|s| s.0 == 100)
         .map(|s| s.1)
@@ -501,11 +512,14 @@ fn a_stopped_sender_delivers_what_it_has_sent() {
     });
     let sent = record(&mut world);
     world.run_until(secs(20));
-    let times = || sent.borrow().iter().map(|s| s.0).collect::<Vec<_>>();
+    let times = || sent.lock().unwrap().iter().map(|s| s.0).collect::<Vec<_>>();
     assert_eq!(times()[0], Time::ZERO + secs(1));
     assert!(*times().last().unwrap() < Time::ZERO + secs(5));
-    assert!(world.sender.is_finished());
-    assert_eq!(world.receiver.delivered_segments() as usize, times().len());
+    assert!(world.sender.get().is_finished());
+    assert_eq!(
+        world.receiver.get().delivered_segments() as usize,
+        times().len()
+    );
 }
 
 #[test]
@@ -519,7 +533,7 @@ fn jitter_delays_segments_and_keeps_their_order() {
     });
     let sent = record(&mut world);
     world.run_until(secs(60));
-    let sent = sent.borrow();
+    let sent = sent.lock().unwrap();
     let mut late_s = 0.0;
     for pair in sent.windows(2) {
         assert_eq!(pair[1].1.header.sequence, pair[0].1.header.sequence + 1);
@@ -569,7 +583,7 @@ proptest! {
         let ecn = tcp.ecn;
         let mut world = World::new(tcp, there, back, seed);
         let mut fates = fates.into_iter();
-        world.on_data = Box::new(move |_, packet| {
+        world.sender.filter_packets(move |_, packet| {
             let fate = fates.next().unwrap_or(0);
             if fate == 1 && packet.ecn == Ecn::Capable {
                 packet.ecn = Ecn::Marked;
@@ -577,10 +591,10 @@ proptest! {
             fate != 2
         });
         world.run_until(secs(100_000));
-        prop_assert!(world.sender.is_finished());
-        prop_assert_eq!(world.receiver.delivered_segments(), transfer);
-        prop_assert_eq!(world.sender.acknowledged_segments(), transfer);
-        prop_assert!(ecn || world.sender.counters().marks_heeded == 0);
-        prop_assert_eq!(world.sender.poll_timeout(), None);
+        prop_assert!(world.sender.get().is_finished());
+        prop_assert_eq!(world.receiver.get().delivered_segments(), transfer);
+        prop_assert_eq!(world.sender.get().acknowledged_segments(), transfer);
+        prop_assert!(ecn || world.sender.get().counters().marks_heeded == 0);
+        prop_assert_eq!(world.sender.get().poll_timeout(), None);
     }
 }

@@ -53,13 +53,13 @@ fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
     };
     let mut world = World::new(tcp, lossy, delay(rtt_ms / 2), seed);
     let (mut timeouts, mut second) = (Vec::new(), 0);
-    while (world.sender.counters().sent as f64) < 2000.0 / loss {
+    while (world.sender.get().counters().sent as f64) < 2000.0 / loss {
         second += 1;
         world.run_until(Duration::from_secs(second));
-        timeouts.push(world.sender.retransmission_timeout());
+        timeouts.push(world.sender.get().retransmission_timeout());
     }
     timeouts.sort_unstable();
-    let counters = world.sender.counters();
+    let counters = world.sender.get().counters();
     let indications = counters.fast_recoveries + counters.timeout_series;
     Measured {
         packets_per_s: counters.sent as f64 / second as f64,

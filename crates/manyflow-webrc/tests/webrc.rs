@@ -1,22 +1,32 @@
 //! WEBRC end to end: one sender, one receiver and a link between them, in simulated time.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod world;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::time::seconds;
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Rate, Time};
+use manyflow_netsim::Probe;
 use manyflow_webrc::{
     Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig, TargetRule,
 };
 use manyflow_webrc::{EndReason, Event, SlowStartEnd};
 use proptest::prelude::*;
-use world::Member;
+use world::delay;
 
-type World = world::World<Sender, Receiver>;
+manyflow_netsim::protocols! {
+    enum Packets;
+    enum Events;
+    /// WEBRC, whose sender receives nothing and whose receivers send nothing.
+    Webrc: Cci, Event;
+}
+
+type World = world::World<Packets, Events, Sender, Receiver>;
 
 fn rate(text: &str) -> Rate {
     text.parse().expect("a rate")
@@ -32,15 +42,32 @@ fn world_of(session: SessionConfig, config: ReceiverConfig, link: LinkConfig, se
     // The seed decides the phase of the slot at which the receiver starts.
     let phase = (seed * 37 % 100) as f64 / 100.0;
     let start = Time::ZERO + session.config().time_slot.mul_f64(phase);
-    let mut world = World::new(Sender::new(session.clone(), 1, Time::ZERO));
-    let receiver = Receiver::new(Arc::new(session), Arc::new(config), 1, start);
-    world.branch(link, seed, [receiver.expect("a valid receiver")]);
+    let mut world = World::new(Sender::new(session.clone(), 0, Time::ZERO), seed);
+    let receiver = Receiver::new(Arc::new(session), Arc::new(config), 0, start);
+    let up = delay(link.delay);
+    world.branch(link, up, [receiver.expect("a valid receiver")]);
     world
 }
 
 /// Returns the only receiver.
-fn only(world: &World) -> &Member<Receiver> {
-    &world.branches[0].members[0]
+fn only(world: &World) -> &Probe<Receiver> {
+    world.member(0)
+}
+
+/// Records the channels that the receiver has joined and not left.
+fn joined_channels(world: &World) -> Arc<Mutex<BTreeSet<Channel>>> {
+    let joined = Arc::<Mutex<BTreeSet<_>>>::default();
+    let record = joined.clone();
+    only(world).filter(move |_, action| {
+        let mut joined = record.lock().unwrap();
+        match action {
+            Action::Join(channel) => assert!(joined.insert(*channel)),
+            Action::Leave(channel) => assert!(joined.remove(channel)),
+            Action::Send(never) => match never.header {},
+        }
+        true
+    });
+    joined
 }
 
 /// Returns the base channel's number in the sessions of `lan`.
@@ -52,25 +79,21 @@ fn base_channel() -> u16 {
 /// Runs the world until `to`. Returns the average rate from `from` to `to` in bits per second.
 fn mean_rate(world: &mut World, from: Duration, to: Duration) -> f64 {
     world.run_until(from);
-    let before = only(world).received_bytes;
-    world.run_until(to);
-    (only(world).received_bytes - before) as f64 * 8.0 / (to - from).as_secs_f64()
+    world.measure(0, to - from)
 }
 
 fn last_rtt(world: &World) -> f64 {
-    let mut rtts = only(world)
-        .events
-        .iter()
-        .filter_map(|(_, event)| match event {
-            Event::Rtt { average_s, .. } => Some(*average_s),
-            _ => None,
-        });
+    let events = only(world).events().into_iter();
+    let mut rtts = events.filter_map(|(_, event)| match event {
+        Event::Rtt { average_s, .. } => Some(average_s),
+        _ => None,
+    });
     rtts.next_back().expect("a round-trip time")
 }
 
 fn start_up_end(world: &World) -> Option<SlowStartEnd> {
     only(world)
-        .events
+        .events()
         .iter()
         .find_map(|(_, event)| match event {
             Event::SlowStartEnded(why) => Some(*why),
@@ -158,7 +181,7 @@ fn with_the_capacity_check_a_large_buffer_does_not_overflow_again() {
         let session = SessionConfig::wan(rate("20 Mbit/s"));
         let mut world = world_of(session, config, bottleneck("3.2 Mbit/s", 160, 50), seed);
         let used = mean_rate(&mut world, secs(250), secs(500)) / 3.2e6;
-        let losses = only(&world).events.iter().filter(|(time, event)| {
+        let losses = only(&world).events().into_iter().filter(|(time, event)| {
             *time > Time::ZERO + secs(100) && matches!(event, Event::LossEvent)
         });
         assert_eq!(losses.count(), 0, "seed {seed}");
@@ -288,7 +311,7 @@ fn every_wave_is_left_when_it_is_quiescent() {
     world.run_until(secs(60));
     let base = base_channel();
     let (mut joined, mut left) = (Vec::new(), Vec::new());
-    for (_, event) in &only(&world).events {
+    for (_, event) in &only(&world).events() {
         match event {
             Event::Joined(channel) if channel.number != base => joined.push(channel.number),
             Event::Left(channel) => left.push(channel.number),
@@ -316,7 +339,7 @@ fn simple_reordering_is_not_taken_for_loss() {
         let mut world = lan(config, link.clone(), 1);
         world.run_until(secs(30));
         only(&world)
-            .events
+            .events()
             .iter()
             .filter(|(_, event)| *event == Event::LossEvent)
             .count()
@@ -331,15 +354,17 @@ fn a_join_that_brings_nothing_is_withdrawn() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
     world.run_until(secs(20));
     let base = base_channel();
-    world.branches[0].loses_join = Box::new(move |channel| channel.number != base);
+    only(&world).filter(
+        move |_, action| !matches!(action, Action::Join(channel) if channel.number != base),
+    );
     world.run_until(secs(40));
     let timeouts = only(&world)
-        .events
-        .iter()
+        .events()
+        .into_iter()
         .filter(|(_, event)| matches!(event, Event::JoinTimedOut(_)));
     assert!(timeouts.count() > 5);
-    assert!(only(&world).receiver.status().unwrap().waves <= 1);
-    world.branches[0].loses_join = Box::new(|_| false);
+    assert!(only(&world).get().status().unwrap().waves <= 1);
+    only(&world).filter(|_, _| true);
     let used = mean_rate(&mut world, secs(60), secs(80)) / 2e6;
     assert!(used > 0.8, "joins work again: {used}");
 }
@@ -347,25 +372,31 @@ fn a_join_that_brings_nothing_is_withdrawn() {
 #[test]
 fn silence_ends_the_session_after_ten_seconds() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
+    let joined = joined_channels(&world);
     world.run_until(secs(20));
-    world.branches[0].link.set_cut(world.now, true);
+    assert!(!joined.lock().unwrap().is_empty());
+    world.set_cut(0, true);
     world.run_until(secs(40));
-    let (at, event) = *only(&world).events.last().unwrap();
+    let (at, event) = *only(&world).events().last().unwrap();
     assert_eq!(event, Event::Ended(EndReason::NoPackets(secs(10))));
     assert!((29.9..30.1).contains(&at.as_secs_f64()), "{at}");
-    assert_eq!(only(&world).joined.len(), 0);
-    assert_eq!(only(&world).receiver.status(), None);
+    assert_eq!(*joined.lock().unwrap(), BTreeSet::new());
+    assert_eq!(only(&world).get().status(), None);
 }
 
 #[test]
 fn a_standing_time_slot_ends_the_session() {
     let mut world = lan(ReceiverConfig::default(), LinkConfig::default(), 1);
-    world.branches[0].tamper = |packet| packet.header.ctsi = 0;
+    only(&world).on_packet(|receiver, now, packet| {
+        let mut packet = packet.clone();
+        packet.header.ctsi = 0;
+        receiver.handle_packet(now, &packet);
+    });
     world.run_until(secs(40));
     let reason = EndReason::NoTimeSlotChange(secs(20));
     assert!(
         only(&world)
-            .events
+            .events()
             .iter()
             .any(|(_, event)| *event == Event::Ended(reason))
     );
@@ -382,7 +413,7 @@ fn a_base_channel_that_is_mostly_lost_ends_the_session() {
     world.run_until(secs(120));
     assert!(
         only(&world)
-            .events
+            .events()
             .iter()
             .any(|(_, event)| *event == Event::Ended(EndReason::BaseChannelLoss))
     );
@@ -398,9 +429,9 @@ fn an_outage_of_five_seconds_is_survived() {
             1,
         );
         world.run_until(secs(100));
-        world.branches[0].link.set_cut(world.now, true);
+        world.set_cut(0, true);
         world.run_until(secs(105));
-        world.branches[0].link.set_cut(world.now, false);
+        world.set_cut(0, false);
         let used = mean_rate(&mut world, secs(150), secs(300)) / 2e6;
         assert!(used > 0.8, "{used}");
     }
@@ -416,8 +447,8 @@ fn the_same_seed_gives_the_same_events() {
         };
         let mut world = lan(ReceiverConfig::default(), link, seed);
         world.run_until(secs(30));
-        let member = world.branches.remove(0).members.remove(0);
-        (member.events, member.received_bytes)
+        let received = world.network.received(only(&world).id());
+        (only(&world).events(), received.bytes)
     };
     assert_eq!(run(5), run(5));
     assert_ne!(run(5).1, run(6).1);

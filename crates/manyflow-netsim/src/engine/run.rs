@@ -31,6 +31,14 @@ impl<H: Header, E> Network<H, E> {
         Ok(())
     }
 
+    /// Handles the time-outs, actions and events of an endpoint now. A caller that has changed an
+    /// endpoint from outside, for example by a [`Probe`](crate::Probe), calls this afterwards.
+    pub fn wake(&mut self, endpoint: EndpointId, observer: &mut dyn Observer<H, E>) {
+        let entry = &mut self.endpoints[endpoint.0 as usize];
+        entry.endpoint.handle_timeout(self.now);
+        self.drain(endpoint.0, observer);
+    }
+
     #[inline]
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
         self.limits.steps += 1;

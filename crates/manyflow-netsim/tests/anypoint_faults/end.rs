@@ -1,4 +1,4 @@
-//! Ends of connections whose applications identify each frame, and a switch that may restart.
+//! Ends of connections whose applications identify each frame.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use manyflow_anypoint::{Body, Event, Frame, Reason, Segment};
 use manyflow_core::{Action, Contents, Endpoint, EndpointId, Packet, Time};
-use manyflow_netsim::models::anypoint::{Application, ModelledEnd, SwitchEndpoint};
+use manyflow_netsim::models::anypoint::{Application, ModelledEnd};
 
 use crate::plan::Plan;
 
@@ -244,56 +244,5 @@ impl Endpoint for End {
             _ => {}
         }
         Some(event)
-    }
-}
-
-/// A switch that may be replaced by one without any state.
-pub(crate) struct RestartingSwitch {
-    switch: SwitchEndpoint,
-    second: Option<(Time, SwitchEndpoint)>,
-}
-
-impl RestartingSwitch {
-    pub(crate) fn new(
-        switch: SwitchEndpoint,
-        second: Option<(Time, SwitchEndpoint)>,
-    ) -> RestartingSwitch {
-        RestartingSwitch { switch, second }
-    }
-
-    fn restart_if_due(&mut self, now: Time) {
-        if let Some((_, second)) = self.second.take_if(|(time, _)| now >= *time) {
-            self.switch = second;
-        }
-    }
-}
-
-impl Endpoint for RestartingSwitch {
-    type Rx = Segment;
-    type Tx = Segment;
-    type Event = Event;
-
-    fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
-        self.restart_if_due(now);
-        self.switch.handle_packet(now, packet);
-    }
-
-    fn handle_timeout(&mut self, now: Time) {
-        self.restart_if_due(now);
-        self.switch.handle_timeout(now);
-    }
-
-    fn poll_action(&mut self, now: Time) -> Option<Action<Segment>> {
-        self.switch.poll_action(now)
-    }
-
-    fn poll_timeout(&self) -> Option<Time> {
-        let restart = self.second.as_ref().map(|(time, _)| *time);
-        let times = [self.switch.poll_timeout(), restart];
-        times.into_iter().flatten().min()
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.switch.poll_event()
     }
 }

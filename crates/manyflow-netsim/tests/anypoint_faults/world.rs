@@ -7,10 +7,11 @@ use std::sync::Arc;
 use manyflow_anypoint::switch::MemberId;
 use manyflow_anypoint::{Event, Segment};
 use manyflow_core::{EndpointId, Packet, Time};
+use manyflow_netsim::models::Outage;
 use manyflow_netsim::models::anypoint::{Change, MemberChange, SwitchEndpoint};
 use manyflow_netsim::{LinkId, Observer};
 
-use crate::end::{End, KEYS, RestartingSwitch, SharedLog, Task};
+use crate::end::{End, KEYS, SharedLog, Task};
 use crate::plan::{Fault, Plan};
 
 type Network = manyflow_netsim::Network<Segment, Event>;
@@ -123,9 +124,9 @@ fn build(plan: &Plan) -> (Network, Vec<SharedLog>) {
     if plan.is_direct {
         return (network, logs);
     }
-    let restart = plan.time_of(Fault::Restart);
-    let second = restart.map(|time| (time, switch(plan)));
-    let switch = RestartingSwitch::new(switch(plan), second);
+    // A switch that restarts forgets everything, and is down for no time.
+    let restart = plan.time_of(Fault::Restart).unwrap_or(Time::MAX);
+    let switch = Outage::new(switch(plan), switch(plan), restart, restart);
     assert_eq!(network.add(hub, switch), switch_id(plan));
     (network, logs)
 }

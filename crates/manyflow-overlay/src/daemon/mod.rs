@@ -42,6 +42,7 @@ mod outbox;
 #[cfg(test)]
 mod tests;
 
+use core::any::Any;
 use std::sync::Arc;
 
 use super::config::OverlayConfig;
@@ -186,6 +187,12 @@ impl<P: Payload + Default> Daemon<P> {
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.outbox.pop_event();
         event.or_else(|| self.controller.poll_event())
+    }
+
+    /// Returns the controller if it is a `C`.
+    pub fn controller<C: Controller>(&self) -> Option<&C> {
+        let controller: &dyn Any = &*self.controller;
+        controller.downcast_ref()
     }
 
     /// Returns the number of entries that this daemon keeps for clients, groups, senders and

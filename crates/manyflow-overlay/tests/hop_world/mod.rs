@@ -1,40 +1,21 @@
-//! A world of one overlay link: a hop at each end, and a [`Link`] in each direction. An application
-//! at each end pushes numbered messages and reads. A test can stop the reader at the second end.
+//! One overlay link in the simulator, with a hop at each end. An application at each end pushes
+//! numbered messages and reads. A test can stop the reader at an end.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use manyflow_core::link::{Carried, Link, LinkConfig};
-use manyflow_core::{Ecn, Length, Payload, Time};
+use manyflow_core::link::LinkConfig;
+use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_netsim::{Network, Probe};
 use manyflow_overlay::hop::{Hop, StreamHop};
 use manyflow_overlay::{Body, ClientId, DaemonId, Data, Frame, GroupId, Message, OriginSeq};
 use manyflow_tcp::TcpConfig;
 
-/// A frame in transit, and its payload.
-#[derive(Clone, Debug)]
-pub(crate) struct OnWire(pub(crate) Frame, Length);
-
-impl Carried for OnWire {}
-
-/// Inspects each frame before its link accepts it. Returns `false` to drop the frame.
-pub(crate) type Tamper = Box<dyn FnMut(Time, &Frame) -> bool>;
-
-pub(crate) struct World {
-    pub(crate) now: Time,
-    pub(crate) ends: [StreamHop<Length>; 2],
-    /// The links from each end to the other.
-    pub(crate) links: [Link<OnWire>; 2],
-    pub(crate) tamper: [Tamper; 2],
-    /// The number of messages that each application has produced; `pushed` of them have been
-    /// pushed.
-    pub(crate) supply: [u32; 2],
-    pub(crate) pushed: [u32; 2],
-    /// Whether the second end reads; `read` is the number of messages that each end has read.
-    pub(crate) reads: bool,
-    pub(crate) read: [u32; 2],
-}
+/// The payload of each message in bytes.
+const PAYLOAD: u32 = 980;
 
 /// Returns the application's message with this number, from 1.
-pub(crate) fn message(sequence: u32) -> Message {
+fn message(sequence: u32) -> Message {
     Message {
         origin: DaemonId(0),
         repaired: false,
@@ -47,95 +28,118 @@ pub(crate) fn message(sequence: u32) -> Message {
     }
 }
 
-pub(crate) const PAYLOAD: Length = Length(980);
+pub(crate) struct End {
+    hop: StreamHop<Contents>,
+    remote: EndpointId,
+    /// The number of messages that the application has produced; `pushed` of them have been pushed.
+    pub(crate) supply: u32,
+    pub(crate) pushed: u32,
+    /// Whether the application reads; `read` is the number of messages that it has read.
+    pub(crate) reads: bool,
+    pub(crate) read: u32,
+}
+
+impl End {
+    fn new(tcp: TcpConfig, remote: u32, seed: u64) -> End {
+        End {
+            hop: StreamHop::new(tcp, seed).expect("a valid stream"),
+            remote: EndpointId(remote),
+            supply: 0,
+            pushed: 0,
+            reads: true,
+            read: 0,
+        }
+    }
+
+    fn push_one(&mut self, now: Time) -> bool {
+        if self.pushed == self.supply || !self.hop.has_room() {
+            return false;
+        }
+        self.pushed += 1;
+        self.hop.push(now, message(self.pushed), PAYLOAD.into());
+        true
+    }
+
+    /// Reads arrivals and asserts that each message arrives once and in order.
+    fn read_arrivals(&mut self, now: Time) {
+        while self.reads
+            && let Some(arrival) = self.hop.poll_arrival(now)
+        {
+            self.read += 1;
+            assert_eq!(arrival.message, message(self.read));
+            assert_eq!(arrival.payload, PAYLOAD.into());
+        }
+    }
+}
+
+impl Endpoint for End {
+    type Rx = Frame;
+    type Tx = Frame;
+    type Event = Infallible;
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
+        let (frame, payload) = (&packet.header, packet.payload());
+        self.hop.handle_frame(now, frame, packet.ecn, payload);
+        self.read_arrivals(now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.hop.handle_timeout(now);
+        self.read_arrivals(now);
+    }
+
+    /// Drains the hop and fills it, as a daemon does, until nothing moves.
+    fn poll_action(&mut self, now: Time) -> Option<Action<Frame>> {
+        loop {
+            if let Some((frame, payload)) = self.hop.poll_transmit(now) {
+                let remote = Destination::Endpoint(self.remote);
+                return Some(Action::Send(Packet::new(remote, frame, payload)));
+            }
+            if !self.push_one(now) {
+                return None;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.hop.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+}
+
+pub(crate) struct World {
+    network: Network<Frame, Infallible>,
+    pub(crate) ends: [Probe<End>; 2],
+}
 
 impl World {
-    pub(crate) fn new(tcp: TcpConfig, links: [LinkConfig; 2], seed: u64) -> World {
-        let end = |seed| StreamHop::new(tcp.clone(), seed).expect("a valid stream");
-        let [there, back] = links;
-        World {
-            now: Time::ZERO,
-            ends: [end(seed), end(seed + 1)],
-            links: [Link::new(there, seed + 2), Link::new(back, seed + 3)],
-            tamper: [Box::new(|_, _| true), Box::new(|_, _| true)],
-            supply: [0; 2],
-            pushed: [0; 2],
-            reads: true,
-            read: [0; 2],
-        }
+    pub(crate) fn new(tcp: TcpConfig, [there, back]: [LinkConfig; 2], seed: u64) -> World {
+        let mut network = Network::new(seed);
+        let nodes = ["first", "second"].map(|name| network.add_node(name));
+        network.add_link(nodes[0], nodes[1], there);
+        network.add_link(nodes[1], nodes[0], back);
+        let ends = [(0, 1), (1, 0)].map(|(end, remote)| {
+            let hop = End::new(tcp.clone(), remote, seed + end as u64);
+            Probe::add(&mut network, nodes[end], hop)
+        });
+        World { network, ends }
     }
 
     /// Runs until `end`. Messages that are supplied meanwhile are pushed when there is room.
     pub(crate) fn run_until(&mut self, end: Duration) {
-        let end = Time::ZERO + end;
-        self.settle();
-        while let Some(next) = self.next_time().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            self.step();
+        for end in &self.ends {
+            self.network.wake(end.id(), &mut ());
         }
-        self.now = end;
+        self.network
+            .run_until(Time::ZERO + end, &mut ())
+            .expect("time advances");
     }
 
-    fn next_time(&self) -> Option<Time> {
-        let ends = self.ends.iter().filter_map(|end| end.poll_timeout());
-        let links = self.links.iter().filter_map(|link| link.next_time());
-        ends.chain(links).min()
-    }
-
-    fn step(&mut self) {
-        for end in &mut self.ends {
-            end.handle_timeout(self.now);
-        }
-        self.settle();
-        for from in 0..2 {
-            while let Some(OnWire(frame, payload)) = self.links[from].pop_ready(self.now) {
-                self.ends[1 - from].handle_frame(self.now, &frame, Ecn::NotCapable, payload);
-                self.settle();
-            }
-        }
-    }
-
-    /// Serves the hops as a daemon does after each input: reads, fills and drains until nothing
-    /// moves.
-    fn settle(&mut self) {
-        self.read_arrivals();
-        loop {
-            self.drain(1);
-            self.drain(0);
-            if ![0, 1].map(|end| self.push_one(end)).contains(&true) {
-                return;
-            }
-        }
-    }
-
-    fn push_one(&mut self, end: usize) -> bool {
-        if self.pushed[end] == self.supply[end] || !self.ends[end].has_room() {
-            return false;
-        }
-        self.pushed[end] += 1;
-        self.ends[end].push(self.now, message(self.pushed[end]), PAYLOAD);
-        true
-    }
-
-    fn drain(&mut self, from: usize) {
-        while let Some((frame, payload)) = self.ends[from].poll_transmit(self.now) {
-            if (self.tamper[from])(self.now, &frame) {
-                let bytes = frame.wire_bytes() + payload.length();
-                let _ = self.links[from].push(self.now, &OnWire(frame, payload), bytes);
-            }
-        }
-    }
-
-    /// Reads arrivals and asserts that each message arrives once and in order.
-    fn read_arrivals(&mut self) {
-        for end in 0..2 {
-            while (end == 0 || self.reads)
-                && let Some(arrival) = self.ends[end].poll_arrival(self.now)
-            {
-                self.read[end] += 1;
-                assert_eq!(arrival.message, message(self.read[end]));
-                assert_eq!(arrival.payload, PAYLOAD);
-            }
-        }
+    /// Returns the number of messages that each end has read.
+    pub(crate) fn read(&self) -> [u32; 2] {
+        self.ends.each_ref().map(|end| end.get().read)
     }
 }

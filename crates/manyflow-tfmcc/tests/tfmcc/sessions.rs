@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{World, lossy, receiver, sender};
+use crate::{World, lossy, receiver, world_of};
 use manyflow_core::estimate::tcp_equation::rate_packets_per_s;
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{Rate, Time};
@@ -26,17 +26,17 @@ fn bottleneck(bits_per_s: u64) -> LinkConfig {
 }
 
 fn new_world() -> World {
-    World::new(sender(SenderConfig::default()))
+    world_of(SenderConfig::default())
 }
 
 /// Receivers with these links, all from the start on, numbered from 1.
 fn world(links: impl IntoIterator<Item = LinkConfig>) -> World {
     let mut world = new_world();
     for (number, link) in (1..).zip(links) {
-        world.add(
-            receiver(number, Duration::ZERO, None),
+        world.branch(
             link,
             lossy(DELAY, 0.0),
+            [receiver(number, Duration::ZERO, None)],
         );
     }
     world
@@ -60,18 +60,18 @@ fn a_bottleneck_is_filled_and_slowstart_overshoots_it_by_less_than_twice() {
     for bits_per_s in [200_000, 1_000_000, 10_000_000] {
         let mut world = world([bottleneck(bits_per_s)]);
         world.run_until(s(30));
-        let ended = world
-            .events
+        let events = world.sender.events();
+        let ended = events
             .iter()
             .position(|(_, event)| *event == Event::SlowstartEnded);
-        let set = world.events[..ended.unwrap()].iter();
+        let set = events[..ended.unwrap()].iter();
         let highest = set.filter_map(|(_, event)| match event {
             Event::RateSet { rate } => Some(rate.bits_per_s() as f64 / bits_per_s as f64),
             _ => None,
         });
         let highest = highest.fold(0.0, f64::max);
         let used = world.measure(0, s(60)) / bits_per_s as f64;
-        let counters = world.members[0].down.counters();
+        let counters = world.network.link_counters(world.branches[0].down);
         let dropped = counters.dropped as f64 / counters.pushed as f64;
         println!(
             "{bits_per_s} bit/s: {used:.3} used, {dropped:.4} dropped, {highest:.2} in slowstart"
@@ -89,13 +89,13 @@ fn when_the_slowest_leaves_the_rate_is_back_within_20_round_trips_and_20_seconds
     let (slow, fast) = (400_000, 2_000_000);
     let mut world = world(vec![bottleneck(fast); 4]);
     let leaver = receiver(9, Duration::ZERO, Some(s(60)));
-    world.add(leaver, bottleneck(slow), lossy(DELAY, 0.0));
+    world.branch(bottleneck(slow), lossy(DELAY, 0.0), [leaver]);
     world.run_until(s(40));
     let before = world.measure(0, s(20));
     assert!(before < 1.25 * slow as f64, "{before}");
     world.run_until(s(80) + 20 * RTT);
-    let left = world.members[4].events.iter().rev();
-    let left = left.map(|(at, _)| *at).next().unwrap();
+    let left = world.member(4).events().into_iter().rev();
+    let left = left.map(|(at, _)| at).next().unwrap();
     assert!(left < Time::ZERO + s(61), "the sender lets it go: {left}");
     let after = world.measure(0, s(20));
     println!("{before:.0} bit/s before, {after:.0} after");
@@ -109,14 +109,14 @@ fn when_the_slowest_of_lossy_receivers_leaves_the_rate_is_back_as_fast() {
         let mut world = new_world();
         for number in 1..=4 {
             let link = lossy(DELAY, 0.003);
-            world.add(
-                receiver(10 * seed + number, Duration::ZERO, None),
+            world.branch(
                 link,
                 lossy(DELAY, 0.0),
+                [receiver(10 * seed + number, Duration::ZERO, None)],
             );
         }
         let leaver = receiver(10 * seed + 9, Duration::ZERO, Some(s(100)));
-        world.add(leaver, lossy(DELAY, 0.05), lossy(DELAY, 0.0));
+        world.branch(lossy(DELAY, 0.05), lossy(DELAY, 0.0), [leaver]);
         world.run_until(s(120) + 20 * RTT);
         back += world.measure(0, s(30));
         later += world.measure(0, s(300)) * 0.1;
@@ -130,12 +130,12 @@ fn when_the_slowest_of_lossy_receivers_leaves_the_rate_is_back_as_fast() {
 fn a_limiting_receiver_that_vanishes_is_given_up() {
     let mut world = world([bottleneck(2_000_000), bottleneck(400_000)]);
     world.run_until(s(60));
-    assert_eq!(world.sender.limiting_receiver(), Some(ReceiverId(2)));
-    world.members[1].is_joined = false;
+    assert_eq!(world.sender.get().limiting_receiver(), Some(ReceiverId(2)));
+    world.member(1).stop();
     // Ten round-trip times of silence, and a feedback round in which the other one reports.
-    let rtt = world.sender.rtt_max();
+    let rtt = world.sender.get().rtt_max();
     world.run_until(s(60) + 22 * rtt);
-    assert_eq!(world.sender.limiting_receiver(), Some(ReceiverId(1)));
+    assert_eq!(world.sender.get().limiting_receiver(), Some(ReceiverId(1)));
     world.run_until(s(80) + 20 * rtt);
     let after = world.measure(0, s(20));
     assert!(after > 0.9 * 2e6, "{after}");
@@ -146,10 +146,10 @@ fn receivers_that_come_late_do_not_disturb() {
     let mut world = world([bottleneck(1_000_000)]);
     for number in 2..=20 {
         let start = s(60) + Duration::from_millis(130) * number;
-        world.add(
-            receiver(number, start, None),
+        world.branch(
             bottleneck(2_000_000),
             lossy(DELAY, 0.0),
+            [receiver(number, start, None)],
         );
     }
     world.run_until(s(60));
@@ -162,11 +162,11 @@ fn receivers_that_come_late_do_not_disturb() {
 fn a_session_that_is_cut_off_slows_down_and_comes_back() {
     let mut world = world([bottleneck(1_000_000)]);
     world.run_until(s(60));
-    world.members[0].down.set_cut(world.now, true);
+    world.set_cut(0, true);
     world.run_until(s(90));
-    let during = world.sender.rate(world.now).bits_per_s();
+    let during = world.sender.get().rate(world.network.now()).bits_per_s();
     assert!(during < 50_000, "{during}");
-    world.members[0].down.set_cut(world.now, false);
+    world.set_cut(0, false);
     world.run_until(s(150));
     let after = world.measure(0, s(20));
     println!("{during} bit/s while cut, {after:.0} afterwards");
@@ -180,10 +180,8 @@ fn of_many_receivers_with_independent_losses_the_slowest_sets_the_rate_and_few_r
     world.run_until(s(40));
     let rate = world.measure(0, s(120)) / 8000.0 / 0.97;
     let ratio = rate / rate_packets_per_s(RTT.as_secs_f64(), 0.03);
-    let late = world
-        .events
-        .iter()
-        .filter(|(at, _)| *at > Time::ZERO + s(40));
+    let events = world.sender.events();
+    let late = events.iter().filter(|(at, _)| *at > Time::ZERO + s(40));
     let (mut rounds, mut reports) = (0, 0);
     for (_, event) in late {
         if let Event::RoundEnded { reports: more, .. } = event {

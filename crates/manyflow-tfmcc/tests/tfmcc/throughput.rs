@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{World, lossy, receiver, sender};
+use crate::{lossy, receiver, world_of};
 use manyflow_core::estimate::tcp_equation::rate_packets_per_s;
 use manyflow_tfmcc::SenderConfig;
 
@@ -13,9 +13,13 @@ const EVENTS: f64 = 1000.0;
 fn ratio(rtt_ms: u64, loss: f64, feedback_loss: f64) -> f64 {
     let equation = rate_packets_per_s(rtt_ms as f64 / 1000.0, loss);
     let delay = Duration::from_millis(rtt_ms) / 2;
-    let mut world = World::new(sender(SenderConfig::default()));
+    let mut world = world_of(SenderConfig::default());
     let back = lossy(delay, feedback_loss);
-    world.add(receiver(1, Duration::ZERO, None), lossy(delay, loss), back);
+    world.branch(
+        lossy(delay, loss),
+        back,
+        [receiver(1, Duration::ZERO, None)],
+    );
     world.run_until(Duration::from_secs(100));
     let span_s = (EVENTS / (equation * loss)).clamp(200.0, 3000.0);
     let received = world.measure(0, Duration::from_secs_f64(span_s)) / 8000.0;

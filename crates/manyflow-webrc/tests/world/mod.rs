@@ -1,171 +1,95 @@
-//! A world of one sender, and branches with receivers. Joins, leaves and packets of receivers
-//! travel up with their branch's delay. Packets of joined channels come down through its [`Link`].
-//! This world is small enough to read at a glance; the simulator is for larger ones.
+//! One multicast sender in the simulator, and branches of receivers. A branch is a node with
+//! receivers, and a link each way between it and the sender.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use manyflow_core::link::{Link, LinkConfig};
-use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
+use manyflow_core::link::LinkConfig;
+use manyflow_core::{Endpoint, Header, Time};
+use manyflow_netsim::{Change, Holds, LinkId, Network, NodeId, Probe};
 
-pub(crate) struct World<S, R: Endpoint> {
-    pub(crate) now: Time,
-    sender: S,
+pub(crate) struct World<H, E, S: Endpoint, R: Endpoint> {
+    pub(crate) network: Network<H, E>,
+    source: NodeId,
+    pub(crate) sender: Probe<S>,
     pub(crate) branches: Vec<Branch<R>>,
 }
 
-/// A link, and the receivers behind it.
 pub(crate) struct Branch<R: Endpoint> {
-    pub(crate) link: Link<Packet<R::Rx>>,
-    pub(crate) members: Vec<Member<R>>,
-    /// Decides which joins are lost on their way.
-    pub(crate) loses_join: Box<dyn Fn(Channel) -> bool>,
-    /// Sees each packet as it arrives.
-    pub(crate) tamper: fn(&mut Packet<R::Rx>),
+    /// The link from the sender.
+    pub(crate) down: LinkId,
+    pub(crate) members: Vec<Probe<R>>,
 }
 
-/// A receiver, with its joined channels and its events.
-pub(crate) struct Member<R: Endpoint> {
-    pub(crate) receiver: R,
-    pub(crate) joined: BTreeSet<Channel>,
-    /// Actions on their way up, with the times at which they take effect.
-    upstream: VecDeque<(Time, Action<R::Tx>)>,
-    pub(crate) events: Vec<(Time, R::Event)>,
-    /// Bytes of the packets that arrived, headers included.
-    pub(crate) received_bytes: u64,
-}
-
-impl<S: Endpoint<Rx = R::Tx, Tx = R::Rx>, R: Endpoint> World<S, R> {
-    pub(crate) fn new(sender: S) -> World<S, R> {
+impl<H, E, S, R> World<H, E, S, R>
+where
+    H: Header + Holds<S::Rx> + From<S::Tx> + Holds<R::Rx> + From<R::Tx> + 'static,
+    E: From<S::Event> + From<R::Event> + 'static,
+    S: Endpoint<Event: Clone + Send> + 'static,
+    R: Endpoint<Event: Clone + Send> + 'static,
+{
+    /// Creates a world whose sender is endpoint 0 and serves session 0.
+    pub(crate) fn new(sender: S, seed: u64) -> World<H, E, S, R> {
+        let mut network = Network::new(seed);
+        let source = network.add_node("source");
+        assert_eq!(network.open_session(source), 0);
         World {
-            now: Time::ZERO,
-            sender,
+            sender: Probe::add(&mut network, source, sender),
+            network,
+            source,
             branches: Vec::new(),
         }
     }
 
-    /// Adds a link, whose random choices come from `seed`, with receivers behind it.
+    /// Adds a branch with a link like `down` from the sender and one like `up` to it.
     pub(crate) fn branch(
         &mut self,
-        link: LinkConfig,
-        seed: u64,
+        down: LinkConfig,
+        up: LinkConfig,
         receivers: impl IntoIterator<Item = R>,
     ) {
-        let member = |receiver| Member {
-            receiver,
-            joined: BTreeSet::new(),
-            upstream: VecDeque::new(),
-            events: Vec::new(),
-            received_bytes: 0,
-        };
-        self.branches.push(Branch {
-            link: Link::new(link, seed),
-            members: receivers.into_iter().map(member).collect(),
-            loses_join: Box::new(|_| false),
-            tamper: |_| {},
-        });
+        let name = format!("branch-{}", self.branches.len());
+        let node = self.network.add_node(&name);
+        let down = self.network.add_link(self.source, node, down);
+        self.network.add_link(node, self.source, up);
+        let add = |receiver| Probe::add(&mut self.network, node, receiver);
+        let members = receivers.into_iter().map(add).collect();
+        self.branches.push(Branch { down, members });
+    }
+
+    /// Returns the first receiver of a branch.
+    pub(crate) fn member(&self, branch: usize) -> &Probe<R> {
+        &self.branches[branch].members[0]
     }
 
     /// Runs until `end`, a time after the start.
     pub(crate) fn run_until(&mut self, end: Duration) {
-        let end = Time::ZERO + end;
-        while let Some(next) = self.next_time().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            self.step();
-        }
-        self.now = end;
+        self.network
+            .run_until(Time::ZERO + end, &mut ())
+            .expect("time advances");
     }
 
-    fn next_time(&self) -> Option<Time> {
-        let branches = self.branches.iter().filter_map(Branch::next_time).min();
-        [self.sender.poll_timeout(), branches]
-            .into_iter()
-            .flatten()
-            .min()
+    /// Runs for this long. Returns the average rate at which the first receiver of a branch
+    /// receives, in bits per second.
+    pub(crate) fn measure(&mut self, branch: usize, span: Duration) -> f64 {
+        let id = self.member(branch).id();
+        let before = self.network.received(id).bytes;
+        let end = self.network.now() + span;
+        self.network.run_until(end, &mut ()).expect("time advances");
+        (self.network.received(id).bytes - before) as f64 * 8.0 / span.as_secs_f64()
     }
 
-    fn step(&mut self) {
-        let now = self.now;
-        for branch in &mut self.branches {
-            for member in &mut branch.members {
-                member.arrive_upstream(now, &branch.loses_join, &mut self.sender);
-            }
-        }
-        self.sender.handle_timeout(now);
-        while let Some(Action::Send(packet)) = self.sender.poll_action(now) {
-            for branch in &mut self.branches {
-                if branch.members.iter().any(|member| member.wants(&packet)) {
-                    let _ = branch.link.push(now, &packet, packet.wire_bytes());
-                }
-            }
-        }
-        for branch in &mut self.branches {
-            branch.step(now);
-        }
+    /// Cuts the link from the sender to a branch, or restores it.
+    pub(crate) fn set_cut(&mut self, branch: usize, cut: bool) {
+        let change = Change::Cut(self.branches[branch].down, cut);
+        self.network.at(self.network.now(), change);
     }
 }
 
-impl<R: Endpoint> Branch<R> {
-    fn next_time(&self) -> Option<Time> {
-        let of_member = |member: &Member<R>| {
-            let upstream = member.upstream.front().map(|(time, _)| *time);
-            upstream
-                .into_iter()
-                .chain(member.receiver.poll_timeout())
-                .min()
-        };
-        let members = self.members.iter().filter_map(of_member).min();
-        members.into_iter().chain(self.link.next_time()).min()
-    }
-
-    fn step(&mut self, now: Time) {
-        let delay = self.link.config().delay;
-        while let Some(mut packet) = self.link.pop_ready(now) {
-            (self.tamper)(&mut packet);
-            for member in self.members.iter_mut().filter(|m| m.wants(&packet)) {
-                member.received_bytes += u64::from(packet.wire_bytes());
-                member.receiver.handle_packet(now, &packet);
-                member.drain(now, delay);
-            }
-        }
-        for member in &mut self.members {
-            member.receiver.handle_timeout(now);
-            member.drain(now, delay);
-        }
-    }
-}
-
-impl<R: Endpoint> Member<R> {
-    fn wants(&self, packet: &Packet<R::Rx>) -> bool {
-        matches!(packet.destination, Destination::Channel(channel) if self.joined.contains(&channel))
-    }
-
-    fn arrive_upstream(
-        &mut self,
-        now: Time,
-        loses_join: &dyn Fn(Channel) -> bool,
-        sender: &mut impl Endpoint<Rx = R::Tx>,
-    ) {
-        while self.upstream.front().is_some_and(|(time, _)| *time <= now) {
-            match self.upstream.pop_front().expect("there is a front").1 {
-                Action::Join(channel) if loses_join(channel) => {}
-                Action::Join(channel) => {
-                    self.joined.insert(channel);
-                }
-                Action::Leave(channel) => {
-                    self.joined.remove(&channel);
-                }
-                Action::Send(packet) => sender.handle_packet(now, &packet),
-            }
-        }
-    }
-
-    fn drain(&mut self, now: Time, delay: Duration) {
-        while let Some(action) = self.receiver.poll_action(now) {
-            self.upstream.push_back((now + delay, action));
-        }
-        while let Some(event) = self.receiver.poll_event() {
-            self.events.push((now, event));
-        }
+/// Returns a link that only delays.
+pub(crate) fn delay(delay: Duration) -> LinkConfig {
+    LinkConfig {
+        delay,
+        ..LinkConfig::default()
     }
 }

@@ -69,6 +69,16 @@ impl<A: Application> ModelledEnd<A> {
         }
     }
 
+    /// Returns the application.
+    pub fn application(&mut self) -> &mut A {
+        &mut self.application
+    }
+
+    /// Returns the connection; `None` before the start, and after a crash.
+    pub fn connection(&mut self) -> Option<&mut Connection<Contents>> {
+        self.connection.as_mut()
+    }
+
     /// Stops the application's sending, and closes its direction. Frames that were handed over are
     /// still delivered.
     pub fn close(&mut self) {

@@ -72,7 +72,8 @@ impl SwitchEndpoint {
         }
     }
 
-    fn apply(&mut self, now: Time, change: MemberChange) {
+    /// Changes the members now.
+    pub fn change(&mut self, now: Time, change: MemberChange) {
         match change {
             MemberChange::Join(endpoint) => {
                 self.members.push(endpoint);
@@ -101,7 +102,7 @@ impl Endpoint for SwitchEndpoint {
             && at <= now
         {
             self.changes.pop_front();
-            self.apply(now, change);
+            self.change(now, change);
         }
         self.switch.handle_timeout(now);
     }

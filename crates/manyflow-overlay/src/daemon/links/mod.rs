@@ -211,10 +211,10 @@ impl<P: Payload + Default> Links<P> {
             neighbour.push_data(message, payload);
             self.full += usize::from(messages == self.queue_messages);
             self.half_full += usize::from(messages == self.half());
+            self.check_counts();
         } else {
             neighbour.push_control(message);
         }
-        self.check_counts();
         self.mark_dirty(index);
         length
     }
@@ -235,10 +235,13 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// Updates the counts of full and half-full queues after a queue has become shorter. If the
-    /// queue was full, all links are read again. Returns whether this was the last queue that was
-    /// half full.
+    /// Updates the counts of full and half-full queues after a queue has gone from `before` to
+    /// `after` messages. If the queue was full, all links are read again. Returns whether this was
+    /// the last queue that was half full.
     fn relieve(&mut self, before: usize, after: usize) -> bool {
+        if after == before {
+            return false;
+        }
         let crossed = |limit: usize| before >= limit && after < limit;
         if crossed(self.queue_messages) {
             self.full -= 1;
