@@ -37,9 +37,6 @@ pub trait World {
         endpoint: BoxedEndpoint<AnyHeader, AnyEvent>,
     ) -> EndpointId;
 
-    /// Returns the number of the endpoint that is going to be added next.
-    fn next_endpoint(&self) -> EndpointId;
-
     /// Opens a multicast session with its source at a node. Returns the session's number.
     fn open_session(&mut self, source: NodeId) -> u32;
 
@@ -121,10 +118,6 @@ impl World for Network {
         endpoint: BoxedEndpoint<AnyHeader, AnyEvent>,
     ) -> EndpointId {
         self.add_endpoint(node, endpoint)
-    }
-
-    fn next_endpoint(&self) -> EndpointId {
-        self.next_endpoint()
     }
 
     fn open_session(&mut self, source: NodeId) -> u32 {

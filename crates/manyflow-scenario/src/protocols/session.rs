@@ -1,8 +1,9 @@
 //! The interface between a scenario and the protocols of its sessions.
 
 use crate::error::{Fault, Problem};
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
@@ -14,15 +15,15 @@ pub(crate) trait SessionProtocol: Sync {
     /// Returns an error if a table is missing or a parameter is out of its range.
     fn check(&self, table: &SessionTable) -> Result<(), Fault>;
 
-    /// Adds a session's endpoints to the network. Returns the endpoints of its receivers.
+    /// Allots numbers to a session's endpoints, in the order in which [`add`](SessionProtocol::add)
+    /// adds them.
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment);
+
+    /// Adds a session's endpoints to the network.
     ///
     /// # Errors
     /// Returns the errors that [`check`](SessionProtocol::check) finds.
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault>;
-
-    /// Returns the number of endpoints of a session, without SIM's aggregators. `intervals` is the
-    /// number of membership intervals of all its receivers.
-    fn endpoints(&self, session: &Session, intervals: usize) -> usize;
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault>;
 
     /// Returns whether packets go to channels that receivers join.
     fn is_multicast(&self) -> bool {

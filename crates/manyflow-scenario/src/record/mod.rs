@@ -162,12 +162,12 @@ impl Recorder {
         let number = self.probes.len() as u32;
         match subject {
             Place::Receiver(session, receiver) if what.is_reported() => {
-                for endpoint in scene.member(session, receiver).all() {
+                for (endpoint, _) in scene.ends(session, receiver).all() {
                     self.connect(endpoint, number);
                 }
             }
             Place::Sender(session) => {
-                for &(id, _) in &scene.staff[session as usize] {
+                for &(id, _) in scene.staff(session as usize) {
                     self.connect(id, number);
                 }
             }
@@ -177,7 +177,7 @@ impl Recorder {
                 }
             }
             Place::Client(session, client) => {
-                let (id, _) = scene.staff[session as usize][client as usize];
+                let (id, _) = scene.staff(session as usize)[client as usize];
                 self.connect(id, number);
             }
             Place::Daemon(overlay, daemon) if what.is_reported() => {

@@ -131,7 +131,7 @@ impl Probe {
             | Place::Group(_)
             | Place::Reporter(..) => return self.count,
             Place::Receiver(session, receiver) => {
-                return self.received(scene, scene.member(session, receiver).receiving());
+                return self.received(scene, scene.ends(session, receiver).receiving());
             }
             Place::Staff(session, node) => {
                 return self.received(scene, scene.staff_at(session, node));

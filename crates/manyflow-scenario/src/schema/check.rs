@@ -26,6 +26,7 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
         topology,
         overlays,
         sessions,
+        ..
     } = plan;
     let schema = &cell.schema;
     reachable(sessions, topology)?;
