@@ -27,6 +27,8 @@ pub(super) struct Extras {
     /// its bytes.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
+    /// The time for which all packets so far wait; `None` unless it is measured.
+    wait_total: Option<Duration>,
     pub(super) dropped: u64,
     pub(super) marked: u64,
     pub(super) lost: u64,
@@ -43,6 +45,7 @@ impl Extras {
             tops: TopGroups::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            wait_total: None,
             dropped: 0,
             marked: 0,
             lost: 0,
@@ -68,6 +71,37 @@ impl Extras {
         self.waiting_bytes += u64::from(bytes);
     }
 
+    /// Begins to measure the time for which packets wait.
+    pub(super) fn measure_waits(&mut self) {
+        self.wait_total.get_or_insert_default();
+    }
+
+    /// Adds the wait of the packet that has just been accepted. If it does not wait, no packet does.
+    pub(super) fn note_wait(&mut self, now: Time) {
+        if let (Some(total), Some(&(begins, _))) = (&mut self.wait_total, self.waiting.back()) {
+            *total += begins - now;
+        }
+    }
+
+    /// Adds the waits of all waiting packets from `now` on.
+    pub(super) fn note_all_waits(&mut self, now: Time) {
+        let rest = self.remaining_waits(now);
+        if let Some(total) = &mut self.wait_total {
+            *total += rest;
+        }
+    }
+
+    /// Returns the time for which packets have waited until `now`.
+    pub(super) fn waited(&self, now: Time) -> Duration {
+        let total = self.wait_total.unwrap_or_default();
+        total.saturating_sub(self.remaining_waits(now))
+    }
+
+    fn remaining_waits(&self, now: Time) -> Duration {
+        let waits = self.waiting.iter();
+        waits.map(|&(begins, _)| begins - now).sum()
+    }
+
     /// Removes packets from the queue whose transmission has begun.
     #[inline]
     pub(super) fn retire(&mut self, now: Time) {
@@ -85,10 +119,11 @@ impl Extras {
         (self.waiting.len(), self.waiting_bytes)
     }
 
-    /// Removes all packets from the queue. Returns when the first transmission was to begin, and
+    /// Removes all packets from the queue at `now`. Returns when the first transmission was to begin, and
     /// the number of packets.
-    pub(super) fn take_waiting(&mut self) -> Option<(Time, usize)> {
+    pub(super) fn take_waiting(&mut self, now: Time) -> Option<(Time, usize)> {
         let &(begins, _) = self.waiting.front()?;
+        self.wait_total = self.wait_total.map(|_| self.waited(now));
         let packets = self.waiting.len();
         self.waiting.clear();
         self.waiting_bytes = 0;

@@ -184,6 +184,30 @@ impl<T: Carried> Link<T> {
         self.queued().0
     }
 
+    /// Begins to measure [`queue_time`](Link::queue_time).
+    pub fn measure_queue(&mut self) {
+        self.extras().measure_waits();
+    }
+
+    /// Notes for [`queue_time`](Link::queue_time) that the link has just accepted a packet. The
+    /// caller of [`push`](Link::push) calls this, so that a link whose queue is not measured does
+    /// nothing for it.
+    pub fn note_wait(&mut self, now: Time) {
+        if let Some(extras) = &mut self.extras {
+            extras.note_wait(now);
+        }
+    }
+
+    /// Returns the integral over time of the number of packets that wait for the transmitter. Its
+    /// growth over an interval, divided by the interval's length, is the mean queue. It is known
+    /// since [`measure_queue`](Link::measure_queue), and only if
+    /// [`note_wait`](Link::note_wait) follows each accepted packet.
+    pub fn queue_time(&mut self, now: Time) -> Duration {
+        self.retire(now);
+        let extras = self.extras.as_deref();
+        extras.map_or(Duration::ZERO, |extras| extras.waited(now))
+    }
+
     /// Hands a packet of `bytes` to the link, which keeps a clone. Returns how many copies will
     /// arrive: none if the wire is going to lose the packet, two if the wire duplicates it.
     ///
@@ -254,7 +278,7 @@ impl<T: Carried> Link<T> {
     /// began; waiting packets are sent with the new rate and delay.
     pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
         self.retire(now);
-        let waiting = self.extras.as_mut().map(|extras| extras.take_waiting());
+        let waiting = self.extras.as_mut().map(|extras| extras.take_waiting(now));
         let Some((begins, packets)) = waiting.unwrap_or_default() else {
             self.adopt(config.into());
             return;
@@ -271,6 +295,7 @@ impl<T: Carried> Link<T> {
             self.extras().wait(begins, bytes);
             self.deliver_later(self.free_at, &item, bytes);
         }
+        self.extras().note_all_waits(now);
     }
 
     /// Cuts the link, which loses all packets that it carries, or restores it.
@@ -278,7 +303,7 @@ impl<T: Carried> Link<T> {
         self.cut = cut;
         if cut {
             self.extras().lost += self.wire.len() as u64;
-            self.extras().take_waiting();
+            self.extras().take_waiting(now);
             self.wire.clear();
             self.free_at = now;
         }

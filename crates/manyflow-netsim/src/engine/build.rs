@@ -177,6 +177,13 @@ impl<H: Header, E> Network<H, E> {
         self.traced = true;
     }
 
+    /// Makes [`queue_time`](Network::queue_time) of this link known. This
+    /// [traces](Network::trace) the network.
+    pub fn measure_queue(&mut self, link: LinkId) {
+        self.links[link.0 as usize].link.measure_queue();
+        self.trace();
+    }
+
     /// Returns a seed for the random stream of `name`. It does not depend on the rest of the
     /// network.
     pub fn stream(&self, name: &str) -> u64 {

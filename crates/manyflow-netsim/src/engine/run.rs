@@ -1,5 +1,7 @@
 //! The main loop, and the path of a packet.
 
+use core::time::Duration;
+
 use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Header, Packet, Time};
 
@@ -64,6 +66,12 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the number of packets that wait in a link's queue.
     pub fn queue_packets(&mut self, link: LinkId) -> usize {
         self.links[link.0 as usize].link.queue_packets(self.now)
+    }
+
+    /// Returns the integral over time of the number of packets that wait in a link's queue, since
+    /// [`measure_queue`](Network::measure_queue).
+    pub fn queue_time(&mut self, link: LinkId) -> Duration {
+        self.links[link.0 as usize].link.queue_time(self.now)
     }
 
     /// Returns the number of packets that all links have delivered so far, which measures the work
@@ -166,6 +174,9 @@ impl<H: Header, E> Network<H, E> {
             Err(why) => observer.on_incident(now, &Incident::Dropped(link, why, packet)),
             Ok(0) => observer.on_incident(now, &Incident::Lost(link, packet)),
             Ok(_) => {}
+        }
+        if pushed.is_ok() {
+            entry.link.note_wait(now);
         }
         self.limits.carried += u64::from(pushed.unwrap_or(0));
         if let Some(next) = entry.earlier_event() {
