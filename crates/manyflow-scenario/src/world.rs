@@ -81,6 +81,13 @@ pub trait World {
     /// Returns the number of packets that wait in a link's queue.
     fn queue_packets(&mut self, link: LinkId) -> usize;
 
+    /// Makes [`queue_time`](World::queue_time) known from now on.
+    fn measure_queue(&mut self, link: LinkId);
+
+    /// Returns the integral over time of the number of packets that wait in a link's queue, since
+    /// [`measure_queue`](World::measure_queue).
+    fn queue_time(&mut self, link: LinkId) -> Duration;
+
     /// Returns the number of packets that all links have delivered so far.
     fn transmissions(&self) -> u64;
 
@@ -170,6 +177,14 @@ impl World for Network {
 
     fn queue_packets(&mut self, link: LinkId) -> usize {
         self.queue_packets(link)
+    }
+
+    fn measure_queue(&mut self, link: LinkId) {
+        self.measure_queue(link);
+    }
+
+    fn queue_time(&mut self, link: LinkId) -> Duration {
+        self.queue_time(link)
     }
 
     fn transmissions(&self) -> u64 {

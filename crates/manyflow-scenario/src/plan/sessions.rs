@@ -11,6 +11,7 @@ use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::protocols::Protocol;
 use crate::quantity::Seconds;
 use crate::schema::check::REPETITIONS_MAX;
+use crate::schema::observables::{Observable, Subject};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::NodeId;
 use manyflow_overlay::{DaemonId, GroupId};
@@ -197,6 +198,21 @@ impl Sessions {
         match daemon.filter(|_| nodes.len() == 1) {
             Some(daemon) => Ok((index, own, daemon)),
             None => Err(Problem::Value(format!("at `{node}` there is no daemon"))),
+        }
+    }
+
+    /// Returns the kind of thing that `of` names, for an observable of several kinds.
+    pub(crate) fn subject_named(&self, what: Observable, of: &str, topology: &Topology) -> Subject {
+        if what.subject() != Subject::LinkOrEndpoint {
+            return what.subject();
+        }
+        let is_endpoint = || {
+            let is_receiver = self.receivers_named(of, topology).is_ok();
+            is_receiver || self.staff_named(of, topology).is_some() || of.contains('/')
+        };
+        match topology.links_named(of).is_err() && is_endpoint() {
+            true => Subject::Endpoint,
+            false => Subject::Link,
         }
     }
 

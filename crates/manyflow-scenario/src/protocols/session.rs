@@ -91,6 +91,10 @@ impl Reporter {
 /// Observables that the network counts at every endpoint.
 pub(crate) const COUNTED: &[Observable] = &[Observable::ReceivedRate, Observable::ReceivedPackets];
 
+/// Observables that the network counts where packets are addressed to endpoints. A multicast packet
+/// that is lost has no particular receiver.
+pub(crate) const LOST: &[Observable] = &[Observable::Drops, Observable::Loss];
+
 /// Observables of receivers that join channels.
 pub(crate) const MEMBERSHIP: &[Observable] = &[
     Observable::Joins,
@@ -105,6 +109,7 @@ pub(crate) const WINDOW: &[Observable] = &[
     Observable::RttSample,
     Observable::LossEvents,
     Observable::Timeouts,
+    Observable::Retransmissions,
 ];
 
 /// Observables of all receivers of a session together.

@@ -172,6 +172,7 @@ impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
     }
 
     fn on_incident(&mut self, now: Time, incident: &Incident<AnyHeader>) {
+        self.recorder.on_incident(now, incident);
         if let Some(trace) = &mut self.inspector.trace {
             let written = trace.on_incident(now, incident);
             self.inspector.note("trace", written);

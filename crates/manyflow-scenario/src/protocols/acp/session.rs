@@ -16,7 +16,7 @@ use crate::error::Fault;
 use crate::plan::endpoints::Allotment;
 use crate::plan::ensemble::{Branch, Switch};
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::protocols::{Direction, PolicyName};
 use crate::quantity::Seconds;
 use crate::scene::Builder;
@@ -56,7 +56,7 @@ impl SessionProtocol for Acp {
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW, TOGETHER])
+        Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {
@@ -65,8 +65,8 @@ impl SessionProtocol for Acp {
 
     fn staff(&self, is_sender: bool) -> Option<Reporter> {
         Some(match is_sender {
-            true => Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW]),
-            false => Reporter::new("a switch of ACP", &[COUNTED, &[Observable::Failures]]),
+            true => Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW]),
+            false => Reporter::new("a switch of ACP", &[COUNTED, LOST, &[Observable::Failures]]),
         })
     }
 

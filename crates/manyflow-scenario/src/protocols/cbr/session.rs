@@ -7,7 +7,7 @@ use manyflow_tcp::cbr::{Sink, Source};
 use crate::error::Fault;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, required};
 use crate::scene::Builder;
 use crate::schema::SessionTable;
 
@@ -25,7 +25,7 @@ impl SessionProtocol for Cbr {
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("CBR", &[COUNTED, TOGETHER])
+        Reporter::new("CBR", &[COUNTED, LOST, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {

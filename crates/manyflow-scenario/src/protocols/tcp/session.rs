@@ -6,7 +6,7 @@ use manyflow_tcp::{Receiver, Sender, TcpConfig};
 use crate::error::Fault;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::scene::Builder;
 use crate::schema::SessionTable;
 
@@ -23,7 +23,7 @@ impl SessionProtocol for Tcp {
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("TCP", &[COUNTED, WINDOW, TOGETHER])
+        Reporter::new("TCP", &[COUNTED, LOST, WINDOW, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {
