@@ -6,8 +6,8 @@
 use manyflow_scenario::Scenario;
 use manyflow_scenario::results::{Provenance, Results};
 
-/// Returns a scenario of 100 s with hosts S and R, a link between them, and these sessions. Measures
-/// are pairs of an observable and its subject, and are taken over the whole run.
+/// Returns a scenario of 100 s with hosts S and R, a link between them, and these sessions.
+/// Measures are pairs of an observable and its subject, and are taken over the whole run.
 fn scenario(link: &str, sessions: &str, measures: &[(&str, &str)]) -> String {
     let mut text = format!(
         r#"title = "Two hosts"

@@ -76,7 +76,8 @@ impl Extras {
         self.wait_total.get_or_insert_default();
     }
 
-    /// Adds the wait of the packet that has just been accepted. If it does not wait, no packet does.
+    /// Adds the wait of the packet that has just been accepted. If that packet does not wait, no
+    /// packet does.
     pub(super) fn note_wait(&mut self, now: Time) {
         if let (Some(total), Some(&(begins, _))) = (&mut self.wait_total, self.waiting.back()) {
             *total += begins - now;
@@ -119,8 +120,8 @@ impl Extras {
         (self.waiting.len(), self.waiting_bytes)
     }
 
-    /// Removes all packets from the queue at `now`. Returns when the first transmission was to begin, and
-    /// the number of packets.
+    /// Removes all packets from the queue at `now`. Returns when the first transmission was to
+    /// begin, and the number of packets.
     pub(super) fn take_waiting(&mut self, now: Time) -> Option<(Time, usize)> {
         let &(begins, _) = self.waiting.front()?;
         self.wait_total = self.wait_total.map(|_| self.waited(now));
