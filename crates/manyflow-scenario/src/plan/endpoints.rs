@@ -178,7 +178,7 @@ impl Paths<'_> {
 
     /// Returns a node and the nodes over which packets from `sender` reach it, in reverse order up
     /// to the sender's.
-    pub(crate) fn to_sender(&mut self, sender: u32, node: u32) -> Vec<u32> {
+    pub(crate) fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         let from = |link: manyflow_netsim::LinkId| self.topology.links[link.0 as usize].from;
         let above = branch.into_iter().map(from);

@@ -358,13 +358,13 @@ impl Session {
             Some(nodes) => nodes.into_iter().collect(),
             None => {
                 let receivers = self.receivers.iter();
-                let above = receivers.map(|receiver| paths.to_sender(sender, receiver.node));
+                let above = receivers.map(|receiver| paths.find_path(sender, receiver.node));
                 above.flat_map(|path| path.into_iter().skip(1)).collect()
             }
         };
         self.aggregators = nodes.into_iter().collect();
         let aggregators = &mut self.aggregators;
-        aggregators.sort_by_key(|&node| (paths.to_sender(sender, node).len(), node));
+        aggregators.sort_by_key(|&node| (paths.find_path(sender, node).len(), node));
     }
 }
 
