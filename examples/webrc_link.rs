@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::link::{Link, LinkConfig, QueueLimit};
-use manyflow_core::{Action, Channel, Destination, Endpoint, Time};
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_webrc::{Event, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 
 const DELAY: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         queue: QueueLimit::Packets(40),
         ..LinkConfig::default()
     };
-    let mut link = Link::new(bottleneck, seed);
+    let mut link: Link<Packet<_>> = Link::new(bottleneck, seed);
     let mut joined = BTreeSet::new();
     // Joins and leaves take the link's delay to the sender's side.
     let mut upstream: VecDeque<(Time, Channel, bool)> = VecDeque::new();

@@ -377,6 +377,9 @@ impl<P: Payload> Connection<P> {
             return Some((to_segment(self.number, Body::Ack(ack)), None));
         }
         let (body, payload) = self.sender.poll_transmit(now)?;
+        if self.sender.has_retransmitted() {
+            self.events.push_back(Event::Retransmission);
+        }
         Some((to_segment(self.number, body), payload))
     }
 

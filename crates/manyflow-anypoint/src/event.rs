@@ -23,6 +23,8 @@ pub enum Event {
     },
     /// The retransmission timer expired.
     RetransmissionTimeout,
+    /// A frame, or the closing, was sent again.
+    Retransmission,
     /// All frames of this end, and its closing, are acknowledged.
     Finished,
     /// The application took a frame from the receive buffer.

@@ -55,6 +55,8 @@ pub(super) struct Sender<P> {
     granted: u64,
     /// Bytes on the wire of the frames that are believed to be in the network.
     pipe: u64,
+    /// Whether the last transmission was a retransmission.
+    has_retransmitted: bool,
     /// The number of transmissions so far, retransmissions included.
     transmissions: u64,
     /// Frames that are lost and were not sent again.
@@ -119,6 +121,7 @@ impl<P: Payload> Sender<P> {
             accepted: 0,
             granted: 0,
             pipe: 0,
+            has_retransmitted: false,
             transmissions: 0,
             lost: 0,
             turn: 0,
@@ -235,6 +238,11 @@ impl<P: Payload> Sender<P> {
         self.is_repeat_due = true;
     }
 
+    /// Returns whether the last transmission was a retransmission.
+    pub(super) fn has_retransmitted(&self) -> bool {
+        self.has_retransmitted
+    }
+
     /// Returns the next frame to send, lost frames first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
         self.is_paced = false;
@@ -314,6 +322,7 @@ impl<P: Payload> Sender<P> {
         } else {
             self.lost -= 1;
         }
+        self.has_retransmitted = !is_new;
         self.transmissions += 1;
         let order = self.transmissions;
         let outgoing = self.frame(number);

@@ -74,7 +74,7 @@ fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: Lin
     let mut group = criterion.benchmark_group("link, packets");
     group.throughput(Throughput::Elements(1));
     let packet = Packet::new(Destination::Endpoint(EndpointId(0)), header, 960);
-    let mut link = Link::new(config, 1);
+    let mut link = Link::<Packet<H>>::new(config, 1);
     let mut now = Time::ZERO;
     group.bench_function(name, |bencher| {
         bencher.iter(|| {
@@ -207,7 +207,7 @@ fn session_of_100_s() -> (Vec<(Time, Packet<Cci>)>, Receiver) {
         delay: Duration::from_millis(100),
         ..LinkConfig::default()
     };
-    let (mut link, mut receiver) = (Link::new(config, 1), receiver());
+    let (mut link, mut receiver) = (Link::<Packet<_>>::new(config, 1), receiver());
     let mut sender = Sender::new(session(), 0, Time::ZERO);
     let (mut joined, mut arrivals) = (BTreeSet::new(), Vec::new());
     let mut now = Time::ZERO;

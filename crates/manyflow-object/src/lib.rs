@@ -21,6 +21,47 @@
 //! Deviations: EXT_CENC and `Content-Encoding` are refused with an error, not decoded. An FDT
 //! Instance ID is never reused within a session. EXT_AUTH and unknown header extensions are
 //! skipped.
+//!
+//! # Example
+//!
+//! A file over one layer, of whose datagrams every tenth is lost:
+//!
+//! ```
+//! use manyflow_object::alc::Packet;
+//! use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
+//! use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (tsi, layers, seed) = (7, 1, 1);
+//! let file = SourceFile {
+//!     name: "notes.txt".to_owned(),
+//!     content: vec![42; 100_000].into(),
+//! };
+//! let mut sender = ObjectSender::new(SenderConfig::new(tsi, layers, seed), vec![file])?;
+//! let mut receiver = ObjectReceiver::new(ReceiverConfig::new(tsi.into()));
+//! // The congestion control information, as rate control writes it.
+//! let cci = [0; 8];
+//! let mut datagram = Vec::new();
+//! for number in 0.. {
+//!     datagram.clear();
+//!     sender.next_datagram(0, &cci, &mut datagram);
+//!     if number % 10 == 0 {
+//!         continue;
+//!     }
+//!     receiver.handle_packet(&Packet::decode(&datagram)?)?;
+//!     let mut events = std::iter::from_fn(|| receiver.poll_event());
+//!     let complete = events.find_map(|event| match event {
+//!         ObjectEvent::ObjectComplete { name, content, .. } => Some((name, content.len())),
+//!         _ => None,
+//!     });
+//!     if let Some((name, bytes)) = complete {
+//!         assert_eq!((name.as_str(), bytes), ("notes.txt", 100_000));
+//!         break;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod alc;

@@ -82,6 +82,63 @@
 //!   because messages behind a loss are forwarded at once (`hop/datagram.rs`).
 //! - **Fixed daemons and links.** They do not change while an overlay runs. Trees depend on nothing
 //!   else and are computed when they are first needed.
+//!
+//! # Example
+//!
+//! Two daemons, a client at the first that sends, and a client at the second that is a member. The
+//! loop stands for a network: it carries the frames between the daemons.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use manyflow_core::{Ecn, Time};
+//! use manyflow_overlay::controller::Open;
+//! use manyflow_overlay::hop::DatagramHop;
+//! use manyflow_overlay::{
+//!     ClientFrame, Daemon, DaemonId, GroupId, OverlayConfig, Topology, Transmit,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ids = [DaemonId(0), DaemonId(1)];
+//! let topology = Arc::new(Topology::new(2, &[(ids[0], ids[1], 1)])?);
+//! let mut daemons = Vec::new();
+//! for here in ids {
+//!     // One hop for each neighbour, and a controller that admits every message.
+//!     let hops = vec![Box::new(DatagramHop::new()) as Box<_>];
+//!     let (config, topology) = (OverlayConfig::default(), Arc::clone(&topology));
+//!     daemons.push(Daemon::new(config, Box::new(Open), here, topology, hops)?);
+//! }
+//! let (mut now, group) = (Time::ZERO, GroupId(1));
+//! let member = daemons[1].connect(now, 100);
+//! daemons[1].handle_client(now, member, &ClientFrame::Join(group), Vec::new());
+//! let writer = daemons[0].connect(now, 100);
+//!
+//! let mut read = Vec::new();
+//! for step in 0..50 {
+//!     if step == 10 {
+//!         let send = ClientFrame::Send { group, sent_us: 0 };
+//!         daemons[0].handle_client(now, writer, &send, b"hello, group".to_vec());
+//!     }
+//!     now += Duration::from_millis(1);
+//!     for here in [0, 1] {
+//!         daemons[here].handle_timeout(now);
+//!         while let Some(transmit) = daemons[here].poll_transmit() {
+//!             match transmit {
+//!                 Transmit::Daemon(to, frame, payload) => {
+//!                     let to = &mut daemons[usize::from(to.0)];
+//!                     to.handle_frame(now, ids[here], &frame, Ecn::NotCapable, payload);
+//!                 }
+//!                 Transmit::Client(_, ClientFrame::Deliver { .. }, payload) => read.push(payload),
+//!                 Transmit::Client(..) => {}
+//!             }
+//!         }
+//!     }
+//! }
+//! assert_eq!(read, [b"hello, group"]);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod client;

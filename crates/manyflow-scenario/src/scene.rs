@@ -1,5 +1,6 @@
 //! The endpoints of a plan in a world.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
@@ -9,61 +10,23 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::error::Fault;
 use crate::plan::Plan;
+use crate::plan::endpoints::{Ends, Role};
 use crate::plan::overlays::Affiliation;
 use crate::plan::schedule::Schedule;
 use crate::plan::sessions::{MembershipInterval, Receiver, Session};
 use crate::protocols::IntoBoxed;
-use crate::protocols::overlay::{self, add_daemons, slow_groups};
+use crate::protocols::overlay::{add_daemons, slow_groups};
 use crate::quantity::Seconds;
 use crate::schema::{Lie, ReceiverTable, SessionTable, Start};
 use crate::world::World;
 use manyflow_netsim::models::Listener;
-use manyflow_netsim::{Names, NodeId};
+use manyflow_netsim::{LinkId, Names, NodeId};
 
-/// A plan in a world, with the endpoints of each receiver.
+/// A plan in a world.
 pub(crate) struct Scene {
     pub(crate) network: Box<dyn World>,
     pub(crate) plan: Arc<Plan>,
-    /// The first daemon of each overlay. The other daemons have the following numbers.
-    pub(crate) daemons: Vec<EndpointId>,
-    /// The endpoints of each receiver of each session.
-    pub(crate) members: Vec<Vec<Member>>,
-    /// The other endpoints of each session, with their nodes: the sender and then the aggregators
-    /// of a multicast session, the sender's ends and then the switches of an ACP session, the
-    /// sending clients of an overlay session.
-    pub(crate) staff: Vec<Vec<(EndpointId, NodeId)>>,
     pub(crate) schedule: Schedule,
-}
-
-/// The endpoints of a receiver, which have consecutive numbers. There is one for each membership
-/// interval, or two with a unicast protocol: first the sending end, then the receiving end.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Member {
-    first: EndpointId,
-    intervals: u32,
-    is_unicast: bool,
-}
-
-impl Member {
-    /// Returns the receiving endpoints.
-    pub(crate) fn receiving(self) -> impl Iterator<Item = EndpointId> {
-        let (step, offset) = if self.is_unicast { (2, 1) } else { (1, 0) };
-        let first = self.first.0 + offset;
-        (0..self.intervals).map(move |interval| EndpointId(first + step * interval))
-    }
-
-    /// Returns whether this endpoint is a sending end.
-    fn is_sending(self, id: EndpointId) -> bool {
-        debug_assert!(id.0 >= self.first.0);
-        self.is_unicast && (id.0 - self.first.0).is_multiple_of(2)
-    }
-
-    /// Returns all endpoints. With a unicast protocol, the sending ends report round-trip time and
-    /// window.
-    pub(crate) fn all(self) -> impl Iterator<Item = EndpointId> {
-        let count = self.intervals * if self.is_unicast { 2 } else { 1 };
-        (0..count).map(move |index| EndpointId(self.first.0 + index))
-    }
 }
 
 impl Scene {
@@ -75,13 +38,10 @@ impl Scene {
         add_network(&plan, &mut *network);
         let schema = &plan.cell.schema;
         let tables = plan.overlays.0.iter().zip(&schema.overlays).enumerate();
-        let daemons = tables.map(|(number, (made, table))| {
+        for (number, (made, table)) in tables {
             let slow_groups = slow_groups(number, &plan.sessions, schema);
-            add_daemons(&mut *network, &plan.topology, made, table, slow_groups)
-        });
-        let daemons: Vec<EndpointId> = daemons.collect::<Result<_, _>>()?;
-        let mut members = Vec::with_capacity(plan.sessions.0.len());
-        let mut staff = Vec::with_capacity(plan.sessions.0.len());
+            add_daemons(&mut *network, &plan.topology, made, table, slow_groups)?;
+        }
         for session in &plan.sessions.0 {
             let table = &schema.sessions[session.table];
             let mut builder = Builder {
@@ -89,19 +49,13 @@ impl Scene {
                 session,
                 table,
                 plan: &plan,
-                daemons: &daemons,
-                staff: Vec::new(),
             };
-            members.push(table.protocol.kind().add(&mut builder)?);
-            staff.push(builder.staff);
+            table.protocol.kind().add(&mut builder)?;
         }
         let schedule = Schedule::new(schema, &plan.topology)?;
         Ok(Scene {
             network,
             plan,
-            daemons,
-            members,
-            staff,
             schedule,
         })
     }
@@ -126,20 +80,23 @@ impl Scene {
     ) -> impl Iterator<Item = (EndpointId, NodeId, NodeId)> {
         let known = &self.plan.sessions.0[session];
         let sender = NodeId(known.sender);
-        let members = known.receivers.iter().zip(&self.members[session]);
-        members.flat_map(move |(receiver, member)| {
+        known.receivers.iter().flat_map(move |receiver| {
             let node = NodeId(receiver.node);
-            // Each sending end directly precedes its receiving end.
-            member.all().map(move |id| {
-                let at = if member.is_sending(id) { sender } else { node };
-                (id, at, node)
+            receiver.ends.all().map(move |(id, role)| match role {
+                Role::Sending => (id, sender, node),
+                Role::Receiving => (id, node, node),
             })
         })
     }
 
+    /// Returns the endpoints of a session besides its receivers, with their nodes.
+    pub(crate) fn staff(&self, session: usize) -> &[(EndpointId, NodeId)] {
+        &self.plan.sessions.0[session].staff
+    }
+
     /// Returns the endpoints that a session has at a node besides its receivers.
     pub(crate) fn staff_at(&self, session: u32, node: u32) -> impl Iterator<Item = EndpointId> {
-        let staff = self.staff[session as usize].iter();
+        let staff = self.staff(session as usize).iter();
         let here = staff.filter(move |(_, at)| *at == NodeId(node));
         here.map(|(id, _)| *id)
     }
@@ -155,7 +112,7 @@ impl Scene {
 
     /// Returns the endpoint of an overlay's daemon.
     pub(crate) fn daemon(&self, overlay: usize, daemon: DaemonId) -> EndpointId {
-        overlay::endpoint(self.daemons[overlay], daemon)
+        self.plan.overlays.0[overlay].endpoint(daemon)
     }
 
     /// Returns the name by which measures refer to a session's endpoints at a node: `webrc/R`.
@@ -165,8 +122,8 @@ impl Scene {
     }
 
     /// Returns the endpoints of a receiver.
-    pub(crate) fn member(&self, session: u32, receiver: u32) -> Member {
-        self.members[session as usize][receiver as usize]
+    pub(crate) fn ends(&self, session: u32, receiver: u32) -> Ends {
+        self.plan.sessions.0[session as usize].receivers[receiver as usize].ends
     }
 }
 
@@ -177,16 +134,30 @@ fn add_network(plan: &Plan, network: &mut dyn World) {
     if let Some(packets) = run.carried_packets_max {
         network.set_carried_max(packets.get().into());
     }
-    let endpoints: usize = plan.sessions.0.iter().map(Session::endpoints).sum();
-    let endpoints = plan.overlays.daemons() + endpoints;
-    network.reserve(topology.nodes.len(), topology.links.len(), endpoints);
-    for name in topology.nodes.iter() {
-        network.add_node(name);
+    network.reserve(topology.nodes.len(), topology.links.len(), plan.endpoints);
+    for (number, name) in topology.nodes.iter().enumerate() {
+        agree(network.add_node(name), NodeId(number as u32));
     }
-    for link in &topology.links {
+    for (number, link) in topology.links.iter().enumerate() {
         let config = Arc::clone(&link.config);
-        network.add_link(NodeId(link.from), NodeId(link.to), config);
+        let id = network.add_link(NodeId(link.from), NodeId(link.to), config);
+        agree(id, LinkId(number as u32));
     }
+}
+
+/// Adds an endpoint with the number that the plan has allotted.
+pub(crate) fn add_endpoint(
+    network: &mut dyn World,
+    id: EndpointId,
+    node: NodeId,
+    endpoint: impl IntoBoxed,
+) {
+    agree(network.add_endpoint(node, endpoint.into_boxed()), id);
+}
+
+/// Asserts that the world gives the number that the plan has allotted.
+fn agree<Id: PartialEq + Debug>(given: Id, allotted: Id) {
+    assert_eq!(given, allotted, "a world numbers in the order of additions");
 }
 
 /// Returns a seed for a part of a session. It does not depend on the rest of the scenario.
@@ -214,9 +185,6 @@ pub(crate) struct Builder<'a> {
     pub(crate) session: &'a Session,
     pub(crate) table: &'a SessionTable,
     pub(crate) plan: &'a Plan,
-    /// The first daemon of each overlay.
-    pub(crate) daemons: &'a [EndpointId],
-    pub(crate) staff: Vec<(EndpointId, NodeId)>,
 }
 
 impl Builder<'_> {
@@ -242,27 +210,24 @@ impl Builder<'_> {
 
     /// Adds the sender of a multicast session.
     pub(crate) fn add_sender(&mut self, sender: impl IntoBoxed) -> EndpointId {
-        self.add_staff(NodeId(self.session.sender), sender)
+        self.add_staff(0, sender);
+        self.session.staff[0].0
     }
 
-    /// Adds an endpoint that does not belong to a receiver.
-    pub(crate) fn add_staff(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
-        let id = self.add_endpoint(node, endpoint);
-        self.staff.push((id, node));
-        id
+    /// Adds an endpoint that does not belong to a receiver, at its place among the session's staff.
+    pub(crate) fn add_staff(&mut self, place: usize, endpoint: impl IntoBoxed) {
+        let (id, node) = self.session.staff[place];
+        self.add_endpoint(id, node, endpoint);
     }
 
-    pub(crate) fn add_endpoint(&mut self, node: NodeId, endpoint: impl IntoBoxed) -> EndpointId {
-        self.network.add_endpoint(node, endpoint.into_boxed())
+    /// Adds the endpoint of a membership interval.
+    pub(crate) fn add_member(&mut self, membership: &Membership, endpoint: impl IntoBoxed) {
+        self.add_endpoint(membership.id, membership.node, endpoint);
     }
 
-    /// Returns the endpoints of a receiver, which the caller adds next.
-    pub(crate) fn member(&self, receiver: &Receiver, is_unicast: bool) -> Member {
-        Member {
-            first: self.network.next_endpoint(),
-            intervals: receiver.intervals.len() as u32,
-            is_unicast,
-        }
+    /// Adds an endpoint with the number that the plan has allotted.
+    pub(crate) fn add_endpoint(&mut self, id: EndpointId, node: NodeId, endpoint: impl IntoBoxed) {
+        add_endpoint(self.network, id, node, endpoint);
     }
 
     /// Opens a multicast session. Returns its number, and the times at which its sender starts and
@@ -277,15 +242,14 @@ impl Builder<'_> {
     pub(crate) fn add_memberships(
         &mut self,
         session: u32,
-        groups: u8,
+        channels: u32,
         mut add: impl FnMut(&mut Self, &Membership) -> Result<(), Fault>,
-    ) -> Result<Vec<Member>, Fault> {
-        let mut members = Vec::with_capacity(self.session.receivers.len());
+    ) -> Result<(), Fault> {
         for receiver in &self.session.receivers {
-            members.push(self.member(receiver, false));
             for (index, interval) in receiver.intervals.iter().enumerate() {
                 let name = self.interval_name(receiver, index);
                 let membership = Membership {
+                    id: receiver.ends.receiving_in(index),
                     node: NodeId(receiver.node),
                     start: self.draw(interval.start, &name),
                     stop: interval.stop.map(Seconds::time),
@@ -293,14 +257,14 @@ impl Builder<'_> {
                     name,
                 };
                 if self.entry(receiver).whole_session {
-                    let listener = Listener::new(session, groups.into(), membership.start);
-                    self.add_endpoint(membership.node, listener);
+                    let listener = Listener::new(session, channels, membership.start);
+                    self.add_member(&membership, listener);
                 } else {
                     add(self, &membership)?;
                 }
             }
         }
-        Ok(members)
+        Ok(())
     }
 
     /// Adds all receivers of a unicast session, with a pair of endpoints for each membership
@@ -308,16 +272,14 @@ impl Builder<'_> {
     pub(crate) fn add_pairs(
         &mut self,
         mut add: impl FnMut(&mut Self, &Pair) -> Result<(), Fault>,
-    ) -> Result<Vec<Member>, Fault> {
-        let mut members = Vec::with_capacity(self.session.receivers.len());
+    ) -> Result<(), Fault> {
         for receiver in &self.session.receivers {
-            members.push(self.member(receiver, true));
             for (index, interval) in receiver.intervals.iter().enumerate() {
                 let name = self.interval_name(receiver, index);
-                let sending = self.network.next_endpoint();
+                let (sending, receiving) = receiver.ends.pair_in(index);
                 let pair = Pair {
                     sending,
-                    receiving: EndpointId(sending.0 + 1),
+                    receiving,
                     node: NodeId(receiver.node),
                     start: self
                         .draw(interval.start, &name)
@@ -332,12 +294,13 @@ impl Builder<'_> {
                 add(self, &pair)?;
             }
         }
-        Ok(members)
+        Ok(())
     }
 }
 
 /// A membership interval of a receiver, with its node and name.
 pub(crate) struct Membership {
+    pub(crate) id: EndpointId,
     pub(crate) node: NodeId,
     pub(crate) name: String,
     pub(crate) start: Time,

@@ -37,9 +37,6 @@ pub trait World {
         endpoint: BoxedEndpoint<AnyHeader, AnyEvent>,
     ) -> EndpointId;
 
-    /// Returns the number of the endpoint that is going to be added next.
-    fn next_endpoint(&self) -> EndpointId;
-
     /// Opens a multicast session with its source at a node. Returns the session's number.
     fn open_session(&mut self, source: NodeId) -> u32;
 
@@ -84,6 +81,9 @@ pub trait World {
     /// Returns the number of packets that wait in a link's queue.
     fn queue_packets(&mut self, link: LinkId) -> usize;
 
+    /// Returns the integral over time of the number of packets that wait in a link's queue.
+    fn queue_time(&mut self, link: LinkId) -> Duration;
+
     /// Returns the number of packets that all links have delivered so far.
     fn transmissions(&self) -> u64;
 
@@ -121,10 +121,6 @@ impl World for Network {
         endpoint: BoxedEndpoint<AnyHeader, AnyEvent>,
     ) -> EndpointId {
         self.add_endpoint(node, endpoint)
-    }
-
-    fn next_endpoint(&self) -> EndpointId {
-        self.next_endpoint()
     }
 
     fn open_session(&mut self, source: NodeId) -> u32 {
@@ -177,6 +173,10 @@ impl World for Network {
 
     fn queue_packets(&mut self, link: LinkId) -> usize {
         self.queue_packets(link)
+    }
+
+    fn queue_time(&mut self, link: LinkId) -> Duration {
+        self.queue_time(link)
     }
 
     fn transmissions(&self) -> u64 {

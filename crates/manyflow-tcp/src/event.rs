@@ -20,6 +20,8 @@ pub enum Event {
     },
     /// The retransmission timer ran out (RFC 6298 section 5).
     RetransmissionTimeout,
+    /// A segment was sent again, after a loss or a time-out.
+    Retransmission,
     /// All data of a limited transfer was acknowledged.
     Finished,
 }

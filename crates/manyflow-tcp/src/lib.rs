@@ -61,6 +61,50 @@
 //!   overtake each other cannot close it.
 //! - The receiver of a greedy connection does not answer segments beyond its window; the receiver
 //!   of a stream answers probes of a closed window.
+//!
+//! # Example
+//!
+//! A transfer of 20 segments, of which the network loses the fourth. The loop stands for a network
+//! that takes 10 ms in each direction.
+//!
+//! ```
+//! use core::time::Duration;
+//! use manyflow_core::{Action, Endpoint, EndpointId, Time};
+//! use manyflow_tcp::{Receiver, Sender, TcpConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = TcpConfig {
+//!     transfer: Some(20),
+//!     ..TcpConfig::default()
+//! };
+//! let mut sender = Sender::new(config.clone(), EndpointId(1), 1)?;
+//! let mut receiver = Receiver::new(config, EndpointId(0))?;
+//! let (mut now, mut sent) = (Time::ZERO, 0);
+//! while !sender.is_finished() {
+//!     sender.handle_timeout(now);
+//!     let mut data = Vec::new();
+//!     while let Some(Action::Send(packet)) = sender.poll_action(now) {
+//!         sent += 1;
+//!         if sent != 4 {
+//!             data.push(packet);
+//!         }
+//!     }
+//!     now += Duration::from_millis(10);
+//!     let mut acks = Vec::new();
+//!     for packet in data {
+//!         receiver.handle_packet(now, &packet);
+//!         while let Some(Action::Send(ack)) = receiver.poll_action(now) {
+//!             acks.push(ack);
+//!         }
+//!     }
+//!     now += Duration::from_millis(10);
+//!     acks.iter().for_each(|ack| sender.handle_packet(now, ack));
+//! }
+//! assert_eq!(sender.counters().sent, 21);
+//! assert_eq!(sender.counters().retransmitted, 1);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod cbr;

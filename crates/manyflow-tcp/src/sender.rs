@@ -486,6 +486,7 @@ impl Sender {
             // Karn's rule: the acknowledgement of later segments may wait for the retransmission.
             self.timed = None;
             self.counters.retransmitted += 1;
+            self.events.push_back(Event::Retransmission);
             return (data(number), Ecn::NotCapable);
         }
         let number = self.flight.send_new();

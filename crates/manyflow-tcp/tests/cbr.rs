@@ -39,7 +39,8 @@ fn a_sink_counts_what_a_link_delivers_and_loses() {
     };
     while let Some(now) = next(&source, &link) {
         while let Some(Action::Send(packet)) = source.poll_action(now) {
-            let _ = link.push(now, &packet, packet.wire_bytes());
+            let bytes = packet.wire_bytes();
+            let _ = link.push(now, packet, bytes);
         }
         while let Some(packet) = link.pop_ready(now) {
             sink.handle_packet(now, &packet);

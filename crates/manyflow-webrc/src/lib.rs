@@ -56,6 +56,49 @@
 //!   `rtt_rule` and `equation_factor`. Their effects, with figures, are in `docs/fidelity.md` in
 //!   the repository.
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
+//!
+//! # Example
+//!
+//! A receiver on a path that loses nothing: it joins wave after wave. The loop stands for a network
+//! that takes no time, and forwards only the channels that the receiver has joined.
+//!
+//! ```
+//! use std::collections::BTreeSet;
+//! use std::sync::Arc;
+//!
+//! use manyflow_core::{Action, Destination, Endpoint, Time};
+//! use manyflow_webrc::{Receiver, ReceiverConfig, Sender, Session, SessionConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let session = Session::new(SessionConfig::wan("2 Mbit/s".parse()?))?;
+//! let mut sender = Sender::new(session.clone(), 0, Time::ZERO);
+//! let config = Arc::new(ReceiverConfig::default());
+//! let mut receiver = Receiver::new(Arc::new(session), config, 0, Time::ZERO)?;
+//! let mut joined = BTreeSet::new();
+//! let next = |sender: &Sender, receiver: &Receiver| {
+//!     [sender.poll_timeout(), receiver.poll_timeout()].into_iter().flatten().min()
+//! };
+//! while let Some(now) = next(&sender, &receiver).filter(|now| now.as_secs_f64() < 60.0) {
+//!     sender.handle_timeout(now);
+//!     while let Some(Action::Send(packet)) = sender.poll_action(now) {
+//!         if matches!(packet.destination, Destination::Channel(c) if joined.contains(&c)) {
+//!             receiver.handle_packet(now, &packet);
+//!         }
+//!     }
+//!     receiver.handle_timeout(now);
+//!     while let Some(action) = receiver.poll_action(now) {
+//!         match action {
+//!             Action::Join(channel) => joined.insert(channel),
+//!             Action::Leave(channel) => joined.remove(&channel),
+//!             Action::Send(never) => match never.header {},
+//!         };
+//!     }
+//!     while receiver.poll_event().is_some() {}
+//! }
+//! assert!(joined.len() > 1, "the base channel and at least one wave");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod config;

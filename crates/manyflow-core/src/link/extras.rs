@@ -27,6 +27,8 @@ pub(super) struct Extras {
     /// its bytes.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
+    /// The sum of the times for which packets wait, also of those that still wait, in nanoseconds.
+    waits: u64,
     pub(super) dropped: u64,
     pub(super) marked: u64,
     pub(super) lost: u64,
@@ -43,6 +45,7 @@ impl Extras {
             tops: TopGroups::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            waits: 0,
             dropped: 0,
             marked: 0,
             lost: 0,
@@ -62,10 +65,23 @@ impl Extras {
     }
 
     #[inline]
-    pub(super) fn wait(&mut self, begins: Time, bytes: u32) {
+    pub(super) fn wait(&mut self, now: Time, begins: Time, bytes: u32) {
+        self.waits += begins.as_nanos() - now.as_nanos();
         make_room(&mut self.waiting);
         self.waiting.push_back((begins, bytes));
         self.waiting_bytes += u64::from(bytes);
+    }
+
+    /// Returns the sum of the times for which packets have waited until `now`.
+    pub(super) fn waited(&self, now: Time) -> Duration {
+        Duration::from_nanos(self.waits - self.remaining_waits(now))
+    }
+
+    fn remaining_waits(&self, now: Time) -> u64 {
+        let waits = self.waiting.iter();
+        waits
+            .map(|(begins, _)| begins.as_nanos() - now.as_nanos())
+            .sum()
     }
 
     /// Removes packets from the queue whose transmission has begun.
@@ -85,10 +101,11 @@ impl Extras {
         (self.waiting.len(), self.waiting_bytes)
     }
 
-    /// Removes all packets from the queue. Returns when the first transmission was to begin, and
-    /// the number of packets.
-    pub(super) fn take_waiting(&mut self) -> Option<(Time, usize)> {
+    /// Removes all packets from the queue at `now`. Returns when the first transmission was to
+    /// begin, and the number of packets.
+    pub(super) fn take_waiting(&mut self, now: Time) -> Option<(Time, usize)> {
         let &(begins, _) = self.waiting.front()?;
+        self.waits -= self.remaining_waits(now);
         let packets = self.waiting.len();
         self.waiting.clear();
         self.waiting_bytes = 0;

@@ -184,6 +184,14 @@ impl<T: Clone> Link<T> {
         self.queued().0
     }
 
+    /// Returns the integral over time of the number of packets that wait for the transmitter. Its
+    /// growth over an interval, divided by the interval's length, is the mean queue.
+    pub fn queue_time(&mut self, now: Time) -> Duration {
+        self.retire(now);
+        let extras = self.extras.as_deref();
+        extras.map_or(Duration::ZERO, |extras| extras.waited(now))
+    }
+
     /// Hands a packet of `bytes` to the link. Returns how many copies will arrive: none if the wire
     /// is going to lose the packet, two if the wire duplicates it.
     ///
@@ -228,7 +236,7 @@ impl<T: Clone> Link<T> {
         let begins = now.max(self.free_at);
         self.free_at = self.transmitted(begins, bytes);
         if begins > now {
-            self.extras().wait(begins, bytes);
+            self.extras().wait(now, begins, bytes);
         }
         let copies = self.put_on_wire(self.free_at, item, bytes);
         self.check_counters();
@@ -257,7 +265,7 @@ impl<T: Clone> Link<T> {
     /// began; waiting packets are sent with the new rate and delay.
     pub fn reconfigure(&mut self, now: Time, config: impl Into<Arc<LinkConfig>>) {
         self.retire(now);
-        let waiting = self.extras.as_mut().map(|extras| extras.take_waiting());
+        let waiting = self.extras.as_mut().map(|extras| extras.take_waiting(now));
         let Some((begins, packets)) = waiting.unwrap_or_default() else {
             self.adopt(config.into());
             return;
@@ -271,7 +279,7 @@ impl<T: Clone> Link<T> {
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
             self.free_at = self.transmitted(begins, bytes);
-            self.extras().wait(begins, bytes);
+            self.extras().wait(now, begins, bytes);
             self.deliver_later(self.free_at, item, bytes);
         }
     }
@@ -282,7 +290,8 @@ impl<T: Clone> Link<T> {
         self.cut = cut;
         let mut lost = Vec::new();
         if cut {
-            self.extras().take_waiting();
+            self.retire(now);
+            self.extras().take_waiting(now);
             lost.extend(self.wire.drain(..).map(|packet| packet.item));
             self.extras().lost += lost.len() as u64;
             self.free_at = now;

@@ -474,3 +474,32 @@ fn a_link_that_does_not_mark_by_group_keeps_no_groups() {
     link.subscribe(7, 0);
     assert!(link.extras.is_none());
 }
+
+#[test]
+fn the_queue_time_grows_by_each_waiting_packet_until_its_transmission_begins() {
+    let half = Time::from_secs_f64(0.0005);
+    let config = |mbit_s: u64| LinkConfig {
+        rate: Some(Rate::from_bits_per_s(mbit_s * 1_000_000)),
+        ..LinkConfig::default()
+    };
+    // Three packets of 1 ms each wait for 0, 1 and 2 ms.
+    let pushed = || {
+        let mut link = Link::<u32>::new(config(8), 1);
+        for _ in 0..3 {
+            link.push(Time::ZERO, 7, 1000).unwrap();
+        }
+        link
+    };
+    let waited = |link: &mut Link<u32>, at| link.queue_time(at).as_micros();
+    let mut link = pushed();
+    assert_eq!(waited(&mut link, half), 1000);
+    assert_eq!(waited(&mut link, ms(9)), 3000);
+    // At half the rate the third packet waits until 3 ms.
+    let mut slower = pushed();
+    slower.reconfigure(half, config(4));
+    assert_eq!(waited(&mut slower, half), 1000);
+    assert_eq!(waited(&mut slower, ms(9)), 4000);
+    let mut cut = pushed();
+    cut.set_cut(half, true);
+    assert_eq!(waited(&mut cut, ms(9)), 1000);
+}

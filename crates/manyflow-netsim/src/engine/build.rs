@@ -165,7 +165,8 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Returns the number of scheduled changes that have not been made.
-    pub fn pending_changes(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn pending_changes(&self) -> usize {
         self.changes.len() - self.free_changes.len()
     }
 

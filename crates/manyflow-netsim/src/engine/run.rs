@@ -1,5 +1,7 @@
 //! The main loop, and the path of a packet.
 
+use core::time::Duration;
+
 use manyflow_core::link::{Counters, Dropped, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Header, Time};
 
@@ -73,6 +75,11 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the number of packets that wait in a link's queue.
     pub fn queue_packets(&mut self, link: LinkId) -> usize {
         self.links[link.0 as usize].link.queue_packets(self.now)
+    }
+
+    /// Returns the integral over time of the number of packets that wait in a link's queue.
+    pub fn queue_time(&mut self, link: LinkId) -> Duration {
+        self.links[link.0 as usize].link.queue_time(self.now)
     }
 
     /// Returns the number of packets that all links have delivered so far, which measures the work

@@ -325,6 +325,7 @@ fn changes_happen_at_their_time() {
         Time::from_secs_f64(200.0),
         Change::Configure(down, doubled.into()),
     );
+    assert_eq!(network.pending_changes(), 3);
     let mut delivered = |from_s: f64, to_s: f64| {
         network
             .run_until(Time::from_secs_f64(from_s), &mut ())
@@ -341,6 +342,7 @@ fn changes_happen_at_their_time() {
     let after = delivered(300.0, 400.0);
     assert!((1.7e6..2.01e6).contains(&after), "{after}");
     network.check_accounting().unwrap();
+    assert_eq!(network.pending_changes(), 0);
 }
 
 /// Returns a configuration that marks every packet of the top subscribed group.

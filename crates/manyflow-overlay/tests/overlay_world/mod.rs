@@ -96,7 +96,7 @@ impl Hop<Contents> for Paced {
         if message.is_data() {
             let anywhere = Destination::Endpoint(EndpointId::UNSET);
             let packet = Packet::new(anywhere, segment(message), payload);
-            let pushed = line.transport.push(now, &packet, MESSAGE_BYTES);
+            let pushed = line.transport.push(now, packet, MESSAGE_BYTES);
             pushed.expect("the transport has no limit of its own");
         } else {
             line.control_bytes += u64::from(message.wire_bytes() + OVERHEAD);

@@ -80,6 +80,7 @@ mod tests {
             bin_s,
             points: points.to_vec(),
             ends_s: Vec::new(),
+            weights: Vec::new(),
         }
     }
 

@@ -130,6 +130,7 @@ mod tests {
             bin_s: None,
             points: points.to_vec(),
             ends_s: ends_s.to_vec(),
+            weights: Vec::new(),
         }
     }
 

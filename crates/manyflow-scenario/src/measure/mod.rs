@@ -78,6 +78,7 @@ impl Reduction {
         let points = series.points.iter().filter(|(time, _)| self.has(*time));
         let (times, values): (Vec<f64>, Vec<f64>) = points.copied().unzip();
         match self.statistic {
+            Statistic::Mean if !series.weights.is_empty() => self.weighted_mean(series),
             Statistic::Mean => mean(&values),
             Statistic::Total => values.iter().sum(),
             Statistic::Median => quantile(&values, 0.5),
@@ -95,6 +96,19 @@ impl Reduction {
             // A correlation needs two series.
             Statistic::Correlation => f64::NAN,
         }
+    }
+
+    /// Returns the mean of a series with weights, or NaN if it has no points.
+    fn weighted_mean(&self, series: &Series) -> f64 {
+        debug_assert_eq!(series.points.len(), series.weights.len());
+        let points = series.points.iter().zip(&series.weights);
+        let inside = points.filter(|((time, _), _)| self.has(*time));
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for ((_, value), weight) in inside {
+            sum += value * weight;
+            weights += weight;
+        }
+        sum / weights
     }
 
     /// Applies the statistic to values that each hold for some time.
@@ -133,6 +147,7 @@ impl Reduction {
             .map(|(time, own, other)| (time, own / other));
         self.apply(&Series {
             points: ratios.collect(),
+            weights: Vec::new(),
             ..series.clone()
         })
     }
@@ -188,6 +203,7 @@ mod tests {
             bin_s: Some(1.0),
             points: points.collect(),
             ends_s: Vec::new(),
+            weights: Vec::new(),
         };
         let reduction = Reduction {
             from_s: 1.0,
@@ -232,6 +248,7 @@ mod tests {
                 bin_s: None,
                 points: vec![(1.0, 4.0), (8.0, 2.0), (9.0, 1.0)],
                 ends_s: vec![10.0],
+                weights: Vec::new(),
             };
             let reduction = Reduction {
                 from_s: 2.0,

@@ -1,12 +1,14 @@
 //! A cell with all generators expanded: nodes, links, sessions with their receivers, switches
 //! and daemons.
 
+pub(crate) mod endpoints;
 pub(crate) mod ensemble;
 pub(crate) mod overlays;
 pub(crate) mod schedule;
 pub(crate) mod sessions;
 pub(crate) mod topology;
 
+use endpoints::Allotment;
 use overlays::Overlays;
 use sessions::Sessions;
 pub use topology::{Direction, Topology};
@@ -22,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) topology: Topology,
     pub(crate) overlays: Overlays,
     pub(crate) sessions: Sessions,
+    /// The number of endpoints of all overlays and sessions.
+    pub(crate) endpoints: usize,
 }
 
 impl Plan {
@@ -31,13 +35,15 @@ impl Plan {
     /// Returns an error if a name is unknown or a parameter is out of its range.
     pub(crate) fn new(cell: Cell) -> Result<Plan, Fault> {
         let topology = Topology::new(&cell.schema)?;
-        let overlays = Overlays::new(&cell.schema, &topology)?;
-        let sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
+        let mut overlays = Overlays::new(&cell.schema, &topology)?;
+        let mut sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
+        let endpoints = Allotment::all(&mut overlays, &mut sessions)?;
         Ok(Plan {
             cell,
             topology,
             overlays,
             sessions,
+            endpoints,
         })
     }
 }

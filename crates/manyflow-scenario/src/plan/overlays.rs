@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use manyflow_core::EndpointId;
 use manyflow_overlay::topology::TopologyError;
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::error::{Fault, Problem};
+use crate::plan::endpoints::Ids;
 use crate::plan::topology::{Reach, Topology};
 use crate::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};
 use crate::schema::Schema;
@@ -21,6 +23,8 @@ pub(crate) struct Overlay {
     pub(crate) name: String,
     /// The node of each daemon.
     pub(crate) nodes: Vec<u32>,
+    /// The endpoint of each daemon.
+    pub(crate) endpoints: Ids,
     by_node: BTreeMap<u32, DaemonId>,
     pub(crate) topology: Arc<overlay::Topology>,
 }
@@ -54,11 +58,6 @@ impl Overlays {
             overlays.push(Overlay::new(table, topology).map_err(within)?);
         }
         Ok(Overlays(overlays))
-    }
-
-    /// Returns the number of daemons of all overlays.
-    pub(crate) fn daemons(&self) -> usize {
-        self.0.iter().map(|overlay| overlay.nodes.len()).sum()
     }
 
     /// Returns the index of a session's overlay.
@@ -183,6 +182,7 @@ impl Overlay {
         Ok(Overlay {
             name: table.name.clone(),
             nodes,
+            endpoints: Ids::default(),
             by_node,
             topology: Arc::new(joined),
         })
@@ -191,6 +191,11 @@ impl Overlay {
     /// Returns the daemon at a node.
     pub(crate) fn daemon_at(&self, node: u32) -> Option<DaemonId> {
         self.by_node.get(&node).copied()
+    }
+
+    /// Returns the endpoint of a daemon.
+    pub(crate) fn endpoint(&self, daemon: DaemonId) -> EndpointId {
+        self.endpoints.at(daemon.0.into())
     }
 
     /// Returns the name of a daemon's node.

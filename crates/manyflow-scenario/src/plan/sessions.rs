@@ -5,12 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Fault, Problem};
+use crate::plan::endpoints::{Ends, Paths};
 use crate::plan::ensemble::{Site, Switch};
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::protocols::Protocol;
 use crate::quantity::Seconds;
 use crate::schema::check::REPETITIONS_MAX;
-use manyflow_core::Time;
+use crate::schema::observables::{Observable, Subject};
+use manyflow_core::{EndpointId, Time};
+use manyflow_netsim::NodeId;
 use manyflow_overlay::{DaemonId, GroupId};
 
 use crate::plan::topology::Topology;
@@ -32,9 +35,12 @@ pub(crate) struct Session {
     /// The time at which the sender stops.
     pub(crate) stop: Option<Seconds>,
     pub(crate) receivers: Vec<Receiver>,
-    /// The nodes that aggregate the feedback of SIM. If `None`, all nodes at which packets
-    /// branch or pass do.
-    pub(crate) aggregators: Option<Vec<u32>>,
+    /// The endpoints besides those of receivers, with their nodes: the sender and then the
+    /// aggregators of a multicast session, the sender's ends and then the switches of an ACP
+    /// session, the sending clients of an overlay session.
+    pub(crate) staff: Vec<(EndpointId, NodeId)>,
+    /// The nodes that aggregate the feedback of SIM, from the sender downwards.
+    pub(crate) aggregators: Vec<u32>,
     /// The outage of an aggregator: its node, the time of its crash, and the time of its restart.
     pub(crate) outage: Option<(u32, Time, Time)>,
     /// The switches between the sender of an ACP session and its receivers.
@@ -51,6 +57,7 @@ pub(crate) struct Receiver {
     pub(crate) entry: u32,
     /// The times at which the receiver is present. All receivers of an entry share them.
     pub(crate) intervals: Arc<[MembershipInterval]>,
+    pub(crate) ends: Ends,
 }
 
 /// A membership interval: the time between a receiver's start and stop.
@@ -194,6 +201,21 @@ impl Sessions {
         }
     }
 
+    /// Returns the kind of thing that `of` names, for an observable of several kinds.
+    pub(crate) fn subject_named(&self, what: Observable, of: &str, topology: &Topology) -> Subject {
+        if what.subject() != Subject::LinkOrEndpoint {
+            return what.subject();
+        }
+        let is_endpoint = || {
+            let is_receiver = self.receivers_named(of, topology).is_ok();
+            is_receiver || self.staff_named(of, topology).is_some() || of.contains('/')
+        };
+        match topology.links_named(of).is_err() && is_endpoint() {
+            true => Subject::Endpoint,
+            false => Subject::Link,
+        }
+    }
+
     /// Returns session and node, if `SESSION/NODE` names the sender of an ACP or overlay
     /// session, or a switch of an ACP session.
     pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
@@ -205,14 +227,10 @@ impl Sessions {
 }
 
 impl Session {
-    /// Returns the number of endpoints that the session needs, without SIM's aggregators.
-    pub(crate) fn endpoints(&self) -> usize {
-        let intervals = self
-            .receivers
-            .iter()
-            .map(|receiver| receiver.intervals.len());
-        let intervals: usize = intervals.sum();
-        self.protocol.kind().endpoints(self, intervals)
+    /// Returns the number of membership intervals of all receivers.
+    pub(crate) fn intervals(&self) -> usize {
+        let receivers = self.receivers.iter();
+        receivers.map(|receiver| receiver.intervals.len()).sum()
     }
 
     /// Returns whether this is an ACP session without switches. Each receiver then has a
@@ -278,7 +296,8 @@ impl Session {
             sender: 0,
             stop: table.stop,
             receivers: Vec::new(),
-            aggregators: None,
+            staff: Vec::new(),
+            aggregators: Vec::new(),
             outage: None,
             switches: Vec::new(),
             affiliation: None,
@@ -300,13 +319,17 @@ impl Session {
                 node,
                 entry: place as u32,
                 intervals: intervals.clone(),
+                ends: Ends::default(),
             });
             session.receivers.extend(receivers);
         }
-        session.aggregators = table
+        let aggregators = table
             .sim
             .aggregators(topology)
             .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        if table.protocol == Protocol::Sim {
+            session.place_aggregators(aggregators, topology);
+        }
         session.outage = table
             .sim
             .outage(topology)
@@ -322,6 +345,26 @@ impl Session {
                 .map_err(|fault| fault.within("acp").within(&table.name).within("sessions"))?;
         }
         Ok(session)
+    }
+}
+
+impl Session {
+    /// Sets the nodes with aggregators, from the sender downwards: those that the table names, or
+    /// else the sender's node and all nodes between it and the receivers.
+    fn place_aggregators(&mut self, named: Option<Vec<u32>>, topology: &Topology) {
+        let mut paths = Paths::new(topology);
+        let sender = self.sender;
+        let nodes: BTreeSet<u32> = match named {
+            Some(nodes) => nodes.into_iter().collect(),
+            None => {
+                let receivers = self.receivers.iter();
+                let above = receivers.map(|receiver| paths.find_path(sender, receiver.node));
+                above.flat_map(|path| path.into_iter().skip(1)).collect()
+            }
+        };
+        self.aggregators = nodes.into_iter().collect();
+        let aggregators = &mut self.aggregators;
+        aggregators.sort_by_key(|&node| (paths.find_path(sender, node).len(), node));
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod session;
 mod tcp;
 mod tfmcc;
 mod webrc;
+mod window;
 
 use serde::Deserialize;
 

@@ -1,8 +1,9 @@
 //! The interface between a scenario and the protocols of its sessions.
 
 use crate::error::{Fault, Problem};
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
@@ -14,15 +15,15 @@ pub(crate) trait SessionProtocol: Sync {
     /// Returns an error if a table is missing or a parameter is out of its range.
     fn check(&self, table: &SessionTable) -> Result<(), Fault>;
 
-    /// Adds a session's endpoints to the network. Returns the endpoints of its receivers.
+    /// Allots numbers to a session's endpoints, in the order in which [`add`](SessionProtocol::add)
+    /// adds them.
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment);
+
+    /// Adds a session's endpoints to the network.
     ///
     /// # Errors
     /// Returns the errors that [`check`](SessionProtocol::check) finds.
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault>;
-
-    /// Returns the number of endpoints of a session, without SIM's aggregators. `intervals` is the
-    /// number of membership intervals of all its receivers.
-    fn endpoints(&self, session: &Session, intervals: usize) -> usize;
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault>;
 
     /// Returns whether packets go to channels that receivers join.
     fn is_multicast(&self) -> bool {
@@ -90,6 +91,10 @@ impl Reporter {
 /// Observables that the network counts at every endpoint.
 pub(crate) const COUNTED: &[Observable] = &[Observable::ReceivedRate, Observable::ReceivedPackets];
 
+/// Observables that the network counts where packets are addressed to endpoints. A multicast packet
+/// that is lost has no particular receiver.
+pub(crate) const LOST: &[Observable] = &[Observable::Drops, Observable::Loss];
+
 /// Observables of receivers that join channels.
 pub(crate) const MEMBERSHIP: &[Observable] = &[
     Observable::Joins,
@@ -104,6 +109,7 @@ pub(crate) const WINDOW: &[Observable] = &[
     Observable::RttSample,
     Observable::LossEvents,
     Observable::Timeouts,
+    Observable::Retransmissions,
 ];
 
 /// Observables of all receivers of a session together.

@@ -88,8 +88,11 @@ impl Audience {
 
     /// Returns the endpoints of each receiver, in the order of the receivers.
     pub(super) fn endpoints(&self, scene: &Scene) -> Vec<Vec<EndpointId>> {
-        let all = |l: &Listener| scene.member(l.session, l.receiver).all().collect();
-        self.listeners.iter().map(all).collect()
+        let all = |l: &Listener| scene.ends(l.session, l.receiver).all();
+        let listeners = self.listeners.iter();
+        listeners
+            .map(|listener| all(listener).map(|(id, _)| id).collect())
+            .collect()
     }
 
     /// Advances time from `from` to `to`. No link changes in between.
@@ -123,9 +126,7 @@ impl Audience {
     pub(super) fn efficiency(&mut self, scene: &Scene) -> f64 {
         let mut shares = Vec::with_capacity(self.listeners.len());
         for listener in &mut self.listeners {
-            let ends = scene
-                .member(listener.session, listener.receiver)
-                .receiving();
+            let ends = scene.ends(listener.session, listener.receiver).receiving();
             let bytes: u64 = ends.map(|id| scene.network.received(id).bytes).sum();
             let bits = bytes as f64 * 8.0;
             if listener.present_s > 0.0 {

@@ -172,6 +172,7 @@ impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
     }
 
     fn on_incident(&mut self, now: Time, incident: &Incident<AnyHeader>) {
+        self.recorder.on_incident(now, incident);
         if let Some(trace) = &mut self.inspector.trace {
             let written = trace.on_incident(now, incident);
             self.inspector.note("trace", written);
@@ -196,7 +197,7 @@ fn addresses(cell: &Cell, scene: &Scene) -> Result<Addresses, Fault> {
             node,
             segment_bytes: tcp.segment_bytes,
         };
-        ends.extend(scene.staff[index].iter().copied().map(end));
+        ends.extend(scene.staff(index).iter().copied().map(end));
         if session.protocol.kind().receivers_send() {
             ends.extend(scene.hosts(index).map(|(id, node, _)| end((id, node))));
         }
@@ -219,20 +220,19 @@ fn daemons(scene: &Scene) -> impl Iterator<Item = (EndpointId, NodeId, &str)> {
 
 /// Returns the names of endpoints, sessions and links, as measures use them.
 pub(crate) fn names(scene: &Scene) -> Names {
-    let count = scene.network.next_endpoint().0 as usize;
-    let mut endpoints = vec![(String::new(), String::new()); count];
+    let mut endpoints = vec![(String::new(), String::new()); scene.plan.endpoints];
     let node_name = |node: NodeId| scene.plan.topology.nodes.get(node.0).to_owned();
     for (id, node, overlay) in daemons(scene) {
         endpoints[id.0 as usize] = (node_name(node), overlay.to_owned());
     }
     for (index, session) in scene.plan.sessions.0.iter().enumerate() {
-        for &(id, node) in &scene.staff[index] {
+        for &(id, node) in scene.staff(index) {
             endpoints[id.0 as usize] = (node_name(node), session.name.clone());
         }
         for (number, (id, node, receiver)) in scene.hosts(index).enumerate() {
             let of = scene.name_at(index as u32, receiver.0);
             if session.is_point_to_point() {
-                let (id, node) = scene.staff[index][number];
+                let (id, node) = scene.staff(index)[number];
                 endpoints[id.0 as usize] = (node_name(node), of.clone());
             }
             endpoints[id.0 as usize] = (node_name(node), of);

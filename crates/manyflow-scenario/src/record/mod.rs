@@ -8,8 +8,9 @@ mod probe;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use manyflow_core::link::Dropped;
 use manyflow_core::time::seconds;
-use manyflow_core::{EndpointId, Time};
+use manyflow_core::{Destination, EndpointId, Time};
 
 pub use inspect::Inspection;
 pub(crate) use place::Topic;
@@ -24,7 +25,7 @@ use crate::record::inspect::{Inspector, Watchers};
 use crate::scene::Scene;
 use crate::schema::observables::{Observable, Subject};
 use crate::world::World;
-use manyflow_netsim::{Halt, LinkId, Observer};
+use manyflow_netsim::{Halt, Incident, LinkId, Observer};
 
 /// The values of one observable of one receiver or link over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Series {
     /// The times in seconds, in order, at which a level ends because its receiver left or its
     /// connection ended. The level has no value until the next point.
     pub ends_s: Vec<f64>,
+    /// The weight of each point in means; empty if all weights are equal.
+    pub weights: Vec<f64>,
 }
 
 impl Series {
@@ -69,6 +72,8 @@ pub(crate) struct Recorder {
     /// The probes that depend on the events of each endpoint.
     by_endpoint: Vec<Vec<u32>>,
     by_link: BTreeMap<LinkId, Vec<u32>>,
+    /// The probes that count the packets to each endpoint that are dropped or lost.
+    by_destination: BTreeMap<EndpointId, Vec<u32>>,
     audiences: Vec<Audience>,
     /// The audiences of each endpoint, each with the index of the endpoint's receiver there.
     by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
@@ -161,13 +166,20 @@ impl Recorder {
     fn attach(&mut self, scene: &mut Scene, what: Observable, subject: Place) {
         let number = self.probes.len() as u32;
         match subject {
+            Place::Receiver(session, receiver) if what.is_of_lost_packets() => {
+                self.watch_losses(scene, scene.ends(session, receiver).receiving(), number);
+            }
+            Place::Staff(session, node) if what.is_of_lost_packets() => {
+                let here: Vec<_> = scene.staff_at(session, node).collect();
+                self.watch_losses(scene, here.into_iter(), number);
+            }
             Place::Receiver(session, receiver) if what.is_reported() => {
-                for endpoint in scene.member(session, receiver).all() {
+                for (endpoint, _) in scene.ends(session, receiver).all() {
                     self.connect(endpoint, number);
                 }
             }
             Place::Sender(session) => {
-                for &(id, _) in &scene.staff[session as usize] {
+                for &(id, _) in scene.staff(session as usize) {
                     self.connect(id, number);
                 }
             }
@@ -177,7 +189,7 @@ impl Recorder {
                 }
             }
             Place::Client(session, client) => {
-                let (id, _) = scene.staff[session as usize][client as usize];
+                let (id, _) = scene.staff(session as usize)[client as usize];
                 self.connect(id, number);
             }
             Place::Daemon(overlay, daemon) if what.is_reported() => {
@@ -203,6 +215,19 @@ impl Recorder {
                 self.by_link.entry(LinkId(link)).or_default().push(number);
             }
             _ => {}
+        }
+    }
+
+    /// Connects the incidents of packets to endpoints with a probe.
+    fn watch_losses(
+        &mut self,
+        scene: &mut Scene,
+        endpoints: impl Iterator<Item = EndpointId>,
+        probe: u32,
+    ) {
+        scene.network.trace();
+        for endpoint in endpoints {
+            self.by_destination.entry(endpoint).or_default().push(probe);
         }
     }
 
@@ -299,6 +324,20 @@ impl Observer<AnyHeader, AnyEvent> for Recorder {
     fn on_tapped(&mut self, now: Time, link: LinkId, packet: &Packet) {
         for &probe in self.by_link.get(&link).into_iter().flatten() {
             self.probes[probe as usize].on_tapped(now, packet);
+        }
+    }
+
+    fn on_incident(&mut self, _now: Time, incident: &Incident<AnyHeader>) {
+        let (packet, is_drop) = match incident {
+            Incident::Dropped(_, why, packet) => (packet, *why != Dropped::Cut),
+            Incident::Lost(_, packet) => (packet, false),
+            _ => return,
+        };
+        let Destination::Endpoint(id) = packet.destination else {
+            return;
+        };
+        for &probe in self.by_destination.get(&id).into_iter().flatten() {
+            self.probes[probe as usize].on_lost(is_drop);
         }
     }
 }

@@ -165,7 +165,11 @@ fn places_in_overlays(scene: &Scene, what: Observable, of: &str) -> Result<Vec<P
 /// Returns the subjects that a name stands for.
 pub(super) fn places(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Place>, Fault> {
     let refuse = |problem| Fault::at(&["of"], problem);
-    if what.subject() == Subject::Link {
+    let subject = scene
+        .plan
+        .sessions
+        .subject_named(what, of, &scene.plan.topology);
+    if subject == Subject::Link {
         let links = scene.plan.topology.links_named(of).map_err(refuse)?;
         return Ok(links.into_iter().map(Place::Link).collect());
     }

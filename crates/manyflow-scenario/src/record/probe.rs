@@ -40,6 +40,9 @@ pub(super) struct Probe {
     last: f64,
     /// For each multicast channel, the bits in the current interval, and the points so far.
     channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+    /// The weights of the values. Few observables have them.
+    #[allow(clippy::box_collection, reason = "there may be a million probes")]
+    weights: Option<Box<Vec<f64>>>,
 }
 
 impl Probe {
@@ -59,6 +62,7 @@ impl Probe {
             count: 0.0,
             last: 0.0,
             channels: BTreeMap::new(),
+            weights: None,
         }
     }
 
@@ -89,6 +93,23 @@ impl Probe {
         entry.0 += f64::from(packet.wire_bytes()) * 8.0;
     }
 
+    /// Counts a packet that was lost on its way, or dropped by a queue.
+    pub(super) fn on_lost(&mut self, is_drop: bool) {
+        if is_drop || self.what == Observable::Loss {
+            self.count += 1.0;
+        }
+    }
+
+    /// Ends an interval of a loss: the packets that were lost, over these and those that arrived.
+    /// An interval without packets has no value.
+    fn sample_loss(&mut self, arrived: f64) {
+        let lost = std::mem::take(&mut self.count);
+        let packets = lost + arrived - self.last;
+        self.last = arrived;
+        self.values.push(lost / packets);
+        self.weights.get_or_insert_default().push(packets);
+    }
+
     /// Ends an interval.
     pub(super) fn sample(&mut self, scene: &mut Scene, now: Time) {
         let time_s = now.as_secs_f64();
@@ -100,9 +121,13 @@ impl Probe {
             return;
         }
         let total = self.total(scene);
+        if self.what == Observable::Loss {
+            return self.sample_loss(total);
+        }
         let value = match self.what {
             Observable::Queue => total,
             Observable::OverlayQueue => std::mem::take(&mut self.count),
+            Observable::MeanQueue => (total - self.last) / bin_s,
             Observable::ReceivedRate
             | Observable::Goodput
             | Observable::LinkRate
@@ -131,7 +156,7 @@ impl Probe {
             | Place::Group(_)
             | Place::Reporter(..) => return self.count,
             Place::Receiver(session, receiver) => {
-                return self.received(scene, scene.member(session, receiver).receiving());
+                return self.received(scene, scene.ends(session, receiver).receiving());
             }
             Place::Staff(session, node) => {
                 return self.received(scene, scene.staff_at(session, node));
@@ -140,6 +165,7 @@ impl Probe {
         let counters: Counters = scene.network.link_counters(link);
         match self.what {
             Observable::Queue => scene.network.queue_packets(link) as f64,
+            Observable::MeanQueue => scene.network.queue_time(link).as_secs_f64(),
             Observable::DeliveredPackets => counters.delivered as f64,
             Observable::Drops => counters.dropped as f64,
             Observable::Losses => counters.lost as f64,
@@ -153,7 +179,9 @@ impl Probe {
         let received = ends.map(|id| scene.network.received(id));
         match self.what {
             Observable::ReceivedRate => received.map(|all| all.bytes).sum::<u64>() as f64 * 8.0,
-            Observable::ReceivedPackets => received.map(|all| all.packets).sum::<u64>() as f64,
+            Observable::ReceivedPackets | Observable::Loss => {
+                received.map(|all| all.packets).sum::<u64>() as f64
+            }
             _ => self.count,
         }
     }
@@ -208,7 +236,8 @@ impl Probe {
         let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
         let points = ends.zip(values);
         match self.what.subject() {
-            // An interval without receivers has no value.
+            // An interval without receivers or packets has no value.
+            _ if self.what == Observable::Loss => points.filter(|(_, v)| !v.is_nan()).collect(),
             Subject::Audience => points.filter(|(_, value)| !value.is_nan()).collect(),
             _ => points.collect(),
         }
@@ -218,6 +247,8 @@ impl Probe {
         let bin_s = (self.bin_ns > 0).then_some(self.bin_ns as f64 / 1e9);
         let mut ends_s = self.ends_s.clone();
         ends_s.sort_by(f64::total_cmp);
+        let weights = self.weights.as_deref().into_iter().flatten();
+        let weights: Vec<f64> = weights.copied().filter(|weight| *weight > 0.0).collect();
         let series = |channel, points| Series {
             what: self.what,
             of: of.clone(),
@@ -225,6 +256,7 @@ impl Probe {
             bin_s,
             points,
             ends_s: ends_s.clone(),
+            weights: weights.clone(),
         };
         match self.what {
             Observable::ChannelRate | Observable::GroupRate => self

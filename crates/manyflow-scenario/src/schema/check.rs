@@ -26,6 +26,7 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
         topology,
         overlays,
         sessions,
+        ..
     } = plan;
     let schema = &cell.schema;
     reachable(sessions, topology)?;
@@ -157,7 +158,7 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
-        let found = match what.subject() {
+        let found = match self.sessions.subject_named(what, of, self.topology) {
             Subject::OverlayLink => self.overlays.link_named(of, self.topology).map(|_| ()),
             Subject::Clients => self.sessions.clients_named(of).map(|_| ()),
             Subject::Group => self.sessions.affiliated(of).map(|_| ()),
@@ -167,7 +168,7 @@ impl Names<'_> {
                     .reporter_named(of, self.overlays, self.topology);
                 reporter.map(|_| ())
             }
-            Subject::Link => self.topology.links_named(of).map(|_| ()),
+            Subject::Link | Subject::LinkOrEndpoint => self.topology.links_named(of).map(|_| ()),
             Subject::Sender => self.sessions.named(of).map(|_| ()),
             Subject::Endpoint if self.sessions.staff_named(of, self.topology).is_some() => Ok(()),
             Subject::Endpoint if self.overlays.daemon_named(of, self.topology).is_some() => Ok(()),

@@ -52,6 +52,11 @@ observables! {
     Cwnd: Endpoint, PACKETS, Level, "congestion window";
     /// The number of retransmission time-outs of a TCP or ACP sender.
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
+    /// The number of packets that a TCP or ACP sender has sent again.
+    Retransmissions: Endpoint, PACKETS, Count, "retransmissions";
+    /// The share of the packets to a receiver that do not arrive: queues drop them, wires lose
+    /// them, or a link is cut.
+    Loss: Endpoint, NUMBER, Share, "loss";
     /// The rate of the frames or messages that an application reads, counting payloads only.
     Goodput: Endpoint, RATE, Interval, "goodput";
     /// The number of frames or messages that an application reads.
@@ -91,14 +96,17 @@ observables! {
     Utilisation: Link, NUMBER, Interval, "utilisation";
     /// The number of packets that a link delivered.
     DeliveredPackets: Link, PACKETS, Count, "packets delivered";
-    /// The number of packets that a link's queue dropped.
-    Drops: Link, PACKETS, Count, "packets dropped";
+    /// The number of packets that a link's queue dropped, or that any queue dropped on the way to a
+    /// receiver.
+    Drops: LinkOrEndpoint, PACKETS, Count, "packets dropped";
     /// The number of packets that a link lost on the wire.
     Losses: Link, PACKETS, Count, "packets lost";
     /// The number of packets that a link's queue marked.
     Marks: Link, PACKETS, Count, "packets marked";
     /// The number of packets that wait at a link.
     Queue: Link, PACKETS, Interval, "queue";
+    /// The mean number of packets that wait at a link, weighted by time.
+    MeanQueue: Link, PACKETS, Interval, "mean queue";
     /// The rate at which a link delivers each multicast channel.
     ChannelRate: Link, RATE, Interval, "rate";
     /// The cumulative rate of each group: the rate at which a sender sends the group and
@@ -126,6 +134,9 @@ struct Row {
 enum Kind {
     /// A value for each interval that cannot be summed over intervals, such as a rate.
     Interval,
+    /// A share for each interval: the number of some packets over the number of all. The mean
+    /// over intervals weights it by the number of all packets.
+    Share,
     /// A count for each interval.
     Count,
     /// A value at the time of an event, which holds until the next event. Statistics weight
@@ -147,6 +158,8 @@ pub enum Subject {
     Sender,
     /// A link.
     Link,
+    /// A link or, if no link has the name, an endpoint of a session.
+    LinkOrEndpoint,
     /// The sending clients of a session, each by itself.
     Clients,
     /// The group of a session in its overlay.
@@ -198,8 +211,16 @@ impl Observable {
     /// Returns whether events of endpoints report the observable. The network itself counts
     /// the others.
     pub(crate) fn is_reported(self) -> bool {
-        let counted = matches!(self, Observable::ReceivedRate | Observable::ReceivedPackets);
+        let counted = matches!(
+            self,
+            Observable::ReceivedRate | Observable::ReceivedPackets | Observable::Loss
+        );
         self.subject() == Subject::Endpoint && !counted
+    }
+
+    /// Returns whether the network counts the packets to an endpoint that are dropped or lost.
+    pub(crate) fn is_of_lost_packets(self) -> bool {
+        matches!(self, Observable::Drops | Observable::Loss)
     }
 
     /// Returns the name in scenario files, such as `received-rate`.

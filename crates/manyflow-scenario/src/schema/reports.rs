@@ -31,8 +31,8 @@ pub(super) fn check(
 ) -> Result<(), Fault> {
     let table = |index: usize| &schema.sessions[sessions.0[index].table];
     let by_tfrc = |overlay: usize| schema.overlays[overlay].controller == ControllerName::Tfrc;
-    match what.subject() {
-        Subject::Link | Subject::OverlayLink | Subject::Clients => Ok(()),
+    match sessions.subject_named(what, of, topology) {
+        Subject::Link | Subject::LinkOrEndpoint | Subject::OverlayLink | Subject::Clients => Ok(()),
         Subject::Sender => {
             let index = sessions.named(of);
             let index = index.map_err(|problem| Fault::at(&["of"], problem))?;

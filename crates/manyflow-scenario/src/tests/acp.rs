@@ -1,6 +1,6 @@
 //! Tests that read and check sessions of ACP.
 
-use super::scene;
+use super::{Refusal, assert_refused, hosts, placed, scene};
 use crate::*;
 
 /// Two switches in a row, with one member and two members.
@@ -50,26 +50,15 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 fn each_membership_interval_the_sender_and_each_switch_have_an_endpoint() {
     let cell = parse(CASCADE).unwrap().cell(0).unwrap();
     let scene = scene(cell);
-    let nodes =
-        |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
-            let name = |(id, node): (_, manyflow_netsim::NodeId)| {
-                (id, scene.plan.topology.nodes.get(node.0))
-            };
-            ends.into_iter()
-                .map(|(id, node)| name((id.0, node)))
-                .collect()
-        };
-    let hosts = scene.hosts(0).map(|(id, node, _)| (id, node)).collect();
     assert_eq!(
-        nodes(hosts),
+        placed(&scene, hosts(&scene, 0)),
         [(0, "S-0"), (1, "S-1"), (2, "S-1"), (3, "S-2")]
     );
     assert_eq!(
-        nodes(scene.staff[0].clone()),
+        placed(&scene, scene.staff(0)),
         [(4, "P"), (5, "V"), (6, "W")]
     );
-    assert_eq!(scene.plan.sessions.0[0].endpoints(), 7);
-    assert_eq!(scene.network.next_endpoint().0, 7);
+    assert_eq!(scene.plan.endpoints, 7);
 }
 
 #[test]
@@ -80,12 +69,11 @@ fn without_switches_the_sender_has_an_end_for_each_membership_interval() {
     let cell = cell.unwrap().cell(0).unwrap();
     let scene = scene(cell);
     assert_eq!(scene.hosts(0).count(), 4);
-    assert_eq!(scene.staff[0].len(), 4);
-    assert_eq!(scene.plan.sessions.0[0].endpoints(), 8);
+    assert_eq!(scene.staff(0).len(), 4);
+    assert_eq!(scene.plan.endpoints, 8);
 }
 
-/// A part of the scenario, its replacement, and the expected message.
-const ERRORS: &[(&str, &str, &str)] = &[
+const ERRORS: &[Refusal] = &[
     (
         "acp.control = \"xcp\"",
         "acp.control = \"reno\"\nacp.flow = \"soft\"",
@@ -205,13 +193,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn errors_in_acp_sessions_name_their_place() {
-    for (line, other, expected) in ERRORS {
-        assert!(CASCADE.contains(line), "the scenario has no {line}");
-        let error = parse(&CASCADE.replacen(line, other, 1));
-        let message = error.err().map(|error| error.to_string());
-        let message = message.unwrap_or_else(|| panic!("accepted {other}"));
-        assert!(message.contains(expected), "{message}\nnot\n{expected}");
-    }
+    assert_refused(parse, CASCADE, ERRORS);
 }
 
 /// Returns the same session with one switch, whose members have these weights.

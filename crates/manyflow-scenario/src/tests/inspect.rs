@@ -10,7 +10,7 @@ use crate::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All kinds of events in traces, as listed in the manual.
-pub(super) const EVENTS: [&str; 38] = [
+pub(super) const EVENTS: [&str; 39] = [
     "acceptable",
     "allowed",
     "change",
@@ -40,6 +40,7 @@ pub(super) const EVENTS: [&str; 38] = [
     "rate",
     "rates",
     "restore",
+    "retransmission",
     "retransmission-timeout",
     "round",
     "rtt",

@@ -1,6 +1,6 @@
 //! Tests that read, check and build overlays and their sessions.
 
-use super::scene;
+use super::{Refusal, assert_refused, hosts, placed, scene};
 use crate::plan::Plan;
 use crate::*;
 
@@ -57,21 +57,15 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 fn daemons_precede_the_receivers_and_sending_clients_of_sessions() {
     let cell = parse(CHAIN).unwrap().cell(0).unwrap();
     let scene = scene(cell);
-    let nodes =
-        |ends: Vec<(manyflow_core::EndpointId, manyflow_netsim::NodeId)>| -> Vec<(u32, &str)> {
-            let name = |(id, node): (_, manyflow_netsim::NodeId)| {
-                (id, scene.plan.topology.nodes.get(node.0))
-            };
-            ends.into_iter()
-                .map(|(id, node)| name((id.0, node)))
-                .collect()
-        };
-    assert_eq!((scene.daemons[0].0, scene.plan.overlays.daemons()), (0, 5));
-    let hosts = scene.hosts(0).map(|(id, node, _)| (id, node)).collect();
-    assert_eq!(nodes(hosts), [(5, "C"), (6, "D-1"), (7, "D-1")]);
-    assert_eq!(nodes(scene.staff[0].clone()), [(8, "A"), (9, "A")]);
-    assert_eq!(nodes(scene.staff[1].clone()), [(10, "B")]);
-    assert_eq!(scene.network.next_endpoint().0, 11);
+    let daemons = scene.plan.overlays.0[0].endpoints.iter().map(|id| id.0);
+    assert_eq!(daemons.collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert_eq!(
+        placed(&scene, hosts(&scene, 0)),
+        [(5, "C"), (6, "D-1"), (7, "D-1")]
+    );
+    assert_eq!(placed(&scene, scene.staff(0)), [(8, "A"), (9, "A")]);
+    assert_eq!(placed(&scene, scene.staff(1)), [(10, "B")]);
+    assert_eq!(scene.plan.endpoints, 11);
 }
 
 #[test]
@@ -124,8 +118,7 @@ fn the_name_of_an_entry_stands_for_all_its_sessions() {
     assert_eq!(receivers("two-{i}/D"), Err(()));
 }
 
-/// A part of the scenario, its replacement, and the expected message.
-const ERRORS: &[(&str, &str, &str)] = &[
+const ERRORS: &[Refusal] = &[
     (
         "\"C\", \"D\"]\nlinks",
         "\"C\", \"E\"]\nlinks",
@@ -265,13 +258,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn errors_in_overlays_name_their_place() {
-    for (line, other, expected) in ERRORS {
-        assert!(CHAIN.contains(line), "the scenario has no {line}");
-        let error = parse(&CHAIN.replacen(line, other, 1));
-        let message = error.err().map(|error| error.to_string());
-        let message = message.unwrap_or_else(|| panic!("accepted {other}"));
-        assert!(message.contains(expected), "{message}\nnot\n{expected}");
-    }
+    assert_refused(parse, CHAIN, ERRORS);
 }
 
 #[test]

@@ -13,12 +13,13 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::ensemble::{Branch, Switch};
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::protocols::{Direction, PolicyName};
 use crate::quantity::Seconds;
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::observables::Observable;
 use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
 
@@ -40,15 +41,22 @@ impl SessionProtocol for Acp {
         checked.map_err(|fault| fault.within("acp"))
     }
 
-    fn endpoints(&self, session: &Session, intervals: usize) -> usize {
-        match session.switches.len() {
-            0 => 2 * intervals,
-            switches => 1 + switches + intervals,
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.memberships(session);
+        let connections = match session.switches.len() {
+            0 => session.intervals(),
+            _ => 1,
+        };
+        for _ in 0..connections {
+            allotment.staff(session, session.sender);
+        }
+        for switch in 0..session.switches.len() {
+            allotment.staff(session, session.switches[switch].node);
         }
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW, TOGETHER])
+        Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {
@@ -57,12 +65,12 @@ impl SessionProtocol for Acp {
 
     fn staff(&self, is_sender: bool) -> Option<Reporter> {
         Some(match is_sender {
-            true => Reporter::new("ACP", &[COUNTED, FRAMES, WINDOW]),
-            false => Reporter::new("a switch of ACP", &[COUNTED, &[Observable::Failures]]),
+            true => Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW]),
+            false => Reporter::new("a switch of ACP", &[COUNTED, LOST, &[Observable::Failures]]),
         })
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_acp()
     }
 }
@@ -88,44 +96,39 @@ struct Seat {
 impl Builder<'_> {
     /// Adds all endpoints of the session: first the receivers' ends, then the sender's, then the
     /// switches.
-    fn add_acp(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_acp(&mut self) -> Result<(), Fault> {
         let servers = self.servers();
-        let staff = self.network.next_endpoint().0 + servers.len() as u32;
-        let mut members = Vec::with_capacity(self.session.receivers.len());
         for (number, server) in servers.iter().enumerate() {
-            if members.len() == server.receiver {
-                members.push(self.member(&self.session.receivers[server.receiver], false));
-            }
             let remote = match self.switch_of(server.receiver) {
-                Some(switch) => switch_id(staff, switch),
-                None => EndpointId(staff + number as u32),
+                Some(switch) => switch_id(self.session, switch),
+                None => self.session.staff[number].0,
             };
             self.add_server(server, remote)?;
         }
         let start = self.draw(self.table.start, "sender");
         let stop = self.table.stop.map(Seconds::time);
         if self.session.switches.is_empty() {
-            for server in &servers {
+            for (number, server) in servers.iter().enumerate() {
                 let stop = [stop, server.stop].into_iter().flatten().min();
-                self.add_peer(server.id, &server.name, start.max(server.start), stop)?;
+                let start = start.max(server.start);
+                self.add_peer(number, server.id, &server.name, start, stop)?;
             }
         } else {
-            self.add_peer(switch_id(staff, 0), "sender", start, stop)?;
+            self.add_peer(0, switch_id(self.session, 0), "sender", start, stop)?;
             for switch in 0..self.session.switches.len() {
-                self.add_switch(switch, &servers, staff, start)?;
+                self.add_switch(switch, &servers, start)?;
             }
         }
-        Ok(members)
+        Ok(())
     }
 
     fn servers(&self) -> Vec<Server> {
-        let first = self.network.next_endpoint().0;
         let mut servers: Vec<Server> = Vec::new();
         for (number, receiver) in self.session.receivers.iter().enumerate() {
             for (index, interval) in receiver.intervals.iter().enumerate() {
                 let name = self.interval_name(receiver, index);
                 servers.push(Server {
-                    id: EndpointId(first + servers.len() as u32),
+                    id: receiver.ends.receiving_in(index),
                     receiver: number,
                     start: self.draw(interval.start, &name),
                     stop: interval.stop.map(Seconds::time),
@@ -160,13 +163,14 @@ impl Builder<'_> {
         let end = ModelledEnd::acceptor(table.receiver(own), worker, remote);
         let end = Liar::new(end.map_err(Fault::value)?, table.lie());
         let crash = own.crash.map(Seconds::time);
-        self.add_endpoint(NodeId(receiver.node), fated(end, stop, crash));
+        self.add_endpoint(server.id, NodeId(receiver.node), fated(end, stop, crash));
         Ok(())
     }
 
-    /// Adds the sender's end of a connection.
+    /// Adds the sender's end of the connection with this number.
     fn add_peer(
         &mut self,
+        number: usize,
         remote: EndpointId,
         name: &str,
         start: Time,
@@ -178,26 +182,20 @@ impl Builder<'_> {
             Direction::Inbound | Direction::Both if start < to => vec![Span { from: start, to }],
             _ => Vec::new(),
         };
-        let connection = self.network.next_endpoint().0;
+        let connection = self.session.staff[number].0.0;
         let seed = self.seed(&format!("sender's flow of {name}"));
         let worker = table.worker(sends, None, seed)?;
         let end = ModelledEnd::initiator(table.config(), worker, remote, connection, start);
         let end = Liar::new(end.map_err(Fault::value)?, table.lie());
-        self.add_staff(NodeId(self.session.sender), fated(end, stop, None));
+        self.add_staff(number, fated(end, stop, None));
         Ok(())
     }
 
     /// Adds the switch with this number. The connection opens at `start`: receivers that have
     /// started by then are members from the beginning.
-    fn add_switch(
-        &mut self,
-        number: usize,
-        servers: &[Server],
-        staff: u32,
-        start: Time,
-    ) -> Result<(), Fault> {
+    fn add_switch(&mut self, number: usize, servers: &[Server], start: Time) -> Result<(), Fault> {
         let switch = &self.session.switches[number];
-        let mut seats = self.seats(switch, servers, staff);
+        let mut seats = self.seats(switch, servers);
         // Members are numbered in order of time. Members from the beginning keep the order of the
         // scenario.
         seats.sort_by_key(|seat| seat.start.max(start));
@@ -219,23 +217,25 @@ impl Builder<'_> {
         let above = peers
             .iter()
             .position(|other| other.members.contains(&Branch::Switch(number)));
-        let peer = above.map_or(EndpointId(staff), |above| switch_id(staff, above));
+        let peer = above.map_or(self.session.staff[0].0, |above| {
+            switch_id(self.session, above)
+        });
         let table = &self.table.acp.switches[number];
         let policy = policy(table.policy, switch, &seats);
         let members = first.iter().map(|seat| seat.id).collect();
         let endpoint = SwitchEndpoint::new(table.config(), policy, peer, members, changes);
-        self.add_staff(NodeId(switch.node), endpoint.map_err(Fault::value)?);
+        self.add_staff(1 + number, endpoint.map_err(Fault::value)?);
         Ok(())
     }
 
     /// Returns the members of a switch, in the order of the scenario. A receiver is one member for
     /// each of its membership intervals.
-    fn seats(&self, switch: &Switch, servers: &[Server], staff: u32) -> Vec<Seat> {
+    fn seats(&self, switch: &Switch, servers: &[Server]) -> Vec<Seat> {
         let mut seats = Vec::new();
         for branch in &switch.members {
             match *branch {
                 Branch::Switch(number) => seats.push(Seat {
-                    id: switch_id(staff, number),
+                    id: switch_id(self.session, number),
                     node: self.session.switches[number].node,
                     start: Time::ZERO,
                     stop: None,
@@ -255,9 +255,9 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the endpoint of a switch. The switches follow the sender's end, whose number is `staff`.
-fn switch_id(staff: u32, number: usize) -> EndpointId {
-    EndpointId(staff + 1 + number as u32)
+/// Returns the endpoint of a switch. The switches follow the sender's end.
+fn switch_id(session: &Session, number: usize) -> EndpointId {
+    session.staff[1 + number].0
 }
 
 /// An end with its application, which may lie to routers.

@@ -5,9 +5,10 @@ use manyflow_netsim::NodeId;
 use manyflow_tcp::cbr::{Sink, Source};
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, required};
-use crate::scene::{Builder, Member};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, required};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 
 /// Sources without congestion control.
@@ -19,26 +20,27 @@ impl SessionProtocol for Cbr {
         cbr.check().map_err(|fault| fault.within("cbr"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        2 * intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.pairs(session);
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("CBR", &[COUNTED, TOGETHER])
+        Reporter::new("CBR", &[COUNTED, LOST, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {
         Reporter::new("CBR", &[])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         let table = required(builder.table.cbr.as_ref(), "cbr")?;
         builder.add_pairs(|builder, pair| {
             let mut config = table.config(Destination::Endpoint(pair.receiving));
             (config.start, config.stop) = (pair.start, pair.stop);
             let source = Source::new(config, pair.seed).map_err(Fault::value)?;
-            builder.add_endpoint(NodeId(builder.session.sender), source);
-            builder.add_endpoint(pair.node, Sink::new(None, Time::ZERO, None));
+            builder.add_endpoint(pair.sending, NodeId(builder.session.sender), source);
+            let sink = Sink::new(None, Time::ZERO, None);
+            builder.add_endpoint(pair.receiving, pair.node, sink);
             Ok(())
         })
     }

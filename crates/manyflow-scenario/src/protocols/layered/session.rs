@@ -1,6 +1,6 @@
 //! Sessions of SIM and RLM: groups and, for SIM, the tree in which feedback is aggregated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use manyflow_core::EndpointId;
 use manyflow_layered::{rlm, sim};
@@ -9,11 +9,12 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{self, LayeredLiar, Outage};
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::observables::Observable;
 use crate::schema::{Lie, SessionTable};
 
@@ -28,8 +29,12 @@ impl SessionProtocol for Sim {
         table.sim.check().map_err(|fault| fault.within("sim"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        1 + intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.staff(session, session.sender);
+        for place in 0..session.aggregators.len() {
+            allotment.staff(session, session.aggregators[place]);
+        }
+        allotment.memberships(session);
     }
 
     fn is_multicast(&self) -> bool {
@@ -44,7 +49,7 @@ impl SessionProtocol for Sim {
         Reporter::new("SIM's sender", &[&[Observable::GroupRate]])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_sim()
     }
 }
@@ -55,8 +60,9 @@ impl SessionProtocol for Rlm {
         rlm.check().map_err(|fault| fault.within("rlm"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        1 + intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.staff(session, session.sender);
+        allotment.memberships(session);
     }
 
     fn is_multicast(&self) -> bool {
@@ -72,21 +78,21 @@ impl SessionProtocol for Rlm {
         Reporter::new("RLM's sender", &[])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_rlm()
     }
 }
 
 impl Builder<'_> {
-    fn add_sim(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_sim(&mut self) -> Result<(), Fault> {
         let config = self.table.sim.sender()?;
         let groups = config.groups;
         let (session, start, stop) = self.open();
         let sender = sim::Sender::new(config, session, start, stop).map_err(Fault::value)?;
         let sender = self.add_sender(sender);
         let aggregators = self.add_aggregators(session, sender);
-        self.add_memberships(session, groups, |builder, membership| {
-            let id = builder.network.next_endpoint().0;
+        self.add_memberships(session, groups.into(), |builder, membership| {
+            let id = membership.id.0;
             let own = builder.path_to_sender(membership.node).into_iter();
             let parent = nearest(own, &aggregators).unwrap_or(sender);
             let config = builder.table.sim.receiver();
@@ -94,69 +100,53 @@ impl Builder<'_> {
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
             let receiver = receiver.map_err(Fault::value)?;
             match membership.lie.and_then(lie) {
-                Some(lie) => builder.add_endpoint(membership.node, LayeredLiar::new(receiver, lie)),
-                None => builder.add_endpoint(membership.node, receiver),
-            };
+                Some(lie) => builder.add_member(membership, LayeredLiar::new(receiver, lie)),
+                None => builder.add_member(membership, receiver),
+            }
             Ok(())
         })
     }
 
-    fn add_rlm(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_rlm(&mut self) -> Result<(), Fault> {
         let table = required(self.table.rlm.as_ref(), "rlm")?;
         let groups = table.groups()?;
         let (session, start, stop) = self.open();
         let sender = rlm::Sender::new(table.sender(), session, start, stop);
         let sender = self.add_sender(sender.map_err(Fault::value)?);
-        self.add_memberships(session, groups, |builder, membership| {
+        self.add_memberships(session, groups.into(), |builder, membership| {
             let seed = builder.seed(&format!("joins of {}", membership.name));
             let (config, start, stop) = (table.receiver(), membership.start, membership.stop);
             let receiver = rlm::Receiver::new(config, groups, session, sender, seed, start, stop);
-            builder.add_endpoint(membership.node, receiver.map_err(Fault::value)?);
+            builder.add_member(membership, receiver.map_err(Fault::value)?);
             Ok(())
         })
     }
 
-    /// Adds an aggregator at each node that needs one, from the sender downwards, so that each
-    /// parent exists before its children.
+    /// Adds the aggregators. Each parent precedes its children.
     fn add_aggregators(
         &mut self,
         session: u32,
         sender: EndpointId,
     ) -> BTreeMap<NodeId, EndpointId> {
-        let nodes = match &self.session.aggregators {
-            Some(nodes) => nodes.iter().copied().map(NodeId).collect(),
-            None => self.inner_nodes(),
-        };
-        let mut paths: Vec<Vec<NodeId>> = nodes
-            .into_iter()
-            .map(|node| self.path_to_sender(node))
-            .collect();
-        paths.sort_by_key(|path| (path.len(), path[0]));
         let mut aggregators = BTreeMap::new();
-        for path in paths {
-            let parent = nearest(path[1..].iter().copied(), &aggregators).unwrap_or(sender);
-            let id = self.network.next_endpoint();
+        for (place, &node) in self.session.aggregators.iter().enumerate() {
+            let node = NodeId(node);
+            let path = self.path_to_sender(node).into_iter();
+            let parent = nearest(path.skip(1), &aggregators).unwrap_or(sender);
+            // The sender precedes the aggregators.
+            let place = place + 1;
+            let (id, _) = self.session.staff[place];
             let aggregator = || sim::Aggregator::new(session, id.0, parent);
             match self.session.outage {
-                Some((node, from, until)) if NodeId(node) == path[0] => {
+                Some((failing, from, until)) if NodeId(failing) == node => {
                     let outage = Outage::new(aggregator(), aggregator(), from, until);
-                    self.add_staff(path[0], outage)
+                    self.add_staff(place, outage);
                 }
-                _ => self.add_staff(path[0], aggregator()),
-            };
-            aggregators.insert(path[0], id);
+                _ => self.add_staff(place, aggregator()),
+            }
+            aggregators.insert(node, id);
         }
         aggregators
-    }
-
-    /// Returns the sender's node and all nodes between it and the receivers.
-    fn inner_nodes(&mut self) -> BTreeSet<NodeId> {
-        let mut inner = BTreeSet::new();
-        for receiver in &self.session.receivers {
-            let path = self.path_to_sender(NodeId(receiver.node));
-            inner.extend(path.into_iter().skip(1));
-        }
-        inner
     }
 
     /// Returns a node and the nodes over which multicast packets reach it, in reverse order up to

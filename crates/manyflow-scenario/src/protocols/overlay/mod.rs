@@ -4,7 +4,7 @@ mod events;
 mod session;
 mod wire;
 
-pub(crate) use session::{Overlays, add_daemons, endpoint, slow_groups};
+pub(crate) use session::{Overlays, add_daemons, slow_groups};
 
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};

@@ -10,13 +10,14 @@ use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConf
 use manyflow_netsim::NodeId;
 
 use crate::error::{Fault, Problem};
+use crate::plan::endpoints::Allotment;
 use crate::plan::overlays::{Affiliation, Overlay};
 use crate::plan::sessions::{Receiver, Session, Sessions};
 use crate::plan::topology::Topology;
+use crate::protocols::OverlayTable;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::protocols::{IntoBoxed, OverlayTable};
 use crate::quantity::{BitsPerSecond, Count, Seconds};
-use crate::scene::{Builder, Member};
+use crate::scene::{Builder, add_endpoint};
 use crate::schema::observables::Observable;
 use crate::schema::{Schema, SessionTable};
 use crate::world::World;
@@ -41,9 +42,11 @@ impl SessionProtocol for Overlays {
         checked.map_err(|fault| fault.within("overlay"))
     }
 
-    fn endpoints(&self, session: &Session, intervals: usize) -> usize {
-        let clients = session.affiliation.map_or(0, |own| own.clients);
-        clients as usize + intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.memberships(session);
+        for _ in 0..session.affiliation.map_or(0, |own| own.clients) {
+            allotment.staff(session, session.sender);
+        }
     }
 
     fn receiver(&self) -> Reporter {
@@ -59,7 +62,7 @@ impl SessionProtocol for Overlays {
         Some(Reporter::new("a sending client of an overlay", &[COUNTED]))
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_overlay()
     }
 }
@@ -78,23 +81,20 @@ pub(crate) fn slow_groups(
     sessions.0.iter().filter_map(policy).collect()
 }
 
-/// Adds the daemons of an overlay, with consecutive numbers. Returns the first.
+/// Adds the daemons of an overlay.
 pub(crate) fn add_daemons(
     network: &mut dyn World,
     topology: &Topology,
     overlay: &Overlay,
     table: &OverlayTable,
     slow_groups: BTreeMap<GroupId, SlowPolicy>,
-) -> Result<EndpointId, Fault> {
-    let first = network.next_endpoint();
+) -> Result<(), Fault> {
     let config = OverlayConfig {
         slow_groups,
         ..table.config()
     };
     let links = table.link_kind();
-    let daemons = 0..overlay.nodes.len() as u16;
-    let addresses = daemons.map(|id| endpoint(first, DaemonId(id)));
-    let addresses = Arc::new(Addresses::new(addresses.collect()));
+    let addresses = Arc::new(Addresses::new(overlay.endpoints.iter().collect()));
     for (&node, number) in overlay.nodes.iter().zip(0u16..) {
         let here = DaemonId(number);
         let node = NodeId(node);
@@ -115,31 +115,25 @@ pub(crate) fn add_daemons(
             addresses,
             seed,
         );
-        network.add_endpoint(node, daemon.map_err(Fault::value)?.into_boxed());
+        let daemon = daemon.map_err(Fault::value)?;
+        add_endpoint(network, overlay.endpoint(here), node, daemon);
     }
-    Ok(first)
-}
-
-/// Returns the endpoint of a daemon, given the endpoint of the first daemon.
-pub(crate) fn endpoint(first: EndpointId, daemon: DaemonId) -> EndpointId {
-    EndpointId(first.0 + u32::from(daemon.0))
+    Ok(())
 }
 
 impl Builder<'_> {
     /// Adds the receivers' clients, and then the sending clients.
-    fn add_overlay(&mut self) -> Result<Vec<Member>, Fault> {
+    fn add_overlay(&mut self) -> Result<(), Fault> {
         let affiliation = self.session.affiliation;
         let own =
             affiliation.ok_or_else(|| Fault::value("the session does not run over an overlay"))?;
-        let mut members = Vec::with_capacity(self.session.receivers.len());
         for receiver in &self.session.receivers {
-            members.push(self.member(receiver, false));
             self.add_receiving_clients(&own, receiver)?;
         }
         for client in 0..own.clients {
             self.add_sending_client(&own, client)?;
         }
-        Ok(members)
+        Ok(())
     }
 
     /// Adds a client for each membership interval of a receiver.
@@ -169,7 +163,8 @@ impl Builder<'_> {
                 ..Application::default()
             };
             let client = ClientEndpoint::new(application, daemon, self.seed(&name));
-            self.add_endpoint(node, client.map_err(Fault::value)?);
+            let id = receiver.ends.receiving_in(index);
+            self.add_endpoint(id, node, client.map_err(Fault::value)?);
         }
         Ok(())
     }
@@ -186,7 +181,7 @@ impl Builder<'_> {
         };
         let daemon = self.daemon_at(own, self.session.sender);
         let client = ClientEndpoint::new(application, daemon, self.seed(&name));
-        self.add_staff(NodeId(self.session.sender), client.map_err(Fault::value)?);
+        self.add_staff(number as usize, client.map_err(Fault::value)?);
         Ok(())
     }
 
@@ -202,8 +197,9 @@ impl Builder<'_> {
 
     /// Returns the endpoint of the daemon at a node. The checks have made sure that there is one.
     fn daemon_at(&self, own: &Affiliation, node: u32) -> EndpointId {
-        let daemon = self.plan.overlays.0[own.overlay].daemon_at(node);
+        let overlay = &self.plan.overlays.0[own.overlay];
+        let daemon = overlay.daemon_at(node);
         let daemon = daemon.expect("the checks have found a daemon at each client's node");
-        endpoint(self.daemons[own.overlay], daemon)
+        overlay.endpoint(daemon)
     }
 }

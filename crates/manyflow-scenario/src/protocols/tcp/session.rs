@@ -4,9 +4,10 @@ use manyflow_netsim::NodeId;
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::scene::{Builder, Member};
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 
 /// TCP, with one connection to each receiver.
@@ -17,19 +18,19 @@ impl SessionProtocol for Tcp {
         table.tcp.check().map_err(|fault| fault.within("tcp"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        2 * intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.pairs(session);
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("TCP", &[COUNTED, WINDOW, TOGETHER])
+        Reporter::new("TCP", &[COUNTED, LOST, WINDOW, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {
         Reporter::new("TCP", &[])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_pairs(|builder, pair| {
             let config = TcpConfig {
                 start: pair.start,
@@ -39,8 +40,8 @@ impl SessionProtocol for Tcp {
             let sender = Sender::new(config.clone(), pair.receiving, pair.seed);
             let receiver = Receiver::new(config, pair.sending);
             let source = NodeId(builder.session.sender);
-            builder.add_endpoint(source, sender.map_err(Fault::value)?);
-            builder.add_endpoint(pair.node, receiver.map_err(Fault::value)?);
+            builder.add_endpoint(pair.sending, source, sender.map_err(Fault::value)?);
+            builder.add_endpoint(pair.receiving, pair.node, receiver.map_err(Fault::value)?);
             Ok(())
         })
     }

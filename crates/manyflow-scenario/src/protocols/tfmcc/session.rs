@@ -3,9 +3,10 @@
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
@@ -25,8 +26,9 @@ impl SessionProtocol for Tfmcc {
         table.tfmcc.check().map_err(|fault| fault.within("tfmcc"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        1 + intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.staff(session, session.sender);
+        allotment.memberships(session);
     }
 
     fn is_multicast(&self) -> bool {
@@ -41,18 +43,18 @@ impl SessionProtocol for Tfmcc {
         Reporter::new("TFMCC's sender", &[&[Observable::Reports]])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         let table = &builder.table.tfmcc;
         let (session, start, stop) = builder.open();
         let sender = Sender::new(table.sender(), session, start, stop).map_err(Fault::value)?;
         let sender = builder.add_sender(sender);
         builder.add_memberships(session, 1, |builder, membership| {
-            let id = ReceiverId(builder.network.next_endpoint().0);
+            let id = ReceiverId(membership.id.0);
             let seed = builder.seed(&format!("feedback of {}", membership.name));
             let (start, stop) = (membership.start, membership.stop);
             let config = table.receiver();
             let receiver = Receiver::new(config, session, id, sender, seed, start, stop);
-            builder.add_endpoint(membership.node, receiver.map_err(Fault::value)?);
+            builder.add_member(membership, receiver.map_err(Fault::value)?);
             Ok(())
         })
     }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use manyflow_netsim::NodeId;
-use manyflow_netsim::models::{Listener, Until};
+use manyflow_netsim::models::Until;
 use manyflow_webrc::{Receiver, Sender};
 
 use crate::error::Fault;
+use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
-use crate::scene::{Builder, Member};
+use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
 
@@ -34,8 +35,9 @@ impl SessionProtocol for Webrc {
         webrc.check().map_err(|fault| fault.within("webrc"))
     }
 
-    fn endpoints(&self, _session: &Session, intervals: usize) -> usize {
-        1 + intervals
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.staff(session, session.sender);
+        allotment.memberships(session);
     }
 
     fn is_multicast(&self) -> bool {
@@ -54,7 +56,7 @@ impl SessionProtocol for Webrc {
         Reporter::new("WEBRC's sender", &[])
     }
 
-    fn add(&self, builder: &mut Builder) -> Result<Vec<Member>, Fault> {
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         let table = required(builder.table.webrc.as_ref(), "webrc")?;
         let session = Arc::new(table.session()?);
         let config = Arc::new(table.receiver());
@@ -66,28 +68,18 @@ impl SessionProtocol for Webrc {
             Some(stop) => builder.add_sender(Until::new(sender, stop.time(), |_| {})),
             None => builder.add_sender(sender),
         };
-        let mut members = Vec::with_capacity(builder.session.receivers.len());
-        for receiver in &builder.session.receivers {
-            members.push(builder.member(receiver, false));
-            let node = NodeId(receiver.node);
-            for (index, interval) in receiver.intervals.iter().enumerate() {
-                let start = builder.draw(interval.start, &builder.interval_name(receiver, index));
-                if builder.entry(receiver).whole_session {
-                    let channels = session.wave_channels() + 1;
-                    builder.add_endpoint(node, Listener::new(id, channels, start));
-                    continue;
+        let channels = session.wave_channels() + 1;
+        builder.add_memberships(id, channels, |builder, membership| {
+            let made = Receiver::new(session.clone(), config.clone(), id, membership.start);
+            let made = made.map_err(Fault::value)?;
+            match membership.stop {
+                Some(stop) => {
+                    let until = Until::new(made, stop, Receiver::leave);
+                    builder.add_member(membership, until);
                 }
-                let made = Receiver::new(session.clone(), config.clone(), id, start);
-                let made = made.map_err(Fault::value)?;
-                match interval.stop {
-                    Some(stop) => {
-                        let until = Until::new(made, stop.time(), Receiver::leave);
-                        builder.add_endpoint(node, until)
-                    }
-                    None => builder.add_endpoint(node, made),
-                };
+                None => builder.add_member(membership, made),
             }
-        }
-        Ok(members)
+            Ok(())
+        })
     }
 }

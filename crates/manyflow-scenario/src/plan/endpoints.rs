@@ -1,0 +1,212 @@
+//! Allots the numbers of endpoints. A world numbers endpoints in the order in which they are added:
+//! first the daemons of each overlay, then the endpoints of each session. Nothing outside this file
+//! calculates with these numbers.
+
+use manyflow_core::EndpointId;
+use manyflow_netsim::NodeId;
+
+use crate::error::Fault;
+use crate::plan::overlays::Overlays;
+use crate::plan::sessions::{Session, Sessions};
+use crate::plan::topology::Topology;
+use crate::protocols::Network;
+
+/// Hands out the numbers of endpoints, in the order in which the scene adds them.
+#[derive(Debug, Default)]
+pub(crate) struct Allotment {
+    /// The number of endpoints so far, which is the number of the next one.
+    count: u64,
+}
+
+/// The maximum number of endpoints. An endpoint takes about 1 kB, so more are a mistake.
+const ENDPOINTS_MAX: u64 = 100_000_000;
+
+/// Consecutive endpoints.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ids {
+    first: u32,
+    count: u32,
+}
+
+/// The endpoints of a receiver. There is one for each membership interval, or two with a unicast
+/// protocol: the sending end, which reports round-trip time and window, and the receiving end.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ends {
+    ids: Ids,
+    is_unicast: bool,
+}
+
+/// The role of a receiver's endpoint.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The sending end of a unicast flow, which is at the sender's node.
+    Sending,
+    /// The receiver itself.
+    Receiving,
+}
+
+impl Ids {
+    /// Returns the endpoint at a place in the order.
+    ///
+    /// # Panics
+    /// Panics if there are fewer endpoints.
+    pub(crate) fn at(self, place: usize) -> EndpointId {
+        assert!(place < self.count as usize, "no endpoint was allotted");
+        EndpointId(self.first + place as u32)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = EndpointId> {
+        (self.first..self.first + self.count).map(EndpointId)
+    }
+}
+
+impl Ends {
+    /// Returns the receiving endpoint of a membership interval.
+    pub(crate) fn receiving_in(self, interval: usize) -> EndpointId {
+        match self.is_unicast {
+            true => self.ids.at(2 * interval + 1),
+            false => self.ids.at(interval),
+        }
+    }
+
+    /// Returns the sending and the receiving endpoint of a membership interval.
+    ///
+    /// # Panics
+    /// Panics if the protocol is not unicast.
+    pub(crate) fn pair_in(self, interval: usize) -> (EndpointId, EndpointId) {
+        assert!(self.is_unicast, "only unicast protocols have pairs");
+        (self.ids.at(2 * interval), self.ids.at(2 * interval + 1))
+    }
+
+    /// Returns the receiving endpoints.
+    pub(crate) fn receiving(self) -> impl Iterator<Item = EndpointId> {
+        let receiving = self.all().filter(|(_, role)| *role == Role::Receiving);
+        receiving.map(|(id, _)| id)
+    }
+
+    /// Returns all endpoints with their roles, in the order of their numbers.
+    pub(crate) fn all(self) -> impl Iterator<Item = (EndpointId, Role)> {
+        self.ids.iter().enumerate().map(move |(place, id)| {
+            let is_sending = self.is_unicast && place.is_multiple_of(2);
+            let role = match is_sending {
+                true => Role::Sending,
+                false => Role::Receiving,
+            };
+            (id, role)
+        })
+    }
+}
+
+impl Allotment {
+    /// Allots all endpoints of a plan. Returns their number.
+    ///
+    /// # Errors
+    /// Returns an error if there are too many.
+    pub(crate) fn all(overlays: &mut Overlays, sessions: &mut Sessions) -> Result<usize, Fault> {
+        let mut allotment = Allotment::default();
+        for overlay in &mut overlays.0 {
+            overlay.endpoints = allotment.take(overlay.nodes.len());
+        }
+        for session in &mut sessions.0 {
+            session.protocol.kind().allot(session, &mut allotment);
+        }
+        if allotment.is_exhausted() {
+            let message = format!("the sessions need more than {ENDPOINTS_MAX} endpoints");
+            return Err(Fault::value(message));
+        }
+        Ok(allotment.count as usize)
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.count > ENDPOINTS_MAX
+    }
+
+    /// Takes the next numbers. They are meaningless if there are too many endpoints.
+    fn take(&mut self, count: usize) -> Ids {
+        let first = self.count as u32;
+        self.count = self.count.saturating_add(count as u64);
+        Ids {
+            first,
+            count: count as u32,
+        }
+    }
+
+    /// Allots the next endpoint to a session, at a node and apart from its receivers.
+    pub(crate) fn staff(&mut self, session: &mut Session, node: u32) {
+        let id = self.take(1).at(0);
+        if !self.is_exhausted() {
+            session.staff.push((id, NodeId(node)));
+        }
+    }
+
+    /// Allots an endpoint to each membership interval of each receiver.
+    pub(crate) fn memberships(&mut self, session: &mut Session) {
+        self.receivers(session, false);
+    }
+
+    /// Allots a sending and a receiving endpoint to each membership interval of each receiver.
+    pub(crate) fn pairs(&mut self, session: &mut Session) {
+        self.receivers(session, true);
+    }
+
+    fn receivers(&mut self, session: &mut Session, is_unicast: bool) {
+        let each = if is_unicast { 2 } else { 1 };
+        for receiver in &mut session.receivers {
+            let ids = self.take(each * receiver.intervals.len());
+            receiver.ends = Ends { ids, is_unicast };
+        }
+    }
+}
+
+/// The paths of multicast packets through a topology, as the simulator routes them.
+pub(crate) struct Paths<'a> {
+    topology: &'a Topology,
+    network: Network,
+}
+
+impl Paths<'_> {
+    pub(crate) fn new(topology: &Topology) -> Paths<'_> {
+        let mut network = Network::new(0);
+        for name in topology.nodes.iter() {
+            network.add_node(name);
+        }
+        for link in &topology.links {
+            network.add_link(NodeId(link.from), NodeId(link.to), link.config.clone());
+        }
+        Paths { topology, network }
+    }
+
+    /// Returns a node and the nodes over which packets from `sender` reach it, in reverse order up
+    /// to the sender's.
+    pub(crate) fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {
+        let branch = self.network.branch(NodeId(sender), NodeId(node));
+        let from = |link: manyflow_netsim::LinkId| self.topology.links[link.0 as usize].from;
+        let above = branch.into_iter().map(from);
+        std::iter::once(node).chain(above).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unicast_receiver_has_a_pair_for_each_membership_interval() {
+        let mut allotment = Allotment::default();
+        allotment.take(3);
+        let ids = allotment.take(4);
+        let unicast = Ends {
+            ids,
+            is_unicast: true,
+        };
+        assert_eq!(unicast.pair_in(1), (EndpointId(5), EndpointId(6)));
+        let receiving: Vec<u32> = unicast.receiving().map(|id| id.0).collect();
+        assert_eq!(receiving, [4, 6]);
+        let multicast = Ends {
+            is_unicast: false,
+            ..unicast
+        };
+        assert_eq!(multicast.receiving_in(3), EndpointId(6));
+        assert_eq!(multicast.receiving().count(), 4);
+    }
+}
