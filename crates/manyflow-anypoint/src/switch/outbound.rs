@@ -87,7 +87,8 @@ impl<P: Payload + Default> Outbound<P> {
         }
         match arrival {
             Arrival::Known => self.repeat(cx, id, sequence, item),
-            _ if self.sent.is_full() => {}
+            // Nothing follows the Close to the peer.
+            _ if self.sent.is_full() || self.close.is_some() => {}
             Arrival::Next => self.forward_all(cx, id, item),
             Arrival::Beyond => {
                 stream.hold(sequence, item);

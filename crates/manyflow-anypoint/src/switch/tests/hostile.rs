@@ -50,6 +50,19 @@ fn frames_far_ahead_are_dropped() {
 }
 
 #[test]
+fn frames_after_the_services_close_do_not_reach_the_peer() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    for from in [member(0), member(1)] {
+        hear(&mut switch, 0.0, from, Body::Close { sequence: 0 });
+    }
+    assert_eq!(sent_to(&mut switch, PEER), [Body::Close { sequence: 0 }]);
+    for sequence in 0..3 {
+        hear(&mut switch, 0.0, member(0), data(sequence));
+        assert_eq!(sent_to(&mut switch, PEER), [], "frame {sequence}");
+    }
+}
+
+#[test]
 fn a_segment_of_an_unknown_connection_is_reset_and_its_data_do_not_pass() {
     use crate::Reason;
     let mut restarted = switch(SwitchConfig::default(), 2);
