@@ -17,10 +17,6 @@ use crate::scene::Scene;
 use crate::world::World;
 use manyflow_netsim::Halt;
 
-/// The stack size of a thread that runs simulations. Endpoints at one node that answer each other
-/// at the same instant use nested calls.
-const STACK_BYTES: usize = 16 << 20;
-
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -115,8 +111,7 @@ impl Scenario {
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, jobs.len().max(1)) {
                 let (reports, next, plans) = (reports.clone(), &next, &plans);
-                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-                let spawned = thread.spawn_scoped(scope, move || {
+                scope.spawn(move || {
                     let take = || next.fetch_add(1, Ordering::Relaxed);
                     let report = |message| {
                         reports
@@ -133,7 +128,6 @@ impl Scenario {
                         report(Message::Ended(index, outcome));
                     }
                 });
-                spawned.expect("the system has room for a thread");
             }
             drop(reports);
             let mut left = jobs.len();

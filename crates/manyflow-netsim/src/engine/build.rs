@@ -30,6 +30,7 @@ impl<H: Header, E> Network<H, E> {
             packets: Packets::default(),
             pairs: None,
             endpoints: Vec::new(),
+            waiting: Vec::new(),
             sources: Vec::new(),
             routes: Vec::new(),
             changes: Vec::new(),

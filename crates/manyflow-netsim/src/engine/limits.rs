@@ -25,10 +25,9 @@ const STEPS_EACH: u64 = 1000;
 const WATCHED: u64 = STEPS;
 /// The maximum number of endpoints, and of links, that an error names.
 const NAMED: usize = 4;
-/// The maximum depth of calls between endpoints at one node that answer each other. A client that
-/// fills the queue of an overlay link at one instant needs as many levels as the queue has
-/// messages, 1000 by default. Each level takes about a kilobyte of the thread's stack.
-const NESTED_MAX: u32 = 2500;
+/// The maximum depth of calls between endpoints at one node that answer each other by multicast.
+/// Each level takes about a kilobyte of the thread's stack.
+const NESTED_MAX: u32 = 1000;
 /// The default of the maximum number of packets that all links carry together: up to 2 GB.
 const CARRIED_MAX: u64 = 16_000_000;
 
@@ -83,7 +82,7 @@ pub(super) struct Limits {
     /// The number of steps at the current instant.
     pub(super) steps: u64,
     steps_max: u64,
-    /// The depth of calls between endpoints at one node.
+    /// The depth of calls between endpoints at one node that answer each other by multicast.
     nested: u32,
     /// The endpoints whose actions were refused when the steps ran out.
     stuck: Vec<u32>,
@@ -112,17 +111,12 @@ impl Limits {
         self.steps <= self.steps_max && self.carried <= self.carried_max
     }
 
-    /// Counts an action of an endpoint as begun. Returns false if the endpoint would never end, so
-    /// that the action must not be done. If the steps have just run out, the action is done
-    /// nevertheless: dropping a packet could break the loop that is to be reported.
+    /// Counts an action of an endpoint. Returns false if the endpoint would never end, so that the
+    /// action must not be done. If the steps have just run out, the action is done nevertheless:
+    /// dropping a packet could break the loop that is to be reported.
     #[inline]
-    pub(super) fn enter(&mut self, endpoint: u32) -> bool {
+    pub(super) fn allow(&mut self, endpoint: u32) -> bool {
         self.steps += 1;
-        self.nested += 1;
-        if self.nested > NESTED_MAX {
-            // The endpoints that wait for this one must not take any other action either.
-            self.steps = u64::MAX / 2;
-        }
         let goes_on = self.steps <= 2 * self.steps_max;
         if !goes_on {
             self.note_stuck(endpoint);
@@ -130,17 +124,27 @@ impl Limits {
         goes_on
     }
 
+    /// Counts a call that drains an endpoint as begun.
+    #[inline]
+    pub(super) fn nest(&mut self) {
+        self.nested += 1;
+        if self.nested > NESTED_MAX {
+            // The endpoints that wait for this one must not take any other action either.
+            self.steps = u64::MAX / 2;
+        }
+    }
+
+    /// Counts a call that drains an endpoint as ended.
+    #[inline]
+    pub(super) fn unnest(&mut self) {
+        self.nested -= 1;
+    }
+
     #[cold]
     fn note_stuck(&mut self, endpoint: u32) {
         if self.stuck.len() < NAMED && !self.stuck.contains(&endpoint) {
             self.stuck.push(endpoint);
         }
-    }
-
-    /// Counts an action as ended, whether it was done or refused.
-    #[inline]
-    pub(super) fn leave(&mut self) {
-        self.nested -= 1;
     }
 }
 

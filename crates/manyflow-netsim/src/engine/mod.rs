@@ -68,7 +68,8 @@ pub enum Change {
 pub enum Incident<'a, H> {
     /// The link dropped a packet instead of queuing it.
     Dropped(LinkId, Dropped, &'a Packet<H>),
-    /// The link accepted a packet and is going to lose it on the wire.
+    /// The link accepted a packet and is going to lose it on the wire, or carried it when it was
+    /// cut.
     Lost(LinkId, &'a Packet<H>),
     /// The link's queue marked a packet with congestion experienced.
     Marked(LinkId, &'a Packet<H>),
@@ -126,6 +127,8 @@ pub struct Network<H, E> {
     /// The index of links by their ends, while the network is being built.
     pairs: Option<Pairs>,
     endpoints: Vec<EndpointEntry<H, E>>,
+    /// The endpoints that wait until another one at their node has been drained.
+    waiting: Vec<u32>,
     /// The node of each multicast session's source.
     sources: Vec<NodeId>,
     /// For each destination, the link towards it at each node. Empty until the first packet is sent

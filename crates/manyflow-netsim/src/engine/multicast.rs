@@ -182,7 +182,8 @@ impl<H: Header, E> Network<H, E> {
     fn deliver(&mut self, target: Target, id: PacketId, observer: &mut dyn Observer<H, E>) {
         let index = target.0 >> 1;
         if target.0 & 1 == 1 {
-            self.hand_over(index, id, observer);
+            self.hand_over(index, id);
+            self.drain(index, observer);
         } else {
             self.transmit(LinkId(index), id, observer);
         }

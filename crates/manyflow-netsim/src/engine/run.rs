@@ -103,7 +103,9 @@ impl<H: Header, E> Network<H, E> {
                 observer.on_tapped(self.now, LinkId(index), &self.packets[id]);
             }
             self.limits.carried -= 1;
-            self.arrive(to, id, observer);
+            if let Some(endpoint) = self.arrive(to, id, observer) {
+                self.drain(endpoint, observer);
+            }
         }
         self.rearm_link(index);
     }
@@ -119,14 +121,21 @@ impl<H: Header, E> Network<H, E> {
         entry.pending = next;
     }
 
-    /// Hands a packet to its endpoints at `node`, or forwards it.
+    /// Hands a packet to its endpoints at `node`, or forwards it. Returns the endpoint that received
+    /// a unicast packet, which the caller has to [`drain`](Network::drain).
     #[inline]
-    fn arrive(&mut self, node: NodeId, id: PacketId, observer: &mut dyn Observer<H, E>) {
+    fn arrive(
+        &mut self,
+        node: NodeId,
+        id: PacketId,
+        observer: &mut dyn Observer<H, E>,
+    ) -> Option<u32> {
         match self.packets[id].destination {
             Destination::Endpoint(endpoint) => {
                 let to = self.packets.node(id);
                 if to == node {
-                    self.hand_over(endpoint.0, id, observer);
+                    self.hand_over(endpoint.0, id);
+                    return Some(endpoint.0);
                 } else if let Some(link) = self.next_hop(node, to) {
                     self.transmit(link, id, observer);
                 } else {
@@ -136,6 +145,7 @@ impl<H: Header, E> Network<H, E> {
             }
             Destination::Channel(channel) => self.fan_out(node, channel, id, observer),
         }
+        None
     }
 
     #[inline]
@@ -198,19 +208,14 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
+    /// Hands a packet to an endpoint, which has to be drained afterwards.
     #[inline]
-    pub(super) fn hand_over(
-        &mut self,
-        index: u32,
-        id: PacketId,
-        observer: &mut dyn Observer<H, E>,
-    ) {
+    pub(super) fn hand_over(&mut self, index: u32, id: PacketId) {
         let entry = &mut self.endpoints[index as usize];
         entry.received.packets += 1;
         entry.received.bytes += u64::from(self.packets.wire_bytes(id));
         entry.endpoint.handle_packet(self.now, &self.packets[id]);
         self.packets.release(id);
-        self.drain(index, observer);
     }
 
     fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
@@ -233,33 +238,72 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Handles the actions and events of an endpoint after a call.
-    fn drain(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
+    ///
+    /// An endpoint at the same node that receives a packet is drained before the sender's next
+    /// action, whatever the number of endpoints and of packets that answer each other.
+    #[inline]
+    pub(super) fn drain(&mut self, endpoint: u32, observer: &mut dyn Observer<H, E>) {
+        self.limits.nest();
+        match self.act(endpoint, observer) {
+            Some(receiver) => self.drain_in_turn(endpoint, receiver, observer),
+            None => self.settle(endpoint, observer),
+        }
+        self.limits.unnest();
+    }
+
+    /// Drains an endpoint at the same node that has received a packet, and then its sender.
+    #[inline(never)]
+    fn drain_in_turn(&mut self, sender: u32, receiver: u32, observer: &mut dyn Observer<H, E>) {
+        let others = self.waiting.len();
+        self.waiting.push(sender);
+        let mut current = receiver;
+        loop {
+            if let Some(next) = self.act(current, observer) {
+                self.waiting.push(current);
+                current = next;
+                continue;
+            }
+            self.settle(current, observer);
+            if self.waiting.len() == others {
+                return;
+            }
+            current = self.waiting.pop().expect("an endpoint waits");
+        }
+    }
+
+    /// Handles the events of an endpoint that has no more actions, and its timer.
+    #[inline]
+    fn settle(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
+        while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
+            observer.on_event(self.now, EndpointId(index), &event);
+        }
+        self.rearm_endpoint(index);
+    }
+
+    /// Does the actions of an endpoint, until there are none or another endpoint at its node has
+    /// received a packet. Returns that endpoint.
+    // Inlined, so that the packet is moved directly from the endpoint to its slot.
+    #[inline(always)]
+    fn act(&mut self, index: u32, observer: &mut dyn Observer<H, E>) -> Option<u32> {
         let node = self.endpoints[index as usize].node;
         loop {
             let entry = &mut self.endpoints[index as usize];
-            match entry.endpoint.poll_action(self.now) {
-                None => break,
-                Some(_) if !self.limits.enter(index) => {
-                    self.limits.leave();
-                    break;
-                }
-                Some(Action::Send(packet)) => {
+            match entry.endpoint.poll_action(self.now)? {
+                _ if !self.limits.allow(index) => return None,
+                Action::Send(packet) => {
                     let to = match packet.destination {
                         Destination::Endpoint(endpoint) => self.endpoints[endpoint.0 as usize].node,
                         Destination::Channel(_) => node,
                     };
                     let id = self.packets.add(packet, EndpointId(index), to);
-                    self.arrive(node, id, observer);
+                    if let Some(receiver) = self.arrive(node, id, observer) {
+                        return Some(receiver);
+                    }
                 }
-                Some(Action::Join(channel)) => self.join(node, index, channel),
-                Some(Action::Leave(channel)) => self.leave(node, index, channel),
+                Action::Join(channel) => self.join(node, index, channel),
+                Action::Leave(channel) => self.leave(node, index, channel),
             }
-            self.limits.leave();
         }
-        while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
-            observer.on_event(self.now, EndpointId(index), &event);
-        }
-        self.rearm_endpoint(index);
     }
 
     /// Keeps an event pending for an endpoint's timer. A timer that has moved to a later time keeps
@@ -295,6 +339,7 @@ impl<H: Header, E> Network<H, E> {
                 let carrier = &mut self.links[link.0 as usize].link;
                 for id in carrier.set_cut(self.now, cut) {
                     self.limits.carried -= 1;
+                    self.report(&Incident::Lost(link, &self.packets[id]), observer);
                     self.packets.release(id);
                 }
                 link

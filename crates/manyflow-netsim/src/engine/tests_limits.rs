@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use manyflow_core::link::{LinkConfig, QueueLimit};
-use manyflow_core::{Channel, Destination, EndpointId, Time};
+use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, Packet, Time};
 use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
@@ -69,19 +69,14 @@ fn a_connection_over_links_without_delay_is_reported() {
 
 #[test]
 fn endpoints_that_answer_each_other_at_one_node_are_reported() {
-    // The calls nest up to the limit, which needs a larger stack than that of a test's thread.
-    let thread = std::thread::Builder::new().stack_size(16 << 20);
-    let test = thread.spawn(|| {
-        let mut network = Network::new(1);
-        let node = network.add_node("S");
-        add_connection(&mut network, node, node);
-        let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
-        let text = halt.to_string();
-        for part in ["endpoint 0 at S", "endpoint 1 at S", "different nodes"] {
-            assert!(text.contains(part), "{text}");
-        }
-    });
-    test.unwrap().join().unwrap();
+    let mut network = Network::new(1);
+    let node = network.add_node("S");
+    add_connection(&mut network, node, node);
+    let halt = network.run_until(at_s(10.0), &mut ()).unwrap_err();
+    let text = halt.to_string();
+    for part in ["endpoint 0 at S", "endpoint 1 at S", "different nodes"] {
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[test]
@@ -158,4 +153,85 @@ fn packets_lost_by_a_cut_are_no_longer_carried() {
         network.limits.carried,
         network.link_entry(link).link.carried()
     );
+}
+
+/// The number of answers that are left.
+#[derive(Copy, Clone, Debug, PartialEq)]
+struct Volley(u32);
+
+impl Header for Volley {
+    fn wire_bytes(&self) -> u32 {
+        40
+    }
+}
+
+/// Answers each packet at once, until no answers are left.
+struct Player {
+    other: Destination,
+    hears: Option<Channel>,
+    serves: u32,
+}
+
+impl Endpoint for Player {
+    type Rx = Volley;
+    type Tx = Volley;
+    type Event = ();
+
+    fn handle_packet(&mut self, _now: Time, packet: &Packet<Volley>) {
+        self.serves = packet.header.0;
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<Volley>> {
+        if let Some(channel) = self.hears.take() {
+            return Some(Action::Join(channel));
+        }
+        let left = core::mem::take(&mut self.serves).checked_sub(1)?;
+        let packet = Packet::new(self.other, Volley(left), 0);
+        Some(Action::Send(packet))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        (self.serves > 0 || self.hears.is_some()).then_some(Time::ZERO)
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+}
+
+/// Lets two endpoints at one node answer each other. Returns the packets of the first one.
+fn play(serves: u32, by_multicast: bool) -> Result<u64, Halt> {
+    let mut network = crate::Network::<Volley, ()>::new(1);
+    let node = network.add_node("S");
+    let session = network.open_session(node);
+    for own in 0..2 {
+        let channel = |number| Channel { session, number };
+        network.add(
+            node,
+            Player {
+                other: match by_multicast {
+                    true => Destination::Channel(channel(1 - own)),
+                    false => Destination::Endpoint(EndpointId(1 - u32::from(own))),
+                },
+                hears: by_multicast.then_some(channel(own)),
+                serves: if own == 1 { serves } else { 0 },
+            },
+        );
+    }
+    network.run_until(at_s(1.0), &mut ())?;
+    Ok(network.received(EndpointId(0)).packets)
+}
+
+#[test]
+fn endpoints_at_one_node_may_answer_each_other_many_times() {
+    assert_eq!(play(200_000, false), Ok(100_000));
+    assert_eq!(play(800, true), Ok(400));
+}
+
+#[test]
+fn an_endless_exchange_by_multicast_at_one_node_is_reported() {
+    let halt = play(u32::MAX, true).unwrap_err();
+    assert!(matches!(halt, Halt::ZeroTimeLoop { .. }), "{halt}");
 }
