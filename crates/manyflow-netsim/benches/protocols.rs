@@ -353,7 +353,8 @@ fn switch(criterion: &mut Criterion) {
 /// Measures a message from its client over three daemons to a member: routed twice, sent over two
 /// links, and delivered.
 fn overlay(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("overlay, messages over three daemons");
+    let mut group =
+        criterion.benchmark_group("overlay, messages over three daemons in the simulator");
     group.throughput(Throughput::Elements(1));
     for (name, links) in [
         ("streams", LinkKind::Streams(TcpConfig::default())),

@@ -121,8 +121,8 @@ impl<H: Header, E> Network<H, E> {
         entry.pending = next;
     }
 
-    /// Hands a packet to its endpoints at `node`, or forwards it. Returns the endpoint that received
-    /// a unicast packet, which the caller has to [`drain`](Network::drain).
+    /// Hands a packet to its endpoints at `node`, or forwards it. Returns the endpoint that has
+    /// received a unicast packet: the caller has to [drain](Network::drain) it.
     #[inline]
     fn arrive(
         &mut self,
