@@ -76,7 +76,11 @@ async fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
     );
     let refused = objects.refused;
     assert!(
-        refused.fdt > 0 && refused.oti > 0 && refused.payload_length > 0 && refused.symbol_id > 0,
+        refused.table > 0
+            && refused.fdt > 0
+            && refused.oti > 0
+            && refused.payload_length > 0
+            && refused.symbol_id > 0,
         "{refused:?}"
     );
     eprintln!(
@@ -290,10 +294,32 @@ impl Forger {
                 end[1] |= 0x02;
                 end
             }
+            // A table that empties the file, and one that adds files with other names.
+            10 => self.forged_table_packet(&cci, turn),
             // Longer than any packet of the session.
             8 => packet(&cci, TSI, 1, &[], [0; 4], &[0; 3 * SYMBOL as usize]),
             _ => packet(&cci, TSI, self.random.random(), &[], [0; 4], &symbol),
         }
+    }
+
+    /// Returns a whole table in one packet.
+    fn forged_table_packet(&self, cci: &[u8], turn: u32) -> Vec<u8> {
+        let toi = if turn.is_multiple_of(2) { 1 } else { 77 };
+        let names = ["file", "folder/small", "forged"];
+        let file = FileEntry {
+            toi,
+            location: names[turn as usize % names.len()].to_owned(),
+            transfer_length: Some(0),
+            ..FileEntry::default()
+        };
+        let table = FdtInstance {
+            files: vec![file],
+            expires: u32::MAX.into(),
+            complete: true,
+        };
+        let table = table.encode();
+        let oti = Oti::no_code(table.len() as u64, table.len() as u16, 1).unwrap();
+        table_packet(cci, 3, &oti.encode_extension(), 0, &table)
     }
 
     fn long_table_packet(&self, cci: &[u8], turn: u32) -> Vec<u8> {

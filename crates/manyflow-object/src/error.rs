@@ -229,6 +229,11 @@ pub enum ReceiveError {
     /// A complete document arrived, but it is not an FDT.
     #[error(transparent)]
     Fdt(#[from] FdtError),
+    /// A complete table of files does not have the digest that the receiver expects.
+    #[error(
+        "FDT Instance {0} does not have the digest that the session description gives; it is dropped, as it may be forged"
+    )]
+    TableDigest(u32),
     /// A packet contradicts the object's FEC parameters.
     #[error(
         "the packet's FEC parameters differ from those of its object; two senders may be using one session"
@@ -270,6 +275,12 @@ pub enum FileError {
     /// The content is compressed.
     #[error("its content is encoded as {0:?}; the sender must send it plain")]
     ContentEncoding(String),
+    /// The FDT does not give the content's SHA-256, although the FDT itself is authenticated.
+    #[error("the FDT does not give its SHA-256, so its content could not be checked")]
+    NoDigest,
+    /// Another object has the same name.
+    #[error("another object of the session has the same name")]
+    DuplicateName,
     /// The content's digest differs from the one in the FDT. The receiver receives the file again.
     #[error("its {0} digest differs from the FDT's; the file is received again")]
     Digest(&'static str),

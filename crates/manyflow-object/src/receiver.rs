@@ -5,9 +5,10 @@ mod early;
 mod fdts;
 mod object;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use crate::alc::{Packet, Symbol};
 use crate::error::{FdtError, FileError, ReceiveError};
@@ -25,6 +26,10 @@ use object::Object;
 pub struct ReceiverConfig {
     /// The transport session identifier (TSI).
     pub tsi: u64,
+    /// The SHA-256 of the session's table of files, from a source that is trusted. Other tables are
+    /// dropped, and so are files whose SHA-256 the table does not give. With `None`, anyone who can
+    /// send packets of the session can choose names and contents of files.
+    pub table_sha256: Option<[u8; 32]>,
     /// Maximum memory for the symbols of unfinished objects in bytes, with 64 bytes of bookkeeping
     /// for each symbol. Only bytes that have arrived count, never a length that a packet claims.
     /// Decoding a block temporarily doubles that block's memory, and assembling a finished object
@@ -40,10 +45,12 @@ pub struct ReceiverConfig {
 }
 
 impl ReceiverConfig {
-    /// The default limits: 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files.
+    /// The default limits: 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files. Any
+    /// table of files is accepted.
     pub fn new(tsi: u64) -> Self {
         ReceiverConfig {
             tsi,
+            table_sha256: None,
             memory_max: 2 << 30,
             early_max: 64 << 20,
             fdt_length_max: 4 << 20,
@@ -149,6 +156,8 @@ pub struct Refused {
     pub payload_length: u64,
     /// FDT packets that cannot be used, and complete documents that are not FDTs.
     pub fdt: u64,
+    /// Complete tables of files whose digest is not the expected one.
+    pub table: u64,
     /// Symbols for which there was no memory left.
     pub memory: u64,
 }
@@ -164,6 +173,8 @@ pub struct ObjectReceiver {
     config: ReceiverConfig,
     fdts: FdtAssemblies,
     objects: BTreeMap<u128, Object>,
+    /// The names of the objects that are not refused.
+    names: BTreeSet<String>,
     early: EarlyPackets,
     /// Memory for the symbols in `fdts` and `objects`, in bytes.
     memory: u64,
@@ -183,6 +194,7 @@ impl ObjectReceiver {
             fdts: FdtAssemblies::new(config.fdt_length_max),
             config,
             objects: BTreeMap::new(),
+            names: BTreeSet::new(),
             memory: 0,
             listed_completely: false,
             reported_all_complete: false,
@@ -268,6 +280,11 @@ impl ObjectReceiver {
     }
 
     fn on_fdt(&mut self, instance: u32, document: &[u8]) -> Result<(), ReceiveError> {
+        if let Some(expected) = self.config.table_sha256
+            && expected != <[u8; 32]>::from(Sha256::digest(document))
+        {
+            return Err(ReceiveError::TableDigest(instance));
+        }
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
         let complete = fdt.complete;
         self.announce(fdt)?;
@@ -308,7 +325,7 @@ impl ObjectReceiver {
 
     fn announce_file(&mut self, file: FileEntry) {
         let (toi, label) = (file.toi, abbreviate(&file.location));
-        let object = Object::announced(file).unwrap_or_else(|reason| {
+        let object = self.check_file(file).unwrap_or_else(|reason| {
             self.progress.files_refused += 1;
             self.events.push_back(ObjectEvent::ObjectFailed {
                 name: label,
@@ -325,6 +342,19 @@ impl ObjectReceiver {
         if is_empty {
             self.on_all_blocks(toi);
         }
+    }
+
+    /// Returns the object of a file, unless the file has to be refused.
+    fn check_file(&mut self, file: FileEntry) -> Result<Object, FileError> {
+        let has_digest = file.sha256.is_some();
+        let object = Object::announced(file)?;
+        if self.config.table_sha256.is_some() && !has_digest {
+            return Err(FileError::NoDigest);
+        }
+        if !self.names.insert(object.name().to_owned()) {
+            return Err(FileError::DuplicateName);
+        }
+        Ok(object)
     }
 
     fn replay_early(&mut self) {
@@ -435,6 +465,7 @@ impl Progress {
             ReceiveError::SymbolId { .. } => &mut refused.symbol_id,
             ReceiveError::PayloadLength { .. } => &mut refused.payload_length,
             ReceiveError::Memory => &mut refused.memory,
+            ReceiveError::TableDigest(_) => &mut refused.table,
             ReceiveError::FdtHeader(_)
             | ReceiveError::FdtEncoding(_)
             | ReceiveError::FdtLength { .. }

@@ -103,6 +103,7 @@ pub struct SourceFile {
 pub struct ObjectSender {
     config: SenderConfig,
     fdt_extensions: [u8; FDT_EXTENSION_BYTES],
+    table_sha256: [u8; 32],
     units: Vec<Unit>,
     /// The number of FDT blocks, which are the first units.
     fdt_units: usize,
@@ -145,6 +146,7 @@ impl ObjectSender {
         Ok(ObjectSender {
             config,
             fdt_extensions,
+            table_sha256: Sha256::digest(&fdt).into(),
             units,
             fdt_units,
             next_fdt_unit: 0,
@@ -185,6 +187,13 @@ impl ObjectSender {
     /// If `cci` does not have the configured length.
     pub fn close_datagram(&self, cci: &[u8], out: &mut Vec<u8>) {
         self.append_header(None, true, &[], cci, out);
+    }
+
+    /// The SHA-256 of the session's table of files (its only FDT Instance). Receivers that know it
+    /// accept no other table: see
+    /// [`ReceiverConfig::table_sha256`](crate::receiver::ReceiverConfig::table_sha256).
+    pub fn table_sha256(&self) -> [u8; 32] {
+        self.table_sha256
     }
 
     /// The length of a full datagram in bytes. Only an object's last symbol without code can make a

@@ -9,6 +9,8 @@ use manyflow_object::error::{FdtError, FileError, OtiError, ReceiveError};
 use manyflow_object::fdt::{FdtInstance, FecAttributes, FileEntry};
 use manyflow_object::fec::Oti;
 use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
+use manyflow_object::sender::ObjectSender;
+use sha2::{Digest, Sha256};
 
 const SYMBOL: u16 = 100;
 
@@ -222,6 +224,64 @@ fn files_are_bounded_over_all_fdts_of_a_session() {
     deliver(&mut receiver, &fdt(1, vec![entry(1, "x")]));
     let result = handle(&mut receiver, &fdt(2, vec![entry(3, "z")]));
     assert_eq!(result, Err(ReceiveError::Fdt(FdtError::TooManyFiles(2))));
+    deliver_x(&mut receiver);
+}
+
+#[test]
+fn a_table_without_the_expected_digest_is_dropped() {
+    let mut sender = ObjectSender::new(config(1), vec![file("x", 250)]).unwrap();
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        table_sha256: Some(sender.table_sha256()),
+        ..ReceiverConfig::new(TSI.into())
+    });
+    // The first forged table takes the file's TOI and name, the second adds a file.
+    for (instance, forged) in [(0, vec![entry(1, "x")]), (9, vec![entry(2, "y")])] {
+        let result = handle(&mut receiver, &fdt(instance, forged));
+        assert_eq!(result, Err(ReceiveError::TableDigest(instance.into())));
+    }
+    assert_eq!(events(&mut receiver), []);
+    let mut reported = Vec::new();
+    for _ in 0..100 {
+        deliver(&mut receiver, &datagram(&mut sender, 0));
+        reported.extend(events(&mut receiver));
+    }
+    assert_eq!(complete(&reported), [file("x", 250)]);
+    let result = handle(&mut receiver, &fdt(10, vec![entry(2, "y")]));
+    assert_eq!(result, Err(ReceiveError::TableDigest(10)));
+    assert_eq!(receiver.progress().files, 1);
+    assert_eq!(receiver.progress().refused.table, 3);
+}
+
+#[test]
+fn a_file_without_sha_256_is_refused_if_the_table_is_authenticated() {
+    let table = FdtInstance {
+        expires: 1,
+        complete: true,
+        files: vec![entry(1, "x")],
+    };
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        table_sha256: Some(Sha256::digest(table.encode()).into()),
+        ..ReceiverConfig::new(TSI.into())
+    });
+    deliver(&mut receiver, &fdt(0, table.files));
+    let reported = events(&mut receiver);
+    let reason = FileError::NoDigest;
+    let name = "x".to_owned();
+    assert!(
+        reported.contains(&ObjectEvent::ObjectFailed { name, reason }),
+        "{reported:?}"
+    );
+    assert!(reported.contains(&ObjectEvent::AllComplete { refused: 1 }));
+}
+
+#[test]
+fn a_second_object_with_the_name_of_another_is_refused() {
+    let mut receiver = receiver();
+    deliver(&mut receiver, &fdt(0, vec![entry(1, "x"), entry(2, "x")]));
+    deliver(&mut receiver, &fdt(1, vec![entry(3, "x"), entry(4, "%78")]));
+    let refused = |event: &&ObjectEvent| matches!(event, ObjectEvent::ObjectFailed { reason, .. } if *reason == FileError::DuplicateName);
+    assert_eq!(events(&mut receiver).iter().filter(refused).count(), 3);
+    assert_eq!(receiver.progress().files_refused, 3);
     deliver_x(&mut receiver);
 }
 

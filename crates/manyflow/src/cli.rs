@@ -152,6 +152,13 @@ pub(crate) struct RecvArgs {
     /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
     pub(crate) output: PathBuf,
+    /// Replace existing files; without this option they are kept, and recv fails at its end
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Receive a session of another program, whose description gives no digest of the table of
+    /// files: anyone who can send packets can then choose names and contents of files
+    #[arg(long)]
+    pub(crate) allow_unverified: bool,
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,

@@ -15,6 +15,7 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
+use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
@@ -135,6 +136,7 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
     .context("cannot open a socket on loopback")?;
     let address = relay.local_addr();
     let objects = transfer.objects(args.seed)?;
+    transfer.description.table_sha256 = Some(objects.table_sha256());
     let outlets = Outlets::new(&transfer.description, None, Some(relay));
     let sender = SessionSender::new(transfer.session.clone(), objects, outlets);
     let sending = tokio::spawn(sender.run(std::future::pending()));
@@ -182,6 +184,7 @@ impl Transfer {
             port: PORT,
             ttl: Some(1),
             fec_encoding_id: 6,
+            table_sha256: None,
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
@@ -227,6 +230,8 @@ impl Running {
             route: Route::Relay(last_mile.address().to_string()),
             webrc: ReceiverConfig::default(),
             output: output.to_owned(),
+            existing: Existing::Keep,
+            allow_unverified: false,
             memory_max: 1 << 30,
             patience: TIME_LIMIT,
         };

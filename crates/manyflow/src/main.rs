@@ -85,7 +85,7 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
-    use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport};
+    use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport, Unverified};
     if error.is::<Usage>() {
         return 2;
     }
@@ -98,11 +98,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<ReceiveError>() {
         Some(Stopped) => 130,
         Some(
-            Silent { .. }
-            | Transport(TransportError::Silent(_))
-            | Decoder(DecoderError::Closed | DecoderError::Refused(_)),
+            Silent { .. } | Transport(TransportError::Silent(_)) | Decoder(DecoderError::Closed),
         ) => 3,
-        Some(Session(_) | Config(_)) => 2,
+        Some(Session(_) | Config(_) | Unverified) => 2,
         _ => 1,
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
@@ -34,6 +35,11 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         description,
         webrc,
         output: args.output,
+        existing: match args.overwrite {
+            true => Existing::Replace,
+            false => Existing::Keep,
+        },
+        allow_unverified: args.allow_unverified,
         memory_max: args.memory.0,
         patience: args.patience,
     };

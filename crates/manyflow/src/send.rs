@@ -47,6 +47,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let relay = open_relay(&args, &mut description)?;
     // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, files, display).await?;
+    description.table_sha256 = Some(objects.table_sha256());
     let text = description
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
@@ -228,6 +229,7 @@ fn describe_session(
         port: args.port,
         ttl: first_group.is_ipv4().then_some(args.ttl),
         fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
+        table_sha256: None,
         amt_relay: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })

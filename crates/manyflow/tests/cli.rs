@@ -396,6 +396,41 @@ fn a_description_comes_from_a_file_or_from_standard_input() {
 }
 
 #[test]
+fn existing_files_are_replaced_only_with_overwrite() {
+    let folder = folder_with_file(20_000);
+    let (_sender, url) = send(folder.path(), &[]);
+    let output = tempfile::tempdir().unwrap();
+    let existing = output.path().join("file");
+    std::fs::write(&existing, "old").unwrap();
+    let arguments = ["recv", &url, "--output", text(output.path())];
+    let ended = run(&arguments);
+    assert_fails(&ended, 1, &["1 of the session's files"]);
+    for part in [text(&existing), "--overwrite"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+    assert_eq!(std::fs::read(&existing).unwrap(), b"old");
+    run(&[&arguments[..], &["--overwrite"]].concat()).succeeded("overwrite");
+    assert_same(folder.path(), output.path(), "overwrite");
+}
+
+#[test]
+fn a_description_without_the_digest_of_the_table_needs_consent() {
+    let folder = folder_with_file(20_000);
+    let home = tempfile::tempdir().unwrap();
+    let description = home.path().join("session.sdp");
+    let (_sender, _) = send(folder.path(), &["--session", text(&description)]);
+    let lines = std::fs::read_to_string(&description).unwrap();
+    let lines = lines.split_inclusive('\n');
+    let rest = lines.filter(|line| !line.starts_with("a=fdt-digest:"));
+    std::fs::write(&description, rest.collect::<String>()).unwrap();
+    let output = home.path().join("out");
+    let arguments = ["recv", text(&description), "--output", text(&output)];
+    fails(&arguments, 2, &["a=fdt-digest", "--allow-unverified"]);
+    run(&[&arguments[..], &["--allow-unverified"]].concat()).succeeded("unverified");
+    assert_same(folder.path(), &output, "unverified");
+}
+
+#[test]
 fn a_sender_stops_after_its_time() {
     let folder = folder_with_file(1);
     let (sender, _) = send(folder.path(), &["--for", "1s"]);

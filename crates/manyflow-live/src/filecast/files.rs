@@ -63,6 +63,9 @@ pub enum FileError {
     /// A received file has an unsafe name.
     #[error("refused to store a file: {0}")]
     Unsafe(NameError),
+    /// A file or folder with the name of a received file exists already.
+    #[error("{0}: exists already and is not replaced; use --overwrite to replace files")]
+    Exists(PathBuf),
     /// A link in the output folder leads out of it.
     #[error("{0}: a link leads out of the output folder; remove it or choose another folder")]
     Outside(PathBuf),
@@ -196,6 +199,17 @@ fn read(file: Found) -> Result<SourceFile, FileError> {
 pub struct Store {
     /// The folder's path without links, so that paths below it can be recognised.
     folder: PathBuf,
+    existing: Existing,
+}
+
+/// The treatment of an existing file that has the name of a received one.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// The existing file remains, and the received one is not stored.
+    #[default]
+    Keep,
+    /// The received file replaces it in one step.
+    Replace,
 }
 
 impl Store {
@@ -203,7 +217,7 @@ impl Store {
     ///
     /// # Errors
     /// [`FileError::Folder`] if files cannot be written.
-    pub fn open(folder: &Path) -> Result<Self, FileError> {
+    pub fn open(folder: &Path, existing: Existing) -> Result<Self, FileError> {
         let usable = || {
             fs::create_dir_all(folder)?;
             tempfile::Builder::new()
@@ -217,11 +231,11 @@ impl Store {
             folder: folder.to_owned(),
             error,
         })?;
-        Ok(Store { folder })
+        Ok(Store { folder, existing })
     }
 
     /// Stores `content` under `name`, a relative path with `/` between its components, and returns
-    /// the file's path. Replaces an existing file in one step.
+    /// the file's path.
     ///
     /// # Errors
     /// [`FileError`]. The name then refers to what it did before, or to nothing.
@@ -230,7 +244,11 @@ impl Store {
         let path = self.folder.join(name);
         let (folders, own_name) = name.rsplit_once('/').unwrap_or(("", name));
         let folder = self.make_folders(folders)?;
-        write_and_rename(&folder, own_name, content).map_err(|error| write_error(&path, error))?;
+        let written = write_and_rename(&folder, own_name, content, self.existing);
+        written.map_err(|error| match (error.kind(), self.existing) {
+            (ErrorKind::AlreadyExists, Existing::Keep) => FileError::Exists(path.clone()),
+            _ => write_error(&path, error),
+        })?;
         Ok(path)
     }
 
@@ -260,13 +278,21 @@ fn make_folder(parent: &Path, folder: &Path) -> io::Result<()> {
 
 /// Writes a file under a temporary name, and renames it. The temporary file is removed if anything
 /// fails before the rename.
-fn write_and_rename(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+fn write_and_rename(
+    folder: &Path,
+    name: &str,
+    content: &[u8],
+    existing: Existing,
+) -> io::Result<()> {
     let mut temporary = temporary_file(folder, name)?;
     temporary.write_all(content)?;
     temporary.as_file().sync_all()?;
-    temporary
-        .persist(folder.join(name))
-        .map_err(|error| error.error)?;
+    let path = folder.join(name);
+    let stored = match existing {
+        Existing::Keep => temporary.persist_noclobber(path),
+        Existing::Replace => temporary.persist(path),
+    };
+    stored.map_err(|error| error.error)?;
     sync_folder(folder)
 }
 
@@ -403,7 +429,7 @@ mod tests {
     #[test]
     fn a_file_is_stored_in_folders_that_are_made() {
         let home = folder();
-        let store = Store::open(&home.path().join("new/out")).unwrap();
+        let store = Store::open(&home.path().join("new/out"), Existing::Keep).unwrap();
         let path = store.write("a/b/c.txt", b"content").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"content");
         assert_eq!(listing(path.parent().unwrap()), ["c.txt"]);
@@ -411,27 +437,52 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_replaced() {
+    fn an_existing_file_is_replaced_only_on_request() {
         let home = folder();
-        let store = Store::open(home.path()).unwrap();
-        store.write("x", b"a longer old content").unwrap();
-        let path = store.write("x", b"new").unwrap();
+        let path = put(home.path(), "x", "a longer old content");
+        let store = Store::open(home.path(), Existing::Keep).unwrap();
+        let error = store.write("x", b"new").unwrap_err();
+        assert!(
+            matches!(&error, FileError::Exists(kept) if *kept == path),
+            "{error}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"a longer old content");
+        let store = Store::open(home.path(), Existing::Replace).unwrap();
+        store.write("x", b"new").unwrap();
         assert_eq!(fs::read(path).unwrap(), b"new");
         assert_eq!(listing(home.path()), ["x"]);
+    }
+
+    #[test]
+    fn an_existing_link_is_neither_followed_nor_replaced() {
+        let home = folder();
+        let target = put(home.path(), "target", "old");
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let store = Store::open(home.path(), Existing::Keep).unwrap();
+        assert!(matches!(
+            store.write("link", b"new"),
+            Err(FileError::Exists(_))
+        ));
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(target).unwrap(), b"old");
     }
 
     #[test]
     fn a_long_name_can_be_stored() {
         let home = folder();
         let name = "é".repeat(127);
-        Store::open(home.path()).unwrap().write(&name, b"").unwrap();
+        Store::open(home.path(), Existing::Keep)
+            .unwrap()
+            .write(&name, b"")
+            .unwrap();
         assert_eq!(listing(home.path()), [name]);
     }
 
     #[test]
     fn unsafe_names_are_refused() {
         let home = folder();
-        let store = Store::open(&home.path().join("out")).unwrap();
+        let store = Store::open(&home.path().join("out"), Existing::Keep).unwrap();
         for name in ["", "../x", "/x", "a/../../x", "a\\b", "a\0b"] {
             assert!(
                 matches!(store.write(name, b""), Err(FileError::Unsafe(_))),
@@ -446,7 +497,7 @@ mod tests {
     fn links_in_the_store_do_not_lead_out_of_it() {
         use std::os::unix::fs::symlink;
         let (home, outside) = (folder(), folder());
-        let store = Store::open(home.path()).unwrap();
+        let store = Store::open(home.path(), Existing::Replace).unwrap();
         symlink(outside.path(), home.path().join("out")).unwrap();
         for name in ["out/x", "out/deep/x"] {
             assert!(
@@ -471,7 +522,7 @@ mod tests {
     #[test]
     fn what_is_in_the_way_is_told_and_nothing_temporary_stays() {
         let home = folder();
-        let store = Store::open(home.path()).unwrap();
+        let store = Store::open(home.path(), Existing::Replace).unwrap();
         store.write("taken/x", b"").unwrap();
         assert!(matches!(
             store.write("taken", b""),
@@ -483,7 +534,7 @@ mod tests {
         ));
         assert_eq!(listing(home.path()), ["taken"]);
         assert!(matches!(
-            Store::open(&home.path().join("taken/x")),
+            Store::open(&home.path().join("taken/x"), Existing::Keep),
             Err(FileError::Folder { .. })
         ));
     }
@@ -524,7 +575,7 @@ mod tests {
             eprintln!("skipped: mounting a small disk needs root");
             return;
         };
-        let store = Store::open(disk.0.path()).unwrap();
+        let store = Store::open(disk.0.path(), Existing::Replace).unwrap();
         store.write("small", b"first").unwrap();
         let error = store.write("small", &[0; 1 << 20]).unwrap_err();
         assert!(matches!(error, FileError::DiskFull(_)), "{error}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
+use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
@@ -55,6 +56,10 @@ impl Stage {
         })
         .unwrap();
         assert_eq!(session.cci_format().wire_bytes(), CCI_LENGTH);
+        let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
+        config.cci_length = CCI_LENGTH;
+        config.symbol_length = symbol;
+        let objects = ObjectSender::new(config, files.clone()).unwrap();
         let description = SessionDescription {
             name: "test".to_owned(),
             tsi: TSI.into(),
@@ -63,6 +68,7 @@ impl Stage {
             port: 5445,
             ttl: Some(1),
             fec_encoding_id: 6,
+            table_sha256: Some(objects.table_sha256()),
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
@@ -73,10 +79,6 @@ impl Stage {
         )
         .unwrap();
         let relay = server.local_addr();
-        let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
-        config.cci_length = CCI_LENGTH;
-        config.symbol_length = symbol;
-        let objects = ObjectSender::new(config, files.clone()).unwrap();
         let outlets = Outlets::new(&description, None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);
         let sending = tokio::spawn(async {
@@ -98,6 +100,8 @@ impl Stage {
             route: Route::Relay(via.to_string()),
             webrc: ReceiverConfig::default(),
             output: folder.path().to_owned(),
+            existing: Existing::Keep,
+            allow_unverified: false,
             memory_max: 1 << 30,
             patience: PATIENCE,
         };

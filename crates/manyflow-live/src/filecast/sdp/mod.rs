@@ -1,7 +1,7 @@
 //! The session description: everything that a receiver must know before it joins (RFC 5775 section
 //! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
 //! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
-//! manyflow's own attributes `webrc` and `amt-relay`:
+//! manyflow's own attributes `webrc`, `fdt-digest` and `amt-relay`:
 //!
 //! ```text
 //! v=0
@@ -13,6 +13,7 @@
 //! a=flute-ch:46
 //! a=FEC-declaration:0 encoding-id=6
 //! a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5
+//! a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
 //! a=amt-relay:relay.example.net:2268
 //! m=application 5000 FLUTE/UDP *
 //! c=IN IP4 232.1.2.0/1/46
@@ -22,6 +23,7 @@
 //! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN.
 //! The base channel, CN = T, is the last. Other attributes are ignored.
 
+mod digest;
 mod error;
 mod relay;
 mod text;
@@ -66,6 +68,10 @@ pub struct SessionDescription {
     pub ttl: Option<u8>,
     /// FEC Encoding ID: 0 (no code, RFC 5445) or 6 (RaptorQ, RFC 6330).
     pub fec_encoding_id: u8,
+    /// The SHA-256 of the session's table of files, which is the same for the whole session. It
+    /// makes the description the root of trust: a receiver that trusts it can check all files.
+    /// `None` for sessions of other senders.
+    pub table_sha256: Option<[u8; 32]>,
     /// An AMT relay (RFC 7450) for receivers without multicast.
     pub amt_relay: Option<AmtRelay>,
     /// Parameters of the rate control, which determine the number of channels.

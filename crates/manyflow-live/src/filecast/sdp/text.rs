@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterMode};
 
 use super::error::{DescriptionError, invalid, missing, number, require};
-use super::{AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters};
+use super::{AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest};
 
 const PROTOCOL: &str = "FLUTE/UDP";
 
@@ -32,6 +32,10 @@ impl SessionDescription {
         let relay = relay
             .map(|relay| format!("a=amt-relay:{relay}\r\n"))
             .unwrap_or_default();
+        let digest = self.table_sha256.as_ref().map(digest::to_text);
+        let digest = digest
+            .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
+            .unwrap_or_default();
         Ok(format!(
             "v=0\r\n\
              o=- {tsi} 1 IN {version} {source}\r\n\
@@ -42,6 +46,7 @@ impl SessionDescription {
              a=flute-ch:{channels}\r\n\
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
+             {digest}\
              {relay}\
              m=application {port} {PROTOCOL} *\r\n\
              c=IN {version} {first_group}{ttl}/{channels}\r\n\
@@ -69,6 +74,10 @@ impl SessionDescription {
             port: sdp.media.port,
             ttl: groups.ttl,
             fec_encoding_id: sdp.fec_encoding_id()?,
+            table_sha256: sdp
+                .optional_attribute("fdt-digest")?
+                .map(digest::parse)
+                .transpose()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
                 .map(AmtRelay::parse)

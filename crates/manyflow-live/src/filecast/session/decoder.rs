@@ -10,7 +10,7 @@ use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::filecast::files::{FileError, Store};
+use crate::filecast::files::{Existing, FileError, Store};
 
 /// Maximum size of the datagrams that wait for the decoder, in bytes. Others are dropped, as if the
 /// network had lost them.
@@ -32,8 +32,8 @@ pub enum DecoderError {
     /// The disk or the folder cannot be used.
     #[error(transparent)]
     Store(#[from] FileError),
-    /// Some of the session's files were refused.
-    #[error("{0} of the session's files were refused; the log above says why")]
+    /// Some of the session's files were refused, or not stored because their names were taken.
+    #[error("{0} of the session's files were not stored; the log above says why")]
     Refused(usize),
     /// The sender stopped before all files were complete.
     #[error(
@@ -68,9 +68,10 @@ impl Decoder {
     pub(super) fn start(
         receiver: ObjectReceiver,
         output: PathBuf,
+        existing: Existing,
         packet_bytes: usize,
     ) -> Result<Decoder, DecoderError> {
-        let store = Store::open(&output)?;
+        let store = Store::open(&output, existing)?;
         let (input, datagrams) = mpsc::channel(QUEUE_BYTES / packet_bytes);
         let (reported, events) = mpsc::unbounded_channel();
         let (progress_reported, progress) = watch::channel(receiver.progress());
@@ -80,6 +81,7 @@ impl Decoder {
             events: reported,
             progress: progress_reported,
             refused: Vec::new(),
+            kept: 0,
         };
         let thread = spawn_blocking(move || worker.run(datagrams));
         Ok(Decoder {
@@ -120,6 +122,8 @@ struct Worker {
     progress: watch::Sender<Progress>,
     /// Kinds of refusal that were logged.
     refused: Vec<Discriminant<manyflow_object::error::ReceiveError>>,
+    /// Complete files that were not stored because their names were taken.
+    kept: usize,
 }
 
 impl Worker {
@@ -164,8 +168,14 @@ impl Worker {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ObjectEvent::ObjectComplete { name, content, .. } => {
-                    if let Err(error) = self.store.write(&name, &content) {
-                        return Some(Err(error.into()));
+                    match self.store.write(&name, &content) {
+                        Ok(_) => {}
+                        Err(error @ FileError::Exists(_)) => {
+                            tracing::warn!("{error}");
+                            self.kept += 1;
+                            continue;
+                        }
+                        Err(error) => return Some(Err(error.into())),
                     }
                     let bytes = content.len() as u64;
                     let _ = self
@@ -173,9 +183,11 @@ impl Worker {
                         .send(DecoderEvent::Done(FileDone { name, bytes }));
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
-                ObjectEvent::AllComplete { refused: 0 } => return Some(Ok(())),
                 ObjectEvent::AllComplete { refused } => {
-                    return Some(Err(DecoderError::Refused(refused)));
+                    return Some(match refused + self.kept {
+                        0 => Ok(()),
+                        unstored => Err(DecoderError::Refused(unstored)),
+                    });
                 }
                 event => tracing::debug!("{event:?}"),
             }

@@ -21,6 +21,7 @@ use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::session_of;
 pub use super::transport::Route;
 use super::transport::{Inlet, TransportError};
+use crate::filecast::files::Existing;
 use crate::filecast::sdp::SessionDescription;
 use crate::net::clock::Clock;
 
@@ -41,6 +42,11 @@ pub struct ReceiveConfig {
     pub webrc: webrc::ReceiverConfig,
     /// The folder for received files.
     pub output: PathBuf,
+    /// The treatment of existing files that have the names of received ones.
+    pub existing: Existing,
+    /// Whether to receive a session whose description does not give the digest of the table of
+    /// files. Anyone who can send packets of such a session can choose names and contents.
+    pub allow_unverified: bool,
     /// Maximum memory for symbols of unfinished files, in bytes.
     pub memory_max: u64,
     /// Duration of silence after which the session is given up. Until then it is joined again and
@@ -55,6 +61,11 @@ pub enum ReceiveError {
     /// The description's parameters contradict each other.
     #[error("the session description is not that of a valid session: {0}")]
     Session(#[from] SessionError),
+    /// The description does not give the digest of the table of files.
+    #[error(
+        "the session description does not give the digest of the table of files (a=fdt-digest), so anyone who can send packets could choose names and contents of files: get the description that `manyflow send` writes, or accept this with --allow-unverified"
+    )]
+    Unverified,
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -190,6 +201,9 @@ struct Driver {
 
 impl Driver {
     async fn start(config: ReceiveConfig, sinks: ProgressSinks) -> Result<Driver, ReceiveError> {
+        if config.description.table_sha256.is_none() && !config.allow_unverified {
+            return Err(ReceiveError::Unverified);
+        }
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -198,10 +212,16 @@ impl Driver {
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let mut limits = object::ReceiverConfig::new(config.description.tsi);
+        limits.table_sha256 = config.description.table_sha256;
         limits.memory_max = config.memory_max;
         let packet_bytes = session.config().packet_bytes as usize;
         let objects = ObjectReceiver::new(limits);
-        let decoder = Decoder::start(objects, config.output.clone(), packet_bytes)?;
+        let decoder = Decoder::start(
+            objects,
+            config.output.clone(),
+            config.existing,
+            packet_bytes,
+        )?;
         let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
         Ok(Driver {
             config,
