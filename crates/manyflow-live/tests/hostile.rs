@@ -18,6 +18,7 @@ use manyflow_core::units::Rate;
 use manyflow_object::alc;
 use manyflow_object::fdt::{FdtInstance, FileEntry};
 use manyflow_object::fec::Oti;
+use manyflow_webrc::Cci;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use stage::{Stage, TSI, random_file};
@@ -43,8 +44,14 @@ async fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
     ];
     let stage = Stage::start(Rate::from_bits_per_s(20_000_000), SYMBOL, files);
     let before = peak_memory_kib();
-    let hostile = Hostile::start(stage.relay).await;
+    let hostile = Hostile::start(&stage).await;
     let mut receiving = stage.receive(hostile.address);
+
+    // Time slots that run ahead make the rate control leave the session. It is joined again.
+    receiving.until(|progress| progress.webrc.is_some()).await;
+    hostile.attack(TIME_SLOTS);
+    receiving.until(|progress| progress.webrc.is_none()).await;
+    hostile.attack(NOTHING);
 
     // False symbols are added once the table of files is known, until the file has to start over.
     receiving
@@ -104,6 +111,7 @@ fn peak_memory_kib() -> u64 {
 const NOTHING: u64 = 0;
 const POISON: u64 = 1;
 const FLOODING: u64 = 2;
+const TIME_SLOTS: u64 = 3;
 
 /// Forwards messages between a gateway and its relay, and adds its own.
 struct Hostile {
@@ -114,13 +122,13 @@ struct Hostile {
 }
 
 impl Hostile {
-    async fn start(relay: SocketAddr) -> Hostile {
+    async fn start(stage: &Stage) -> Hostile {
         let any = (Ipv4Addr::LOCALHOST, 0);
         let (gateway_side, relay_side) = (
             UdpSocket::bind(any).await.unwrap(),
             UdpSocket::bind(any).await.unwrap(),
         );
-        relay_side.connect(relay).await.unwrap();
+        relay_side.connect(stage.relay).await.unwrap();
         let address = gateway_side.local_addr().unwrap();
         let (mode, injected) = (
             Arc::new(AtomicU64::new(NOTHING)),
@@ -132,6 +140,7 @@ impl Hostile {
             relay_side,
             mode: Arc::clone(&mode),
             injected: Arc::clone(&injected),
+            wave_channels: stage.description.channels() as u16 - 1,
             forger: Forger::new(),
         };
         let task = tokio::spawn(middle.run());
@@ -165,6 +174,7 @@ struct Middle {
     relay_side: UdpSocket,
     mode: Arc<AtomicU64>,
     injected: Arc<AtomicU64>,
+    wave_channels: u16,
     forger: Forger,
 }
 
@@ -200,6 +210,12 @@ impl Middle {
                 let broken = self.forger.flip_a_bit(message);
                 let _ = self.gateway_side.send_to(&broken, gateway).await;
             }
+            TIME_SLOTS => {
+                for ahead in 1..20 {
+                    let forged = run_ahead(payload, 2 * ahead, self.wave_channels);
+                    self.send(&flow, &forged, gateway).await;
+                }
+            }
             FLOODING if self.injected.load(Ordering::Relaxed) < FLOOD => {
                 for _ in 0..FLOOD_FACTOR {
                     let number = self.injected.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +237,14 @@ impl Middle {
         .encode(&mut message);
         let _ = self.gateway_side.send_to(&message, gateway).await;
     }
+}
+
+/// Returns a packet whose time slot index is ahead of that of a real packet.
+fn run_ahead(real: &[u8], slots: u16, wave_channels: u16) -> Vec<u8> {
+    let mut cci = Cci::decode(alc::Packet::decode(real).unwrap().cci()).unwrap();
+    cci.ctsi = (cci.ctsi + slots) % wave_channels;
+    let (field, length) = cci.encode();
+    packet(&field[..length], TSI, u32::MAX, &[], [0; 4], &[0; 100])
 }
 
 /// Makes hostile packets after a real one.

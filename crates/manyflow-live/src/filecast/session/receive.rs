@@ -49,8 +49,8 @@ pub struct ReceiveConfig {
     pub allow_unverified: bool,
     /// Maximum memory for symbols of unfinished files, in bytes.
     pub memory_max: u64,
-    /// Duration of silence after which the session is given up. Until then it is joined again and
-    /// again.
+    /// Duration without a useful packet after which the session is given up. Until then it is
+    /// joined again and again.
     pub patience: Duration,
 }
 
@@ -193,6 +193,8 @@ struct Driver {
     sinks: ProgressSinks,
     next_report: Time,
     last_packet: Time,
+    /// Time of the last report in which files had made progress.
+    last_useful: Time,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
     /// The kinds of malformed packets that were already logged.
@@ -238,6 +240,7 @@ impl Driver {
             sinks,
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
+            last_useful: Time::ZERO,
             closed_at: None,
             malformed: Vec::new(),
         })
@@ -364,26 +367,30 @@ impl Driver {
         Ok(())
     }
 
-    /// Joins a session again that fell silent.
+    /// Joins a session again that fell silent, or that RFC 3738 requires to leave. Files continue
+    /// with the symbols that they have, so a few forged packets cannot end a transfer.
     fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
-        match reason {
-            EndReason::NoPackets(_) => {}
-            EndReason::NoTimeSlotChange(_) => {
-                return Err(ReceiveError::Ended("its time slots stand still"));
-            }
-            EndReason::BaseChannelLoss => {
-                return Err(ReceiveError::Ended(
-                    "the path loses most packets even at the lowest rate",
-                ));
-            }
+        // `wait_until` gives up a session that stays silent, with an error that says more.
+        let is_silent = matches!(reason, EndReason::NoPackets(_));
+        let (reason, pause) = match reason {
+            EndReason::NoPackets(_) => ("the session is silent", Duration::ZERO),
+            EndReason::NoTimeSlotChange(_) => ("its time slots stand still", Duration::ZERO),
+            // The path has to recover before it carries the session again.
+            EndReason::BaseChannelLoss => (
+                "the path loses most packets even at the lowest rate",
+                self.session.config().time_slot,
+            ),
+        };
+        if !is_silent && self.now >= self.last_useful + self.config.patience {
+            return Err(ReceiveError::Ended(reason));
         }
-        tracing::warn!("the session is silent; joining it again");
+        tracing::warn!("{reason}; joining the session again");
         self.before = self.progress.packets;
         self.endpoint = Receiver::new(
             Arc::clone(&self.session),
             Arc::clone(&self.webrc),
             0,
-            self.now,
+            self.now + pause,
         )?;
         Ok(())
     }
@@ -396,7 +403,12 @@ impl Driver {
     }
 
     fn report(&mut self) {
+        let useful = |objects: &object::Progress| objects.useful_symbols + objects.files as u64;
+        let before = useful(&self.progress.objects);
         self.progress.objects = *self.decoder.progress.borrow();
+        if useful(&self.progress.objects) > before {
+            self.last_useful = self.now;
+        }
         self.progress.webrc = self.endpoint.status();
         self.progress.packets.behind = self.decoder.dropped;
         if let Some(status) = self.progress.webrc {
