@@ -321,3 +321,41 @@ fn unfinished_fdts_do_not_pile_up() {
     deliver(&mut receiver, &fdt(200, vec![entry(1, "x")]));
     deliver_x(&mut receiver);
 }
+
+/// Returns the packets of a table of many files, as instance `instance` with two symbols or more.
+fn long_fdt(instance: u8) -> (Vec<Vec<u8>>, [u8; 32]) {
+    let files = (1..200).map(|toi| entry(toi, &format!("x{toi}"))).collect();
+    let table = FdtInstance {
+        expires: 1,
+        complete: true,
+        files,
+    };
+    let table = table.encode();
+    let oti = Oti::no_code(table.len() as u64, 1000, 60_000).unwrap();
+    let symbols = table.chunks(1000).enumerate();
+    let extensions = fdt_extensions(instance, oti);
+    let packets = symbols.map(|(esi, data)| packet(0, &extensions, 0, esi as u16, data));
+    (packets.collect(), Sha256::digest(&table).into())
+}
+
+#[test]
+fn forged_packets_of_tables_do_not_keep_a_long_table_from_arriving() {
+    let (packets, table_sha256) = long_fdt(0);
+    assert!(packets.len() > 10);
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        table_sha256: Some(table_sha256),
+        ..ReceiverConfig::new(TSI.into())
+    });
+    for (number, real) in (0..).zip(&packets) {
+        // Packets of this instance with other FEC parameters, and of higher instances.
+        let oti = Oti::no_code(200 + number, SYMBOL, 2).unwrap();
+        for instance in [0, 200, 201, 202, 203, 204, 205] {
+            let forged = packet(0, &fdt_extensions(instance, oti), 0, 0, &[0; 100]);
+            deliver(&mut receiver, &forged);
+        }
+        let result = handle(&mut receiver, &fdt(0, vec![entry(1, "forged")]));
+        assert_eq!(result, Err(ReceiveError::TableDigest(0)));
+        deliver(&mut receiver, real);
+    }
+    assert_eq!(receiver.progress().files, 199);
+}

@@ -1,6 +1,6 @@
 //! Reassembles FDT Instances: packets of TOI 0, distinguished by their FDT Instance ID.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::assembly::{Assembly, Taken};
 use super::oti_of;
@@ -9,8 +9,8 @@ use crate::error::{OtiError, ReceiveError};
 use crate::fec::Oti;
 
 /// Maximum number of FDT Instances under reassembly. A session needs one, or two while the table
-/// changes.
-const ASSEMBLIES_MAX: usize = 4;
+/// changes; the others leave room for forged packets.
+const ASSEMBLIES_MAX: usize = 16;
 /// Maximum number of finished FDT Instances that are remembered, so that their repetitions are not
 /// reassembled.
 const DONE_MAX: usize = 1_024;
@@ -19,7 +19,10 @@ const VERSIONS: std::ops::RangeInclusive<u8> = 1..=FdtHeader::VERSION;
 
 pub(super) struct FdtAssemblies {
     length_max: u64,
-    under_way: BTreeMap<u32, Assembly>,
+    /// The instances under reassembly. The one that took a symbol last is at the back. Packets of
+    /// one instance with different FEC parameters are assembled separately, because a forged packet
+    /// may come first.
+    under_way: VecDeque<(u32, Assembly)>,
     /// IDs of the instances that are done, the newest first.
     done: VecDeque<u32>,
     bytes: u64,
@@ -29,7 +32,7 @@ impl FdtAssemblies {
     pub(super) fn new(length_max: u64) -> Self {
         FdtAssemblies {
             length_max,
-            under_way: BTreeMap::new(),
+            under_way: VecDeque::new(),
             done: VecDeque::new(),
             bytes: 0,
         }
@@ -59,59 +62,59 @@ impl FdtAssemblies {
         if self.done.contains(&instance) {
             return Ok(None);
         }
-        let assembly = self.assembly(instance, oti_of(packet)?)?;
-        let before = assembly.bytes();
+        let mut assembly = self.take_out(instance, oti_of(packet)?)?;
         let taken = assembly.take(symbol.payload_id, symbol.data, memory_left);
-        let after = assembly.bytes();
-        self.bytes = self.bytes - before + after;
-        let document = (taken? == Taken::Complete)
-            .then(|| self.remove(instance))
-            .flatten();
-        Ok(document.map(|assembly| (instance, assembly.into_content())))
+        if matches!(taken, Ok(Taken::Complete)) {
+            return Ok(Some((instance, assembly.into_content())));
+        }
+        self.put_back(instance, assembly);
+        taken.map(|_| None)
     }
 
     /// Records that the FDT Instance is known: one ID means one document (RFC 6726 section 3.4.1).
     pub(super) fn note_done(&mut self, instance: u32) {
         self.done.truncate(DONE_MAX - 1);
         self.done.push_front(instance);
+        let bytes = &mut self.bytes;
+        self.under_way.retain(|(other, assembly)| {
+            let is_done = *other == instance;
+            *bytes -= if is_done { assembly.bytes() } else { 0 };
+            !is_done
+        });
     }
 
-    fn assembly(
+    /// Removes the assembly to which a packet belongs, or begins a new one.
+    fn take_out(
         &mut self,
         instance: u32,
         in_packet: Option<Oti>,
-    ) -> Result<&mut Assembly, ReceiveError> {
-        // A forged packet may have come first. When the parameters change, the instance starts
-        // over, so the forger delays it only for as long as it keeps sending.
-        let changed = |assembly: &Assembly| assembly.check_oti(in_packet).is_err();
-        if self.under_way.get(&instance).is_some_and(changed) {
-            self.remove(instance);
+    ) -> Result<Assembly, ReceiveError> {
+        let fits = |(other, assembly): &(u32, Assembly)| {
+            *other == instance && assembly.check_oti(in_packet).is_ok()
+        };
+        if let Some(place) = self.under_way.iter().position(fits)
+            && let Some((_, assembly)) = self.under_way.remove(place)
+        {
+            self.bytes -= assembly.bytes();
+            return Ok(assembly);
         }
-        if !self.under_way.contains_key(&instance) {
-            let oti = in_packet.ok_or(OtiError::Missing("FDT's parameters (EXT_FTI)"))?;
-            let (length, limit) = (oti.transfer_length(), self.length_max);
-            if length > limit {
-                return Err(ReceiveError::FdtLength { length, limit });
-            }
-            if let Some(&oldest) = self
-                .under_way
-                .keys()
-                .next()
-                .filter(|_| self.under_way.len() == ASSEMBLIES_MAX)
-            {
-                self.remove(oldest);
-            }
-            self.under_way.insert(instance, Assembly::new(oti));
+        let oti = in_packet.ok_or(OtiError::Missing("FDT's parameters (EXT_FTI)"))?;
+        let (length, limit) = (oti.transfer_length(), self.length_max);
+        if length > limit {
+            return Err(ReceiveError::FdtLength { length, limit });
         }
-        Ok(self
-            .under_way
-            .get_mut(&instance)
-            .expect("it was there or was just inserted"))
+        Ok(Assembly::new(oti))
     }
 
-    fn remove(&mut self, instance: u32) -> Option<Assembly> {
-        let assembly = self.under_way.remove(&instance)?;
-        self.bytes -= assembly.bytes();
-        Some(assembly)
+    /// Keeps an assembly that has just been used. If there are too many, the one that has not been
+    /// used for the longest time is dropped.
+    fn put_back(&mut self, instance: u32, assembly: Assembly) {
+        self.bytes += assembly.bytes();
+        self.under_way.push_back((instance, assembly));
+        if self.under_way.len() > ASSEMBLIES_MAX
+            && let Some((_, oldest)) = self.under_way.pop_front()
+        {
+            self.bytes -= oldest.bytes();
+        }
     }
 }
