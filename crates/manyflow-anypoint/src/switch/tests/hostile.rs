@@ -56,9 +56,17 @@ fn frames_after_the_services_close_do_not_reach_the_peer() {
         hear(&mut switch, 0.0, from, Body::Close { sequence: 0 });
     }
     assert_eq!(sent_to(&mut switch, PEER), [Body::Close { sequence: 0 }]);
-    for sequence in 0..3 {
-        hear(&mut switch, 0.0, member(0), data(sequence));
-        assert_eq!(sent_to(&mut switch, PEER), [], "frame {sequence}");
+    // A member that joins now stays out of the connection.
+    switch.join(at(0.0));
+    for number in [0, 2] {
+        for sequence in 0..3 {
+            hear(&mut switch, 0.0, member(number), data(sequence));
+            assert_eq!(
+                sent_to(&mut switch, PEER),
+                [],
+                "frame {sequence} of {number}"
+            );
+        }
     }
 }
 
