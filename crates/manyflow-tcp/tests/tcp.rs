@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::{Ecn, Endpoint, Packet, Time};
-use manyflow_tcp::Event;
-use manyflow_tcp::{Segment, TcpConfig, Variant};
+use manyflow_tcp::{Event, Segment, TcpConfig, Variant};
 use proptest::prelude::*;
 use tcp_world::{World, delay};
 

@@ -168,7 +168,7 @@ pub(crate) struct RecvArgs {
     /// Receive through this AMT relay, even if the description names another
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) relay: Option<String>,
-    /// Give up after this time without packets
+    /// Give up after this time without useful packets
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub(crate) patience: Duration,
     /// Maximum memory for incomplete files

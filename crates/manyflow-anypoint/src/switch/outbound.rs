@@ -87,7 +87,7 @@ impl<P: Payload + Default> Outbound<P> {
         }
         match arrival {
             Arrival::Known => self.repeat(cx, id, sequence, item),
-            // Nothing follows the Close to the peer.
+            // No frame follows the Close that was sent to the peer.
             _ if self.sent.is_full() || self.close.is_some() => {}
             Arrival::Next => self.forward_all(cx, id, item),
             Arrival::Beyond => {

@@ -1,8 +1,7 @@
 //! The packets of a network, which links carry by number.
 //!
-//! A packet is written here when an endpoint sends it. Links and branches hold references to it, so
-//! a hop moves a number instead of a packet, and a multicast packet is stored once for all
-//! receivers.
+//! A packet is stored here when an endpoint sends it. Links hold references to it, so forwarding
+//! moves a number instead of a packet, and a multicast packet is stored once for all receivers.
 
 use core::ops::Index;
 
@@ -106,8 +105,7 @@ impl<H: Header> Packets<H> {
         }
     }
 
-    /// Returns a reference to an equal packet that nothing else refers to, in exchange for this
-    /// one.
+    /// Exchanges a reference for one to an equal packet that has no other references.
     #[inline]
     pub(super) fn separate(&mut self, id: PacketId) -> PacketId {
         let slot = &self.slots[id.0 as usize];
@@ -134,7 +132,7 @@ pub(super) struct Parcel<'a, H> {
 }
 
 impl<H> Parcel<'_, H> {
-    /// Returns the packet for a change, which nothing else must see.
+    /// Returns the packet so that it can be changed. It must not be shared.
     fn packet_mut(&mut self) -> &mut Packet<H> {
         let slot = &mut self.packets.slots[self.id.0 as usize];
         debug_assert_eq!(slot.references, 1, "{:?} is shared", self.id);

@@ -155,22 +155,22 @@ impl<H: Header, E> Network<H, E> {
         mut id: PacketId,
         observer: &mut dyn Observer<H, E>,
     ) {
-        if self.traced {
-            return self.transmit_traced(link, id, observer);
-        }
         let entry = &mut self.links[link.0 as usize];
         if entry.link.changes_packets() {
             id = self.packets.separate(id);
+        }
+        if self.traced {
+            return self.transmit_traced(link, id, observer);
         }
         // The link counts the packets that it drops.
         let pushed = entry.push(self.now, &mut self.packets, id);
         self.carry(link, id, pushed.unwrap_or(0));
     }
 
-    /// Transmits a packet as [`transmit`](Network::transmit) does, and reports its fate.
+    /// Transmits a packet for [`transmit`](Network::transmit), and reports its fate.
     #[cold]
     fn transmit_traced(&mut self, link: LinkId, id: PacketId, observer: &mut dyn Observer<H, E>) {
-        let (now, id) = (self.now, self.packets.separate(id));
+        let now = self.now;
         let entry = &mut self.links[link.0 as usize];
         let marked = entry.link.counters().marked;
         let pushed = entry.push(now, &mut self.packets, id);
@@ -186,7 +186,7 @@ impl<H: Header, E> Network<H, E> {
         self.carry(link, id, pushed.unwrap_or(0));
     }
 
-    /// Notes that a link carries this many copies of a packet that was handed to it.
+    /// Accounts for a packet that was handed to a link, of which this many copies will arrive.
     #[inline(always)]
     fn carry(&mut self, link: LinkId, id: PacketId, copies: u32) {
         self.limits.carried += u64::from(copies);
@@ -239,8 +239,8 @@ impl<H: Header, E> Network<H, E> {
 
     /// Handles the actions and events of an endpoint after a call.
     ///
-    /// An endpoint at the same node that receives a packet is drained before the sender's next
-    /// action, whatever the number of endpoints and of packets that answer each other.
+    /// If a packet reaches an endpoint at the same node, that endpoint is drained before the
+    /// sender's next action. This needs no nested calls, so such exchanges can have any length.
     #[inline]
     pub(super) fn drain(&mut self, endpoint: u32, observer: &mut dyn Observer<H, E>) {
         self.limits.nest();
@@ -280,8 +280,8 @@ impl<H: Header, E> Network<H, E> {
         self.rearm_endpoint(index);
     }
 
-    /// Does the actions of an endpoint, until there are none or another endpoint at its node has
-    /// received a packet. Returns that endpoint.
+    /// Performs the actions of an endpoint. Stops early when another endpoint at the same node has
+    /// received a packet, and returns that endpoint.
     // Inlined, so that the packet is moved directly from the endpoint to its slot.
     #[inline(always)]
     fn act(&mut self, index: u32, observer: &mut dyn Observer<H, E>) -> Option<u32> {

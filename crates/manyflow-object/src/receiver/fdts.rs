@@ -25,7 +25,6 @@ pub(super) struct FdtAssemblies {
     under_way: VecDeque<(u32, Assembly)>,
     /// IDs of the instances that are done, the newest first.
     done: VecDeque<u32>,
-    bytes: u64,
 }
 
 impl FdtAssemblies {
@@ -34,13 +33,13 @@ impl FdtAssemblies {
             length_max,
             under_way: VecDeque::new(),
             done: VecDeque::new(),
-            bytes: 0,
         }
     }
 
     /// Memory for the symbols in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        let bytes = self.under_way.iter().map(|(_, assembly)| assembly.bytes());
+        bytes.sum()
     }
 
     /// Takes a packet of the FDT. Returns the document and its FDT Instance ID when the last symbol
@@ -75,12 +74,7 @@ impl FdtAssemblies {
     pub(super) fn note_done(&mut self, instance: u32) {
         self.done.truncate(DONE_MAX - 1);
         self.done.push_front(instance);
-        let bytes = &mut self.bytes;
-        self.under_way.retain(|(other, assembly)| {
-            let is_done = *other == instance;
-            *bytes -= if is_done { assembly.bytes() } else { 0 };
-            !is_done
-        });
+        self.under_way.retain(|(other, _)| *other != instance);
     }
 
     /// Removes the assembly to which a packet belongs, or begins a new one.
@@ -95,7 +89,6 @@ impl FdtAssemblies {
         if let Some(place) = self.under_way.iter().position(fits)
             && let Some((_, assembly)) = self.under_way.remove(place)
         {
-            self.bytes -= assembly.bytes();
             return Ok(assembly);
         }
         let oti = in_packet.ok_or(OtiError::Missing("FDT's parameters (EXT_FTI)"))?;
@@ -109,12 +102,9 @@ impl FdtAssemblies {
     /// Keeps an assembly that has just been used. If there are too many, the one that has not been
     /// used for the longest time is dropped.
     fn put_back(&mut self, instance: u32, assembly: Assembly) {
-        self.bytes += assembly.bytes();
         self.under_way.push_back((instance, assembly));
-        if self.under_way.len() > ASSEMBLIES_MAX
-            && let Some((_, oldest)) = self.under_way.pop_front()
-        {
-            self.bytes -= oldest.bytes();
+        if self.under_way.len() > ASSEMBLIES_MAX {
+            self.under_way.pop_front();
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::protocols::window::WindowEvent;
 use crate::schema::observables::Observable;
 use manyflow_netsim::trace::Line;
 
-/// Returns the event as senders with a window have it in common, or `None` if it is TCP's own.
+/// Converts an event that all window-based senders report. Returns `None` for the other events of
+/// TCP.
 fn common(event: &Event) -> Option<WindowEvent> {
     Some(match *event {
         Event::Rtt {
