@@ -21,14 +21,13 @@ fn main() {
 }
 
 fn packets(criterion: &mut Criterion) {
-    let file = SourceFile {
-        name: "file".to_owned(),
-        content: vec![7; 500_000].into(),
-    };
+    let file = SourceFile::new("file", vec![7; 500_000]);
     let mut sender =
         ObjectSender::new(SenderConfig::new(7, 1, 1), vec![file]).expect("a file to send");
     let mut datagram = Vec::new();
-    sender.next_datagram(0, &CCI, &mut datagram);
+    sender
+        .next_datagram(0, &CCI, &mut datagram)
+        .expect("the file is in memory");
     let sent = datagram.clone();
 
     let mut group = criterion.benchmark_group("alc, packets");

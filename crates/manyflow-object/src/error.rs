@@ -1,5 +1,7 @@
 //! Errors, one enum for each boundary: packets, OTI, FDT, names, sending, receiving.
 
+use std::io;
+
 use thiserror::Error;
 
 /// The bytes are not an ALC packet (RFC 5651 section 5, RFC 5775 section 4).
@@ -155,8 +157,20 @@ pub enum NameError {
     TooLong(String),
 }
 
+/// A file to send cannot be read, or is no longer the one that the table of files describes.
+#[derive(Debug, Error)]
+#[error(
+    "{name:?} cannot be sent: {error}; start again, and do not change files while they are sent"
+)]
+pub struct ReadError {
+    /// The file's name.
+    pub name: String,
+    /// The reason.
+    pub error: io::Error,
+}
+
 /// Reasons why a sender cannot be created.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// There are no files to send.
@@ -186,16 +200,9 @@ pub enum SendError {
         /// The reason.
         error: OtiError,
     },
-    /// The encoders would need more memory than the limit.
-    #[error(
-        "encoding takes {needed} bytes of memory, but {limit} are allowed; send fewer files, use no FEC or raise the limit"
-    )]
-    Memory {
-        /// The memory that is needed, in bytes.
-        needed: u64,
-        /// The limit in bytes.
-        limit: u64,
-    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// Reasons why a packet was not used. The receiver has counted it and continues.
@@ -255,11 +262,46 @@ pub enum ReceiveError {
         /// The length of a symbol in bytes.
         expected: usize,
     },
-    /// The symbols received so far fill the memory that is allowed.
+    /// The table of files has expired (RFC 6726 section 3.3).
+    #[error(
+        "FDT Instance {0} has expired and is not used; check this machine's clock, or ask the session's sender"
+    )]
+    Expired(u32),
+    /// The numbers of the symbols received so far fill the memory that is allowed.
     #[error(
         "unfinished objects fill the memory that is allowed; raise the receiver's limit on memory"
     )]
     Memory,
+    /// The symbol differs from one with the same number. Neither is used, because one is false.
+    #[error("block {sbn}, symbol {esi} came twice with different contents; neither is used")]
+    Contradiction {
+        /// Source block number.
+        sbn: u32,
+        /// Encoding symbol id.
+        esi: u32,
+    },
+    /// A decoded block does not have its digest. The receiver receives it again.
+    #[error(
+        "block {0} does not have its digest: some of its symbols are false; it is received again"
+    )]
+    BlockDigest(u32),
+    /// The storage for symbols failed.
+    #[error("symbols cannot be stored: {message}")]
+    Storage {
+        /// The kind of the storage's error.
+        kind: io::ErrorKind,
+        /// The storage's message.
+        message: String,
+    },
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(error: io::Error) -> Self {
+        ReceiveError::Storage {
+            kind: error.kind(),
+            message: error.to_string(),
+        }
+    }
 }
 
 /// Reasons why a file of a session cannot be received, or not yet.
@@ -275,6 +317,9 @@ pub enum FileError {
     /// The content is compressed.
     #[error("its content is encoded as {0:?}; the sender must send it plain")]
     ContentEncoding(String),
+    /// The FDT gives another number of block digests than the object has blocks.
+    #[error("the FDT gives the digests of {0} blocks, but it has {1}")]
+    BlockDigests(usize, u32),
     /// The FDT does not give the content's SHA-256, although the FDT itself is authenticated.
     #[error("the FDT does not give its SHA-256, so its content could not be checked")]
     NoDigest,

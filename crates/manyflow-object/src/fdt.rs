@@ -1,8 +1,8 @@
 //! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that lists the objects' files.
 //!
-//! Besides FLUTE's own attributes each file carries its SHA-256 digest in a namespace of this
-//! project, which other implementations ignore. FLUTE itself has only MD5, which detects accidents
-//! but no attacks.
+//! Besides FLUTE's own attributes, a file has attributes in a namespace of this project, which
+//! other implementations ignore: its SHA-256 digest, those of its source blocks, and the number of
+//! files in a bundle. FLUTE itself has only MD5, which detects accidents but no attacks.
 
 mod parser;
 
@@ -12,7 +12,7 @@ use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, Event};
 use quick_xml::writer::Writer;
 
 use crate::error::{FdtError, OtiError};
-use crate::fec::{FecScheme, Oti};
+use crate::fec::{BlockDigest, FecScheme, Oti};
 
 const NAMESPACE: &str = "urn:ietf:params:xml:ns:fdt";
 const OUR_NAMESPACE: &str = "urn:manyflow:fdt";
@@ -26,6 +26,8 @@ const TRANSFER_LENGTH: &str = "Transfer-Length";
 const CONTENT_ENCODING: &str = "Content-Encoding";
 const MD5: &str = "Content-MD5";
 const SHA256: &str = "SHA-256";
+const BLOCKS: &str = "Blocks";
+const BUNDLE: &str = "Bundle";
 const FEC_ENCODING_ID: &str = "FEC-OTI-FEC-Encoding-ID";
 const FEC_BLOCK: &str = "FEC-OTI-Maximum-Source-Block-Length";
 const FEC_SYMBOL: &str = "FEC-OTI-Encoding-Symbol-Length";
@@ -59,6 +61,10 @@ pub struct FileEntry {
     pub md5: Option<[u8; 16]>,
     /// The SHA-256 digest of the content.
     pub sha256: Option<[u8; 32]>,
+    /// The digests of the source blocks, in order. Empty if the FDT does not give them.
+    pub blocks: Vec<BlockDigest>,
+    /// The number of files in a bundle. `None` for a file.
+    pub bundle: Option<u64>,
     /// The FEC parameters, as far as the FDT gives them.
     pub fec: FecAttributes,
 }
@@ -255,6 +261,10 @@ impl FileEntry {
             "mf:SHA-256",
             self.sha256.as_ref().map(<[u8; 32]>::as_slice),
         );
+        if !self.blocks.is_empty() {
+            push_base64(&mut element, "mf:Blocks", Some(self.blocks.as_flattened()));
+        }
+        push_number(&mut element, "mf:Bundle", self.bundle);
         self.fec
             .clone()
             .keep_if(|differs| differs, common)
@@ -287,6 +297,8 @@ mod tests {
             transfer_length: Some(length.into()),
             md5: Some([3; 16]),
             sha256: Some([4; 32]),
+            blocks: vec![[5; 16], [6; 16]],
+            bundle: toi.is_multiple_of(2).then_some(3),
             fec,
             ..FileEntry::default()
         }

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! This crate uses no socket, file or clock. Rate control decides when to send; the driver reads
-//! and writes files and sockets. The sender's output is a pure function of its configuration, its
-//! files and the calls.
+//! and writes files and sockets. It gives both ends a [`Storage`](storage::Storage) for symbols,
+//! which can be on a disk, so that files may be larger than memory. The sender's output is a pure
+//! function of its configuration, its files and the calls.
 //!
 //! A receiver expects hostile input. It trusts no length, bounds its memory and allocates only for
 //! bytes that have arrived, refuses unsafe names, and never panics. The fuzz targets check this.
@@ -33,10 +34,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (tsi, layers, seed) = (7, 1, 1);
-//! let file = SourceFile {
-//!     name: "notes.txt".to_owned(),
-//!     content: vec![42; 100_000].into(),
-//! };
+//! let file = SourceFile::new("notes.txt", vec![42; 100_000]);
 //! let mut sender = ObjectSender::new(SenderConfig::new(tsi, layers, seed), vec![file])?;
 //! let mut receiver = ObjectReceiver::new(ReceiverConfig::new(tsi.into()));
 //! // The congestion control information, as rate control writes it.
@@ -44,18 +42,19 @@
 //! let mut datagram = Vec::new();
 //! for number in 0.. {
 //!     datagram.clear();
-//!     sender.next_datagram(0, &cci, &mut datagram);
+//!     sender.next_datagram(0, &cci, &mut datagram)?;
 //!     if number % 10 == 0 {
 //!         continue;
 //!     }
 //!     receiver.handle_packet(&Packet::decode(&datagram)?)?;
 //!     let mut events = std::iter::from_fn(|| receiver.poll_event());
 //!     let complete = events.find_map(|event| match event {
-//!         ObjectEvent::ObjectComplete { name, content, .. } => Some((name, content.len())),
+//!         ObjectEvent::ObjectComplete(object) => Some(object),
 //!         _ => None,
 //!     });
-//!     if let Some((name, bytes)) = complete {
-//!         assert_eq!((name.as_str(), bytes), ("notes.txt", 100_000));
+//!     if let Some(object) = complete {
+//!         assert_eq!((object.name.as_str(), object.length), ("notes.txt", 100_000));
+//!         assert_eq!(receiver.content(&object)?, [42; 100_000]);
 //!         break;
 //!     }
 //! }
@@ -73,3 +72,5 @@ pub mod name;
 pub mod receiver;
 mod schedule;
 pub mod sender;
+mod source;
+pub mod storage;

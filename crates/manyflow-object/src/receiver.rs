@@ -4,22 +4,26 @@ mod assembly;
 mod early;
 mod fdts;
 mod object;
+mod report;
+mod resume;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 
-use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::alc::{Packet, Symbol};
+use crate::alc::{PAYLOAD_ID_BYTES, Packet, Symbol};
 use crate::error::{FdtError, FileError, ReceiveError};
 use crate::fdt::{FdtInstance, FileEntry};
 use crate::fec::{FecScheme, Oti};
 use crate::name::abbreviate;
+use crate::storage::{MemoryStorage, Storage};
 
 use assembly::Taken;
 use early::EarlyPackets;
-use fdts::FdtAssemblies;
+use fdts::{FdtAssemblies, FdtPacket};
 use object::Object;
+pub use report::{CompleteObject, ObjectEvent, Progress, Refused, Verified};
 
 /// The parameters of a receiver, with limits on the memory that a sender can make it use.
 #[derive(Debug, Clone)]
@@ -30,10 +34,10 @@ pub struct ReceiverConfig {
     /// dropped, and so are files whose SHA-256 the table does not give. With `None`, anyone who can
     /// send packets of the session can choose names and contents of files.
     pub table_sha256: Option<[u8; 32]>,
-    /// Maximum memory for the symbols of unfinished objects in bytes, with 64 bytes of bookkeeping
-    /// for each symbol. Only bytes that have arrived count, never a length that a packet claims.
-    /// Decoding a block temporarily doubles that block's memory, and assembling a finished object
-    /// doubles the object's.
+    /// Maximum memory for tables of files and for the bookkeeping of symbols, 64 bytes for each, in
+    /// bytes. The symbols themselves are in the storage. Only symbols that have arrived count,
+    /// never a length that a packet claims. Decoding a block temporarily takes three times its
+    /// length.
     pub memory_max: u64,
     /// Maximum memory for symbols of objects that no FDT has announced yet, in bytes; the oldest
     /// are dropped first.
@@ -45,121 +49,18 @@ pub struct ReceiverConfig {
 }
 
 impl ReceiverConfig {
-    /// The default limits: 2 GiB of symbols, 64 MiB of early ones, FDTs of 4 MiB, 10,000 files. Any
-    /// table of files is accepted.
+    /// The default limits: 256 MiB of memory, 32 MiB for early symbols, FDTs of 32 MiB, 250,000
+    /// files. Any table of files is accepted.
     pub fn new(tsi: u64) -> Self {
         ReceiverConfig {
             tsi,
             table_sha256: None,
-            memory_max: 2 << 30,
-            early_max: 64 << 20,
-            fdt_length_max: 4 << 20,
-            files_max: 10_000,
+            memory_max: 256 << 20,
+            early_max: 32 << 20,
+            fdt_length_max: 32 << 20,
+            files_max: 250_000,
         }
     }
-}
-
-/// An event of the receiver.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ObjectEvent {
-    /// An FDT Instance arrived and announces files that were not known before.
-    FdtReceived {
-        /// The number of new files.
-        files: usize,
-        /// The sum of their transfer lengths in bytes, as far as the FDT gives them.
-        total_bytes: u64,
-    },
-    /// The first symbol of a file was used.
-    ObjectStarted {
-        /// The file's safe relative path.
-        name: String,
-    },
-    /// A file is complete, and its digests match.
-    ObjectComplete {
-        /// The file's safe relative path.
-        name: String,
-        /// The file's content.
-        content: Bytes,
-        /// The digests in the FDT that the content was checked against.
-        verified: Verified,
-    },
-    /// A file cannot be received, or its content was wrong and it is received again.
-    ObjectFailed {
-        /// The file's safe relative path, or the beginning of its URI if it has no safe path.
-        name: String,
-        /// The reason; [`FileError::is_retried`] tells whether the file is received again.
-        reason: FileError,
-    },
-    /// The FDT claims to list all files, and every file that can be received is complete.
-    AllComplete {
-        /// The number of files that were refused permanently; each was reported by
-        /// [`ObjectEvent::ObjectFailed`].
-        refused: usize,
-    },
-    /// The sender announces that it is about to stop (LCT flag A).
-    SessionClosed,
-}
-
-/// The digests that a file's content was checked against.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Content-MD5.
-    pub md5: bool,
-    /// SHA-256, which only this project's senders provide.
-    pub sha256: bool,
-}
-
-/// Counters since the receiver was created.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Packets of this session that carry a symbol.
-    pub packets: u64,
-    /// Packets of the FDT, included in `packets`.
-    pub fdt_packets: u64,
-    /// Symbols of files that contributed something new.
-    pub useful_symbols: u64,
-    /// Bytes of the useful symbols.
-    pub useful_bytes: u64,
-    /// Source symbols of all announced files, as far as their FEC parameters are known.
-    pub needed_symbols: u64,
-    /// Transfer lengths of all announced files in bytes.
-    pub needed_bytes: u64,
-    /// Announced files.
-    pub files: usize,
-    /// Complete files.
-    pub files_complete: usize,
-    /// Files that cannot be received: unsafe names, compressed content, impossible FEC parameters.
-    pub files_refused: usize,
-    /// Symbols that had arrived before.
-    pub duplicate_symbols: u64,
-    /// Symbols of blocks that were already complete.
-    pub surplus_symbols: u64,
-    /// Symbols held until an FDT announces their object.
-    pub early_held: u64,
-    /// Early symbols that were dropped at the limit.
-    pub early_dropped: u64,
-    /// Packets of other sessions.
-    pub foreign_packets: u64,
-    /// Refused packets, by reason.
-    pub refused: Refused,
-}
-
-/// Counters of refused packets, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// FEC parameters that no object can have, or that contradict the object's.
-    pub oti: u64,
-    /// Block or symbol numbers outside the object.
-    pub symbol_id: u64,
-    /// Payloads that are not one symbol long.
-    pub payload_length: u64,
-    /// FDT packets that cannot be used, and complete documents that are not FDTs.
-    pub fdt: u64,
-    /// Complete tables of files whose digest is not the expected one.
-    pub table: u64,
-    /// Symbols for which there was no memory left.
-    pub memory: u64,
 }
 
 /// Collects the files of one session.
@@ -169,8 +70,14 @@ pub struct Refused {
 ///           known TOI ---> its object: block decoders -> content -> digests -> ObjectComplete
 ///           unknown TOI -> early packets
 /// ```
-pub struct ObjectReceiver {
+///
+/// The storage has the symbols of each object under the object's TOI. An object's content is in the
+/// storage when it is complete, and remains there until the caller removes it.
+pub struct ObjectReceiver<S = MemoryStorage> {
     config: ReceiverConfig,
+    storage: S,
+    /// The time, in seconds since 1900, as far as the caller has given it.
+    ntp_seconds: u64,
     fdts: FdtAssemblies,
     objects: BTreeMap<u128, Object>,
     /// The names of the objects that are not refused.
@@ -187,9 +94,18 @@ pub struct ObjectReceiver {
 }
 
 impl ObjectReceiver {
-    /// Creates a receiver without any packets.
+    /// Creates a receiver without any packets, which keeps symbols in memory.
     pub fn new(config: ReceiverConfig) -> Self {
+        ObjectReceiver::with_storage(config, MemoryStorage::default())
+    }
+}
+
+impl<S: Storage> ObjectReceiver<S> {
+    /// Creates a receiver without any packets.
+    pub fn with_storage(config: ReceiverConfig, storage: S) -> Self {
         ObjectReceiver {
+            storage,
+            ntp_seconds: 0,
             early: EarlyPackets::new(config.early_max),
             fdts: FdtAssemblies::new(config.fdt_length_max),
             config,
@@ -204,11 +120,33 @@ impl ObjectReceiver {
         }
     }
 
+    /// Sets the time, in seconds since 1900 (the upper half of an NTP timestamp). Tables of files
+    /// that expired before are not used.
+    pub fn set_time(&mut self, ntp_seconds: u64) {
+        self.ntp_seconds = ntp_seconds;
+    }
+
+    /// The storage of symbols and contents.
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// Reads the content of a complete object into memory.
+    ///
+    /// # Errors
+    /// If the storage fails.
+    pub fn content(&mut self, object: &CompleteObject) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; object.length as usize];
+        self.storage.read_at(object.toi, 0, &mut content)?;
+        Ok(content)
+    }
+
     /// Handles a packet.
     ///
-    /// Most calls only copy a symbol. The packet that completes a RaptorQ block of 1000 symbols
-    /// takes some milliseconds. The packet that completes a file takes about 4 ms for each megabyte
-    /// to compute the digests. So a driver should read the network in another thread.
+    /// Most calls only store a symbol. The packet that completes a RaptorQ block of 1000 symbols
+    /// takes some milliseconds. If the FDT does not give the digests of blocks, the packet that
+    /// completes a file takes about 4 ms for each megabyte to compute the file's digests. So a
+    /// driver should read the network in another thread.
     ///
     /// # Errors
     /// [`ReceiveError`] gives the reason why the packet was not used. The packet is counted in
@@ -274,8 +212,12 @@ impl ObjectReceiver {
         let result = self.fdts.take(packet, symbol, memory_left);
         self.memory = self.memory - before + self.fdts.bytes();
         match result? {
-            None => Ok(()),
-            Some((instance, document)) => self.on_fdt(instance, &document),
+            FdtPacket::Known => {
+                self.progress.known_fdt_packets += 1;
+                Ok(())
+            }
+            FdtPacket::Kept => Ok(()),
+            FdtPacket::Complete(instance, document) => self.on_fdt(instance, &document),
         }
     }
 
@@ -286,16 +228,44 @@ impl ObjectReceiver {
             return Err(ReceiveError::TableDigest(instance));
         }
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
+        if fdt.expires < self.ntp_seconds {
+            return Err(ReceiveError::Expired(instance));
+        }
         let complete = fdt.complete;
         self.announce(fdt)?;
-        self.fdts.note_done(instance);
+        self.fdts.note_done(instance)?;
+        if self.config.table_sha256.is_some() {
+            self.storage.record_table(document)?;
+        }
         self.listed_completely |= complete;
         self.replay_early();
         self.tell_if_all_complete();
         Ok(())
     }
 
-    fn announce(&mut self, fdt: FdtInstance) -> Result<(), FdtError> {
+    /// Drops a symbol that is probably false, for example because its packet has the number of
+    /// another one. Symbols of blocks that are already complete are not affected.
+    ///
+    /// # Errors
+    /// If the storage fails.
+    pub fn withdraw(&mut self, toi: u128, payload_id: [u8; PAYLOAD_ID_BYTES]) -> io::Result<()> {
+        let before = self.fdts.bytes();
+        let had = if toi == 0 {
+            self.fdts.withdraw(payload_id)?
+        } else if let Some(object) = self.objects.get_mut(&toi) {
+            let before = object.bytes();
+            let had = object.withdraw(payload_id, &mut self.storage)?;
+            self.memory = self.memory - before + object.bytes();
+            had
+        } else {
+            self.early.withdraw(toi, payload_id)
+        };
+        self.memory = self.memory - before + self.fdts.bytes();
+        self.progress.withdrawn_symbols += u64::from(had);
+        Ok(())
+    }
+
+    fn announce(&mut self, fdt: FdtInstance) -> Result<(), ReceiveError> {
         let new: Vec<_> = fdt
             .files
             .into_iter()
@@ -305,25 +275,24 @@ impl ObjectReceiver {
             return Ok(());
         }
         if self.objects.len() + new.len() > self.config.files_max {
-            return Err(FdtError::TooManyFiles(self.config.files_max));
+            return Err(FdtError::TooManyFiles(self.config.files_max).into());
         }
         let total_bytes = new
             .iter()
             .filter_map(|file| file.transfer_length)
             .fold(0, u64::saturating_add);
-        self.events.push_back(ObjectEvent::FdtReceived {
-            files: new.len(),
-            total_bytes,
-        });
-        self.progress.files += new.len();
+        let files = |file: &FileEntry| file.bundle.map_or(1, |files| files as usize);
+        let files = new.iter().map(files).fold(0, usize::saturating_add);
+        self.events
+            .push_back(ObjectEvent::FdtReceived { files, total_bytes });
         self.progress.needed_bytes = self.progress.needed_bytes.saturating_add(total_bytes);
         for file in new {
-            self.announce_file(file);
+            self.announce_file(file)?;
         }
         Ok(())
     }
 
-    fn announce_file(&mut self, file: FileEntry) {
+    fn announce_file(&mut self, file: FileEntry) -> io::Result<()> {
         let (toi, label) = (file.toi, abbreviate(&file.location));
         let object = self.check_file(file).unwrap_or_else(|reason| {
             self.progress.files_refused += 1;
@@ -333,15 +302,14 @@ impl ObjectReceiver {
             });
             Object::refused()
         });
+        self.progress.files = self.progress.files.saturating_add(object.files());
         self.progress.needed_symbols = self
             .progress
             .needed_symbols
             .saturating_add(object.symbols());
-        let is_empty = object.is_empty();
+        let can_finish = object.can_finish();
         self.objects.insert(toi, object);
-        if is_empty {
-            self.on_all_blocks(toi);
-        }
+        if can_finish { self.finish(toi) } else { Ok(()) }
     }
 
     /// Returns the object of a file, unless the file has to be refused.
@@ -351,7 +319,8 @@ impl ObjectReceiver {
         if self.config.table_sha256.is_some() && !has_digest {
             return Err(FileError::NoDigest);
         }
-        if !self.names.insert(object.name().to_owned()) {
+        // Nothing is stored under the name of a bundle.
+        if !object.is_bundle() && !self.names.insert(object.name().to_owned()) {
             return Err(FileError::DuplicateName);
         }
         Ok(object)
@@ -373,10 +342,12 @@ impl ObjectReceiver {
         let Some(object) = self.objects.get_mut(&symbol.toi) else {
             return Ok(());
         };
-        let symbols_before = object.symbols();
-        object.learn(oti)?;
-        let learnt = object.symbols() - symbols_before;
-        self.progress.needed_symbols = self.progress.needed_symbols.saturating_add(learnt);
+        let (symbols_before, bytes_before) = (object.symbols(), object.bytes());
+        let learnt = object.learn(oti, &mut self.storage);
+        self.memory = self.memory - bytes_before + object.bytes();
+        let needed = self.progress.needed_symbols - symbols_before;
+        self.progress.needed_symbols = needed.saturating_add(object.symbols());
+        learnt?;
 
         let Some(assembly) = object.assembly() else {
             self.progress.surplus_symbols += 1;
@@ -384,13 +355,18 @@ impl ObjectReceiver {
         };
         let memory_left = self.config.memory_max.saturating_sub(self.memory);
         let before = assembly.bytes();
-        let taken = assembly.take(symbol.payload_id, symbol.data, memory_left)?;
+        let taken = assembly.take(
+            symbol.payload_id,
+            symbol.data,
+            memory_left,
+            &mut self.storage,
+        );
         self.memory = self.memory - before + assembly.bytes();
-        self.on_taken(&symbol, taken);
+        self.on_taken(&symbol, taken?)?;
         Ok(())
     }
 
-    fn on_taken(&mut self, symbol: &Symbol<'_>, taken: Taken) {
+    fn on_taken(&mut self, symbol: &Symbol<'_>, taken: Taken) -> io::Result<()> {
         match taken {
             Taken::Duplicate => self.progress.duplicate_symbols += 1,
             Taken::Surplus => self.progress.surplus_symbols += 1,
@@ -403,28 +379,31 @@ impl ObjectReceiver {
             }
         }
         if taken == Taken::Complete {
-            self.on_all_blocks(symbol.toi);
+            self.finish(symbol.toi)?;
             self.tell_if_all_complete();
         }
+        Ok(())
     }
 
-    fn on_all_blocks(&mut self, toi: u128) {
+    /// Verifies an object whose blocks are all complete.
+    fn finish(&mut self, toi: u128) -> io::Result<()> {
         let Some(object) = self.objects.get_mut(&toi) else {
-            return;
+            return Ok(());
         };
-        self.memory -= object.bytes();
-        let name = object.name().to_owned();
-        self.events.push_back(match object.finish() {
-            Ok((content, verified)) => {
-                self.progress.files_complete += 1;
-                ObjectEvent::ObjectComplete {
-                    name,
-                    content,
-                    verified,
-                }
+        let bytes = object.bytes();
+        let finished = object.finish(&mut self.storage)?;
+        self.memory = self.memory - bytes + object.bytes();
+        self.events.push_back(match finished {
+            Ok(complete) => {
+                self.progress.files_complete += object.files();
+                ObjectEvent::ObjectComplete(complete)
             }
-            Err(reason) => ObjectEvent::ObjectFailed { name, reason },
+            Err(reason) => ObjectEvent::ObjectFailed {
+                name: object.name().to_owned(),
+                reason,
+            },
         });
+        Ok(())
     }
 
     fn tell_if_all_complete(&mut self) {
@@ -454,23 +433,4 @@ fn oti_of(packet: &Packet<'_>) -> Result<Option<Oti>, ReceiveError> {
     };
     let scheme = FecScheme::from_encoding_id(packet.header.codepoint.into())?;
     Ok(Some(Oti::decode_extension(scheme, content)?))
-}
-
-impl Progress {
-    fn count(&mut self, error: &ReceiveError) {
-        let refused = &mut self.refused;
-        let counter = match error {
-            ReceiveError::ForeignSession(_) => &mut self.foreign_packets,
-            ReceiveError::Oti(_) | ReceiveError::OtiChanged => &mut refused.oti,
-            ReceiveError::SymbolId { .. } => &mut refused.symbol_id,
-            ReceiveError::PayloadLength { .. } => &mut refused.payload_length,
-            ReceiveError::Memory => &mut refused.memory,
-            ReceiveError::TableDigest(_) => &mut refused.table,
-            ReceiveError::FdtHeader(_)
-            | ReceiveError::FdtEncoding(_)
-            | ReceiveError::FdtLength { .. }
-            | ReceiveError::Fdt(_) => &mut refused.fdt,
-        };
-        *counter += 1;
-    }
 }

@@ -1,20 +1,26 @@
 //! The sender of objects: produces the bytes of the packets that rate control sends.
 
-use std::collections::BTreeSet;
+mod digests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use md5::{Digest, Md5};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 use crate::alc::{FdtHeader, PAYLOAD_ID_BYTES};
-use crate::error::SendError;
+use crate::error::{ReadError, SendError};
 use crate::fdt::{FdtInstance, FecAttributes, FileEntry};
-use crate::fec::{BlockEncoder, FecScheme, Oti};
+use crate::fec::{BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti};
 use crate::lct::{self, Fields};
 use crate::name;
 use crate::schedule::Schedule;
+pub use crate::source::{Source, SourceFile};
+use crate::storage::{MemoryStorage, Storage};
+use digests::Digests;
 
 /// Length of EXT_FDT and EXT_FTI in bytes, which only packets of the FDT carry.
 const FDT_EXTENSION_BYTES: usize = 4 + Oti::EXTENSION_BYTES;
@@ -47,14 +53,14 @@ pub struct SenderConfig {
     /// The time at which the FDT expires, in seconds since 1900 (the upper half of an NTP
     /// timestamp).
     pub expires: u32,
-    /// Maximum memory of the encoders in bytes. RaptorQ takes about 2.1 times the length of long
-    /// files, and relatively more for files of a few symbols.
-    pub memory_max: u64,
+    /// The number of the first symbol of each block with RaptorQ. A sender that continues a session
+    /// chooses another number than before, so that receivers get symbols that are new to them.
+    pub first_symbol: u32,
 }
 
 impl SenderConfig {
     /// The default parameters: 1400-byte datagrams with 64 bits of CCI, RaptorQ blocks of 1000
-    /// symbols, an FDT that does not expire before 2036, 4 GiB of memory.
+    /// symbols, an FDT that does not expire before 2036.
     pub fn new(tsi: u32, layers: u16, seed: u64) -> Self {
         SenderConfig {
             tsi,
@@ -65,7 +71,7 @@ impl SenderConfig {
             layers,
             seed,
             expires: u32::MAX,
-            memory_max: 4 << 30,
+            first_symbol: 0,
         }
     }
 }
@@ -87,72 +93,191 @@ pub fn symbol_length(datagram_length: usize, cci_length: usize) -> Option<u16> {
         .then_some(length)
 }
 
-/// A file to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceFile {
-    /// A relative path with `/` between its components, as [`name::check`] accepts.
-    pub name: String,
-    /// The whole content.
-    pub content: Bytes,
+/// An estimate of the storage that repair symbols of files take with RaptorQ, for files of `length`
+/// bytes in all. [`ObjectSender::storage_bytes`] gives the exact number later.
+pub const fn repair_bytes(length: u64) -> u64 {
+    length + length / 4
 }
 
 /// Turns files into datagrams.
 ///
 /// Each block counts its symbols for all layers together, so no symbol repeats before all symbols
 /// of the block have been used.
-pub struct ObjectSender {
+///
+/// Source symbols are read from the files when they are sent. Repair symbols are encoded in jobs,
+/// which a driver takes from [`ObjectSender::next_job`] and runs in another thread. A job whose
+/// result is needed earlier is run by [`ObjectSender::next_datagram`] itself.
+pub struct ObjectSender<S = MemoryStorage> {
     config: SenderConfig,
     fdt_extensions: [u8; FDT_EXTENSION_BYTES],
     table_sha256: [u8; 32],
+    /// The objects by TOI; the first is the FDT.
+    objects: Vec<ObjectSource>,
     units: Vec<Unit>,
     /// The number of FDT blocks, which are the first units.
     fdt_units: usize,
     next_fdt_unit: usize,
     schedule: Schedule,
     rng: Pcg64,
+    /// Units that may have a job, the most urgent first.
+    jobs_due: VecDeque<usize>,
+    storage: S,
+    storage_bytes: u64,
 }
 
 /// A block and its object.
 struct Unit {
     toi: u32,
     block: BlockEncoder,
+    /// Whether the unit is in `jobs_due`.
+    is_queued: bool,
 }
 
 impl ObjectSender {
-    /// Prepares all blocks. With RaptorQ this is most of the work of sending.
+    /// Prepares a sender that stores repair symbols in memory: see [`ObjectSender::with_storage`].
     ///
     /// # Errors
-    /// [`SendError`] if the configuration or a file cannot be sent. It is returned before any long
-    /// computation.
+    /// [`SendError`] if the configuration or a file cannot be sent.
     pub fn new(config: SenderConfig, files: Vec<SourceFile>) -> Result<Self, SendError> {
+        ObjectSender::with_storage(config, files, MemoryStorage::default())
+    }
+}
+
+impl<S: Storage> ObjectSender<S> {
+    /// Reads all files once to compute their digests, and makes the table of files. `storage` is
+    /// for repair symbols: see [`ObjectSender::storage_bytes`].
+    ///
+    /// # Errors
+    /// [`SendError`] if the configuration or a file cannot be sent. Errors of the configuration are
+    /// returned before any file is read.
+    pub fn with_storage(
+        config: SenderConfig,
+        files: Vec<SourceFile>,
+        storage: S,
+    ) -> Result<Self, SendError> {
         check_config(&config)?;
         check_names(&files)?;
         let otis = files
             .iter()
             .map(|file| choose_oti(&config, file))
             .collect::<Result<Vec<_>, _>>()?;
-        check_memory(&config, &otis)?;
-        let fdt = Bytes::from(list_files(&config, &files, &otis)?.encode());
+        let mut entries = Vec::with_capacity(files.len());
+        let mut objects = vec![table_source(Bytes::new())];
+        for ((toi, file), oti) in (1..).zip(files).zip(&otis) {
+            let digests = Digests::of(&*file.content, oti).map_err(|error| ReadError {
+                name: file.name.clone(),
+                error,
+            })?;
+            entries.push(describe(toi, &file, oti, &digests)?);
+            objects.push(ObjectSource {
+                name: file.name.into(),
+                source: file.content,
+                digests: digests.blocks,
+            });
+        }
+        let fdt = FdtInstance {
+            expires: config.expires.into(),
+            complete: true,
+            files: entries,
+        };
+        let fdt = Bytes::from(fdt.encode());
+        objects[0] = table_source(fdt.clone());
         let fdt_oti = fdt_oti(&config, fdt.len())?;
+        Ok(ObjectSender::of_objects(
+            config, objects, &fdt, fdt_oti, otis, storage,
+        ))
+    }
 
-        let mut units = blocks_of(0, fdt_oti, &fdt);
-        let fdt_units = units.len();
-        for ((toi, file), oti) in (1..).zip(&files).zip(otis) {
-            units.extend(blocks_of(toi, oti, &file.content));
+    fn of_objects(
+        config: SenderConfig,
+        objects: Vec<ObjectSource>,
+        fdt: &Bytes,
+        fdt_oti: Oti,
+        otis: Vec<Oti>,
+        storage: S,
+    ) -> Self {
+        let table_sha256: [u8; 32] = Sha256::digest(fdt).into();
+        let (mut units, mut storage_bytes) = (Vec::new(), 0);
+        let fdt_units = fdt_oti.blocks() as usize;
+        for (toi, oti) in (0..).zip(std::iter::once(fdt_oti).chain(otis)) {
+            for sbn in 0..oti.blocks() {
+                let block = BlockEncoder::new(oti, sbn, config.first_symbol, storage_bytes);
+                units.push(Unit {
+                    toi,
+                    block,
+                    is_queued: true,
+                });
+                storage_bytes += BlockEncoder::room_bytes(&oti, sbn);
+            }
         }
         let rng = Pcg64::seed_from_u64(config.seed);
         let schedule = Schedule::new(weights(&units, fdt_units), config.layers);
-        let fdt_extensions = fdt_extensions(&fdt_oti);
-        Ok(ObjectSender {
+        ObjectSender {
+            fdt_extensions: fdt_extensions(&fdt_oti, instance_id(&table_sha256)),
             config,
-            fdt_extensions,
-            table_sha256: Sha256::digest(&fdt).into(),
-            units,
+            table_sha256,
+            objects,
             fdt_units,
             next_fdt_unit: 0,
             schedule,
             rng,
-        })
+            jobs_due: (0..units.len()).collect(),
+            units,
+            storage,
+            storage_bytes,
+        }
+    }
+
+    /// The bytes of the storage that repair symbols take in the course of the session: about 1.25
+    /// times the length of the files with RaptorQ, none without code.
+    pub fn storage_bytes(&self) -> u64 {
+        self.storage_bytes
+    }
+
+    /// Returns a job that encodes repair symbols of the block that needs them first; `None` if all
+    /// blocks have enough. Several jobs may be under way.
+    pub fn next_job(&mut self) -> Option<EncodeJob> {
+        while let Some(unit) = self.jobs_due.pop_front() {
+            self.units[unit].is_queued = false;
+            if let Some(job) = self.job_of(unit) {
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// Stores the result of a job.
+    ///
+    /// # Errors
+    /// If the storage fails.
+    pub fn finish_job(&mut self, encoded: &Encoded) -> Result<(), ReadError> {
+        let unit = encoded.unit;
+        let stored = self.units[unit].block.store(encoded, &mut self.storage);
+        stored.map_err(|error| self.read_error(unit, error))?;
+        self.queue_job(unit);
+        Ok(())
+    }
+
+    fn read_error(&self, unit: usize, error: io::Error) -> ReadError {
+        let name = &self.objects[self.units[unit].toi as usize].name;
+        ReadError {
+            name: name.as_ref().to_owned(),
+            error,
+        }
+    }
+
+    fn queue_job(&mut self, number: usize) {
+        let unit = &mut self.units[number];
+        if !unit.is_queued && unit.block.is_job_due() {
+            unit.is_queued = true;
+            self.jobs_due.push_back(number);
+        }
+    }
+
+    fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
+        let share = (unit + 1) as f64 / self.units.len() as f64;
+        let Unit { toi, block, .. } = &mut self.units[unit];
+        block.job(unit, share, &self.objects[*toi as usize])
     }
 
     /// Appends the next datagram of `layer` to `out`: usually data, sometimes the FDT.
@@ -161,23 +286,35 @@ impl ObjectSender {
     /// and a wave channel with n time slots left, including the current one, is layer n. Every
     /// receiver then gets all blocks in proportion, whatever its rate.
     ///
+    /// # Errors
+    /// If a file cannot be read or has changed, or if the storage fails. The session cannot go on
+    /// then.
+    ///
     /// # Panics
     /// If `layer` is not below the configured number of layers, or if `cci` does not have the
     /// configured length.
-    pub fn next_datagram(&mut self, layer: u16, cci: &[u8], out: &mut Vec<u8>) {
+    pub fn next_datagram(
+        &mut self,
+        layer: u16,
+        cci: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
         let unit = self.schedule.next_unit(layer);
-        self.append(unit, cci, out);
+        self.append(unit, cci, out)
     }
 
     /// Appends a datagram of the FDT to `out`. The base channel sends one first in each time slot.
     ///
+    /// # Errors
+    /// If the storage fails.
+    ///
     /// # Panics
     /// If `cci` does not have the configured length.
-    pub fn next_fdt_datagram(&mut self, cci: &[u8], out: &mut Vec<u8>) {
+    pub fn next_fdt_datagram(&mut self, cci: &[u8], out: &mut Vec<u8>) -> Result<(), ReadError> {
         let unit = self.next_fdt_unit;
         self.next_fdt_unit = (unit + 1) % self.fdt_units;
         self.schedule.count(unit, 0);
-        self.append(unit, cci, out);
+        self.append(unit, cci, out)
     }
 
     /// Appends a datagram that only announces the end of the session (LCT flag A). It may be lost,
@@ -219,14 +356,33 @@ impl ObjectSender {
             .sum()
     }
 
-    fn append(&mut self, unit: usize, cci: &[u8], out: &mut Vec<u8>) {
+    fn append(&mut self, unit: usize, cci: &[u8], out: &mut Vec<u8>) -> Result<(), ReadError> {
         let extensions: &[u8] = if unit < self.fdt_units {
             &self.fdt_extensions
         } else {
             &[]
         };
         self.append_header(Some(self.units[unit].toi), false, extensions, cci, out);
-        self.units[unit].block.next_symbol(&mut self.rng, out);
+        let mut next = self.units[unit].block.next(&mut self.rng);
+        if matches!(next, Next::Missing) {
+            self.units[unit].block.abandon_job();
+            if let Some(job) = self.job_of(unit) {
+                self.finish_job(&job.run()?)?;
+            }
+            next = self.units[unit].block.next(&mut self.rng);
+        }
+        self.append_symbol(unit, &next, out)
+            .map_err(|error| self.read_error(unit, error))
+    }
+
+    fn append_symbol(&mut self, unit: usize, next: &Next, out: &mut Vec<u8>) -> io::Result<()> {
+        let Unit { toi, block, .. } = &self.units[unit];
+        let source = &*self.objects[*toi as usize].source;
+        block.append(next, source, &mut self.storage, out)?;
+        if matches!(next, Next::Repair { .. }) {
+            self.queue_job(unit);
+        }
+        Ok(())
     }
 
     fn append_header(
@@ -307,7 +463,7 @@ fn check_names(files: &[SourceFile]) -> Result<(), SendError> {
 fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError> {
     Oti::choose(
         config.scheme,
-        file.content.len() as u64,
+        file.content.length(),
         config.symbol_length,
         config.block_symbols_max,
     )
@@ -333,58 +489,53 @@ fn fdt_oti(config: &SenderConfig, length: usize) -> Result<Oti, SendError> {
     })
 }
 
-fn check_memory(config: &SenderConfig, otis: &[Oti]) -> Result<(), SendError> {
-    let needed = otis.iter().map(BlockEncoder::memory).sum();
-    let limit = config.memory_max;
-    if needed > limit {
-        Err(SendError::Memory { needed, limit })
-    } else {
-        Ok(())
-    }
-}
-
-fn list_files(
-    config: &SenderConfig,
-    files: &[SourceFile],
-    otis: &[Oti],
-) -> Result<FdtInstance, SendError> {
-    let entries = (1..).zip(files).zip(otis).map(|((toi, file), oti)| {
-        Ok(FileEntry {
-            toi,
-            location: name::to_location(&file.name)?,
-            transfer_length: Some(oti.transfer_length()),
-            content_encoding: None,
-            md5: Some(Md5::digest(&file.content).into()),
-            sha256: Some(Sha256::digest(&file.content).into()),
-            fec: FecAttributes::from(oti),
-        })
-    });
-    let files = entries.collect::<Result<_, SendError>>()?;
-    Ok(FdtInstance {
-        expires: config.expires.into(),
-        complete: true,
-        files,
+fn describe(
+    toi: u32,
+    file: &SourceFile,
+    oti: &Oti,
+    digests: &Digests,
+) -> Result<FileEntry, SendError> {
+    Ok(FileEntry {
+        toi: toi.into(),
+        location: name::to_location(&file.name)?,
+        transfer_length: Some(oti.transfer_length()),
+        content_encoding: None,
+        md5: Some(digests.md5),
+        sha256: Some(digests.sha256),
+        // The digest of the file is that of its only block.
+        blocks: match oti.blocks() {
+            0 | 1 => Vec::new(),
+            _ => digests.blocks.clone(),
+        },
+        bundle: file.bundle,
+        fec: FecAttributes::from(oti),
     })
 }
 
-fn fdt_extensions(oti: &Oti) -> [u8; FDT_EXTENSION_BYTES] {
+/// The FDT Instance ID: 20 bits of the table's digest. So a sender that is started again with other
+/// files sends another instance, and one with the same files the same instance.
+fn instance_id(table_sha256: &[u8; 32]) -> u32 {
+    let [high, middle, low, ..] = *table_sha256;
+    u32::from_be_bytes([0, high, middle, low]) >> 4
+}
+
+fn table_source(content: Bytes) -> ObjectSource {
+    ObjectSource {
+        name: "the table of files".into(),
+        source: Arc::new(content),
+        digests: Vec::new(),
+    }
+}
+
+fn fdt_extensions(oti: &Oti, instance: u32) -> [u8; FDT_EXTENSION_BYTES] {
     let mut extensions = [0; FDT_EXTENSION_BYTES];
     let header = FdtHeader {
         version: FdtHeader::VERSION,
-        instance: 0,
+        instance,
     };
     extensions[..4].copy_from_slice(&header.encode());
     extensions[4..].copy_from_slice(&oti.encode_extension());
     extensions
-}
-
-fn blocks_of(toi: u32, oti: Oti, object: &Bytes) -> Vec<Unit> {
-    (0..oti.blocks())
-        .map(|sbn| Unit {
-            toi,
-            block: BlockEncoder::new(oti, sbn, object),
-        })
-        .collect()
 }
 
 /// The weight of a block in the schedule: its symbols, and up to two more that decoding may need.

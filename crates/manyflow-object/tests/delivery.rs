@@ -3,29 +3,30 @@
 
 mod common;
 
-use bytes::Bytes;
 use common::*;
 use manyflow_object::alc::Packet;
 use manyflow_object::error::{FileError, ReceiveError, SendError};
 use manyflow_object::fec::FecScheme;
-use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig, Verified};
+use manyflow_object::receiver::{
+    CompleteObject, ObjectEvent, ObjectReceiver, ReceiverConfig, Verified,
+};
 use manyflow_object::sender::{self, ObjectSender, SenderConfig, SourceFile};
+use manyflow_object::storage::MemoryStorage;
 use proptest::prelude::*;
 use rand::RngExt;
 use rand::seq::SliceRandom;
+use sha2::{Digest, Sha256};
+
+const SEVERAL: [(&str, usize); 5] = [
+    ("a/empty", 0),
+    ("b/one byte", 1),
+    ("c/été ☀ 100%.bin", 1_376),
+    ("d", 1_377),
+    ("e", 300_000),
+];
 
 fn several_files() -> Vec<SourceFile> {
-    let lengths = [
-        ("a/empty", 0),
-        ("b/one byte", 1),
-        ("c/été ☀ 100%.bin", 1_376),
-        ("d", 1_377),
-        ("e", 300_000),
-    ];
-    lengths
-        .iter()
-        .map(|&(name, length)| file(name, length))
-        .collect()
+    SEVERAL.map(|(name, length)| file(name, length)).into()
 }
 
 fn small_blocks(scheme: FecScheme) -> SenderConfig {
@@ -54,7 +55,8 @@ fn deliver_all(
         }
         reported.extend(events(&mut receiver));
         if reported.last() == Some(&ObjectEvent::AllComplete { refused: 0 }) {
-            assert_eq!(complete(&reported), several_files());
+            let expected = SEVERAL.map(|(name, length)| received(name, length));
+            assert_eq!(complete(&mut receiver, &reported), expected);
             return receiver;
         }
     }
@@ -95,7 +97,7 @@ fn events_come_in_order_and_digests_are_checked() {
     let mut sender = ObjectSender::new(config(1), vec![file("only", 5_000)]).unwrap();
     let mut receiver = receiver();
     let mut fdt = Vec::new();
-    sender.next_fdt_datagram(&CCI, &mut fdt);
+    sender.next_fdt_datagram(&CCI, &mut fdt).unwrap();
     deliver(&mut receiver, &fdt);
     for _ in 0..6 {
         deliver(&mut receiver, &datagram(&mut sender, 0));
@@ -112,11 +114,14 @@ fn events_come_in_order_and_digests_are_checked() {
         ObjectEvent::ObjectStarted {
             name: "only".to_owned(),
         },
-        ObjectEvent::ObjectComplete {
+        ObjectEvent::ObjectComplete(CompleteObject {
+            toi: 1,
             name: "only".to_owned(),
-            content: file("only", 5_000).content,
+            length: 5_000,
+            sha256: Some(Sha256::digest(&received("only", 5_000).1).into()),
+            bundle: None,
             verified,
-        },
+        }),
         ObjectEvent::AllComplete { refused: 0 },
     ];
     assert_eq!(events(&mut receiver), expected);
@@ -137,7 +142,7 @@ fn data_that_precedes_the_fdt_is_used() {
     let mut sender = ObjectSender::new(config(1), vec![file("only", 100_000)]).unwrap();
     let mut receiver = receiver();
     let mut fdt = Vec::new();
-    sender.next_fdt_datagram(&CCI, &mut fdt);
+    sender.next_fdt_datagram(&CCI, &mut fdt).unwrap();
     let data = std::iter::from_fn(|| Some(datagram(&mut sender, 0)));
     let is_data = |bytes: &Vec<u8>| Packet::decode(bytes).unwrap().fdt.is_none();
     for datagram in data.filter(is_data).take(75) {
@@ -146,7 +151,7 @@ fn data_that_precedes_the_fdt_is_used() {
     assert_eq!(receiver.progress().early_held, 75);
     assert_eq!(events(&mut receiver), []);
     deliver(&mut receiver, &fdt);
-    assert_eq!(complete(&events(&mut receiver)), [file("only", 100_000)]);
+    assert_eq!(newly_complete(&mut receiver), [received("only", 100_000)]);
     assert_eq!(receiver.progress().early_held, 0);
 }
 
@@ -185,11 +190,11 @@ fn all_full_datagrams_have_the_requested_length() {
             ObjectSender::new(config, vec![file("x", usize::from(symbol_length) * 20)]).unwrap();
         let cci = vec![0; cci_length];
         let mut fdt = Vec::new();
-        sender.next_fdt_datagram(&cci, &mut fdt);
+        sender.next_fdt_datagram(&cci, &mut fdt).unwrap();
         assert!(fdt.len() == 1_200 || scheme == FecScheme::NoCode && fdt.len() < 1_200);
         for _ in 0..100 {
             let mut out = Vec::new();
-            sender.next_datagram(0, &cci, &mut out);
+            sender.next_datagram(0, &cci, &mut out).unwrap();
             let is_fdt = Packet::decode(&out).unwrap().fdt.is_some();
             assert!(is_fdt || out.len() == 1_200);
         }
@@ -258,7 +263,7 @@ fn a_corrupt_file_is_reported_and_received_again() {
     let mut sender = ObjectSender::new(config(1), vec![file("x", 2_000)]).unwrap();
     let mut receiver = receiver();
     let mut fdt = Vec::new();
-    sender.next_fdt_datagram(&CCI, &mut fdt);
+    sender.next_fdt_datagram(&CCI, &mut fdt).unwrap();
     deliver(&mut receiver, &fdt);
     let mut is_first = true;
     for _ in 0..10 {
@@ -281,30 +286,38 @@ fn a_corrupt_file_is_reported_and_received_again() {
         )
     };
     assert_eq!(reported.iter().filter(failed).count(), 1, "{reported:?}");
-    assert_eq!(complete(&reported), [file("x", 2_000)]);
+    assert_eq!(complete(&mut receiver, &reported), [received("x", 2_000)]);
 }
 
 #[test]
 fn memory_is_bounded_by_what_arrives() {
     let mut sender = ObjectSender::new(config(1), vec![file("x", 100_000)]).unwrap();
-    let mut receiver = ObjectReceiver::new(ReceiverConfig {
-        memory_max: 20_000,
-        ..ReceiverConfig::new(TSI.into())
-    });
-    let mut refused = 0;
-    for _ in 0..200 {
-        let bytes = datagram(&mut sender, 0);
-        if let Err(error) = receiver.handle_packet(&Packet::decode(&bytes).unwrap()) {
-            assert_eq!(error, ReceiveError::Memory);
-            refused += 1;
+    let of_memory = |memory_max, storage_max| {
+        let config = ReceiverConfig {
+            memory_max,
+            ..ReceiverConfig::new(TSI.into())
+        };
+        ObjectReceiver::with_storage(config, MemoryStorage::new(storage_max))
+    };
+    for (memory_max, storage_max) in [(3_000, 1 << 20), (1 << 20, 40_000)] {
+        let mut receiver = of_memory(memory_max, storage_max);
+        let mut refused = 0;
+        for _ in 0..200 {
+            let bytes = datagram(&mut sender, 0);
+            if let Err(error) = receiver.handle_packet(&Packet::decode(&bytes).unwrap()) {
+                assert!(
+                    matches!(error, ReceiveError::Memory | ReceiveError::Storage { .. }),
+                    "{error}"
+                );
+                refused += 1;
+            }
         }
+        let progress = receiver.progress();
+        let counted = progress.refused.memory + progress.refused.storage;
+        assert!(refused > 0 && counted >= refused && progress.useful_symbols > 0);
+        assert_eq!(progress.files_complete, 0);
+        assert!(progress.useful_symbols * 64 <= memory_max);
     }
-    let progress = receiver.progress();
-    assert!(
-        refused > 0
-            && progress.refused.memory >= refused
-            && progress.useful_symbols * 1_376 <= 20_000
-    );
 }
 
 #[test]
@@ -334,7 +347,7 @@ fn packets_of_other_sessions_are_counted_and_not_used() {
 fn a_sender_refuses_what_it_cannot_send() {
     let new = |config: SenderConfig, files| ObjectSender::new(config, files).err().unwrap();
     let files = || vec![file("x", 10_000)];
-    assert_eq!(new(config(1), vec![]), SendError::NoFiles);
+    assert!(matches!(new(config(1), vec![]), SendError::NoFiles));
     assert!(matches!(
         new(config(1), vec![file("../x", 1)]),
         SendError::Name(_)
@@ -342,16 +355,6 @@ fn a_sender_refuses_what_it_cannot_send() {
     assert!(matches!(
         new(config(1), vec![file("x", 1), file("x", 2)]),
         SendError::DuplicateName(_)
-    ));
-    assert!(matches!(
-        new(
-            SenderConfig {
-                memory_max: 10_000,
-                ..config(1)
-            },
-            files()
-        ),
-        SendError::Memory { .. }
     ));
     for wrong in [
         SenderConfig {
@@ -399,14 +402,11 @@ proptest! {
 
 #[test]
 fn an_empty_file_needs_only_the_fdt() {
-    let empty = vec![SourceFile {
-        name: "empty".to_owned(),
-        content: Bytes::new(),
-    }];
+    let empty = vec![file("empty", 0)];
     for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
         let mut sender = ObjectSender::new(small_blocks(scheme), empty.clone()).unwrap();
         let mut receiver = receiver();
         deliver(&mut receiver, &datagram(&mut sender, 0));
-        assert_eq!(complete(&events(&mut receiver)), empty);
+        assert_eq!(newly_complete(&mut receiver), [received("empty", 0)]);
     }
 }

@@ -9,7 +9,7 @@ use manyflow_object::error::{FdtError, FileError, OtiError, ReceiveError};
 use manyflow_object::fdt::{FdtInstance, FecAttributes, FileEntry};
 use manyflow_object::fec::Oti;
 use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
-use manyflow_object::sender::ObjectSender;
+use manyflow_object::sender::{ObjectSender, SenderConfig};
 use sha2::{Digest, Sha256};
 
 const SYMBOL: u16 = 100;
@@ -67,11 +67,7 @@ fn deliver_x(receiver: &mut ObjectReceiver) {
     for (sbn, esi, length) in [(0, 0, 100), (0, 1, 100), (1, 0, 50)] {
         deliver(receiver, &packet(1, &[], sbn, esi, &vec![7; length]));
     }
-    assert!(
-        complete(&events(receiver))
-            .iter()
-            .any(|file| file.name == "x" && file.content == vec![7; 250])
-    );
+    assert!(newly_complete(receiver).contains(&("x".to_owned(), vec![7; 250].into())));
 }
 
 #[test]
@@ -171,7 +167,7 @@ fn symbols_that_do_not_fit_their_object_are_refused() {
 fn fdt_packets_that_cannot_be_used_are_refused() {
     let mut receiver = receiver();
     let oti = Oti::no_code(10, SYMBOL, 1).unwrap();
-    let long = Oti::no_code(5 << 20, 60_000, 1_000).unwrap();
+    let long = Oti::no_code(33 << 20, 60_000, 1_000).unwrap();
     let mut of_version_3 = fdt_extensions(0, oti);
     of_version_3[1] = 0x30;
     let compressed = [&fdt_extensions(0, oti)[..], &[193, 3, 0, 0]].concat();
@@ -194,8 +190,8 @@ fn fdt_packets_that_cannot_be_used_are_refused() {
     assert_eq!(
         error,
         Err(ReceiveError::FdtLength {
-            length: 5 << 20,
-            limit: 4 << 20
+            length: 33 << 20,
+            limit: 32 << 20
         })
     );
     let error = handle(
@@ -245,7 +241,7 @@ fn a_table_without_the_expected_digest_is_dropped() {
         deliver(&mut receiver, &datagram(&mut sender, 0));
         reported.extend(events(&mut receiver));
     }
-    assert_eq!(complete(&reported), [file("x", 250)]);
+    assert_eq!(complete(&mut receiver, &reported), [received("x", 250)]);
     let result = handle(&mut receiver, &fdt(10, vec![entry(2, "y")]));
     assert_eq!(result, Err(ReceiveError::TableDigest(10)));
     assert_eq!(receiver.progress().files, 1);
@@ -358,4 +354,139 @@ fn forged_packets_of_tables_do_not_keep_a_long_table_from_arriving() {
         deliver(&mut receiver, real);
     }
     assert_eq!(receiver.progress().files, 199);
+}
+
+/// A session of one file with blocks of 20 symbols, and a receiver that knows its table.
+fn session_of_blocks() -> (ObjectSender, ObjectReceiver) {
+    let config = SenderConfig {
+        block_symbols_max: 20,
+        ..config(1)
+    };
+    let mut sender = ObjectSender::new(config, vec![file("x", 200_000)]).unwrap();
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        table_sha256: Some(sender.table_sha256()),
+        ..ReceiverConfig::new(TSI.into())
+    });
+    let mut table = Vec::new();
+    sender.next_fdt_datagram(&CCI, &mut table).unwrap();
+    deliver(&mut receiver, &table);
+    assert_eq!(receiver.progress().files, 1);
+    (sender, receiver)
+}
+
+fn is_data(datagram: &[u8]) -> bool {
+    Packet::decode(datagram).unwrap().fdt.is_none()
+}
+
+#[test]
+fn a_false_symbol_costs_its_block_and_no_other() {
+    let (mut sender, mut receiver) = session_of_blocks();
+    let mut is_first = true;
+    let mut sent = 0;
+    while receiver.progress().files_complete == 0 {
+        let mut bytes = datagram(&mut sender, 0);
+        if is_data(&bytes) {
+            sent += 1;
+            if std::mem::take(&mut is_first) {
+                bytes[100] ^= 1;
+            }
+        }
+        if let Err(error) = handle(&mut receiver, &bytes) {
+            assert!(matches!(error, ReceiveError::BlockDigest(_)), "{error}");
+        }
+    }
+    assert_eq!(receiver.progress().refused.block, 1);
+    assert_eq!(newly_complete(&mut receiver), [received("x", 200_000)]);
+    // 146 symbols in 8 blocks. Until one of them has been received twice, the others get as many
+    // packets: without digests of blocks, all of these would be needed again.
+    assert!((146 + 18..=146 * 2 + 20).contains(&sent), "{sent}");
+    assert!(receiver.progress().useful_symbols <= 146 + 25);
+}
+
+#[test]
+fn symbols_that_contradict_each_other_are_not_used() {
+    let (mut sender, mut receiver) = session_of_blocks();
+    let mut contradictions = 0;
+    for number in 0.. {
+        let bytes = datagram(&mut sender, 0);
+        if is_data(&bytes) && number % 20 == 5 {
+            let mut forged = bytes.clone();
+            forged[100] ^= 1;
+            deliver(&mut receiver, &bytes);
+            // A symbol of a complete block is not compared.
+            if let Err(error) = handle(&mut receiver, &forged) {
+                let is_contradiction = matches!(error, ReceiveError::Contradiction { .. });
+                assert!(is_contradiction, "{error}");
+                contradictions += 1;
+            }
+        } else {
+            deliver(&mut receiver, &bytes);
+        }
+        if receiver.progress().files_complete == 1 {
+            break;
+        }
+    }
+    assert_eq!(newly_complete(&mut receiver), [received("x", 200_000)]);
+    let refused = receiver.progress().refused;
+    assert!(contradictions > 5);
+    assert_eq!((refused.contradiction, refused.block), (contradictions, 0));
+}
+
+#[test]
+fn withdrawn_symbols_do_not_spoil_their_block() {
+    let (mut sender, mut receiver) = session_of_blocks();
+    while receiver.progress().files_complete == 0 {
+        let bytes = datagram(&mut sender, 0);
+        if is_data(&bytes) && receiver.progress().withdrawn_symbols < 100 {
+            // A symbol that the sender sends much later, if at all.
+            let mut forged = bytes.clone();
+            let symbol = Packet::decode(&bytes).unwrap().symbol.unwrap();
+            let start = bytes.len() - symbol.data.len() - 4;
+            let payload_id = [symbol.payload_id[0], 0x80, 0, 1];
+            forged[start..start + 4].copy_from_slice(&payload_id);
+            deliver(&mut receiver, &forged);
+            receiver.withdraw(symbol.toi, payload_id).unwrap();
+        }
+        deliver(&mut receiver, &bytes);
+    }
+    let progress = receiver.progress();
+    assert_eq!(progress.refused.block, 0);
+    assert_eq!(progress.withdrawn_symbols, 100);
+    assert_eq!(newly_complete(&mut receiver), [received("x", 200_000)]);
+}
+
+#[test]
+fn an_expired_table_is_not_used() {
+    let mut receiver = receiver();
+    receiver.set_time(2);
+    let result = handle(&mut receiver, &fdt(3, vec![entry(1, "x")]));
+    assert_eq!(result, Err(ReceiveError::Expired(3)));
+    assert_eq!(receiver.progress().refused.expired, 1);
+    receiver.set_time(1);
+    deliver(&mut receiver, &fdt(3, vec![entry(1, "x")]));
+    deliver_x(&mut receiver);
+}
+
+#[test]
+fn forged_fec_parameters_do_not_block_an_object_whose_table_gives_none() {
+    let mut receiver = receiver();
+    let without = FileEntry {
+        fec: FecAttributes::default(),
+        ..entry(1, "x")
+    };
+    deliver(&mut receiver, &fdt(0, vec![without]));
+    let right = Oti::no_code(250, SYMBOL, 2).unwrap().encode_extension();
+    let forged = Oti::no_code(250_000, SYMBOL, 2).unwrap().encode_extension();
+    deliver(&mut receiver, &packet(1, &forged, 0, 0, &[9; 100]));
+    deliver(&mut receiver, &packet(1, &forged, 1, 0, &[9; 100]));
+    for round in 0..3 {
+        for (sbn, esi, length) in [(0, 0, 100), (0, 1, 100), (1, 0, 50)] {
+            let bytes = packet(1, &right, sbn, esi, &vec![7; length]);
+            let result = handle(&mut receiver, &bytes);
+            assert!(result.is_ok() || round == 0, "{result:?}");
+        }
+    }
+    assert_eq!(receiver.progress().refused.oti, 2);
+    let expected = ("x".to_owned(), vec![7; 250].into());
+    assert_eq!(newly_complete(&mut receiver), [expected]);
 }

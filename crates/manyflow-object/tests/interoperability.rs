@@ -18,12 +18,10 @@ use manyflow_object::fec::FecScheme;
 use manyflow_object::receiver::{ObjectEvent, Verified};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
 
+const FILES: [(&str, usize); 3] = [("a/été.bin", 10), ("b", 1_400), ("c d", 200_000)];
+
 fn files() -> Vec<SourceFile> {
-    vec![
-        file("a/été.bin", 10),
-        file("b", 1_400),
-        file("c d", 200_000),
-    ]
+    FILES.map(|(name, length)| file(name, length)).into()
 }
 
 fn endpoint() -> UDPEndpoint {
@@ -85,8 +83,8 @@ fn flute_rebuilds(scheme: FecScheme) {
     let uris = ["file:///a/%C3%A9t%C3%A9.bin", "file:///b", "file:///c%20d"].map(str::to_owned);
     let expected: Vec<_> = uris
         .into_iter()
-        .zip(files())
-        .map(|(uri, file)| (uri, file.content.to_vec()))
+        .zip(FILES)
+        .map(|(uri, (name, length))| (uri, received(name, length).1.to_vec()))
         .collect();
     assert!(rebuilt_by_flute(scheme, files(), 2_000) == expected);
 }
@@ -104,15 +102,11 @@ fn flute_rebuilds_our_files_without_code() {
 #[test]
 fn flute_reads_our_fdt_of_many_packets() {
     for scheme in [FecScheme::RaptorQ, FecScheme::NoCode] {
-        let files: Vec<_> = (100..200)
-            .map(|number| file(&format!("{number}"), number))
-            .collect();
-        let rebuilt = rebuilt_by_flute(scheme, files.clone(), 2_000);
-        let contents: Vec<_> = rebuilt.into_iter().map(|(_, content)| content).collect();
-        assert!(
-            contents.iter().eq(files.iter().map(|file| &file.content)),
-            "{scheme:?}"
-        );
+        let files = (100..200).map(|number| file(&format!("{number}"), number));
+        let rebuilt = rebuilt_by_flute(scheme, files.collect(), 2_000);
+        let contents = rebuilt.into_iter().map(|(_, content)| content);
+        let expected = (100..200).map(|number| received("", number).1);
+        assert!(contents.eq(expected), "{scheme:?}");
     }
 }
 
@@ -122,14 +116,14 @@ fn flute_sender(oti: &flute::core::Oti) -> flute::sender::Sender {
         ..Default::default()
     };
     let mut sender = flute::sender::Sender::new(endpoint(), TSI.into(), oti, &config);
-    for file in files() {
-        let uri = url::Url::parse(&format!("file:///{}", file.name)).unwrap();
+    for (name, length) in FILES {
+        let uri = url::Url::parse(&format!("file:///{name}")).unwrap();
         let transfer = flute::sender::TransferConfig {
             cenc: Cenc::Null,
             max_transfer_count: 3,
             ..Default::default()
         };
-        let content = file.content.to_vec();
+        let content = received(name, length).1.to_vec();
         let object = flute::sender::ObjectDesc::create_from_buffer(
             content,
             "text/plain",
@@ -156,9 +150,11 @@ fn we_rebuild(oti: &flute::core::Oti) {
             reported.extend(events(&mut receiver));
         }
     }
-    assert!(complete(&reported) == files(), "{:?}", receiver.progress());
+    let expected = FILES.map(|(name, length)| received(name, length));
+    let complete = complete(&mut receiver, &reported);
+    assert!(complete == expected, "{:?}", receiver.progress());
     let verified = reported.iter().filter_map(|event| match event {
-        ObjectEvent::ObjectComplete { verified, .. } => Some(*verified),
+        ObjectEvent::ObjectComplete(object) => Some(object.verified),
         _ => None,
     });
     assert!(verified.into_iter().all(|verified| verified

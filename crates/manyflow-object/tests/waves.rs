@@ -83,7 +83,7 @@ impl Session {
     fn step(&mut self, step: u32, is_listening: bool) {
         if step == 0 {
             let mut fdt = Vec::new();
-            self.sender.next_fdt_datagram(&CCI, &mut fdt);
+            self.sender.next_fdt_datagram(&CCI, &mut fdt).unwrap();
             self.receive(is_listening, &fdt);
         }
         for layer in 0..self.joined_waves + UNHEARD_WAVES + 1 {

@@ -135,9 +135,16 @@ pub(crate) struct SendArgs {
     /// The transport session identifier; random by default
     #[arg(long)]
     pub(crate) tsi: Option<u32>,
-    /// Maximum memory for encoding
-    #[arg(long, default_value = "4GiB")]
+    /// Maximum memory for encoded symbols; above it, they are in a temporary file
+    #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// The folder for temporary files [default: /var/tmp, or the value of TMPDIR]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Send files of up to this size in bundles, if there are more than a hundred of them; 0B sends
+    /// each file alone
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub(crate) bundle: Bytes,
     /// A parameter of WEBRC by its name in RFC 3738: TSD=1s, BCR=4, QD=10s, P=0.75, N=20, CCI=long,
     /// constant=no
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -171,8 +178,9 @@ pub(crate) struct RecvArgs {
     /// Give up after this time without useful packets
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub(crate) patience: Duration,
-    /// Maximum memory for incomplete files
-    #[arg(long, default_value = "2GiB")]
+    /// Maximum memory for tables of files and the bookkeeping of symbols. Symbols of incomplete
+    /// files are in the output folder
+    #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,
     /// target=paper, ...

@@ -15,7 +15,7 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_live::filecast::files::Existing;
+use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
@@ -23,6 +23,7 @@ use manyflow_live::filecast::session::{
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -196,15 +197,13 @@ impl Transfer {
         })
     }
 
-    fn objects(&self, seed: u64) -> Result<ObjectSender> {
+    fn objects(&self, seed: u64) -> Result<ObjectSender<Scratch>> {
         let mut config = SenderConfig::new(1, self.session.active_slots() as u16 + 1, seed);
         config.cci_length = self.session.cci_format().wire_bytes();
         config.symbol_length = SYMBOL;
-        let file = SourceFile {
-            name: FILE_NAME.to_owned(),
-            content: self.content.clone(),
-        };
-        Ok(ObjectSender::new(config, vec![file])?)
+        let file = SourceFile::new(FILE_NAME, self.content.clone());
+        let storage = Scratch::Memory(MemoryStorage::default());
+        Ok(ObjectSender::with_storage(config, vec![file], storage)?)
     }
 
     /// The length of a packet on a last mile: its payload, the tunnelled headers, and the tunnel's

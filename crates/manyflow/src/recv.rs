@@ -150,7 +150,10 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
 fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
     let seconds = received.elapsed.as_secs_f64();
-    let goodput = Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64);
+    let objects = &received.progress.objects;
+    // The last blocks can have more bytes than their files.
+    let new = objects.useful_bytes - objects.earlier_bytes;
+    let goodput = Rate::from_bits_per_s((new.min(bytes) as f64 * 8.0 / seconds) as u64);
     let files = received.files.len();
     let loss = received.progress.packets.loss();
     display.print_line(&format!(
@@ -168,6 +171,8 @@ fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
         "event": "done",
         "files": names,
         "bytes": bytes,
+        "received_bytes": new,
+        "earlier_bytes": objects.earlier_bytes,
         "seconds": seconds,
         "goodput_bits_per_s": goodput.bits_per_s(),
         "loss": loss,

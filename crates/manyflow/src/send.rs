@@ -1,18 +1,18 @@
 //! `manyflow send`: sends files and folders.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::files::read_sources;
+use manyflow_live::filecast::files::{Scratch, SourceOptions, Sources, find_sources};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription};
 use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
-use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
@@ -30,6 +30,9 @@ use crate::{parameters, usage};
 const TUNNEL_GROUP_V4: Ipv4Addr = Ipv4Addr::new(232, 1, 0, 0);
 const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0);
 
+/// The number of files that a receiver accepts with its default memory.
+const DEFAULT_FILES_MAX: u64 = 256 << 10;
+
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     if args.multicast.is_none() && args.listen.is_none() {
         return Err(usage(
@@ -39,14 +42,12 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     }
     let session = make_session(&args)?;
     let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
-    let files = read_sources(&args.paths)?;
-    let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
-    let count = files.len();
+    let sources = find_files(&args, display)?;
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
     // Open the sockets first, so that their errors show before the long encoding.
-    let objects = prepare(&args, &session, tsi, files, display).await?;
+    let objects = prepare(&args, &session, tsi, sources.files, display).await?;
     description.table_sha256 = Some(objects.table_sha256());
     let text = description
         .to_sdp()
@@ -63,9 +64,10 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         }
     };
 
+    let (count, total) = (sources.count, Bytes(sources.bytes));
     say(&format!(
         "sending {}, {total}, at up to {} on {} channels",
-        count_files(count),
+        count_files(count as usize),
         args.rate,
         description.channels()
     ))?;
@@ -96,13 +98,33 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
+fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
+    let options = SourceOptions {
+        bundle_max: args.bundle.0,
+        scratch: scratch_folder(args),
+    };
+    let sources = find_sources(&args.paths, &options)?;
+    if sources.skipped > 0 {
+        let count = sources.skipped;
+        display.print_note(&format!(
+            "{count} entries of folders are left out, as the log above says"
+        ));
+    }
+    if sources.files.len() as u64 > DEFAULT_FILES_MAX {
+        display.print_note(&format!(
+            "warning: receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
+        ));
+    }
+    Ok(sources)
+}
+
 /// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
 /// printed.
 async fn send(
     sender: SessionSender,
     duration: Option<Duration>,
     display: &Display,
-) -> Result<SendProgress, OutputError> {
+) -> Result<SendProgress> {
     let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
     let stop = async {
         tokio::select! {
@@ -114,7 +136,7 @@ async fn send(
     watching.abort();
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
-    Ok(sent)
+    Ok(sent?)
 }
 
 async fn stop(after: Option<Duration>) {
@@ -149,35 +171,44 @@ fn make_session(args: &SendArgs) -> Result<Session> {
     Session::new(config).map_err(|error| usage(error.to_string()))
 }
 
-/// Creates the encoders, which takes about a second for each 100 MB.
+/// Reads all files to compute their digests.
 async fn prepare(
     args: &SendArgs,
     session: &Session,
     tsi: u32,
     files: Vec<SourceFile>,
     display: &Display,
-) -> Result<ObjectSender> {
+) -> Result<ObjectSender<Scratch>> {
     let cci_length = session.cci_format().wire_bytes();
     let mut config = object::SenderConfig::new(tsi, session.active_slots() as u16 + 1, tsi.into());
     config.cci_length = cci_length;
     config.symbol_length =
         (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
-    config.memory_max = args.memory.0;
     config.scheme = match args.fec {
         Fec::Raptorq => FecScheme::RaptorQ,
         Fec::None => FecScheme::NoCode,
     };
-    let spinner = display.spinner("encoding".to_owned());
-    let objects = tokio::task::spawn_blocking(move || ObjectSender::new(config, files)).await?;
+    let length: u64 = files.iter().map(|file| file.content.length()).sum();
+    let symbols = match config.scheme {
+        FecScheme::RaptorQ => object::repair_bytes(length),
+        FecScheme::NoCode => 0,
+    };
+    let storage = Scratch::create(symbols, args.memory.0, &scratch_folder(args))?;
+    let spinner = display.spinner("reading files".to_owned());
+    let prepare = move || ObjectSender::with_storage(config, files, storage);
+    let objects = tokio::task::spawn_blocking(prepare).await?;
     spinner.finish_and_clear();
-    objects.map_err(|error| match error {
-        SendError::Memory { needed, limit } => usage(format!(
-            "encoding takes {} of memory, but {} are allowed: send fewer files, raise --memory or use --fec none",
-            Bytes(needed),
-            Bytes(limit)
-        )),
-        error => error.into(),
-    })
+    Ok(objects?)
+}
+
+/// The folder for large temporary files: `/tmp` is often in memory.
+fn scratch_folder(args: &SendArgs) -> PathBuf {
+    let persistent = Path::new("/var/tmp");
+    match (&args.scratch, std::env::var_os("TMPDIR")) {
+        (Some(folder), _) => folder.clone(),
+        (None, None) if persistent.is_dir() => persistent.to_owned(),
+        (None, _) => std::env::temp_dir(),
+    }
 }
 
 fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {

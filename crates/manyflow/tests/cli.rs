@@ -92,7 +92,9 @@ fn what_cannot_be_sent_is_reported() {
     fails(&[file, "--packet", "10"], 2, &["128..=65000"]);
     fails(&[file, "--packet", "1200", "--set", "TDS=1s"], 2, &["TSD"]);
     fails(&[file, "--set", "QD=x"], 2, &["--set QD=x", "50 ms"]);
-    fails(&[file, "--memory", "100B"], 2, &["--memory", "--fec none"]);
+    let no_scratch = ["--memory", "100B", "--scratch", "/no/such/folder"];
+    let arguments = [&[file][..], &no_scratch].concat();
+    fails(&arguments, 1, &["/no/such/folder"]);
     fails(
         &[file, "--session", "/no/such/folder/x.sdp"],
         1,
@@ -228,7 +230,7 @@ fn a_full_disk_is_reported_and_leaves_no_partial_file() {
     write_random(&folder.path().join("small"), 100, 2);
     let disk = tempfile::tempdir().unwrap();
     // The shell runs in a mount namespace of its own, so the mount ends with the process.
-    let script = r#"mount -t tmpfs -o size=128k tmpfs "$1" || exit 77; "$2" recv "$3" --output "$1/out"; code=$?; find "$1" -name '*.part'; exit $code"#;
+    let script = r#"mount -t tmpfs -o size=128k tmpfs "$1" || exit 77; "$2" recv "$3" --output "$1/out"; code=$?; find "$1" -type f -not -path '*/.manyflow-*' | sed 's/^/stored /'; exit $code"#;
     let (_sender, url) = send(folder.path(), &[]);
     let mut command = Command::new("unshare");
     command.args([
@@ -247,8 +249,8 @@ fn a_full_disk_is_reported_and_leaves_no_partial_file() {
         println!("skipped: mounting a small disk needs root");
         return;
     }
-    assert_fails(&ended, 1, &["the disk is full", "make room"]);
-    assert!(!ended.stdout.contains(".part"), "{ended:?}");
+    assert_fails(&ended, 1, &["bytes are needed", "make room"]);
+    assert!(!ended.stdout.contains("stored"), "{ended:?}");
 }
 
 #[test]
@@ -273,38 +275,62 @@ fn a_sender_announces_its_end_to_its_receivers() {
     let sent = sender.finish().succeeded("sender");
     assert!(sent.stdout.contains("sent "), "{sent:?}");
     assert_fails(&receiver.finish(), 3, &["the sender ended the session"]);
-    assert_eq!(listing(output.path()), [""; 0]);
+    assert_eq!(stored(output.path()), [""; 0]);
 }
 
 #[test]
-fn an_interrupted_receiver_keeps_what_is_complete() {
+fn an_interrupted_receiver_continues_where_it_stopped() {
     let folder = folder_with_file(3_000_000);
     write_random(&folder.path().join("small"), 1, 2);
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let (_sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
-        let (receiver, output) = receive_some(&url, &[]);
+    let (_sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
+    let output = tempfile::tempdir().unwrap();
+    let mut bytes_before = 0;
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let receiver = receive_more(&url, output.path(), bytes_before + 200_000);
+        bytes_before += 200_000;
         wait_for_file(&output.path().join("small"));
         receiver.signal(signal);
-        assert_fails(
-            &receiver.finish(),
-            130,
-            &["stopped before all files were complete"],
-        );
-        assert_eq!(listing(output.path()), ["small"]);
+        if signal != Signal::SIGKILL {
+            let expected = ["before all files were complete", "continue"];
+            assert_fails(&receiver.finish(), 130, &expected);
+        }
+        assert_eq!(stored(output.path()), ["small"]);
     }
+    let arguments = ["recv", &url, "--json", "--output", text(output.path())];
+    let received = run(&arguments).succeeded("last run");
+    assert_same(folder.path(), output.path(), "resumed");
+    let done = last_event(&received);
+    assert!(done["received_bytes"].as_u64() <= Some(2_500_000), "{done}");
 }
 
-/// Starts a receiver and waits until it has some of the session's bytes.
+/// The files that a receiver has stored, without those that are incomplete.
+fn stored(output: &Path) -> Vec<String> {
+    let mut names = listing(output);
+    names.retain(|name| !name.starts_with(".manyflow-"));
+    names
+}
+
+/// Starts a receiver, and waits until it has some of the session's bytes.
 fn receive_some(url: &str, arguments: &[&str]) -> (Manyflow, TempDir) {
     let output = tempfile::tempdir().unwrap();
     let mut command = manyflow(&["recv", url, "--json", "--output", text(output.path())]);
     command.args(arguments);
+    (wait_for_bytes(command, 1), output)
+}
+
+/// Starts a receiver that continues, and waits until it has `bytes` of the session's bytes.
+fn receive_more(url: &str, output: &Path, bytes: u64) -> Manyflow {
+    let command = manyflow(&["recv", url, "--json", "--output", text(output)]);
+    wait_for_bytes(command, bytes)
+}
+
+fn wait_for_bytes(command: Command, bytes: u64) -> Manyflow {
     let mut receiver = Manyflow::start(command);
     receiver.wait_for(|line| {
         let progress: Value = serde_json::from_str(line).unwrap();
-        (progress["bytes"].as_u64() > Some(0)).then_some(())
+        (progress["bytes"].as_u64() >= Some(bytes)).then_some(())
     });
-    (receiver, output)
+    receiver
 }
 
 fn wait_for_file(path: &Path) {

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_live::filecast::files::Existing;
+use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
@@ -15,6 +16,7 @@ use manyflow_live::filecast::session::{
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
+use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -28,13 +30,16 @@ const CCI_LENGTH: usize = 4;
 /// Maximum silence of a session: longer than any outage in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A file to send: its name and content.
+pub(crate) type TestFile = (String, Bytes);
+
 /// A running sender, which stops when it is dropped.
 pub(crate) struct Stage {
     /// The session's description for receivers.
     pub(crate) description: SessionDescription,
     /// The address of the sender's relay.
     pub(crate) relay: SocketAddr,
-    files: Vec<SourceFile>,
+    files: Vec<TestFile>,
     sending: JoinHandle<()>,
 }
 
@@ -48,7 +53,7 @@ pub(crate) struct Receiving {
 impl Stage {
     /// Starts to send `files` at rates up to `rate`, in symbols of `symbol` bytes, with the
     /// parameters for local networks.
-    pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<SourceFile>) -> Stage {
+    pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<TestFile>) -> Stage {
         let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
         let session = Session::new(SessionConfig {
             packet_bytes,
@@ -59,7 +64,11 @@ impl Stage {
         let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
         config.cci_length = CCI_LENGTH;
         config.symbol_length = symbol;
-        let objects = ObjectSender::new(config, files.clone()).unwrap();
+        let sources = files
+            .iter()
+            .map(|(name, content)| SourceFile::new(name, content.clone()));
+        let storage = Scratch::Memory(MemoryStorage::default());
+        let objects = ObjectSender::with_storage(config, sources.collect(), storage).unwrap();
         let description = SessionDescription {
             name: "test".to_owned(),
             tsi: TSI.into(),
@@ -82,7 +91,7 @@ impl Stage {
         let outlets = Outlets::new(&description, None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);
         let sending = tokio::spawn(async {
-            sender.run(std::future::pending()).await;
+            sender.run(std::future::pending()).await.unwrap();
         });
         Stage {
             description,
@@ -102,7 +111,7 @@ impl Stage {
             output: folder.path().to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,
-            memory_max: 1 << 30,
+            memory_max: 256 << 20,
             patience: PATIENCE,
         };
         let (sinks, progress, _files) = ProgressSinks::channels();
@@ -116,10 +125,10 @@ impl Stage {
 
     /// Asserts that `folder` contains the files that were sent, byte for byte, and nothing else.
     pub(crate) fn assert_intact(&self, folder: &Path, label: &str) {
-        for file in &self.files {
-            let received = std::fs::read(folder.join(&file.name))
-                .unwrap_or_else(|error| panic!("{label}: {}: {error}", file.name));
-            assert!(received == file.content, "{label}: {} differs", file.name);
+        for (name, content) in &self.files {
+            let received = std::fs::read(folder.join(name))
+                .unwrap_or_else(|error| panic!("{label}: {name}: {error}"));
+            assert!(received == *content, "{label}: {name} differs");
         }
         assert_eq!(
             count_files(folder),
@@ -163,13 +172,10 @@ impl Receiving {
 }
 
 /// A file of random bytes.
-pub(crate) fn random_file(name: &str, bytes: usize, seed: u64) -> SourceFile {
+pub(crate) fn random_file(name: &str, bytes: usize, seed: u64) -> TestFile {
     let mut content = vec![0; bytes];
     Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut content);
-    SourceFile {
-        name: name.to_owned(),
-        content: content.into(),
-    }
+    (name.to_owned(), content.into())
 }
 
 fn count_files(folder: &Path) -> usize {

@@ -10,10 +10,12 @@ use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{
-    COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK, FEC_ENCODING_ID, FEC_SPECIFIC,
-    FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, LOCATION, MD5, SHA256, TOI, TRANSFER_LENGTH,
+    BLOCKS, BUNDLE, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK,
+    FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, LOCATION,
+    MD5, SHA256, TOI, TRANSFER_LENGTH,
 };
 use crate::error::FdtError;
+use crate::fec::BlockDigest;
 use crate::name::abbreviate;
 
 pub(super) fn parse(document: &[u8], files_max: usize) -> Result<FdtInstance, FdtError> {
@@ -124,6 +126,8 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
             CONTENT_ENCODING => file.content_encoding = content_encoding(attribute)?,
             MD5 => file.md5 = Some(digest(MD5, attribute)?),
             SHA256 => file.sha256 = Some(digest(SHA256, attribute)?),
+            BLOCKS => file.blocks = digests(BLOCKS, attribute)?,
+            BUNDLE => file.bundle = Some(number(BUNDLE, attribute)?),
             name => file.fec.take(name, attribute)?,
         }
         Ok(())
@@ -176,6 +180,18 @@ fn digest<const BYTES: usize>(
 ) -> Result<[u8; BYTES], FdtError> {
     let bytes = base64(name, attribute)?;
     bytes.try_into().map_err(|bytes: Vec<u8>| FdtError::Value {
+        attribute: name,
+        value: format!("{} bytes", bytes.len()),
+    })
+}
+
+fn digests(name: &'static str, attribute: &Attribute<'_>) -> Result<Vec<BlockDigest>, FdtError> {
+    let bytes = base64(name, attribute)?;
+    let (digests, rest) = bytes.as_chunks();
+    if rest.is_empty() {
+        return Ok(digests.to_vec());
+    }
+    Err(FdtError::Value {
         attribute: name,
         value: format!("{} bytes", bytes.len()),
     })

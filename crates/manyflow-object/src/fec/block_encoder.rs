@@ -1,19 +1,26 @@
 //! One source block at the sender: chooses the next symbol and produces its bytes.
+//!
+//! Source symbols are read from the object when they are sent. Repair symbols are encoded by the
+//! hundreds, before they are sent, and wait in a [`Storage`]: to hold the intermediate symbols of
+//! all blocks would take twice the memory of the files.
 
-use bytes::Bytes;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use raptorq::{SourceBlockEncoder, extended_source_block_symbols};
+use raptorq::SourceBlockEncoder;
 
-use super::{FecScheme, Oti};
+use super::{BlockDigest, Oti, block_digest};
+use crate::error::ReadError;
+use crate::source::Source;
+use crate::storage::Storage;
 
 /// Yields a block's symbols. No symbol repeats before all have been used.
 pub(crate) struct BlockEncoder {
     oti: Oti,
     sbn: u32,
-    /// The block's own bytes; the object's last symbol may be short.
-    source: Bytes,
-    given: u32,
     order: Order,
 }
 
@@ -22,47 +29,68 @@ enum Order {
     /// with the rounds. A block of a single symbol is sent like this with RaptorQ too. A receiver
     /// that has this symbol needs no other, and a receiver without it can certainly decode the
     /// block from it, which not every repair symbol guarantees.
-    Shuffled(Vec<u16>),
-    /// RaptorQ: symbols by number; the encoder produces those from K on.
-    Counted(SourceBlockEncoder),
+    Shuffled { order: Vec<u16>, given: u32 },
+    /// RaptorQ: symbols by number.
+    Counted(Counted),
+}
+
+struct Counted {
+    next: u32,
+    /// Repair symbols in the storage, by encoding symbol ID. Those before `next` have been sent.
+    ready: Range<u32>,
+    /// The position of the block's room in the storage, in bytes.
+    room: u64,
+    is_job_under_way: bool,
+}
+
+impl Counted {
+    /// The number of repair symbols that are ready and not sent.
+    fn unsent(&self) -> u32 {
+        self.ready.end - self.ready.start.max(self.next).min(self.ready.end)
+    }
+}
+
+/// The next symbol of a block.
+pub(crate) enum Next {
+    /// A source symbol: the bytes of the object at this position, with padding behind.
+    Source { esi: u32 },
+    /// A repair symbol: the bytes of the storage at this position.
+    Repair { esi: u32, position: u64 },
+    /// A repair symbol that has not been encoded yet.
+    Missing,
 }
 
 impl BlockEncoder {
-    /// Prepares block `sbn` of `object`. With RaptorQ this computes the intermediate symbols, which
-    /// is most of the work.
-    pub(crate) fn new(oti: Oti, sbn: u32, object: &Bytes) -> Self {
-        let range = oti.block_range(sbn);
-        let source = object.slice(range.start as usize..range.end as usize);
+    /// Prepares block `sbn` of an object with these parameters. Its repair symbols are stored from
+    /// `room` on.
+    pub(crate) fn new(oti: Oti, sbn: u32, first: u32, room: u64) -> Self {
         let symbols = oti
             .block_symbols(sbn)
             .expect("the caller counts the object's blocks");
         let order = match oti.raptorq_config().filter(|_| symbols > 1) {
-            None => Order::Shuffled((0..symbols).map(|symbol| symbol as u16).collect()),
-            Some(config) => {
-                let mut padded = source.to_vec();
-                padded.resize(symbols as usize * usize::from(oti.symbol_length()), 0);
-                Order::Counted(SourceBlockEncoder::new(sbn as u8, &config, &padded))
-            }
+            None => Order::Shuffled {
+                order: (0..symbols).map(|symbol| symbol as u16).collect(),
+                given: 0,
+            },
+            Some(_) => Order::Counted(Counted {
+                next: first,
+                ready: first.max(symbols)..first.max(symbols),
+                room,
+                is_job_under_way: false,
+            }),
         };
-        BlockEncoder {
-            oti,
-            sbn,
-            source,
-            given: 0,
-            order,
-        }
+        BlockEncoder { oti, sbn, order }
     }
 
-    /// Memory that all blocks of an object will take besides the object itself, in bytes.
-    pub(crate) fn memory(oti: &Oti) -> u64 {
-        let block = |sbn| match (oti.scheme(), oti.block_symbols(sbn).unwrap_or(0)) {
-            (FecScheme::NoCode, symbols) => 2 * u64::from(symbols),
-            (FecScheme::RaptorQ, 0 | 1) => 0,
-            (FecScheme::RaptorQ, symbols) => {
-                raptorq_symbols(symbols) * u64::from(oti.symbol_length())
+    /// The room for repair symbols of block `sbn` in bytes: those of a job, and a quarter more that
+    /// are sent while the next job is under way.
+    pub(crate) fn room_bytes(oti: &Oti, sbn: u32) -> u64 {
+        match (oti.raptorq_config(), oti.block_symbols(sbn)) {
+            (Some(_), Some(symbols @ 2..)) => {
+                u64::from(capacity(symbols)) * u64::from(oti.symbol_length())
             }
-        };
-        (0..oti.blocks()).map(block).sum()
+            _ => 0,
+        }
     }
 
     /// The number of source symbols in the block.
@@ -70,93 +98,358 @@ impl BlockEncoder {
         self.oti.block_symbols(self.sbn).unwrap_or(0)
     }
 
-    /// Appends the FEC Payload ID and the bytes of the next symbol.
-    pub(crate) fn next_symbol(&mut self, rng: &mut Pcg64, out: &mut Vec<u8>) {
-        let esi = self.next_id(rng);
-        out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
-        match &self.order {
-            Order::Counted(encoder) if esi >= self.symbols() => {
-                for symbol in encoder.repair_packets(esi - self.symbols(), 1) {
-                    out.extend_from_slice(symbol.data());
-                }
-            }
-            _ => self.append_source_symbol(esi, out),
-        }
-    }
-
-    fn next_id(&mut self, rng: &mut Pcg64) -> u32 {
-        let position = self.given;
+    /// Returns the next symbol and counts it as sent, unless it is missing.
+    pub(crate) fn next(&mut self, rng: &mut Pcg64) -> Next {
+        let symbols = self.symbols();
+        let symbol_ids = self.oti.symbol_ids(symbols);
+        let symbol_length = u64::from(self.oti.symbol_length());
         match &mut self.order {
-            Order::Counted(_) => {
-                self.given = (position + 1) % self.oti.symbol_ids(self.symbols());
-                position
-            }
-            Order::Shuffled(order) => {
-                self.given = (position + 1) % order.len() as u32;
+            Order::Shuffled { order, given } => {
                 // Each symbol takes one step of a Fisher-Yates shuffle; the rest of the round stays
                 // in random order.
-                let position = position as usize;
+                let position = *given as usize;
+                *given = (*given + 1) % order.len() as u32;
                 let pick = rng.random_range(position..order.len());
                 order.swap(position, pick);
-                u32::from(order[position])
+                let esi = u32::from(order[position]);
+                Next::Source { esi }
+            }
+            Order::Counted(counted) => {
+                let esi = counted.next;
+                if esi >= symbols && !counted.ready.contains(&esi) {
+                    return Next::Missing;
+                }
+                counted.next = (esi + 1) % symbol_ids;
+                if counted.next == 0 {
+                    counted.ready = symbols..symbols;
+                }
+                if esi < symbols {
+                    return Next::Source { esi };
+                }
+                let place = u64::from(esi % capacity(symbols));
+                let position = counted.room + place * symbol_length;
+                Next::Repair { esi, position }
             }
         }
     }
 
-    fn append_source_symbol(&self, esi: u32, out: &mut Vec<u8>) {
+    /// Returns the encoding of further repair symbols if there is room for as many as the block has
+    /// source symbols, and no such job is under way. The first job of a block gives `share` of
+    /// them, from 0 to 1, so that the next jobs of equal blocks are not all due at the same time.
+    pub(crate) fn job(
+        &mut self,
+        unit: usize,
+        share: f64,
+        object: &ObjectSource,
+    ) -> Option<EncodeJob> {
+        if !self.is_job_due() {
+            return None;
+        }
+        let symbols = self.symbols();
+        let symbol_ids = self.oti.symbol_ids(symbols);
+        let Order::Counted(counted) = &mut self.order else {
+            return None;
+        };
+        let first = counted.ready.end;
+        let is_first = counted.ready.is_empty();
+        let count = match is_first {
+            true => spare(symbols) + (f64::from(symbols) * share) as u32,
+            false => symbols,
+        };
+        counted.is_job_under_way = true;
+        Some(EncodeJob {
+            unit,
+            name: Arc::clone(&object.name),
+            oti: self.oti,
+            sbn: self.sbn,
+            symbols: first..(first + count).min(symbol_ids),
+            source: Arc::clone(&object.source),
+            digest: object.digests.get(self.sbn as usize).copied(),
+        })
+    }
+
+    /// Whether the block's next job can begin.
+    pub(crate) fn is_job_due(&self) -> bool {
+        let symbols = self.symbols();
+        match &self.order {
+            Order::Shuffled { .. } => false,
+            Order::Counted(counted) => {
+                !counted.is_job_under_way
+                    && counted.unsent() <= spare(symbols)
+                    && counted.ready.end < self.oti.symbol_ids(symbols)
+            }
+        }
+    }
+
+    /// Allows another job, although one is under way, because its result is needed now.
+    pub(crate) fn abandon_job(&mut self) {
+        if let Order::Counted(counted) = &mut self.order {
+            counted.is_job_under_way = false;
+        }
+    }
+
+    /// Stores the result of a job, unless it was abandoned. The next job can then begin.
+    pub(crate) fn store(
+        &mut self,
+        encoded: &Encoded,
+        storage: &mut impl Storage,
+    ) -> io::Result<()> {
+        let capacity = capacity(self.symbols());
+        let length = usize::from(self.oti.symbol_length());
+        let Order::Counted(counted) = &mut self.order else {
+            return Ok(());
+        };
+        counted.is_job_under_way = false;
+        if encoded.symbols.start != counted.ready.end {
+            return Ok(());
+        }
+        let mut bytes = &encoded.bytes[..];
+        let mut place = encoded.symbols.start % capacity;
+        while !bytes.is_empty() {
+            // The room is a ring.
+            let until_end = (capacity - place) as usize * length;
+            let (now, later) = bytes.split_at(bytes.len().min(until_end));
+            let position = counted.room + u64::from(place) * length as u64;
+            storage.write_at(REPAIR_SYMBOLS, position, now)?;
+            (bytes, place) = (later, 0);
+        }
+        counted.ready.end = encoded.symbols.end;
+        Ok(())
+    }
+
+    /// Appends the FEC Payload ID and the bytes of a symbol.
+    pub(crate) fn append(
+        &self,
+        next: &Next,
+        source: &dyn Source,
+        storage: &mut impl Storage,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let full = usize::from(self.oti.symbol_length());
-        let start = esi as usize * full;
-        let bytes = &self.source[start..self.source.len().min(start + full)];
-        out.extend_from_slice(bytes);
-        let padding = self.oti.payload_length(self.sbn, esi) - bytes.len();
-        out.resize(out.len() + padding, 0);
+        match *next {
+            Next::Missing => Ok(()),
+            Next::Source { esi } => {
+                out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
+                let start = out.len();
+                let position = (self.oti.block_start(self.sbn) + u64::from(esi)) * full as u64;
+                let left = self.oti.transfer_length() - position;
+                let length = left.min(full as u64) as usize;
+                out.resize(start + length, 0);
+                source.read_at(position, &mut out[start..])?;
+                out.resize(start + self.oti.payload_length(self.sbn, esi), 0);
+                Ok(())
+            }
+            Next::Repair { esi, position } => {
+                out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
+                let start = out.len();
+                out.resize(start + full, 0);
+                storage.read_at(REPAIR_SYMBOLS, position, &mut out[start..])
+            }
+        }
     }
 }
 
-/// Symbols that the encoder of a block stores: K source symbols and, slightly rounded up, L = K' +
-/// S + H intermediate ones (RFC 6330 section 5.3.3.3).
-fn raptorq_symbols(source_symbols: u32) -> u64 {
-    let extended = extended_source_block_symbols(source_symbols);
-    u64::from(source_symbols + extended + extended / 16 + 24)
+/// The object of a sender's storage that has the repair symbols of all blocks.
+pub(crate) const REPAIR_SYMBOLS: u128 = 0;
+
+/// The number of repair symbols that a block stores.
+fn capacity(symbols: u32) -> u32 {
+    symbols + spare(symbols)
+}
+
+/// The number of unsent repair symbols at which a block's next job begins.
+fn spare(symbols: u32) -> u32 {
+    symbols.div_ceil(4)
+}
+
+/// The content of an object, and the digests of its blocks.
+pub(crate) struct ObjectSource {
+    pub(crate) name: Arc<str>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) digests: Vec<BlockDigest>,
+}
+
+/// The encoding of repair symbols of one block. It takes some milliseconds for a block of 1000
+/// symbols, so a driver runs it in another thread.
+pub struct EncodeJob {
+    pub(crate) unit: usize,
+    name: Arc<str>,
+    oti: Oti,
+    sbn: u32,
+    symbols: Range<u32>,
+    source: Arc<dyn Source>,
+    digest: Option<BlockDigest>,
+}
+
+/// The result of an [`EncodeJob`].
+pub struct Encoded {
+    pub(crate) unit: usize,
+    symbols: Range<u32>,
+    bytes: Vec<u8>,
+}
+
+impl EncodeJob {
+    /// Reads the block and encodes its symbols.
+    ///
+    /// # Errors
+    /// If the block cannot be read, or differs from the one that the table of files describes.
+    pub fn run(self) -> Result<Encoded, ReadError> {
+        let name = Arc::clone(&self.name);
+        self.encode().map_err(|error| ReadError {
+            name: name.as_ref().to_owned(),
+            error,
+        })
+    }
+
+    fn encode(self) -> io::Result<Encoded> {
+        let range = self.oti.block_range(self.sbn);
+        let mut block = vec![0; (range.end - range.start) as usize];
+        self.source.read_at(range.start, &mut block)?;
+        if self
+            .digest
+            .is_some_and(|digest| digest != block_digest(&block))
+        {
+            return Err(io::Error::other(
+                "its content has changed since sending began",
+            ));
+        }
+        let block_symbols = self.oti.block_symbols(self.sbn).unwrap_or(0);
+        let length = usize::from(self.oti.symbol_length());
+        block.resize(block_symbols as usize * length, 0);
+        let config = self
+            .oti
+            .raptorq_config()
+            .expect("only RaptorQ has repair symbols");
+        let encoder = SourceBlockEncoder::new(self.sbn as u8, &config, &block);
+        drop(block);
+        let mut bytes = Vec::with_capacity(self.symbols.len() * length);
+        for esi in self.symbols.clone() {
+            for symbol in encoder.repair_packets(esi - block_symbols, 1) {
+                bytes.extend_from_slice(symbol.data());
+            }
+        }
+        Ok(Encoded {
+            unit: self.unit,
+            symbols: self.symbols,
+            bytes,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fec::FecScheme;
+    use crate::storage::MemoryStorage;
+    use bytes::Bytes;
     use rand::SeedableRng;
 
-    fn ids(block: &mut BlockEncoder, count: usize) -> Vec<u32> {
-        let mut rng = Pcg64::seed_from_u64(1);
-        let id = |_| {
-            let mut out = Vec::new();
-            block.next_symbol(&mut rng, &mut out);
-            assert_eq!(out.len(), 4 + 100);
-            block
-                .oti
-                .split_payload_id([out[0], out[1], out[2], out[3]])
-                .1
-        };
-        (0..count).map(id).collect()
+    /// A block of symbols of 100 bytes, and what it needs to produce symbols.
+    struct Block {
+        encoder: BlockEncoder,
+        object: ObjectSource,
+        storage: MemoryStorage,
+        jobs: usize,
     }
 
-    fn block(scheme: FecScheme, symbols: usize) -> BlockEncoder {
+    fn block(scheme: FecScheme, symbols: usize, first: u32) -> Block {
         let object = Bytes::from(vec![1; symbols * 100]);
         let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
-        BlockEncoder::new(oti, 0, &object)
+        Block {
+            encoder: BlockEncoder::new(oti, 0, first, 0),
+            object: ObjectSource {
+                name: "object".into(),
+                source: Arc::new(object),
+                digests: Vec::new(),
+            },
+            storage: MemoryStorage::default(),
+            jobs: 0,
+        }
+    }
+
+    impl Block {
+        fn ids(&mut self, count: usize) -> Vec<u32> {
+            let mut rng = Pcg64::seed_from_u64(1);
+            (0..count).map(|_| self.next_id(&mut rng)).collect()
+        }
+
+        fn next_id(&mut self, rng: &mut Pcg64) -> u32 {
+            if let Some(job) = self.encoder.job(0, 0.5, &self.object) {
+                self.jobs += 1;
+                let encoded = job.run().unwrap();
+                self.encoder.store(&encoded, &mut self.storage).unwrap();
+            }
+            let (next, mut out) = (self.encoder.next(rng), Vec::new());
+            let source = &*self.object.source;
+            let appended = self
+                .encoder
+                .append(&next, source, &mut self.storage, &mut out);
+            appended.unwrap();
+            assert_eq!(out.len(), 4 + 100);
+            let id = [out[0], out[1], out[2], out[3]];
+            self.encoder.oti.split_payload_id(id).1
+        }
     }
 
     #[test]
     fn raptorq_symbols_start_again_when_their_numbers_are_used_up() {
-        let mut block = block(FecScheme::RaptorQ, 20);
-        assert_eq!(ids(&mut block, 30), (0..30).collect::<Vec<_>>());
-        block.given = (1 << 24) - 1;
-        assert_eq!(ids(&mut block, 2), [(1 << 24) - 1, 0]);
+        let mut from_the_start = block(FecScheme::RaptorQ, 20, 0);
+        assert_eq!(from_the_start.ids(300), (0..300).collect::<Vec<_>>());
+        // 15 symbols by the first job, 20 by each of the others.
+        assert_eq!(from_the_start.jobs, 15);
+        let last = (1 << 24) - 1;
+        let mut near_the_end = block(FecScheme::RaptorQ, 20, last - 50);
+        let expected: Vec<_> = (last - 50..=last).chain(0..70).collect();
+        assert_eq!(near_the_end.ids(121), expected);
+    }
+
+    #[test]
+    fn repair_symbols_are_those_of_the_code() {
+        let object: Vec<u8> = (0..2_000_u32).map(|byte| (byte % 251) as u8).collect();
+        let mut block = block(FecScheme::RaptorQ, 20, 0);
+        block.object.source = Arc::new(Bytes::from(object.clone()));
+        let config = block.encoder.oti.raptorq_config().unwrap();
+        let expected = SourceBlockEncoder::new(0, &config, &object).repair_packets(0, 200);
+        block.ids(20);
+        for packet in expected {
+            let mut rng = Pcg64::seed_from_u64(1);
+            if let Some(job) = block.encoder.job(0, 1.0, &block.object) {
+                let encoded = job.run().unwrap();
+                block.encoder.store(&encoded, &mut block.storage).unwrap();
+            }
+            let (next, mut out) = (block.encoder.next(&mut rng), Vec::new());
+            let source = &*block.object.source;
+            let (encoder, storage) = (&block.encoder, &mut block.storage);
+            encoder.append(&next, source, storage, &mut out).unwrap();
+            assert_eq!(&out[4..], packet.data());
+        }
+    }
+
+    #[test]
+    fn a_block_that_has_changed_is_not_encoded() {
+        let mut block = block(FecScheme::RaptorQ, 20, 0);
+        block.object.digests = vec![block_digest(&[1; 2_000])];
+        let mut job = || block.encoder.job(0, 1.0, &block.object);
+        let first = job().unwrap();
+        assert!(job().is_none(), "one job at a time");
+        block
+            .encoder
+            .store(&first.run().unwrap(), &mut block.storage)
+            .unwrap();
+        block.object.source = Arc::new(Bytes::from(vec![2; 2_000]));
+        block.encoder.next(&mut Pcg64::seed_from_u64(1));
+        let mut rng = Pcg64::seed_from_u64(1);
+        let later = std::iter::from_fn(|| {
+            block.encoder.next(&mut rng);
+            Some(block.encoder.job(0, 1.0, &block.object))
+        });
+        assert!(later.flatten().next().unwrap().run().is_err());
     }
 
     #[test]
     fn without_code_each_round_is_a_new_order_of_all_symbols() {
-        let mut block = block(FecScheme::NoCode, 20);
-        let rounds: Vec<Vec<u32>> = (0..3).map(|_| ids(&mut block, 20)).collect();
+        let mut block = block(FecScheme::NoCode, 20, 0);
+        let rounds: Vec<Vec<u32>> = (0..3).map(|_| block.ids(20)).collect();
         assert_ne!(rounds[0], rounds[1]);
         for mut round in rounds {
             round.sort_unstable();
@@ -166,6 +459,6 @@ mod tests {
 
     #[test]
     fn a_block_of_one_symbol_repeats_it() {
-        assert_eq!(ids(&mut block(FecScheme::RaptorQ, 1), 3), [0, 0, 0]);
+        assert_eq!(block(FecScheme::RaptorQ, 1, 0).ids(3), [0, 0, 0]);
     }
 }

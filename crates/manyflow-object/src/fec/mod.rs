@@ -7,8 +7,11 @@
 
 mod block_decoder;
 mod block_encoder;
+mod digest;
 mod oti;
 
 pub(crate) use block_decoder::{BOOKKEEPING_BYTES, BlockDecoder, Insertion};
-pub(crate) use block_encoder::BlockEncoder;
+pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource};
+pub use block_encoder::{EncodeJob, Encoded};
+pub use digest::{BLOCK_DIGEST_BYTES, BlockDigest, block_digest};
 pub use oti::{FecScheme, Oti};

@@ -1,15 +1,21 @@
 //! Reassembles one object from its blocks.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::ReceiveError;
-use crate::fec::{BOOKKEEPING_BYTES, BlockDecoder, Insertion, Oti};
+use crate::fec::{BOOKKEEPING_BYTES, BlockDecoder, BlockDigest, Insertion, Oti, block_digest};
+use crate::storage::{Record, Storage};
 
 /// An object under reassembly. A block is created by its first symbol, so a false transfer length
 /// costs no memory.
 pub(super) struct Assembly {
+    /// The object's number in the storage.
+    object: u128,
     oti: Oti,
+    /// The blocks' digests; empty if they are not known.
+    digests: Vec<BlockDigest>,
     blocks: BTreeMap<u32, Block>,
     complete_blocks: u32,
     bytes: u64,
@@ -17,7 +23,7 @@ pub(super) struct Assembly {
 
 enum Block {
     Partial(BlockDecoder),
-    Complete(Vec<u8>),
+    Complete,
 }
 
 /// The result of taking a symbol.
@@ -34,9 +40,11 @@ pub(super) enum Taken {
 }
 
 impl Assembly {
-    pub(super) fn new(oti: Oti) -> Self {
+    pub(super) fn new(object: u128, oti: Oti, digests: Vec<BlockDigest>) -> Self {
         Assembly {
+            object,
             oti,
+            digests,
             blocks: BTreeMap::new(),
             complete_blocks: 0,
             bytes: 0,
@@ -47,9 +55,41 @@ impl Assembly {
         &self.oti
     }
 
-    /// Memory for the symbols and complete blocks in bytes, including bookkeeping.
+    /// The object's number in the storage.
+    pub(super) fn object(&self) -> u128 {
+        self.object
+    }
+
+    /// Memory for the numbers of symbols in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The number of symbols that incomplete blocks have.
+    pub(super) fn held(&self) -> u64 {
+        self.blocks.values().map(Block::held).sum()
+    }
+
+    /// Whether each block was compared with its digest.
+    pub(super) fn verifies_blocks(&self) -> bool {
+        !self.digests.is_empty()
+    }
+
+    /// Whether all blocks are complete.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete_blocks == self.oti.blocks()
+    }
+
+    /// Forgets all blocks.
+    pub(super) fn start_over(&mut self, storage: &mut impl Storage) -> io::Result<()> {
+        for sbn in std::mem::take(&mut self.blocks).into_keys() {
+            note(self.object, storage, |object| Record::Dropped {
+                object,
+                sbn,
+            })?;
+        }
+        (self.complete_blocks, self.bytes) = (0, 0);
+        storage.remove(self.object)
     }
 
     /// Refuses a packet whose parameters differ from the object's.
@@ -67,57 +107,188 @@ impl Assembly {
         payload_id: [u8; PAYLOAD_ID_BYTES],
         data: &[u8],
         memory_left: u64,
+        storage: &mut impl Storage,
     ) -> Result<Taken, ReceiveError> {
         let (sbn, esi) = self.check(payload_id, data)?;
-        if let Some(Block::Complete(_)) = self.blocks.get(&sbn) {
-            return Ok(Taken::Surplus);
-        }
-        let oti = self.oti;
-        if u64::from(oti.symbol_length()) + BOOKKEEPING_BYTES > memory_left {
+        if BOOKKEEPING_BYTES > memory_left {
             return Err(ReceiveError::Memory);
         }
-        let block = self
-            .blocks
-            .entry(sbn)
-            .or_insert_with(|| Block::Partial(BlockDecoder::new(oti, sbn)));
-        let Block::Partial(decoder) = block else {
+        let object = self.object;
+        let insertion = self.change(sbn, |assembly| match assembly.block(sbn) {
+            Block::Partial(decoder) => Some(decoder.insert(esi, data, object, storage)),
+            Block::Complete => None,
+        });
+        let Some(insertion) = insertion else {
             return Ok(Taken::Surplus);
         };
-        let before = decoder.bytes();
-        let (taken, after) = match decoder.insert(esi, data) {
-            Insertion::Duplicate => (Taken::Duplicate, before),
-            Insertion::Kept => (Taken::Kept, decoder.bytes()),
-            Insertion::Complete(bytes) => {
-                let length = bytes.len() as u64 + BOOKKEEPING_BYTES;
-                *block = Block::Complete(bytes);
-                self.complete_blocks += 1;
-                let is_last = self.complete_blocks == oti.blocks();
-                (
-                    if is_last {
-                        Taken::Complete
-                    } else {
-                        Taken::Kept
-                    },
-                    length,
-                )
+        match insertion? {
+            Insertion::Duplicate => Ok(Taken::Duplicate),
+            Insertion::Contradiction => {
+                note(object, storage, |object| Record::Withdrawn {
+                    object,
+                    sbn,
+                    esi,
+                })?;
+                Err(ReceiveError::Contradiction { sbn, esi })
             }
-        };
-        self.bytes = self.bytes - before + after;
-        Ok(taken)
-    }
-
-    /// Returns the object's bytes once all blocks are complete, when its length is no longer a mere
-    /// claim. Each block is freed as soon as it is copied.
-    pub(super) fn into_content(self) -> Vec<u8> {
-        let mut content =
-            Vec::with_capacity(self.oti.symbols() as usize * usize::from(self.oti.symbol_length()));
-        for block in self.blocks.into_values() {
-            if let Block::Complete(bytes) = block {
-                content.extend_from_slice(&bytes);
+            Insertion::Kept(None) => Ok(Taken::Kept),
+            Insertion::Kept(Some(place)) => {
+                note(object, storage, |object| Record::Symbol {
+                    object,
+                    sbn,
+                    esi,
+                    place,
+                })?;
+                Ok(Taken::Kept)
+            }
+            Insertion::Decoded { block, is_stored } => {
+                self.on_decoded(sbn, &block, is_stored, storage)
             }
         }
-        content.truncate(self.oti.transfer_length() as usize);
-        content
+    }
+
+    fn on_decoded(
+        &mut self,
+        sbn: u32,
+        block: &[u8],
+        is_stored: bool,
+        storage: &mut impl Storage,
+    ) -> Result<Taken, ReceiveError> {
+        let range = self.oti.block_range(sbn);
+        let block = &block[..(range.end - range.start) as usize];
+        let digest = self.digests.get(sbn as usize);
+        if digest.is_some_and(|digest| *digest != block_digest(block)) {
+            self.drop_block(sbn, storage)?;
+            return Err(ReceiveError::BlockDigest(sbn));
+        }
+        if !is_stored {
+            storage.write_at(self.object, range.start, block)?;
+        }
+        note(self.object, storage, |object| Record::Decoded {
+            object,
+            sbn,
+        })?;
+        self.complete_block(sbn);
+        Ok(match self.is_complete() {
+            true => Taken::Complete,
+            false => Taken::Kept,
+        })
+    }
+
+    /// Returns a block, which is created if it has no symbol yet.
+    fn block(&mut self, sbn: u32) -> &mut Block {
+        let oti = self.oti;
+        self.blocks
+            .entry(sbn)
+            .or_insert_with(|| Block::Partial(BlockDecoder::new(oti, sbn)))
+    }
+
+    fn complete_block(&mut self, sbn: u32) {
+        let before = self.change(sbn, |assembly| assembly.blocks.insert(sbn, Block::Complete));
+        if !matches!(before, Some(Block::Complete)) {
+            self.complete_blocks += 1;
+        }
+    }
+
+    fn remove_block(&mut self, sbn: u32) {
+        let removed = self.change(sbn, |assembly| assembly.blocks.remove(&sbn));
+        if matches!(removed, Some(Block::Complete)) {
+            self.complete_blocks -= 1;
+        }
+    }
+
+    fn drop_block(&mut self, sbn: u32, storage: &mut impl Storage) -> io::Result<()> {
+        self.remove_block(sbn);
+        note(self.object, storage, |object| Record::Dropped {
+            object,
+            sbn,
+        })
+    }
+
+    /// Drops a symbol of an incomplete block, which is false. Returns whether the object had it.
+    pub(super) fn withdraw(
+        &mut self,
+        payload_id: [u8; PAYLOAD_ID_BYTES],
+        storage: &mut impl Storage,
+    ) -> io::Result<bool> {
+        let (sbn, esi) = self.oti.split_payload_id(payload_id);
+        let had = self.remove_symbol(sbn, esi);
+        if had {
+            note(self.object, storage, |object| Record::Withdrawn {
+                object,
+                sbn,
+                esi,
+            })?;
+        }
+        Ok(had)
+    }
+
+    /// Repeats a change that an earlier receiver recorded. Records that do not fit are ignored.
+    pub(super) fn restore(&mut self, record: Record) {
+        match record {
+            Record::Symbol {
+                sbn, esi, place, ..
+            } => {
+                let symbols = self.oti.block_symbols(sbn);
+                if symbols.is_some_and(|symbols| esi < self.oti.symbol_ids(symbols)) {
+                    self.change(sbn, |assembly| {
+                        if let Block::Partial(decoder) = assembly.block(sbn) {
+                            decoder.restore(esi, place);
+                        }
+                    });
+                }
+            }
+            Record::Withdrawn { sbn, esi, .. } => {
+                self.remove_symbol(sbn, esi);
+            }
+            Record::Decoded { sbn, .. } => {
+                if self.oti.block_symbols(sbn).is_some() {
+                    self.complete_block(sbn);
+                }
+            }
+            Record::Dropped { sbn, .. } => self.remove_block(sbn),
+        }
+    }
+
+    fn remove_symbol(&mut self, sbn: u32, esi: u32) -> bool {
+        self.change(sbn, |assembly| match assembly.blocks.get_mut(&sbn) {
+            Some(Block::Partial(decoder)) => decoder.withdraw(esi),
+            _ => false,
+        })
+    }
+
+    /// Compares the restored complete blocks with their digests, and drops those that differ: the
+    /// machine may have stopped before they were on disk. Returns the number of bytes restored.
+    pub(super) fn verify_restored(&mut self, storage: &mut impl Storage) -> io::Result<u64> {
+        let complete: Vec<u32> = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| matches!(block, Block::Complete))
+            .map(|(&sbn, _)| sbn)
+            .collect();
+        let mut restored = 0;
+        for sbn in complete {
+            let range = self.oti.block_range(sbn);
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let read = storage.read_at(self.object, range.start, &mut bytes);
+            let digest = self.digests.get(sbn as usize);
+            let is_right = digest.is_none_or(|digest| *digest == block_digest(&bytes));
+            if read.is_ok() && is_right {
+                restored += range.end - range.start;
+            } else {
+                self.drop_block(sbn, storage)?;
+            }
+        }
+        Ok(restored + self.held() * u64::from(self.oti.symbol_length()))
+    }
+
+    /// Changes block `sbn`, which may be created or removed, and counts the change of its memory.
+    fn change<R>(&mut self, sbn: u32, change: impl FnOnce(&mut Self) -> R) -> R {
+        let bytes = |assembly: &Self| assembly.blocks.get(&sbn).map_or(0, Block::bytes);
+        let before = bytes(self);
+        let result = change(self);
+        self.bytes = self.bytes - before + bytes(self);
+        result
     }
 
     fn check(
@@ -139,5 +310,34 @@ impl Assembly {
         } else {
             Err(ReceiveError::PayloadLength { found, expected })
         }
+    }
+}
+
+impl Block {
+    fn bytes(&self) -> u64 {
+        match self {
+            Block::Partial(decoder) => BOOKKEEPING_BYTES + decoder.bytes(),
+            Block::Complete => BOOKKEEPING_BYTES,
+        }
+    }
+
+    fn held(&self) -> u64 {
+        match self {
+            Block::Partial(decoder) => decoder.held().into(),
+            Block::Complete => 0,
+        }
+    }
+}
+
+/// Records a change of an object. Those that our senders do not number have no record: only
+/// sessions of our senders are resumed.
+fn note(
+    object: u128,
+    storage: &mut impl Storage,
+    record: impl FnOnce(u32) -> Record,
+) -> io::Result<()> {
+    match u32::try_from(object) {
+        Ok(object) => storage.record(record(object)),
+        Err(_) => Ok(()),
     }
 }

@@ -73,6 +73,15 @@ impl EarlyPackets {
         }
     }
 
+    /// Drops a false symbol. Returns whether it was held.
+    pub(super) fn withdraw(&mut self, toi: u128, payload_id: [u8; PAYLOAD_ID_BYTES]) -> bool {
+        let before = self.queue.len();
+        self.queue
+            .retain(|packet| packet.toi != toi || packet.payload_id != payload_id);
+        self.bytes = self.queue.iter().map(EarlyPacket::bytes).sum();
+        self.queue.len() < before
+    }
+
     /// Removes and returns the packets of objects for which `is_known` is true, the oldest first.
     pub(super) fn take_known(&mut self, is_known: impl Fn(u128) -> bool) -> VecDeque<EarlyPacket> {
         let (known, unknown): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)

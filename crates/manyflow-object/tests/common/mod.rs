@@ -26,10 +26,12 @@ pub fn random_bytes(length: usize, seed: u64) -> Bytes {
 }
 
 pub fn file(name: &str, length: usize) -> SourceFile {
-    SourceFile {
-        name: name.to_owned(),
-        content: random_bytes(length, length as u64),
-    }
+    SourceFile::new(name, random_bytes(length, length as u64))
+}
+
+/// The name and content of a file made by [`file`].
+pub fn received(name: &str, length: usize) -> (String, Bytes) {
+    (name.to_owned(), random_bytes(length, length as u64))
 }
 
 pub fn config(layers: u16) -> SenderConfig {
@@ -42,7 +44,7 @@ pub fn receiver() -> ObjectReceiver {
 
 pub fn datagram(sender: &mut ObjectSender, layer: u16) -> Vec<u8> {
     let mut out = Vec::new();
-    sender.next_datagram(layer, &CCI, &mut out);
+    sender.next_datagram(layer, &CCI, &mut out).unwrap();
     out
 }
 
@@ -51,20 +53,26 @@ pub fn events(receiver: &mut ObjectReceiver) -> Vec<ObjectEvent> {
     std::iter::from_fn(|| receiver.poll_event()).collect()
 }
 
-/// The complete files among `events`, by name.
-pub fn complete(events: &[ObjectEvent]) -> Vec<SourceFile> {
+/// The complete files among `events` with their contents, by name.
+pub fn complete(receiver: &mut ObjectReceiver, events: &[ObjectEvent]) -> Vec<(String, Bytes)> {
     let mut files: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            ObjectEvent::ObjectComplete { name, content, .. } => Some(SourceFile {
-                name: name.clone(),
-                content: content.clone(),
-            }),
+            ObjectEvent::ObjectComplete(object) => {
+                let content = receiver.content(object).unwrap();
+                Some((object.name.clone(), content.into()))
+            }
             _ => None,
         })
         .collect();
-    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files.sort();
     files
+}
+
+/// Like [`complete`], with the receiver's new events.
+pub fn newly_complete(receiver: &mut ObjectReceiver) -> Vec<(String, Bytes)> {
+    let events = events(receiver);
+    complete(receiver, &events)
 }
 
 /// Hands a datagram that must be acceptable to the receiver.

@@ -1,20 +1,28 @@
 //! The decoder thread, which makes files of datagrams. Rate control must not wait for decoding and
 //! disks.
 
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
-use manyflow_object::alc;
-use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, Progress};
+use manyflow_object::alc::{self, Packet};
+use manyflow_object::error::ReceiveError;
+use manyflow_object::receiver::{
+    CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig,
+};
+use manyflow_object::storage::{Record, Storage as _};
+use manyflow_webrc::Cci;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::filecast::files::{Existing, FileError, Store};
+use super::numbers::PacketNumbers;
+use super::queue::{Batch, Input, Output, queue};
+use crate::filecast::files::{Existing, FileError, Spool, Store, check_room, unpack};
 
-/// Maximum size of the datagrams that wait for the decoder, in bytes. Others are dropped, as if the
-/// network had lost them.
-const QUEUE_BYTES: usize = 64 << 20;
+/// Seconds from 1900, the beginning of NTP's time, to 1970, that of Unix.
+const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +40,7 @@ pub enum DecoderError {
     /// The disk or the folder cannot be used.
     #[error(transparent)]
     Store(#[from] FileError),
-    /// Some of the session's files were refused, or not stored because their names were taken.
+    /// Some of the session's files were refused or could not be stored.
     #[error("{0} of the session's files were not stored; the log above says why")]
     Refused(usize),
     /// The sender stopped before all files were complete.
@@ -54,7 +62,7 @@ pub(super) enum DecoderEvent {
 #[derive(Debug)]
 pub(super) struct Decoder {
     /// The queue to the decoder; `None` once the session is over.
-    input: Option<mpsc::Sender<Bytes>>,
+    input: Option<Input>,
     pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
     pub(super) progress: watch::Receiver<Progress>,
     /// Datagrams dropped because the decoder was behind.
@@ -63,27 +71,36 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Starts the thread, for datagrams of at most `packet_bytes`. It stores files below `output`,
-    /// and ends when all files are complete, or soon after the handle is dropped.
+    /// Starts the thread. It stores files below `output`, and ends when all files are complete, or
+    /// soon after the handle is dropped.
     pub(super) fn start(
-        receiver: ObjectReceiver,
+        config: ReceiverConfig,
         output: PathBuf,
         existing: Existing,
-        packet_bytes: usize,
     ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output, existing)?;
-        let (input, datagrams) = mpsc::channel(QUEUE_BYTES / packet_bytes);
+        let (spool, earlier) = Spool::open(store.folder(), config.table_sha256.as_ref())?;
+        let receiver = ObjectReceiver::with_storage(config, spool);
+        let (input, datagrams) = queue();
         let (reported, events) = mpsc::unbounded_channel();
         let (progress_reported, progress) = watch::channel(receiver.progress());
-        let worker = Worker {
+        let mut worker = Worker {
             receiver,
             store,
+            numbers: PacketNumbers::new(Instant::now()),
             events: reported,
             progress: progress_reported,
-            refused: Vec::new(),
-            kept: 0,
+            logged: Vec::new(),
+            failed: BTreeSet::new(),
         };
-        let thread = spawn_blocking(move || worker.run(datagrams));
+        let thread = spawn_blocking(move || {
+            let stored = earlier.stored;
+            let end = match earlier.table {
+                Some(table) => worker.resume(&table, earlier.records, stored),
+                None => Ok(()),
+            };
+            worker.run(&datagrams, end);
+        });
         Ok(Decoder {
             input: Some(input),
             events,
@@ -93,9 +110,9 @@ impl Decoder {
         })
     }
 
-    pub(super) fn push(&mut self, datagram: Bytes) {
+    pub(super) fn push(&mut self, datagram: &[u8]) {
         if let Some(input) = &self.input
-            && input.try_send(datagram).is_err()
+            && !input.push(datagram)
         {
             self.dropped += 1;
         }
@@ -116,75 +133,158 @@ impl Decoder {
 }
 
 struct Worker {
-    receiver: ObjectReceiver,
+    receiver: ObjectReceiver<Spool>,
     store: Store,
+    numbers: PacketNumbers,
     events: mpsc::UnboundedSender<DecoderEvent>,
     progress: watch::Sender<Progress>,
     /// Kinds of refusal that were logged.
-    refused: Vec<Discriminant<manyflow_object::error::ReceiveError>>,
-    /// Complete files that were not stored because their names were taken.
-    kept: usize,
+    logged: Vec<Discriminant<ReceiveError>>,
+    /// Complete files that could not be stored.
+    failed: BTreeSet<String>,
 }
 
+/// The end of the decoder's work, if it has come.
+type End = Option<Result<(), DecoderError>>;
+
 impl Worker {
-    fn run(mut self, mut datagrams: mpsc::Receiver<Bytes>) {
-        let end = loop {
-            let Some(datagram) = datagrams.blocking_recv() else {
-                break Err(DecoderError::Closed);
-            };
-            if self.events.is_closed() {
-                return;
+    /// Continues from the state of an earlier process.
+    fn resume(
+        &mut self,
+        table: &[u8],
+        records: Vec<Record>,
+        stored: Vec<u32>,
+    ) -> Result<(), DecoderError> {
+        match self.receiver.resume(table, records) {
+            Ok(0) => {}
+            Ok(bytes) => tracing::info!("{bytes} bytes were received earlier"),
+            Err(error) => {
+                tracing::warn!("the state of an earlier run cannot be used: {error}");
+                return Ok(());
             }
-            self.take(&datagram);
-            if let Some(end) = self.handle_events() {
-                break end;
+        }
+        let bundles: BTreeSet<u128> = self
+            .receiver
+            .missing()
+            .filter(|object| object.bundle.is_some())
+            .map(|object| object.toi)
+            .collect();
+        for toi in stored.into_iter().map(u128::from) {
+            if bundles.contains(&toi) {
+                self.skip(toi)?;
             }
-            if datagrams.is_empty() {
-                self.progress.send_replace(self.receiver.progress());
-            }
-        };
-        self.progress.send_replace(self.receiver.progress());
-        // The driver may no longer exist.
-        let _ = self.events.send(DecoderEvent::End(end));
+        }
+        Ok(())
     }
 
-    fn take(&mut self, datagram: &[u8]) {
-        // This decodes the packet again: the driver did so to read the congestion control
-        // information.
-        let Ok(packet) = alc::Packet::decode(datagram) else {
-            return;
-        };
-        if let Err(error) = self.receiver.handle_packet(&packet) {
-            let kind = discriminant(&error);
-            if !self.refused.contains(&kind) {
-                self.refused.push(kind);
-                tracing::warn!("{error} (logged once; more are counted)");
+    fn run(mut self, datagrams: &Output, resumed: Result<(), DecoderError>) {
+        let mut batch = Batch::default();
+        let mut end = resumed.map_or_else(|error| Some(Err(error)), |()| self.handle_events());
+        while end.is_none() {
+            self.progress.send_replace(self.receiver.progress());
+            let has_more = datagrams.take(&mut batch);
+            if self.events.is_closed() {
+                break;
             }
+            end = match has_more {
+                true => self.take(&batch),
+                false => Some(Err(DecoderError::Closed)),
+            };
+        }
+        // A session whose files are all stored leaves nothing to continue.
+        match &end {
+            Some(Ok(()) | Err(DecoderError::Refused(_))) => self.receiver.storage_mut().discard(),
+            _ => self.flush(),
+        }
+        self.progress.send_replace(self.receiver.progress());
+        if let Some(end) = end {
+            // The driver may no longer exist.
+            let _ = self.events.send(DecoderEvent::End(end));
+        }
+    }
+
+    fn take(&mut self, batch: &Batch) -> End {
+        let now = Instant::now();
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let unix = since_1970.map_or(0, |time| time.as_secs());
+        self.receiver.set_time(unix + NTP_TO_UNIX_S);
+        for datagram in batch.datagrams() {
+            // This decodes the packet again: the driver did so to read the congestion control
+            // information.
+            let Ok(packet) = alc::Packet::decode(datagram) else {
+                continue;
+            };
+            let mut end = self.take_packet(&packet, now).err().map(Err);
+            if end.is_none() {
+                end = self.handle_events();
+            }
+            if end.is_some() || self.events.is_closed() {
+                return end;
+            }
+        }
+        self.flush();
+        None
+    }
+
+    fn take_packet(&mut self, packet: &Packet<'_>, now: Instant) -> Result<(), DecoderError> {
+        if let (Some(cci), Some(symbol)) = (Cci::decode(packet.cci()), packet.symbol)
+            && let Some(conflict) = self.numbers.check(now, cci, symbol)
+        {
+            let withdrawn = self.receiver.withdraw(conflict.toi, conflict.payload_id);
+            return withdrawn.map_err(|error| self.disk_error(error.into()));
+        }
+        let Err(error) = self.receiver.handle_packet(packet) else {
+            return Ok(());
+        };
+        if matches!(error, ReceiveError::Storage { .. }) {
+            return Err(self.disk_error(error));
+        }
+        let kind = discriminant(&error);
+        if !self.logged.contains(&kind) {
+            self.logged.push(kind);
+            tracing::warn!("{error} (logged once; more are counted)");
+        }
+        Ok(())
+    }
+
+    fn disk_error(&self, error: ReceiveError) -> DecoderError {
+        let path = self.store.folder().to_owned();
+        match error {
+            ReceiveError::Storage {
+                kind: ErrorKind::StorageFull | ErrorKind::QuotaExceeded,
+                ..
+            } => FileError::DiskFull(path).into(),
+            error => FileError::Write {
+                path,
+                error: io::Error::other(error),
+            }
+            .into(),
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.receiver.storage_mut().flush() {
+            tracing::warn!("the state of this run cannot be saved: {error}");
         }
     }
 
     /// Stores complete files. Returns the result when nothing more needs to be received.
-    fn handle_events(&mut self) -> Option<Result<(), DecoderError>> {
+    fn handle_events(&mut self) -> End {
         while let Some(event) = self.receiver.poll_event() {
             match event {
-                ObjectEvent::ObjectComplete { name, content, .. } => {
-                    match self.store.write(&name, &content) {
-                        Ok(_) => {}
-                        Err(error @ FileError::Exists(_)) => {
-                            tracing::warn!("{error}");
-                            self.kept += 1;
-                            continue;
-                        }
-                        Err(error) => return Some(Err(error.into())),
+                ObjectEvent::FdtReceived { .. } => {
+                    if let Err(error) = self.prepare() {
+                        return Some(Err(error));
                     }
-                    let bytes = content.len() as u64;
-                    let _ = self
-                        .events
-                        .send(DecoderEvent::Done(FileDone { name, bytes }));
+                }
+                ObjectEvent::ObjectComplete(object) => {
+                    if let Err(error) = self.store(&object) {
+                        return Some(Err(error));
+                    }
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
                 ObjectEvent::AllComplete { refused } => {
-                    return Some(match refused + self.kept {
+                    return Some(match refused + self.failed.len() {
                         0 => Ok(()),
                         unstored => Err(DecoderError::Refused(unstored)),
                     });
@@ -193,5 +293,71 @@ impl Worker {
             }
         }
         None
+    }
+
+    /// Skips files that exist with the announced content, and checks that the disk has room for the
+    /// others.
+    fn prepare(&mut self) -> Result<(), DecoderError> {
+        let missing: Vec<_> = self.receiver.missing().collect();
+        let mut needed = 0_u64;
+        for object in missing {
+            let exists = object.sha256.is_some_and(|sha256| {
+                object.bundle.is_none() && self.store.has(&object.name, object.length, &sha256)
+            });
+            if exists {
+                tracing::info!("{}: exists already, and is not received again", object.name);
+                self.skip(object.toi)?;
+            } else {
+                needed = needed.saturating_add(object.length);
+            }
+        }
+        let held = self.receiver.progress().useful_bytes;
+        Ok(check_room(
+            self.store.folder(),
+            needed.saturating_sub(held),
+        )?)
+    }
+
+    fn skip(&mut self, toi: u128) -> Result<(), DecoderError> {
+        let skipped = self.receiver.skip(toi);
+        skipped.map_err(|error| self.disk_error(error.into()))
+    }
+
+    /// Moves the files of a complete object to the output folder. A file that cannot be stored does
+    /// not keep the others from arriving, unless the disk is full.
+    fn store(&mut self, object: &CompleteObject) -> Result<(), DecoderError> {
+        let spool = self.receiver.storage_mut();
+        let results = match object.bundle {
+            Some(files) => unpack(object.toi, &object.name, files, spool, &self.store)
+                .unwrap_or_else(|error| vec![(object.name.clone(), Err(error))]),
+            None => match spool.take(object.toi, object.length) {
+                Ok(staged) => {
+                    let staged = vec![(staged, object.name.clone())];
+                    let results = self.store.publish(staged).into_iter();
+                    let named =
+                        results.map(|result| (object.name.clone(), result.map(|_| object.length)));
+                    named.collect()
+                }
+                Err(error) => return Err(self.disk_error(error.into())),
+            },
+        };
+        for (name, result) in results {
+            match result {
+                Ok(bytes) => {
+                    let done = FileDone { name, bytes };
+                    let _ = self.events.send(DecoderEvent::Done(done));
+                }
+                Err(error @ FileError::DiskFull(_)) => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    self.failed.insert(name);
+                }
+            }
+        }
+        let spool = self.receiver.storage_mut();
+        let noted = spool
+            .note_stored(object.toi)
+            .and_then(|()| spool.remove(object.toi));
+        noted.map_err(|error| self.disk_error(error.into()))
     }
 }

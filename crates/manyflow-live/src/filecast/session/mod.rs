@@ -12,6 +12,8 @@
 //! ALC packet.
 
 mod decoder;
+mod numbers;
+mod queue;
 mod receive;
 mod send;
 mod transport;

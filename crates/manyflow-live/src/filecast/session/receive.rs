@@ -11,7 +11,7 @@ use bytes::Bytes;
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
-use manyflow_object::receiver::{self as object, ObjectReceiver};
+use manyflow_object::receiver as object;
 use manyflow_webrc::{
     self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
 };
@@ -47,7 +47,8 @@ pub struct ReceiveConfig {
     /// Whether to receive a session whose description does not give the digest of the table of
     /// files. Anyone who can send packets of such a session can choose names and contents.
     pub allow_unverified: bool,
-    /// Maximum memory for symbols of unfinished files, in bytes.
+    /// Maximum memory for tables of files, for the bookkeeping of symbols and for early symbols, in
+    /// bytes. Symbols themselves are on the disk of the output folder.
     pub memory_max: u64,
     /// Duration without a useful packet after which the session is given up. Until then it is
     /// joined again and again.
@@ -83,11 +84,16 @@ pub enum ReceiveError {
         /// The way that packets should take.
         via: String,
     },
+    /// The sender sends another table of files than the description's.
+    #[error(
+        "the sender's table of files is not the one that the session description describes: it was probably started again with other files, so get its new description"
+    )]
+    OtherTable,
     /// Packets arrive, but the session cannot go on.
     #[error("the session cannot go on: {0}")]
     Ended(&'static str),
     /// The caller stopped the receiver.
-    #[error("stopped before all files were complete")]
+    #[error("stopped before all files were complete; run the same command again to continue")]
     Stopped,
 }
 
@@ -177,6 +183,19 @@ pub async fn receive(
     result.map(|()| received)
 }
 
+/// The limits of the object layer. An eighth of the memory is for symbols of files that are not
+/// announced yet, and an eighth for a table of files; a file takes up to 1 KiB.
+fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
+    object::ReceiverConfig {
+        tsi: config.description.tsi,
+        table_sha256: config.description.table_sha256,
+        memory_max: config.memory_max,
+        early_max: (config.memory_max / 8) as usize,
+        fdt_length_max: config.memory_max / 8,
+        files_max: (config.memory_max >> 10) as usize,
+    }
+}
+
 struct Driver {
     config: ReceiveConfig,
     session: Arc<Session>,
@@ -195,6 +214,9 @@ struct Driver {
     last_packet: Time,
     /// Time of the last report in which files had made progress.
     last_useful: Time,
+    /// Time of the last report in which packets of the expected table of files had come, and the
+    /// number of other tables until then.
+    last_table: (Time, u64),
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
     /// The kinds of malformed packets that were already logged.
@@ -213,17 +235,7 @@ impl Driver {
             .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
-        let mut limits = object::ReceiverConfig::new(config.description.tsi);
-        limits.table_sha256 = config.description.table_sha256;
-        limits.memory_max = config.memory_max;
-        let packet_bytes = session.config().packet_bytes as usize;
-        let objects = ObjectReceiver::new(limits);
-        let decoder = Decoder::start(
-            objects,
-            config.output.clone(),
-            config.existing,
-            packet_bytes,
-        )?;
+        let decoder = Decoder::start(limits(&config), config.output.clone(), config.existing)?;
         let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
         Ok(Driver {
             config,
@@ -241,6 +253,7 @@ impl Driver {
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
             last_useful: Time::ZERO,
+            last_table: (Time::ZERO, 0),
             closed_at: None,
             malformed: Vec::new(),
         })
@@ -261,6 +274,7 @@ impl Driver {
             }
             self.drain_endpoint()?;
             self.report_if_due();
+            self.check_table()?;
             let due = self.wait_until()?;
             tokio::select! {
                 biased;
@@ -296,6 +310,9 @@ impl Driver {
         };
         if self.now < over {
             return Ok(endpoint.into_iter().chain([over]).min());
+        }
+        if self.closed_at.is_none() && self.progress.objects.refused.table > 0 {
+            return Err(ReceiveError::OtherTable);
         }
         if self.closed_at.is_none() {
             return Err(ReceiveError::Silent {
@@ -337,7 +354,7 @@ impl Driver {
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
         let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
         self.endpoint.handle_packet(self.now, &packet);
-        self.decoder.push(datagram);
+        self.decoder.push(&datagram);
     }
 
     fn log_once(&mut self, error: &PacketError) {
@@ -395,6 +412,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Gives up a session whose sender sends another table of files, and no longer the expected
+    /// one. Forged tables alone do not end the session.
+    fn check_table(&self) -> Result<(), ReceiveError> {
+        let (at, refused) = self.last_table;
+        let is_other = self.progress.objects.refused.table > refused;
+        if is_other && self.now >= at + self.config.patience {
+            return Err(ReceiveError::OtherTable);
+        }
+        Ok(())
+    }
+
     fn report_if_due(&mut self) {
         if self.now >= self.next_report {
             self.next_report = self.now + PROGRESS_INTERVAL;
@@ -404,8 +432,13 @@ impl Driver {
 
     fn report(&mut self) {
         let useful = |objects: &object::Progress| objects.useful_symbols + objects.files as u64;
+        let tables = |objects: &object::Progress| objects.known_fdt_packets + objects.files as u64;
         let before = useful(&self.progress.objects);
+        let tables_before = tables(&self.progress.objects);
         self.progress.objects = *self.decoder.progress.borrow();
+        if tables(&self.progress.objects) > tables_before {
+            self.last_table = (self.now, self.progress.objects.refused.table);
+        }
         if useful(&self.progress.objects) > before {
             self.last_useful = self.now;
         }

@@ -1,13 +1,18 @@
 //! The sending driver: paces the packets of a session onto its outlets.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use manyflow_core::{Action, Endpoint, Time};
+use manyflow_object::error::ReadError;
+use manyflow_object::fec::Encoded;
 use manyflow_object::sender::ObjectSender;
 use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::transport::Outlets;
+use crate::filecast::files::Scratch;
 use crate::net::clock::Clock;
 
 /// Time between two reports of progress.
@@ -37,7 +42,9 @@ pub struct SendProgress {
 pub struct SessionSender {
     clock: Clock,
     endpoint: Sender,
-    objects: ObjectSender,
+    objects: ObjectSender<Scratch>,
+    /// The encoding of repair symbols in another thread.
+    encoding: Option<JoinHandle<Result<Encoded, ReadError>>>,
     outlets: Outlets,
     datagram: Vec<u8>,
     progress: SendProgress,
@@ -47,12 +54,17 @@ pub struct SessionSender {
 
 impl SessionSender {
     /// Makes a sender, whose first time slot starts immediately.
-    pub fn new(session: Session, objects: ObjectSender, outlets: Outlets) -> SessionSender {
+    pub fn new(
+        session: Session,
+        objects: ObjectSender<Scratch>,
+        outlets: Outlets,
+    ) -> SessionSender {
         SessionSender {
             clock: Clock::start(),
             endpoint: Sender::new(session, 0, Time::ZERO),
             datagram: Vec::with_capacity(objects.datagram_length()),
             objects,
+            encoding: None,
             outlets,
             progress: SendProgress::default(),
             reports: watch::Sender::new(SendProgress::default()),
@@ -65,40 +77,63 @@ impl SessionSender {
         self.reports.subscribe()
     }
 
-    /// Sends until `stop` is ready, then tells receivers that the session is over.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> SendProgress {
+    /// Sends until `stop` is ready, then announces the end of the session.
+    ///
+    /// # Errors
+    /// If a file can no longer be read, or has changed. The end of the session is announced then,
+    /// too.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
         tokio::pin!(stop);
+        let result = self.send_until(stop).await;
+        self.close().await;
+        self.report();
+        result.map(|()| self.progress)
+    }
+
+    async fn send_until(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ReadError> {
         let mut next_report = Time::ZERO;
         loop {
             let now = self.clock.now();
-            self.send_due(now);
+            self.send_due(now)?;
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
                 self.report();
             }
+            if self.encoding.is_none() {
+                let job = self.objects.next_job();
+                self.encoding = job.map(|job| spawn_blocking(move || job.run()));
+            }
             tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
                 () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
-                () = &mut stop => break,
+                encoded = finished(&mut self.encoding) => self.store(encoded)?,
             }
         }
-        self.close().await;
-        self.report();
-        self.progress
     }
 
-    fn send_due(&mut self, now: Time) {
+    fn store(&mut self, encoded: Result<Encoded, ReadError>) -> Result<(), ReadError> {
+        self.encoding = None;
+        self.objects.finish_job(&encoded?)
+    }
+
+    fn send_due(&mut self, now: Time) -> Result<(), ReadError> {
         self.endpoint.handle_timeout(now);
         while let Some(action) = self.endpoint.poll_action(now) {
             if let Action::Send(packet) = action {
-                self.send(packet.header);
+                self.send(packet.header)?;
             }
         }
+        Ok(())
     }
 
-    fn send(&mut self, cci: Cci) {
+    fn send(&mut self, cci: Cci) -> Result<(), ReadError> {
         if !self.outlets.wants(cci.channel) {
             self.progress.unwanted += 1;
-            return;
+            return Ok(());
         }
         let (field, length) = cci.encode();
         self.datagram.clear();
@@ -107,15 +142,19 @@ impl SessionSender {
         // Every receiver gets the first packet of each slot, so it carries the table of files.
         if base && cci.psn.is_multiple_of(session.base_packets_per_slot()) {
             self.objects
-                .next_fdt_datagram(&field[..length], &mut self.datagram);
+                .next_fdt_datagram(&field[..length], &mut self.datagram)?;
         } else {
-            self.objects
-                .next_datagram(layer(session, cci), &field[..length], &mut self.datagram);
+            self.objects.next_datagram(
+                layer(session, cci),
+                &field[..length],
+                &mut self.datagram,
+            )?;
         }
         if base {
             self.last_base = Some(cci);
         }
         self.emit(cci.channel);
+        Ok(())
     }
 
     fn emit(&mut self, channel: u16) {
@@ -143,6 +182,16 @@ impl SessionSender {
             self.emit(cci.channel);
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }
+    }
+}
+
+/// Waits for the end of the encoding that is under way; forever if there is none.
+async fn finished(
+    encoding: &mut Option<JoinHandle<Result<Encoded, ReadError>>>,
+) -> Result<Encoded, ReadError> {
+    match encoding {
+        Some(encoding) => encoding.await.expect("an encoding does not panic"),
+        None => std::future::pending().await,
     }
 }
 

@@ -1,0 +1,314 @@
+//! Bundles: gzipped tar archives of small files. An object costs at least a packet and an entry in
+//! the table of files, which is more than a small file has.
+//!
+//! The formats are chosen so that a plain FLUTE receiver, which stores a bundle as a file, needs
+//! only `tar xzf` to unpack it. A tar header takes 512 bytes, of which gzip leaves about 20.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use manyflow_object::sender::{Source, SourceFile};
+use sha2::{Digest, Sha256};
+use tempfile::TempPath;
+
+use super::FileError;
+use super::sources::Found;
+use super::spool::Spool;
+use super::store::Store;
+
+/// The length of an archive, before compression, at which the next bundle begins. Bundles complete
+/// one after another, so a receiver that is interrupted has files already.
+const ARCHIVE_BYTES: u64 = 8 << 20;
+/// The maximum length of an archive of another sender, before compression.
+const FOREIGN_ARCHIVE_BYTES_MAX: u64 = 64 << 20;
+const TAR_BLOCK_BYTES: u64 = 512;
+
+/// Packs `small` files into bundles with names that are not `taken`, in a temporary file in
+/// `scratch`. A file that can no longer be read is left out with a warning.
+pub(super) fn pack(
+    small: Vec<Found>,
+    taken: BTreeSet<String>,
+    scratch: &Path,
+) -> Result<Vec<SourceFile>, FileError> {
+    if small.is_empty() {
+        return Ok(Vec::new());
+    }
+    let failed = |error| FileError::Folder {
+        folder: scratch.to_owned(),
+        error,
+    };
+    let file = Arc::new(tempfile::tempfile_in(scratch).map_err(failed)?);
+    let mut names = (1..)
+        .map(|number| format!("manyflow-bundle-{number}.tar.gz"))
+        .filter(|name| !taken.contains(name));
+    let mut small = small.into_iter().peekable();
+    let (mut bundles, mut start) = (Vec::new(), 0);
+    while small.peek().is_some() {
+        let (end, files) = pack_one(&file, start, &mut small).map_err(failed)?;
+        if files > 0 {
+            bundles.push(SourceFile {
+                name: names.next().expect("the numbers do not end"),
+                content: Arc::new(Part {
+                    file: Arc::clone(&file),
+                    start,
+                    length: end - start,
+                }),
+                bundle: Some(files),
+            });
+        }
+        start = end;
+    }
+    Ok(bundles)
+}
+
+/// Writes the next bundle to `file`, from `start` on. Returns its end and the number of its files.
+fn pack_one(
+    file: &File,
+    start: u64,
+    small: &mut impl Iterator<Item = Found>,
+) -> io::Result<(u64, u64)> {
+    let out = Appended {
+        file,
+        position: start,
+    };
+    let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
+    let (mut files, mut bytes) = (0, 0);
+    for found in small {
+        let content = match std::fs::read(&found.path) {
+            Ok(content) => content,
+            Err(error) => {
+                tracing::warn!("{}: left out: {error}", found.path.display());
+                continue;
+            }
+        };
+        // The same files give the same bundle, whenever it is made.
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, &found.name, &content[..])?;
+        files += 1;
+        bytes += TAR_BLOCK_BYTES + (content.len() as u64).next_multiple_of(TAR_BLOCK_BYTES);
+        if bytes >= ARCHIVE_BYTES {
+            break;
+        }
+    }
+    let out = archive.into_inner()?.finish()?;
+    Ok((out.position, files))
+}
+
+/// Writes at a position of a file.
+struct Appended<'a> {
+    file: &'a File,
+    position: u64,
+}
+
+impl Write for Appended<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.file.write_at(bytes, self.position)?;
+        self.position += length as u64;
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A part of a file.
+struct Part {
+    file: Arc<File>,
+    start: u64,
+    length: u64,
+}
+
+impl Source for Part {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, self.start + offset)
+    }
+}
+
+/// The names and lengths of files, or the reasons why they were not stored.
+pub(crate) type StoredFiles = Vec<(String, Result<u64, FileError>)>;
+
+/// Stores the files of the bundle `object`, whose name is `name`. Files that exist with the same
+/// content are not written again. Returns the results by name.
+pub(crate) fn unpack(
+    object: u128,
+    name: &str,
+    files_max: u64,
+    spool: &mut Spool,
+    store: &Store,
+) -> Result<StoredFiles, FileError> {
+    let wrong = |_: io::Error| FileError::Bundle(name.to_owned());
+    let archive = spool.open_object(object).map_err(wrong)?;
+    let archive = GzDecoder::new(archive).take(FOREIGN_ARCHIVE_BYTES_MAX);
+    let mut archive = tar::Archive::new(archive);
+    let (mut staged, mut results) = (Vec::new(), Vec::new());
+    for entry in archive.entries().map_err(wrong)?.take(files_max as usize) {
+        let mut entry = entry.map_err(wrong)?;
+        let path = entry.path().map_err(wrong)?;
+        let is_file = entry.header().entry_type().is_file();
+        let path = path.to_str().filter(|_| is_file).map(str::to_owned);
+        let Some(path) = path else {
+            return Err(FileError::Bundle(name.to_owned()));
+        };
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).map_err(wrong)?;
+        let length = content.len() as u64;
+        if store.has(&path, length, &Sha256::digest(&content).into()) {
+            results.push((path, Ok(length)));
+        } else {
+            staged.push((stage(spool, &content, &path)?, path, length));
+        }
+    }
+    if (results.len() + staged.len()) as u64 != files_max {
+        return Err(FileError::Bundle(name.to_owned()));
+    }
+    let names: Vec<_> = staged
+        .iter()
+        .map(|(_, name, length)| (name.clone(), *length))
+        .collect();
+    let published = store.publish(
+        staged
+            .into_iter()
+            .map(|(path, name, _)| (path, name))
+            .collect(),
+    );
+    let published = names
+        .into_iter()
+        .zip(published)
+        .map(|((name, length), result)| (name, result.map(|_| length)));
+    results.extend(published);
+    Ok(results)
+}
+
+fn stage(spool: &mut Spool, content: &[u8], name: &str) -> Result<TempPath, FileError> {
+    let part = spool.create_part().and_then(|(mut file, path)| {
+        file.write_all(content)?;
+        Ok(path)
+    });
+    part.map_err(|error| super::write_error(Path::new(name), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filecast::files::{Existing, SourceOptions, find_sources};
+    use manyflow_object::storage::Storage as _;
+    use std::fs;
+
+    /// A folder of small files, the bundle of them, and the place where it is unpacked.
+    struct Case {
+        home: tempfile::TempDir,
+        archive: Vec<u8>,
+        files: u64,
+        store: Store,
+        spool: Spool,
+    }
+
+    impl Case {
+        fn new(files: u64) -> Case {
+            let home = tempfile::tempdir().unwrap();
+            let tree = home.path().join("tree");
+            fs::create_dir(&tree).unwrap();
+            for number in 0..files {
+                let content = number.to_string().repeat(number as usize % 90);
+                fs::write(tree.join(format!("file {number}")), content).unwrap();
+            }
+            let options = SourceOptions {
+                bundle_max: 1_000,
+                scratch: home.path().to_owned(),
+            };
+            let sources = find_sources(&[tree], &options).unwrap();
+            let [bundle] = &sources.files[..] else {
+                panic!("{sources:?}");
+            };
+            let mut archive = vec![0; bundle.content.length() as usize];
+            bundle.content.read_at(0, &mut archive).unwrap();
+            let store = Store::open(&home.path().join("out"), Existing::Keep).unwrap();
+            let (mut spool, _) = Spool::open(store.folder(), None).unwrap();
+            spool.write_at(1, 0, &archive).unwrap();
+            Case {
+                home,
+                archive,
+                files,
+                store,
+                spool,
+            }
+        }
+
+        fn unpack(&mut self, files: u64) -> Result<StoredFiles, FileError> {
+            unpack(1, "bundle", files, &mut self.spool, &self.store)
+        }
+
+        fn assert_unpacked(&self) {
+            for number in 0..self.files {
+                let name = format!("tree/file {number}");
+                let sent = fs::read(self.home.path().join(&name)).unwrap();
+                let received = fs::read(self.store.folder().join(&name)).unwrap();
+                assert_eq!(sent, received, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_of_a_bundle_are_stored_once() {
+        let mut case = Case::new(200);
+        let results = case.unpack(200).unwrap();
+        assert!(results.len() == 200 && results.iter().all(|(_, result)| result.is_ok()));
+        case.assert_unpacked();
+        // A receiver that was killed finds the files, of which one has changed since.
+        fs::write(case.store.folder().join("tree/file 5"), "changed").unwrap();
+        let results = case.unpack(200).unwrap();
+        let failed: Vec<_> = results
+            .iter()
+            .filter(|(_, result)| result.is_err())
+            .collect();
+        assert!(
+            matches!(failed[..], [(name, Err(FileError::Exists(_)))] if name == "tree/file 5"),
+            "{failed:?}"
+        );
+    }
+
+    #[test]
+    fn a_bundle_that_is_not_what_was_announced_is_refused() {
+        let mut case = Case::new(200);
+        for files in [0, 199, 201] {
+            let result = case.unpack(files).err();
+            // With fewer files than the archive has, the others are ignored.
+            assert_eq!(result.is_some(), files > 200, "{files}: {result:?}");
+        }
+        let half = case.archive.len() as u64 / 2;
+        case.spool.take(1, half).unwrap().keep().unwrap();
+        assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
+        case.spool.remove(1).unwrap();
+        case.spool.write_at(1, 0, b"no archive").unwrap();
+        assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
+    }
+
+    #[test]
+    fn tar_unpacks_a_bundle() {
+        let case = Case::new(200);
+        let archive = case.home.path().join("bundle.tar.gz");
+        fs::write(&archive, &case.archive).unwrap();
+        let unpacked = std::process::Command::new("tar")
+            .arg("xzf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(case.store.folder())
+            .status();
+        assert!(unpacked.unwrap().success());
+        case.assert_unpacked();
+    }
+}

@@ -1,0 +1,160 @@
+//! Files on disks: those to send, and those received.
+//!
+//! ```text
+//! paths --find--> sources, bundles of small files --> ObjectSender
+//!
+//! ObjectReceiver --symbols--> spool --publish--> the output folder
+//! ```
+
+mod bundle;
+mod handles;
+mod scratch;
+mod sources;
+mod spool;
+mod store;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use manyflow_object::error::NameError;
+use thiserror::Error;
+
+pub(crate) use bundle::unpack;
+pub use scratch::Scratch;
+pub use sources::{SourceOptions, Sources, find_sources};
+pub(crate) use spool::Spool;
+pub use store::{Existing, Store};
+
+/// An error with a file or folder. Each message is one line, names the path and says what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// A path to send does not exist.
+    #[error("{0}: no such file or folder; check the path")]
+    Missing(PathBuf),
+    /// A path to send cannot be read.
+    #[error("{path}: cannot be read ({error}); check its permissions")]
+    Unreadable {
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A path to send is a device, pipe or socket.
+    #[error("{0}: neither a file nor a folder; leave it out")]
+    Special(PathBuf),
+    /// Receivers would refuse a file's name.
+    #[error("{path}: cannot be sent under its name: {error}")]
+    Name {
+        /// The file's path.
+        path: PathBuf,
+        /// The flaw in its name.
+        error: NameError,
+    },
+    /// A file's name is not UTF-8, which a URI needs.
+    #[error("{0}: its name is not UTF-8; rename it")]
+    NotUtf8(PathBuf),
+    /// Two files would have the same name at the receiver.
+    #[error(
+        "{path}: another file has the same name {name:?}; rename one or send their common folder"
+    )]
+    DuplicateName {
+        /// Path of the second file.
+        path: PathBuf,
+        /// The name of both files.
+        name: String,
+    },
+    /// There is no regular file below the paths.
+    #[error("{0}: no files to send in it; name at least one file")]
+    NoFiles(PathBuf),
+    /// The output folder cannot be used.
+    #[error("{folder}: cannot store files there ({error}); choose a folder that you may write")]
+    Folder {
+        /// The path.
+        folder: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A received file has an unsafe name.
+    #[error("refused to store a file: {0}")]
+    Unsafe(NameError),
+    /// A file or folder with the name of a received file exists already.
+    #[error("{0}: exists already and is not replaced; use --overwrite to replace files")]
+    Exists(PathBuf),
+    /// A link in the output folder leads out of it.
+    #[error("{0}: a link leads out of the output folder; remove it or choose another folder")]
+    Outside(PathBuf),
+    /// The disk is full.
+    #[error(
+        "{0}: the disk is full; make room and start again. Files stored so far are intact, and the session continues where it stopped"
+    )]
+    DiskFull(PathBuf),
+    /// The disk has no room for the session's files.
+    #[error(
+        "{folder}: {needed} bytes are needed, but {available} are free; make room or choose a folder on another disk"
+    )]
+    NoRoom {
+        /// A folder on the disk.
+        folder: PathBuf,
+        /// The bytes that the files will take.
+        needed: u64,
+        /// The bytes that are free.
+        available: u64,
+    },
+    /// Another process receives the session into the same folder.
+    #[error("{0}: another process receives this session into the folder; choose another folder")]
+    Busy(PathBuf),
+    /// A bundle is not an archive of files, or lacks some of them.
+    #[error("{0:?}: not the archive that the table of files announces; ask the session's sender")]
+    Bundle(String),
+    /// A file cannot be written.
+    #[error("{path}: cannot be stored ({error}); check the folder. Files stored so far are intact")]
+    Write {
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+}
+
+fn unreadable(path: &Path, error: io::Error) -> FileError {
+    let path = path.to_owned();
+    if error.kind() == ErrorKind::NotFound {
+        FileError::Missing(path)
+    } else {
+        FileError::Unreadable { path, error }
+    }
+}
+
+fn write_error(path: &Path, error: io::Error) -> FileError {
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FileError::DiskFull(path),
+        _ => FileError::Write { path, error },
+    }
+}
+
+/// Checks that the disk of `folder` has room for `needed` bytes.
+///
+/// # Errors
+/// [`FileError::NoRoom`] if it has not. A disk that cannot be asked is assumed to have room.
+pub(crate) fn check_room(folder: &Path, needed: u64) -> Result<(), FileError> {
+    let Ok(disk) = nix::sys::statvfs::statvfs(folder) else {
+        return Ok(());
+    };
+    let available = disk.blocks_available() * disk.fragment_size();
+    if needed <= available {
+        return Ok(());
+    }
+    Err(FileError::NoRoom {
+        folder: folder.to_owned(),
+        needed,
+        available,
+    })
+}
+
+/// Writes a folder to disk: only then does a new name in it survive a power cut.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}

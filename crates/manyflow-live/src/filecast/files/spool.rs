@@ -1,0 +1,443 @@
+//! The receiver's spool: a hidden folder in the output folder, with the symbols of incomplete
+//! files.
+//!
+//! ```text
+//! .manyflow-3f2a...c1/     named after the digest of the session's table of files
+//!     lock                 held by the process that receives the session
+//!     table                the table of files
+//!     journal              the places of symbols: the receiver's records, 16 bytes each
+//!     1, 2, ...            the contents of objects, with symbols in places of their blocks
+//! ```
+//!
+//! A process that was killed leaves its spool. The next one that receives a session with the same
+//! table continues from it. A record follows its symbol, and blocks have digests, so the symbols
+//! that a power cut destroys are received again. Without a digest of the table, the spool has a
+//! random name and serves only its own process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use manyflow_object::storage::{Record, Storage};
+use nix::fcntl::{Flock, FlockArg};
+use tempfile::TempPath;
+
+use super::FileError;
+use super::handles::Handles;
+
+/// The beginning of the names of spools. Received files cannot have such names.
+pub(super) const PREFIX: &str = ".manyflow-";
+/// A part of the names of spools without a digest, which no process can continue.
+const TEMPORARY: &str = ".manyflow-tmp-";
+/// The age from which a dead process's spool is removed, although its session could be continued.
+const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+
+const RECORD_BYTES: usize = 16;
+/// The kind of record that marks an object whose files are in the output folder.
+const STORED: u32 = 4;
+
+/// Symbols of incomplete files, on the disk of the output folder.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    folder: PathBuf,
+    /// Whether the folder remains when the spool is dropped.
+    is_kept: bool,
+    journal: BufWriter<File>,
+    handles: Handles,
+    /// Numbers the files of bundles while they are unpacked.
+    next_part: u64,
+    _lock: Flock<File>,
+}
+
+/// The state of an earlier process.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// The session's table of files; `None` if the process had not received it.
+    pub(crate) table: Option<Vec<u8>>,
+    /// The records of the receiver, in order.
+    pub(crate) records: Vec<Record>,
+    /// The objects whose files were stored in the output folder.
+    pub(crate) stored: Vec<u32>,
+}
+
+impl Spool {
+    /// Opens the spool of the session whose table of files has the digest `table_sha256`, in the
+    /// folder `output`. Removes spools of dead processes that nobody will continue.
+    ///
+    /// # Errors
+    /// [`FileError`] if the folder cannot be used, or if another process uses this spool.
+    pub(crate) fn open(
+        output: &Path,
+        table_sha256: Option<&[u8; 32]>,
+    ) -> Result<(Spool, Earlier), FileError> {
+        remove_leftovers(output);
+        let opened = match table_sha256 {
+            Some(digest) => {
+                let hex: String = digest[..16]
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                let folder = output.join(format!("{PREFIX}{hex}"));
+                fs::create_dir_all(&folder).map(|()| (folder, true))
+            }
+            None => tempfile::Builder::new()
+                .prefix(TEMPORARY)
+                .tempdir_in(output)
+                .map(|folder| (folder.keep(), false)),
+        };
+        let failed = |error| FileError::Folder {
+            folder: output.to_owned(),
+            error,
+        };
+        let (folder, is_kept) = opened.map_err(failed)?;
+        let lock = lock(&folder)
+            .map_err(failed)?
+            .ok_or_else(|| FileError::Busy(output.to_owned()))?;
+        let earlier = read_earlier(&folder).map_err(failed)?;
+        let journal = open_journal(&folder).map_err(failed)?;
+        let spool = Spool {
+            folder,
+            is_kept,
+            journal: BufWriter::new(journal),
+            handles: Handles::default(),
+            next_part: 0,
+            _lock: lock,
+        };
+        Ok((spool, earlier))
+    }
+
+    /// Writes pending records to the journal. They then survive the end of the process.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.journal.flush()
+    }
+
+    /// Takes an object's content out of the spool, as a file of `length` bytes.
+    pub(crate) fn take(&mut self, object: u128, length: u64) -> io::Result<TempPath> {
+        self.handles.close(object);
+        let path = self.path(object);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        file.set_len(length)?;
+        TempPath::try_from_path(path)
+    }
+
+    /// Opens an object's content for reading.
+    pub(crate) fn open_object(&self, object: u128) -> io::Result<File> {
+        File::open(self.path(object))
+    }
+
+    /// Creates a file for a part of an object.
+    pub(crate) fn create_part(&mut self) -> io::Result<(File, TempPath)> {
+        let path = self.folder.join(format!("part-{}", self.next_part));
+        self.next_part += 1;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&path)?;
+        Ok((file, TempPath::try_from_path(path)?))
+    }
+
+    /// Takes note of an object whose files are in the output folder.
+    pub(crate) fn note_stored(&mut self, object: u128) -> io::Result<()> {
+        let Ok(object) = u32::try_from(object) else {
+            return Ok(());
+        };
+        self.append([object, STORED << 24, 0, 0])
+    }
+
+    /// Removes the spool when it is dropped: nothing is left to continue.
+    pub(crate) fn discard(&mut self) {
+        self.is_kept = false;
+    }
+
+    fn path(&self, object: u128) -> PathBuf {
+        self.folder.join(object.to_string())
+    }
+
+    fn file(&mut self, object: u128) -> io::Result<&File> {
+        let path = self.folder.join(object.to_string());
+        self.handles.get(object, || {
+            OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .open(path)
+        })
+    }
+
+    fn append(&mut self, words: [u32; 4]) -> io::Result<()> {
+        words
+            .iter()
+            .try_for_each(|word| self.journal.write_all(&word.to_be_bytes()))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if !self.is_kept
+            && let Err(error) = fs::remove_dir_all(&self.folder)
+        {
+            tracing::warn!("{}: cannot be removed ({error})", self.folder.display());
+        }
+    }
+}
+
+impl Storage for Spool {
+    fn write_at(&mut self, object: u128, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(object)?.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&mut self, object: u128, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let file = self.file(object)?;
+        let mut read = 0;
+        while read < buffer.len() {
+            match file.read_at(&mut buffer[read..], offset + read as u64)? {
+                0 => break,
+                length => read += length,
+            }
+        }
+        // The padding of the last block may never have been written.
+        buffer[read..].fill(0);
+        Ok(())
+    }
+
+    fn remove(&mut self, object: u128) -> io::Result<()> {
+        self.handles.close(object);
+        match fs::remove_file(self.path(object)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn record(&mut self, record: Record) -> io::Result<()> {
+        self.append(encode(record))
+    }
+
+    fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
+        let (mut file, path) = self.create_part()?;
+        file.write_all(table)?;
+        path.persist(self.folder.join("table"))
+            .map_err(|error| error.error)
+    }
+}
+
+/// Locks a spool; `None` if another process has locked it.
+fn lock(folder: &Path) -> io::Result<Option<Flock<File>>> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join("lock"))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+fn read_earlier(folder: &Path) -> io::Result<Earlier> {
+    let table = read_if_exists(&folder.join("table"))?;
+    let journal = read_if_exists(&folder.join("journal"))?.unwrap_or_default();
+    let mut earlier = Earlier {
+        table,
+        ..Earlier::default()
+    };
+    for record in journal.as_chunks::<RECORD_BYTES>().0 {
+        let (words, _) = record.as_chunks::<4>();
+        let words = [words[0], words[1], words[2], words[3]].map(u32::from_be_bytes);
+        match decode(words) {
+            Some(record) => earlier.records.push(record),
+            None if words[1] >> 24 == STORED => earlier.stored.push(words[0]),
+            None => {}
+        }
+    }
+    Ok(earlier)
+}
+
+fn read_if_exists(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match File::open(path) {
+        Ok(mut file) => {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(Some(bytes))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the journal for appending. A record that is incomplete, because its process was killed, is
+/// cut off.
+fn open_journal(folder: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("journal"))?;
+    let length = file.metadata()?.len();
+    file.set_len(length - length % RECORD_BYTES as u64)?;
+    Ok(file)
+}
+
+/// Removes the spools of dead processes that nobody will continue.
+fn remove_leftovers(output: &Path) {
+    let Ok(entries) = fs::read_dir(output) else {
+        return;
+    };
+    for folder in entries.flatten().map(|entry| entry.path()) {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|name| name.starts_with(PREFIX)) else {
+            continue;
+        };
+        // The lock remains until the folder is removed.
+        let Ok(Some(_lock)) = lock(&folder) else {
+            continue;
+        };
+        let is_old = fs::metadata(folder.join("journal"))
+            .and_then(|metadata| metadata.modified())
+            .is_ok_and(|modified| {
+                SystemTime::now()
+                    .duration_since(modified)
+                    .is_ok_and(|age| age > KEPT_FOR)
+            });
+        if name.starts_with(TEMPORARY) || is_old {
+            let removed = fs::remove_dir_all(&folder);
+            tracing::info!("{}: left by a dead process; {removed:?}", folder.display());
+        }
+    }
+}
+
+fn encode(record: Record) -> [u32; 4] {
+    match record {
+        Record::Symbol {
+            object,
+            sbn,
+            esi,
+            place,
+        } => [object, sbn, esi, place],
+        Record::Withdrawn { object, sbn, esi } => [object, 1 << 24 | sbn, esi, 0],
+        Record::Decoded { object, sbn } => [object, 2 << 24 | sbn, 0, 0],
+        Record::Dropped { object, sbn } => [object, 3 << 24 | sbn, 0, 0],
+    }
+}
+
+fn decode([object, kind_and_sbn, esi, place]: [u32; 4]) -> Option<Record> {
+    let sbn = kind_and_sbn & 0x00ff_ffff;
+    Some(match kind_and_sbn >> 24 {
+        0 => Record::Symbol {
+            object,
+            sbn,
+            esi,
+            place,
+        },
+        1 => Record::Withdrawn { object, sbn, esi },
+        2 => Record::Decoded { object, sbn },
+        3 => Record::Dropped { object, sbn },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: [u8; 32] = [0xab; 32];
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_spool_keeps_symbols_records_and_the_table() {
+        let home = tempfile::tempdir().unwrap();
+        let (object, sbn, esi, place) = (7, 65_535, (1 << 24) - 1, 9);
+        let records = [
+            Record::Symbol {
+                object,
+                sbn,
+                esi,
+                place,
+            },
+            Record::Withdrawn { object, sbn, esi },
+            Record::Decoded { object, sbn },
+            Record::Dropped { object, sbn },
+        ];
+        let (mut spool, earlier) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        assert!(earlier.table.is_none() && earlier.records.is_empty());
+        spool.record_table(b"table").unwrap();
+        spool.write_at(7, 100, b"symbol").unwrap();
+        for record in records {
+            spool.record(record).unwrap();
+        }
+        spool.note_stored(8).unwrap();
+        drop(spool);
+        // A process was killed while it wrote a record.
+        let folder = home.path().join(&names(home.path())[0]);
+        let mut journal = OpenOptions::new()
+            .append(true)
+            .open(folder.join("journal"))
+            .unwrap();
+        journal.write_all(&[0; 7]).unwrap();
+
+        for _ in 0..2 {
+            let (mut spool, earlier) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+            assert_eq!(earlier.table.as_deref(), Some(&b"table"[..]));
+            assert_eq!(
+                (&earlier.records[..], &earlier.stored[..]),
+                (&records[..], &[8][..])
+            );
+            let mut bytes = [1; 8];
+            spool.read_at(7, 100, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"symbol\0\0");
+        }
+        let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        spool.discard();
+        drop(spool);
+        assert_eq!(names(home.path()), [""; 0]);
+    }
+
+    #[test]
+    fn two_processes_do_not_share_a_spool() {
+        let home = tempfile::tempdir().unwrap();
+        let first = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        let second = Spool::open(home.path(), Some(&DIGEST));
+        assert!(matches!(second, Err(FileError::Busy(_))));
+        Spool::open(home.path(), Some(&[1; 32])).unwrap();
+        Spool::open(home.path(), None).unwrap();
+        drop(first);
+        Spool::open(home.path(), Some(&DIGEST)).unwrap();
+    }
+
+    #[test]
+    fn spools_that_nobody_will_continue_are_removed() {
+        let home = tempfile::tempdir().unwrap();
+        // A process without a digest of the table was killed, and another one is running.
+        fs::create_dir(home.path().join(".manyflow-tmp-dead")).unwrap();
+        let running = Spool::open(home.path(), None).unwrap();
+        // Two others received sessions that could be continued, one of them long ago.
+        for (digest, age) in [(1, Duration::ZERO), (2, KEPT_FOR * 2)] {
+            let (spool, _) = Spool::open(home.path(), Some(&[digest; 32])).unwrap();
+            let journal = File::open(spool.folder.join("journal")).unwrap();
+            journal.set_modified(SystemTime::now() - age).unwrap();
+        }
+        let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        spool.discard();
+        drop(spool);
+        let left = names(home.path());
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert!(left[0].contains("010101"), "{left:?}");
+        drop(running);
+        assert_eq!(names(home.path()).len(), 1);
+    }
+}

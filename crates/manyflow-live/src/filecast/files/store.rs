@@ -1,0 +1,353 @@
+//! The folder for received files.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use manyflow_object::name;
+use sha2::{Digest, Sha256};
+use tempfile::TempPath;
+
+use super::{FileError, sync_folder, write_error};
+
+/// The length of the parts in which an existing file is read, in bytes.
+const PART_BYTES: usize = 1 << 18;
+
+/// A folder for received files.
+///
+/// A file appears under its name only when all its bytes are on disk.
+#[derive(Debug)]
+pub struct Store {
+    /// The folder's path without links, so that paths below it can be recognised.
+    folder: PathBuf,
+    existing: Existing,
+}
+
+/// The treatment of an existing file that has the name of a received one, but another content.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// The existing file remains, and the received one is not stored.
+    #[default]
+    Keep,
+    /// The received file replaces it in one step.
+    Replace,
+}
+
+impl Store {
+    /// Opens `folder`, creates it if it is missing, and checks that files can be written to it.
+    ///
+    /// # Errors
+    /// [`FileError::Folder`] if files cannot be written.
+    pub fn open(folder: &Path, existing: Existing) -> Result<Self, FileError> {
+        let usable = || {
+            fs::create_dir_all(folder)?;
+            tempfile::tempfile_in(folder)?;
+            fs::canonicalize(folder)
+        };
+        let folder = usable().map_err(|error| FileError::Folder {
+            folder: folder.to_owned(),
+            error,
+        })?;
+        Ok(Store { folder, existing })
+    }
+
+    /// The folder's path without links.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether a regular file of this name, length and SHA-256 exists. A file that cannot be read
+    /// counts as missing.
+    pub fn has(&self, name: &str, length: u64, sha256: &[u8; 32]) -> bool {
+        let path = self.folder.join(name);
+        let is_candidate = name::check(name).is_ok()
+            && fs::symlink_metadata(&path)
+                .is_ok_and(|metadata| metadata.is_file() && metadata.len() == length);
+        is_candidate && self.is_inside(&path) && digest(&path).is_ok_and(|found| found == *sha256)
+    }
+
+    /// Whether no link leads from the store to a path outside of it.
+    fn is_inside(&self, path: &Path) -> bool {
+        fs::canonicalize(path).is_ok_and(|path| path.starts_with(&self.folder))
+    }
+
+    /// Moves `staged` files, which are on the same disk, to their names: relative paths with `/`
+    /// between their components. First it writes them to disk. Returns a result for each file.
+    ///
+    /// If a file cannot be stored, its name then refers to what it did before, or to nothing.
+    pub fn publish(&self, staged: Vec<(TempPath, String)>) -> Vec<Result<PathBuf, FileError>> {
+        if let Err(error) = self.sync(&staged) {
+            let failed = |(_, name): &(TempPath, String)| {
+                let error = io::Error::new(error.kind(), error.to_string());
+                Err(write_error(&self.folder.join(name), error))
+            };
+            return staged.iter().map(failed).collect();
+        }
+        let is_single = staged.len() == 1;
+        let publish = |(staged, name): (TempPath, String)| {
+            let path = self.rename(staged, &name)?;
+            if is_single && let Some(folder) = path.parent() {
+                sync_folder(folder).map_err(|error| write_error(&path, error))?;
+            }
+            Ok(path)
+        };
+        let results = staged.into_iter().map(publish).collect();
+        if !is_single && let Err(error) = sync_disk(&self.folder) {
+            tracing::warn!("{}: cannot be synced ({error})", self.folder.display());
+        }
+        results
+    }
+
+    /// Writes staged files to disk: a single file alone, several with all others on the disk, since
+    /// each request takes some milliseconds.
+    fn sync(&self, staged: &[(TempPath, String)]) -> io::Result<()> {
+        match staged {
+            [] => Ok(()),
+            [(path, _)] => File::open(path)?.sync_all(),
+            _ => sync_disk(&self.folder),
+        }
+    }
+
+    fn rename(&self, staged: TempPath, name: &str) -> Result<PathBuf, FileError> {
+        name::check(name).map_err(FileError::Unsafe)?;
+        let path = self.folder.join(name);
+        let (folders, own_name) = name.rsplit_once('/').unwrap_or(("", name));
+        let target = self.make_folders(folders)?.join(own_name);
+        let stored = match self.existing {
+            Existing::Keep => staged.persist_noclobber(target),
+            Existing::Replace => staged.persist(target),
+        };
+        stored.map_err(|error| match (error.error.kind(), self.existing) {
+            (ErrorKind::AlreadyExists, Existing::Keep) => FileError::Exists(path.clone()),
+            _ => write_error(&path, error.error),
+        })?;
+        Ok(path)
+    }
+
+    /// Creates `folders` below the store one by one, because a link among them must not lead out of
+    /// the store.
+    fn make_folders(&self, folders: &str) -> Result<PathBuf, FileError> {
+        let mut folder = self.folder.clone();
+        for component in folders.split('/').filter(|component| !component.is_empty()) {
+            let next = folder.join(component);
+            make_folder(&folder, &next).map_err(|error| write_error(&next, error))?;
+            folder = fs::canonicalize(&next).map_err(|error| write_error(&next, error))?;
+            if !folder.starts_with(&self.folder) {
+                return Err(FileError::Outside(next));
+            }
+        }
+        Ok(folder)
+    }
+}
+
+fn make_folder(parent: &Path, folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Ok(()) => sync_folder(parent),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes all files of the disk that has `folder`.
+fn sync_disk(folder: &Path) -> io::Result<()> {
+    let folder = File::open(folder)?;
+    if cfg!(target_os = "linux") {
+        return Ok(nix::unistd::syncfs(folder)?);
+    }
+    nix::unistd::sync();
+    Ok(())
+}
+
+fn digest(path: &Path) -> io::Result<[u8; 32]> {
+    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(digest.finalize().into()),
+            length => digest.update(&part[..length]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn put(folder: &Path, name: &str, content: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Returns the names of everything in a folder, temporary files included.
+    fn listing(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Stages `content` outside of the store, and publishes it.
+    fn publish(store: &Store, name: &str, content: &[u8]) -> Result<PathBuf, FileError> {
+        let mut results = publish_all(store, &[(name, content)]);
+        results.pop().unwrap()
+    }
+
+    fn publish_all(store: &Store, files: &[(&str, &[u8])]) -> Vec<Result<PathBuf, FileError>> {
+        let staging = tempfile::tempdir_in(store.folder().parent().unwrap()).unwrap();
+        let staged = files.iter().enumerate().map(|(number, (name, content))| {
+            let path = put(staging.path(), &number.to_string(), "");
+            fs::write(&path, content).unwrap();
+            (TempPath::try_from_path(path).unwrap(), name.to_string())
+        });
+        store.publish(staged.collect())
+    }
+
+    fn store(home: &Path, existing: Existing) -> Store {
+        Store::open(&home.join("out"), existing).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_stored_in_folders_that_are_made() {
+        let home = folder();
+        let store = Store::open(&home.path().join("new/out"), Existing::Keep).unwrap();
+        let path = publish(&store, "a/b/c.txt", b"content").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        assert_eq!(listing(path.parent().unwrap()), ["c.txt"]);
+        assert_eq!(listing(&home.path().join("new/out")), ["a"]);
+    }
+
+    #[test]
+    fn an_existing_file_is_replaced_only_on_request() {
+        let home = folder();
+        let path = put(&home.path().join("out"), "x", "a longer old content");
+        let store = super::tests::store(home.path(), Existing::Keep);
+        let error = publish(&store, "x", b"new").unwrap_err();
+        assert!(
+            matches!(&error, FileError::Exists(kept) if *kept == path),
+            "{error}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"a longer old content");
+        let store = super::tests::store(home.path(), Existing::Replace);
+        publish(&store, "x", b"new").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"new");
+        assert_eq!(listing(&home.path().join("out")), ["x"]);
+    }
+
+    #[test]
+    fn an_existing_link_is_neither_followed_nor_replaced() {
+        let home = folder();
+        let target = put(&home.path().join("out"), "target", "old");
+        let link = home.path().join("out/link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let store = super::tests::store(home.path(), Existing::Keep);
+        assert!(matches!(
+            publish(&store, "link", b"new"),
+            Err(FileError::Exists(_))
+        ));
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(target).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_long_name_can_be_stored() {
+        let home = folder();
+        let name = "é".repeat(127);
+        publish(&store(home.path(), Existing::Keep), &name, b"").unwrap();
+        assert_eq!(listing(&home.path().join("out")), [name]);
+    }
+
+    #[test]
+    fn unsafe_names_are_refused() {
+        let home = folder();
+        let store = super::tests::store(home.path(), Existing::Keep);
+        for name in ["", "../x", "/x", "a/../../x", "a\\b", "a\0b"] {
+            assert!(
+                matches!(publish(&store, name, b""), Err(FileError::Unsafe(_))),
+                "{name:?} was stored"
+            );
+        }
+        assert_eq!(listing(&home.path().join("out")), [""; 0]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_the_store_do_not_lead_out_of_it() {
+        use std::os::unix::fs::symlink;
+        let (home, outside) = (folder(), folder());
+        let store = super::tests::store(home.path(), Existing::Replace);
+        symlink(outside.path(), home.path().join("out/out")).unwrap();
+        for name in ["out/x", "out/deep/x"] {
+            assert!(
+                matches!(publish(&store, name, b"x"), Err(FileError::Outside(_))),
+                "{name:?} was stored"
+            );
+        }
+        assert_eq!(listing(outside.path()), [""; 0]);
+
+        // A link in place of the file is replaced. Its target is untouched.
+        let target = put(outside.path(), "target", "old");
+        symlink(&target, home.path().join("out/x")).unwrap();
+        publish(&store, "x", b"new").unwrap();
+        assert_eq!(fs::read(target).unwrap(), b"old");
+        // A link within the store does no harm.
+        publish(&store, "a/x", b"").unwrap();
+        symlink(home.path().join("out/a"), home.path().join("out/inside")).unwrap();
+        publish(&store, "inside/y", b"").unwrap();
+        assert_eq!(listing(&home.path().join("out/a")), ["x", "y"]);
+    }
+
+    #[test]
+    fn several_files_are_stored_together() {
+        let home = folder();
+        let store = store(home.path(), Existing::Keep);
+        put(store.folder(), "taken", "kept");
+        let files = [
+            ("a", &b"1"[..]),
+            ("taken", b"2"),
+            ("b/c", b"3"),
+            ("../d", b"4"),
+        ];
+        let results = publish_all(&store, &files);
+        assert!(results[0].is_ok() && results[2].is_ok());
+        assert!(matches!(results[1], Err(FileError::Exists(_))));
+        assert!(matches!(results[3], Err(FileError::Unsafe(_))));
+        assert_eq!(listing(store.folder()), ["a", "b", "taken"]);
+        assert_eq!(fs::read(store.folder().join("taken")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn a_file_with_the_announced_content_is_recognised() {
+        let home = folder();
+        let store = store(home.path(), Existing::Keep);
+        put(store.folder(), "a/x", "content");
+        let digest = Sha256::digest("content").into();
+        assert!(store.has("a/x", 7, &digest));
+        assert!(!store.has("a/x", 8, &digest) && !store.has("a/y", 7, &digest));
+        assert!(!store.has("a/x", 7, &[0; 32]));
+        assert!(!store.has("a", 7, &digest) && !store.has("../out/a/x", 7, &digest));
+        std::os::unix::fs::symlink("a/x", store.folder().join("link")).unwrap();
+        assert!(!store.has("link", 7, &digest));
+    }
+
+    #[test]
+    fn a_folder_in_the_way_is_an_error() {
+        let home = folder();
+        let store = store(home.path(), Existing::Replace);
+        publish(&store, "taken/x", b"").unwrap();
+        for name in ["taken", "taken/x/y"] {
+            let error = publish(&store, name, b"").unwrap_err();
+            assert!(matches!(error, FileError::Write { .. }), "{error}");
+        }
+        assert_eq!(listing(store.folder()), ["taken"]);
+        let opened = Store::open(&store.folder().join("taken/x"), Existing::Keep);
+        assert!(matches!(opened, Err(FileError::Folder { .. })));
+    }
+}
