@@ -406,20 +406,18 @@ impl<S: Storage> ObjectReceiver<S> {
         Ok(())
     }
 
+    /// Whether the FDT claims to list all files, and every file that can be received is complete.
+    pub fn is_complete(&self) -> bool {
+        let progress = &self.progress;
+        let ended = progress.files_complete + progress.files_refused;
+        self.listed_completely && progress.files == ended
+    }
+
     fn tell_if_all_complete(&mut self) {
-        let Progress {
-            files,
-            files_complete,
-            files_refused,
-            ..
-        } = self.progress;
-        if self.listed_completely
-            && !self.reported_all_complete
-            && files == files_complete + files_refused
-        {
+        if self.is_complete() && !self.reported_all_complete {
             self.reported_all_complete = true;
             self.events.push_back(ObjectEvent::AllComplete {
-                refused: files_refused,
+                refused: self.progress.files_refused,
             });
         }
     }

@@ -197,6 +197,9 @@ pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
     );
     bar.set_message(match progress.webrc {
         Some(status) => rate_line(status.received, status.waves, progress),
+        None if bar.length() > Some(0) && bar.length() == Some(bar.position()) => {
+            "storing".to_owned()
+        }
         None => "joining".to_owned(),
     });
 }

@@ -5,10 +5,10 @@
 //! only `tar xzf` to unpack it. A tar header takes 512 bytes, of which gzip leaves about 20.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flate2::Compression;
@@ -18,10 +18,9 @@ use manyflow_object::sender::{Source, SourceFile};
 use sha2::{Digest, Sha256};
 use tempfile::TempPath;
 
-use super::FileError;
 use super::sources::Found;
-use super::spool::Spool;
 use super::store::Store;
+use super::{FileError, write_error};
 
 /// The length of an archive, before compression, at which the next bundle begins. Bundles complete
 /// one after another, so a receiver that is interrupted has files already.
@@ -141,17 +140,18 @@ impl Source for Part {
 /// The names and lengths of files, or the reasons why they were not stored.
 pub(crate) type StoredFiles = Vec<(String, Result<u64, FileError>)>;
 
-/// Stores the files of the bundle `object`, whose name is `name`. Files that exist with the same
-/// content are not written again. Returns the results by name.
+/// Stores the files of the bundle at `archive`, whose name is `name`. Files that exist with the same
+/// content are not written again. `folder` is for temporary files, on the store's disk. Returns the
+/// results by name.
 pub(crate) fn unpack(
-    object: u128,
+    archive: &Path,
     name: &str,
     files_max: u64,
-    spool: &mut Spool,
+    folder: &Path,
     store: &Store,
 ) -> Result<StoredFiles, FileError> {
     let wrong = |_: io::Error| FileError::Bundle(name.to_owned());
-    let archive = spool.open_object(object).map_err(wrong)?;
+    let archive = File::open(archive).map_err(wrong)?;
     let archive = GzDecoder::new(archive).take(FOREIGN_ARCHIVE_BYTES_MAX);
     let mut archive = tar::Archive::new(archive);
     let (mut staged, mut results) = (Vec::new(), Vec::new());
@@ -169,7 +169,8 @@ pub(crate) fn unpack(
         if store.has(&path, length, &Sha256::digest(&content).into()) {
             results.push((path, Ok(length)));
         } else {
-            staged.push((stage(spool, &content, &path)?, path, length));
+            let part = folder.join(format!("part-{}", staged.len()));
+            staged.push((stage(part, &content)?, path, length));
         }
     }
     if (results.len() + staged.len()) as u64 != files_max {
@@ -193,20 +194,15 @@ pub(crate) fn unpack(
     Ok(results)
 }
 
-fn stage(spool: &mut Spool, content: &[u8], name: &str) -> Result<TempPath, FileError> {
-    let part = spool.create_part().and_then(|(mut file, path)| {
-        file.write_all(content)?;
-        Ok(path)
-    });
-    part.map_err(|error| super::write_error(Path::new(name), error))
+fn stage(path: PathBuf, content: &[u8]) -> Result<TempPath, FileError> {
+    let staged = fs::write(&path, content).and_then(|()| TempPath::try_from_path(&path));
+    staged.map_err(|error| write_error(&path, error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::filecast::files::{Existing, SourceOptions, find_sources};
-    use manyflow_object::storage::Storage as _;
-    use std::fs;
 
     /// A folder of small files, the bundle of them, and the place where it is unpacked.
     struct Case {
@@ -214,7 +210,6 @@ mod tests {
         archive: Vec<u8>,
         files: u64,
         store: Store,
-        spool: Spool,
     }
 
     impl Case {
@@ -237,19 +232,18 @@ mod tests {
             let mut archive = vec![0; bundle.content.length() as usize];
             bundle.content.read_at(0, &mut archive).unwrap();
             let store = Store::open(&home.path().join("out"), Existing::Keep).unwrap();
-            let (mut spool, _) = Spool::open(store.folder(), None).unwrap();
-            spool.write_at(1, 0, &archive).unwrap();
+            fs::write(home.path().join("bundle"), &archive).unwrap();
             Case {
                 home,
                 archive,
                 files,
                 store,
-                spool,
             }
         }
 
-        fn unpack(&mut self, files: u64) -> Result<StoredFiles, FileError> {
-            unpack(1, "bundle", files, &mut self.spool, &self.store)
+        fn unpack(&self, files: u64) -> Result<StoredFiles, FileError> {
+            let home = self.home.path();
+            unpack(&home.join("bundle"), "bundle", files, home, &self.store)
         }
 
         fn assert_unpacked(&self) {
@@ -264,7 +258,7 @@ mod tests {
 
     #[test]
     fn files_of_a_bundle_are_stored_once() {
-        let mut case = Case::new(200);
+        let case = Case::new(200);
         let results = case.unpack(200).unwrap();
         assert!(results.len() == 200 && results.iter().all(|(_, result)| result.is_ok()));
         case.assert_unpacked();
@@ -283,18 +277,16 @@ mod tests {
 
     #[test]
     fn a_bundle_that_is_not_what_was_announced_is_refused() {
-        let mut case = Case::new(200);
+        let case = Case::new(200);
         for files in [0, 199, 201] {
             let result = case.unpack(files).err();
             // With fewer files than the archive has, the others are ignored.
             assert_eq!(result.is_some(), files > 200, "{files}: {result:?}");
         }
-        let half = case.archive.len() as u64 / 2;
-        case.spool.take(1, half).unwrap().keep().unwrap();
-        assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
-        case.spool.remove(1).unwrap();
-        case.spool.write_at(1, 0, b"no archive").unwrap();
-        assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
+        for wrong in [&case.archive[..case.archive.len() / 2], b"no archive"] {
+            fs::write(case.home.path().join("bundle"), wrong).unwrap();
+            assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
+        }
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub(crate) struct Spool {
     is_kept: bool,
     journal: BufWriter<File>,
     handles: Handles,
-    /// Numbers the files of bundles while they are unpacked.
-    next_part: u64,
     _lock: Flock<File>,
 }
 
@@ -102,7 +100,6 @@ impl Spool {
             is_kept,
             journal: BufWriter::new(journal),
             handles: Handles::default(),
-            next_part: 0,
             _lock: lock,
         };
         Ok((spool, earlier))
@@ -126,21 +123,9 @@ impl Spool {
         TempPath::try_from_path(path)
     }
 
-    /// Opens an object's content for reading.
-    pub(crate) fn open_object(&self, object: u128) -> io::Result<File> {
-        File::open(self.path(object))
-    }
-
-    /// Creates a file for a part of an object.
-    pub(crate) fn create_part(&mut self) -> io::Result<(File, TempPath)> {
-        let path = self.folder.join(format!("part-{}", self.next_part));
-        self.next_part += 1;
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .open(&path)?;
-        Ok((file, TempPath::try_from_path(path)?))
+    /// The folder, which is on the disk of the output folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Takes note of an object whose files are in the output folder.
@@ -221,10 +206,9 @@ impl Storage for Spool {
     }
 
     fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
-        let (mut file, path) = self.create_part()?;
-        file.write_all(table)?;
-        path.persist(self.folder.join("table"))
-            .map_err(|error| error.error)
+        let path = self.folder.join("table.new");
+        fs::write(&path, table)?;
+        fs::rename(path, self.folder.join("table"))
     }
 }
 

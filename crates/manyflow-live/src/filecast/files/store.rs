@@ -1,5 +1,6 @@
 //! The folder for received files.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const PART_BYTES: usize = 1 << 18;
 /// A folder for received files.
 ///
 /// A file appears under its name only when all its bytes are on disk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     /// The folder's path without links, so that paths below it can be recognised.
     folder: PathBuf,
@@ -84,8 +85,9 @@ impl Store {
             return staged.iter().map(failed).collect();
         }
         let is_single = staged.len() == 1;
+        let mut folders = BTreeMap::new();
         let publish = |(staged, name): (TempPath, String)| {
-            let path = self.rename(staged, &name)?;
+            let path = self.rename(staged, &name, &mut folders)?;
             if is_single && let Some(folder) = path.parent() {
                 sync_folder(folder).map_err(|error| write_error(&path, error))?;
             }
@@ -108,11 +110,20 @@ impl Store {
         }
     }
 
-    fn rename(&self, staged: TempPath, name: &str) -> Result<PathBuf, FileError> {
+    /// `made` are the folders of files that were published just before, by name.
+    fn rename(
+        &self,
+        staged: TempPath,
+        name: &str,
+        made: &mut BTreeMap<String, PathBuf>,
+    ) -> Result<PathBuf, FileError> {
         name::check(name).map_err(FileError::Unsafe)?;
         let path = self.folder.join(name);
         let (folders, own_name) = name.rsplit_once('/').unwrap_or(("", name));
-        let target = self.make_folders(folders)?.join(own_name);
+        if !made.contains_key(folders) {
+            made.insert(folders.to_owned(), self.make_folders(folders)?);
+        }
+        let target = made[folders].join(own_name);
         let stored = match self.existing {
             Existing::Keep => staged.persist_noclobber(target),
             Existing::Replace => staged.persist(target),

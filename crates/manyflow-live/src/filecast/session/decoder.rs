@@ -12,14 +12,15 @@ use manyflow_object::error::ReceiveError;
 use manyflow_object::receiver::{
     CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig,
 };
-use manyflow_object::storage::{Record, Storage as _};
+use manyflow_object::storage::Record;
 use manyflow_webrc::Cci;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::numbers::PacketNumbers;
 use super::queue::{Batch, Input, Output, queue};
-use crate::filecast::files::{Existing, FileError, Spool, Store, check_room, unpack};
+use super::storer::{Stored, Storer};
+use crate::filecast::files::{Existing, FileError, Spool, Store, check_room};
 
 /// Seconds from 1900, the beginning of NTP's time, to 1970, that of Unix.
 const NTP_TO_UNIX_S: u64 = 2_208_988_800;
@@ -54,7 +55,9 @@ pub enum DecoderError {
 #[derive(Debug)]
 pub(super) enum DecoderEvent {
     Done(FileDone),
-    /// Nothing more needs to be received.
+    /// All symbols are there. Files are still being stored.
+    Enough,
+    /// All files are stored, or will never be.
     End(Result<(), DecoderError>),
 }
 
@@ -80,11 +83,13 @@ impl Decoder {
     ) -> Result<Decoder, DecoderError> {
         let store = Store::open(&output, existing)?;
         let (spool, earlier) = Spool::open(store.folder(), config.table_sha256.as_ref())?;
+        let spool_folder = spool.folder().to_owned();
         let receiver = ObjectReceiver::with_storage(config, spool);
         let (input, datagrams) = queue();
         let (reported, events) = mpsc::unbounded_channel();
         let (progress_reported, progress) = watch::channel(receiver.progress());
         let mut worker = Worker {
+            storer: Storer::start(store.clone(), spool_folder, reported.clone()),
             receiver,
             store,
             numbers: PacketNumbers::new(Instant::now()),
@@ -92,6 +97,7 @@ impl Decoder {
             progress: progress_reported,
             logged: Vec::new(),
             failed: BTreeSet::new(),
+            has_enough: false,
         };
         let thread = spawn_blocking(move || {
             let stored = earlier.stored;
@@ -133,6 +139,8 @@ impl Decoder {
 }
 
 struct Worker {
+    // Dropped first: it uses the receiver's spool.
+    storer: Storer,
     receiver: ObjectReceiver<Spool>,
     store: Store,
     numbers: PacketNumbers,
@@ -142,6 +150,8 @@ struct Worker {
     logged: Vec<Discriminant<ReceiveError>>,
     /// Complete files that could not be stored.
     failed: BTreeSet<String>,
+    /// Whether the driver knows that all symbols are there.
+    has_enough: bool,
 }
 
 /// The end of the decoder's work, if it has come.
@@ -223,7 +233,8 @@ impl Worker {
             }
         }
         self.flush();
-        None
+        let stored: Vec<_> = std::iter::from_fn(|| self.storer.poll()).collect();
+        self.note_stored(stored).err().map(Err)
     }
 
     fn take_packet(&mut self, packet: &Packet<'_>, now: Instant) -> Result<(), DecoderError> {
@@ -278,21 +289,25 @@ impl Worker {
                     }
                 }
                 ObjectEvent::ObjectComplete(object) => {
-                    if let Err(error) = self.store(&object) {
+                    if let Err(error) = self.store(object) {
                         return Some(Err(error));
                     }
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
-                ObjectEvent::AllComplete { refused } => {
-                    return Some(match refused + self.failed.len() {
-                        0 => Ok(()),
-                        unstored => Err(DecoderError::Refused(unstored)),
-                    });
-                }
+                ObjectEvent::AllComplete { refused } => return Some(self.finish(refused)),
                 event => tracing::debug!("{event:?}"),
             }
         }
         None
+    }
+
+    /// Reports that no more symbols are needed, before the last files are stored, which can take
+    /// longer than their packets.
+    fn report_enough(&mut self) {
+        if !self.has_enough && self.receiver.is_complete() {
+            self.has_enough = true;
+            let _ = self.events.send(DecoderEvent::Enough);
+        }
     }
 
     /// Skips files that exist with the announced content, and checks that the disk has room for the
@@ -323,41 +338,37 @@ impl Worker {
         skipped.map_err(|error| self.disk_error(error.into()))
     }
 
-    /// Moves the files of a complete object to the output folder. A file that cannot be stored does
-    /// not keep the others from arriving, unless the disk is full.
-    fn store(&mut self, object: &CompleteObject) -> Result<(), DecoderError> {
+    /// Passes a complete object to the thread that stores its files.
+    fn store(&mut self, object: CompleteObject) -> Result<(), DecoderError> {
+        self.report_enough();
         let spool = self.receiver.storage_mut();
-        let results = match object.bundle {
-            Some(files) => unpack(object.toi, &object.name, files, spool, &self.store)
-                .unwrap_or_else(|error| vec![(object.name.clone(), Err(error))]),
-            None => match spool.take(object.toi, object.length) {
-                Ok(staged) => {
-                    let staged = vec![(staged, object.name.clone())];
-                    let results = self.store.publish(staged).into_iter();
-                    let named =
-                        results.map(|result| (object.name.clone(), result.map(|_| object.length)));
-                    named.collect()
-                }
-                Err(error) => return Err(self.disk_error(error.into())),
-            },
-        };
-        for (name, result) in results {
-            match result {
-                Ok(bytes) => {
-                    let done = FileDone { name, bytes };
-                    let _ = self.events.send(DecoderEvent::Done(done));
-                }
-                Err(error @ FileError::DiskFull(_)) => return Err(error.into()),
-                Err(error) => {
-                    tracing::warn!("{error}");
-                    self.failed.insert(name);
-                }
-            }
+        let content = spool.take(object.toi, object.length);
+        let content = content.map_err(|error| self.disk_error(error.into()))?;
+        self.storer.push(object, content);
+        Ok(())
+    }
+
+    /// Takes note of objects that were stored.
+    fn note_stored(
+        &mut self,
+        stored: impl IntoIterator<Item = Result<Stored, FileError>>,
+    ) -> Result<(), DecoderError> {
+        for stored in stored {
+            let Stored { toi, failed } = stored?;
+            self.failed.extend(failed);
+            let noted = self.receiver.storage_mut().note_stored(toi);
+            noted.map_err(|error| self.disk_error(error.into()))?;
         }
-        let spool = self.receiver.storage_mut();
-        let noted = spool
-            .note_stored(object.toi)
-            .and_then(|()| spool.remove(object.toi));
-        noted.map_err(|error| self.disk_error(error.into()))
+        Ok(())
+    }
+
+    /// Waits until all files are stored.
+    fn finish(&mut self, refused: usize) -> Result<(), DecoderError> {
+        let stored = self.storer.finish();
+        self.note_stored(stored)?;
+        match refused + self.failed.len() {
+            0 => Ok(()),
+            unstored => Err(DecoderError::Refused(unstored)),
+        }
     }
 }

@@ -16,6 +16,7 @@ mod numbers;
 mod queue;
 mod receive;
 mod send;
+mod storer;
 mod transport;
 
 use std::time::Duration;

@@ -217,6 +217,8 @@ struct Driver {
     /// Time of the last report in which packets of the expected table of files had come, and the
     /// number of other tables until then.
     last_table: (Time, u64),
+    /// Whether all symbols are there, and files are only being stored.
+    has_enough: bool,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
     /// The kinds of malformed packets that were already logged.
@@ -254,6 +256,7 @@ impl Driver {
             last_packet: Time::ZERO,
             last_useful: Time::ZERO,
             last_table: (Time::ZERO, 0),
+            has_enough: false,
             closed_at: None,
             malformed: Vec::new(),
         })
@@ -285,6 +288,7 @@ impl Driver {
                         let _ = self.sinks.files.send(file.clone());
                         self.files.push(file);
                     }
+                    Some(DecoderEvent::Enough) => self.leave_channels()?,
                     Some(DecoderEvent::End(end)) => {
                         self.report();
                         return Ok(end?);
@@ -304,6 +308,9 @@ impl Driver {
     /// long.
     fn wait_until(&mut self) -> Result<Option<Time>, ReceiveError> {
         let endpoint = self.endpoint.poll_timeout();
+        if self.has_enough {
+            return Ok(None);
+        }
         let over = match self.closed_at {
             Some(at) => at + CLOSE_GRACE,
             None => self.last_packet + self.config.patience,
@@ -323,6 +330,14 @@ impl Driver {
         // The decoder's last event says whether all files were complete.
         self.decoder.finish();
         Ok(endpoint)
+    }
+
+    /// Leaves all channels: no more packets are needed.
+    fn leave_channels(&mut self) -> Result<(), ReceiveError> {
+        self.report();
+        self.has_enough = true;
+        self.endpoint.leave();
+        self.drain_endpoint()
     }
 
     /// Passes the header to the rate control, and the datagram to the decoder.
@@ -416,7 +431,7 @@ impl Driver {
     /// one. Forged tables alone do not end the session.
     fn check_table(&self) -> Result<(), ReceiveError> {
         let (at, refused) = self.last_table;
-        let is_other = self.progress.objects.refused.table > refused;
+        let is_other = self.progress.objects.refused.table > refused && !self.has_enough;
         if is_other && self.now >= at + self.config.patience {
             return Err(ReceiveError::OtherTable);
         }
