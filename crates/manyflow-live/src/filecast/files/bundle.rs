@@ -140,9 +140,9 @@ impl Source for Part {
 /// The names and lengths of files, or the reasons why they were not stored.
 pub(crate) type StoredFiles = Vec<(String, Result<u64, FileError>)>;
 
-/// Stores the files of the bundle at `archive`, whose name is `name`. Files that exist with the same
-/// content are not written again. `folder` is for temporary files, on the store's disk. Returns the
-/// results by name.
+/// Stores the files of the bundle at `archive`, whose name is `name`. Files that exist with the
+/// same content are not written again. `folder` is for temporary files, on the store's disk.
+/// Returns the results by name.
 pub(crate) fn unpack(
     archive: &Path,
     name: &str,
