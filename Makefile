@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults
+.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults crash
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ bench-parts: ## Measure the speed of links, protocols, codecs and the engine (ha
 
 faults: ## Test Anypoint's connections and overlays with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults
+
+crash: ## Kill fifty receivers and fifty senders of files at random moments (ten minutes)
+	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test crash -- --nocapture
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

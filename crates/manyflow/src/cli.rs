@@ -72,7 +72,10 @@ Examples:
   manyflow send image.iso docs/ --multicast 232.1.2.0/24 --interface eth0 --publish 0.0.0.0:8080 --for 10min
 
   # Write the session description to a file instead of serving it over HTTP
-  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp";
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
+
+  # Continue that session after a restart
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
@@ -119,6 +122,10 @@ pub(crate) struct SendArgs {
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
+    /// Continue the session of this description after a crash or a restart: the same files with the
+    /// same options. Receivers need no new description
+    #[arg(long, value_name = "FILE", conflicts_with = "tsi")]
+    pub(crate) resume: Option<PathBuf>,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,

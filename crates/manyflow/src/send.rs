@@ -16,7 +16,7 @@ use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
-use rand::Rng as _;
+use rand::{Rng as _, RngExt as _};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
@@ -30,6 +30,9 @@ use crate::{parameters, usage};
 const TUNNEL_GROUP_V4: Ipv4Addr = Ipv4Addr::new(232, 1, 0, 0);
 const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0);
 
+/// The first symbols of blocks in a session that is continued: repair symbols that the sender has
+/// probably not sent yet, far from the last number, 2^24 - 1.
+const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
 /// The number of files that a receiver accepts with its default memory.
 const DEFAULT_FILES_MAX: u64 = 256 << 10;
 
@@ -41,7 +44,11 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         ));
     }
     let session = make_session(&args)?;
-    let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
+    let earlier = earlier_session(&args)?;
+    let tsi = match &earlier {
+        Some(earlier) => earlier.tsi as u32,
+        None => args.tsi.unwrap_or_else(|| rand::rng().next_u32()),
+    };
     let sources = find_files(&args, display)?;
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
@@ -49,6 +56,9 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, sources.files, display).await?;
     description.table_sha256 = Some(objects.table_sha256());
+    if let Some(earlier) = &earlier {
+        check_continues(earlier, &description)?;
+    }
     let text = description
         .to_sdp()
         .map_err(|error| usage(error.to_string()))?;
@@ -95,6 +105,46 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         Bytes(sent.bytes)
     ))?;
     display.print_json(&to_json("done", &sent))?;
+    Ok(())
+}
+
+/// Reads the description of the session to continue.
+fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> {
+    let Some(path) = &args.resume else {
+        return Ok(None);
+    };
+    let earlier = SessionDescription::read(path).map_err(|error| usage(error.to_string()))?;
+    if u32::try_from(earlier.tsi).is_err() {
+        return Err(usage(format!(
+            "{}: not a session of `manyflow send`, which never has so long a TSI",
+            path.display()
+        )));
+    }
+    Ok(Some(earlier))
+}
+
+/// Checks that receivers with the `earlier` description understand the session that `now`
+/// describes.
+fn check_continues(earlier: &SessionDescription, now: &SessionDescription) -> Result<()> {
+    let differs = |what: &str| {
+        Err(usage(format!(
+            "the session cannot be continued with other {what}: repeat what was sent, or start a new session without --resume"
+        )))
+    };
+    if earlier.table_sha256 != now.table_sha256 {
+        return differs("files");
+    }
+    if (earlier.source, earlier.first_group, earlier.port)
+        != (now.source, now.first_group, now.port)
+    {
+        return differs("addresses or ports");
+    }
+    if earlier.amt_relay != now.amt_relay {
+        return differs("relay addresses (--listen)");
+    }
+    if (&earlier.webrc, earlier.fec_encoding_id) != (&now.webrc, now.fec_encoding_id) {
+        return differs("rates, profiles or parameters");
+    }
     Ok(())
 }
 
@@ -188,6 +238,10 @@ async fn prepare(
         Fec::Raptorq => FecScheme::RaptorQ,
         Fec::None => FecScheme::NoCode,
     };
+    if args.resume.is_some() {
+        // Receivers that have source symbols already need others.
+        config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
+    }
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let symbols = match config.scheme {
         FecScheme::RaptorQ => object::repair_bytes(length),

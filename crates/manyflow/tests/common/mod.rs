@@ -106,23 +106,31 @@ impl Manyflow {
     }
 
     /// Waits for the process to end.
-    pub(crate) fn finish(mut self) -> Ended {
-        let deadline = Instant::now() + LIMIT;
+    pub(crate) fn finish(self) -> Ended {
+        self.finish_within(LIMIT)
+            .unwrap_or_else(|running| panic!("{} does not end", running.command))
+    }
+
+    /// Waits for the process to end, for at most `limit`; returns the process if it does not.
+    pub(crate) fn finish_within(mut self, limit: Duration) -> Result<Ended, Manyflow> {
+        let deadline = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < deadline, "{} does not end", self.command);
+            if Instant::now() >= deadline {
+                return Err(self);
+            }
             thread::sleep(Duration::from_millis(10));
         };
         let mut texts = self.readers.drain(..).map(|reader| reader.join().unwrap());
         let (stdout, stderr) = (texts.next().unwrap(), texts.next().unwrap());
         drop(texts);
-        Ended {
+        Ok(Ended {
             status,
             stdout,
             stderr,
-        }
+        })
     }
 }
 
