@@ -72,7 +72,7 @@ async fn a_published_description_is_loaded_by_its_url() {
     let url = url(publisher.local_address(), "/session.sdp");
     assert_eq!(fetch(&url).await.unwrap(), DESCRIPTION);
     assert_eq!(
-        load(&url).await.unwrap(),
+        load(&url, &[]).await.unwrap().description,
         SessionDescription::parse(DESCRIPTION).unwrap()
     );
 }
@@ -95,8 +95,21 @@ async fn a_path_is_loaded_from_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("session.sdp");
     std::fs::write(&path, DESCRIPTION).unwrap();
-    let description = load(path.to_str().unwrap()).await.unwrap();
+    let description = load(path.to_str().unwrap(), &[]).await.unwrap().description;
     assert_eq!(description, SessionDescription::parse(DESCRIPTION).unwrap());
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_or_too_long_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("session.sdp");
+    let path = path.to_str().unwrap();
+    let error = load(path, &[]).await.unwrap_err();
+    assert!(error.to_string().contains(path), "{error}");
+    std::fs::write(path, "x".repeat(DESCRIPTION_BYTES_MAX + 1)).unwrap();
+    let error = load(path, &[]).await.unwrap_err();
+    let too_long = matches!(error, LoadError::Description(DescriptionError::TooLong));
+    assert!(too_long, "{error}");
 }
 
 #[tokio::test]
@@ -148,7 +161,7 @@ async fn other_methods_and_paths_are_refused() {
     )
     .await;
     assert!(response.starts_with("HTTP/1.1 405"), "{response}");
-    let error = load(&url(address, "/other")).await.unwrap_err();
+    let error = load(&url(address, "/other"), &[]).await.unwrap_err();
     assert!(
         matches!(error, LoadError::Status { status, .. } if status == 404),
         "{error}"
@@ -197,14 +210,14 @@ async fn a_dropped_publisher_refuses_connections() {
 #[tokio::test]
 async fn what_is_no_description_is_refused() {
     let address = server_that_answers(http_response("200 OK", "<html></html>")).await;
-    let error = load(&url(address, "/")).await.unwrap_err();
+    let error = load(&url(address, "/"), &[]).await.unwrap_err();
     assert!(
         matches!(error, LoadError::Description(DescriptionError::NotSdp(_))),
         "{error}"
     );
 
     let address = server_that_answers(b"220 mail.example ready\r\n".to_vec()).await;
-    let error = load(&url(address, "/")).await.unwrap_err();
+    let error = load(&url(address, "/"), &[]).await.unwrap_err();
     assert!(matches!(error, LoadError::Broken { .. }), "{error}");
 }
 
@@ -213,7 +226,7 @@ async fn a_redirect_is_reported_and_not_followed() {
     let response =
         b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
     let address = server_that_answers(response.to_vec()).await;
-    let error = load(&url(address, "/session.sdp")).await.unwrap_err();
+    let error = load(&url(address, "/session.sdp"), &[]).await.unwrap_err();
     assert!(
         matches!(error, LoadError::Status { status, .. } if status == 302),
         "{error}"
@@ -266,7 +279,7 @@ async fn other_schemes_are_refused() {
         "http://",
         "http://a b/",
     ] {
-        let error = load(url).await.unwrap_err();
+        let error = load(url, &[]).await.unwrap_err();
         assert!(matches!(error, LoadError::NotHttp(_)), "{url}: {error}");
     }
 }

@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
+    /// Make a key that signs session descriptions
+    #[command(after_help = KEYGEN_EXAMPLES)]
+    Keygen(KeygenArgs),
     /// Watch one sender and five receivers behind different links on this machine
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -72,13 +75,27 @@ Examples:
   manyflow send image.iso docs/ --multicast 232.1.2.0/24 --interface eth0 --publish 0.0.0.0:8080 --for 10min
 
   # Write the session description to a file instead of serving it over HTTP
-  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp";
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
+
+  # Sign the session description with a key of `manyflow keygen`
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp
   manyflow recv http://192.0.2.1:8080/session.sdp --output downloads --max-rate 20Mbit/s
-  manyflow recv image.sdp --interface eth0";
+  manyflow recv image.sdp --interface eth0
+
+  # Accept only what the owner of a key has signed
+  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub";
+
+const KEYGEN_EXAMPLES: &str = "\
+Example:
+  manyflow keygen builds.key
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
+  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub
+
+Keys of `openssl genpkey -algorithm ed25519` will do, too.";
 
 const DEMO_EXAMPLES: &str = "\
 Example:
@@ -119,6 +136,9 @@ pub(crate) struct SendArgs {
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
+    /// Sign the session description with this private key (Ed25519, PKCS#8 in PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sign: Option<PathBuf>,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
@@ -159,6 +179,10 @@ pub(crate) struct RecvArgs {
     /// files: anyone who can send packets can then choose names and contents of files
     #[arg(long)]
     pub(crate) allow_unverified: bool,
+    /// Accept the session description only if this key has signed it: a file with a public key, or
+    /// the key itself as keygen prints it; can be repeated
+    #[arg(long, value_name = "FILE|KEY")]
+    pub(crate) trust: Vec<String>,
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
@@ -178,6 +202,14 @@ pub(crate) struct RecvArgs {
     /// target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
+}
+
+/// Arguments of `keygen`.
+#[derive(Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// The file for the private key, which only its owner may read; the public key goes to
+    /// FILE.pub. Existing files are never replaced
+    pub(crate) file: PathBuf,
 }
 
 /// Arguments of `demo`.

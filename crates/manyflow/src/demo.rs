@@ -179,6 +179,7 @@ impl Transfer {
         let description = SessionDescription {
             name: "demo".to_owned(),
             tsi: 1,
+            version: 1,
             source: Ipv4Addr::LOCALHOST.into(),
             first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
             port: PORT,

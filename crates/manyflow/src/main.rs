@@ -7,6 +7,7 @@ mod cost;
 mod demo;
 mod display;
 mod inspect;
+mod keygen;
 mod parameters;
 mod progress;
 mod recv;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Send(args) => send::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
+            Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
@@ -91,7 +93,10 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return match error {
-            LoadError::Description(_) | LoadError::NotHttp(_) | LoadError::Status { .. } => 2,
+            LoadError::Description(_)
+            | LoadError::Untrusted { .. }
+            | LoadError::NotHttp(_)
+            | LoadError::Status { .. } => 2,
             _ => 1,
         };
     }

@@ -1,11 +1,12 @@
 //! `manyflow recv`: receives the files of a session.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load;
+use manyflow_live::filecast::load::{self, Loaded};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
@@ -17,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
+use crate::keygen::trusted_keys;
 use crate::{parameters, usage};
 
 /// How often progress is reported with `--json`.
@@ -29,7 +31,9 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     parameters::set_receiver(&mut webrc, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
-    let description = load::load(&args.session).await?;
+    let loaded = load::load(&args.session, &trusted_keys(&args.trust)?).await?;
+    print_session(display, &loaded)?;
+    let description = loaded.description;
     let config = ReceiveConfig {
         route: route(&args, &description)?,
         description,
@@ -93,6 +97,27 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
         usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
+}
+
+/// Prints who signed the session, and when: an old description may have been served again.
+fn print_session(display: &Display, loaded: &Loaded) -> Result<(), OutputError> {
+    let Loaded {
+        description,
+        signer,
+    } = loaded;
+    let name = &description.name;
+    let written = description.written();
+    if let Some(signer) = signer {
+        let date = written.map_or("an unknown date".to_owned(), fmt_http_date);
+        display.print_line(&format!("{name}: signed by {signer}, written on {date}"))?;
+    }
+    let since_1970 = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs());
+    display.print_json(&json!({
+        "event": "session",
+        "name": name,
+        "signer": signer.map(|signer| signer.to_string()),
+        "written": written.and_then(since_1970),
+    }))
 }
 
 /// Prints how the receiver progresses, until the receiver ends or the line cannot be printed.

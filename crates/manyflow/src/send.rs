@@ -1,14 +1,15 @@
 //! `manyflow send`: sends files and folders.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::read_sources;
+use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription};
+use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
@@ -39,6 +40,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     }
     let session = make_session(&args)?;
     let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
+    let signing_key = args.sign.as_deref().map(SigningKey::read).transpose()?;
     let files = read_sources(&args.paths)?;
     let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
     let count = files.len();
@@ -48,9 +50,11 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, files, display).await?;
     description.table_sha256 = Some(objects.table_sha256());
-    let text = description
-        .to_sdp()
-        .map_err(|error| usage(error.to_string()))?;
+    let text = match &signing_key {
+        Some(key) => description.to_signed_sdp(key),
+        None => description.to_sdp(),
+    };
+    let text = text.map_err(|error| usage(error.to_string()))?;
     let publisher = publish(&args, &text).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none();
@@ -224,6 +228,7 @@ fn describe_session(
     Ok(SessionDescription {
         name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
         tsi: tsi.into(),
+        version: ntp_seconds(SystemTime::now()),
         source,
         first_group,
         port: args.port,

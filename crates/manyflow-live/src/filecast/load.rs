@@ -1,5 +1,6 @@
 //! Loads a session description from a file, from standard input or by HTTP.
 
+use std::fs::File;
 use std::io;
 use std::time::Duration;
 
@@ -13,8 +14,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::filecast::keys::PublicKey;
 use crate::filecast::publish::DESCRIPTION_PATH;
-use crate::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use crate::filecast::sdp::{
+    DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text,
+};
 
 /// Maximum time from name resolution to the last byte.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,6 +30,16 @@ pub enum LoadError {
     /// The loaded text is not a session description.
     #[error(transparent)]
     Description(#[from] DescriptionError),
+    /// The description is not signed by a trusted key.
+    #[error("the session description {}, but only {} {} trusted: check where it comes from",
+        .signer.map_or("has no signature".to_owned(), |key| format!("is signed by {key}")),
+        list(.trusted), if .trusted.len() == 1 { "is" } else { "are" })]
+    Untrusted {
+        /// The key that signed the description.
+        signer: Option<PublicKey>,
+        /// The trusted keys.
+        trusted: Vec<PublicKey>,
+    },
     /// The URL is invalid, or its scheme is not `http`.
     #[error(
         "{0} is not an http:// URL: give one, or fetch the file by other means and give its path"
@@ -62,14 +76,48 @@ pub enum LoadError {
     },
 }
 
+/// A description with the key that signed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The description.
+    pub description: SessionDescription,
+    /// The key that signed the description; `None` without a signature.
+    pub signer: Option<PublicKey>,
+}
+
 /// Loads a session description from an `http://` URL, from standard input (`-`) or from a file.
 /// Reading a file or standard input blocks the thread: call this before a transfer starts.
-pub async fn load(session: &str) -> Result<SessionDescription, LoadError> {
-    Ok(match session {
-        "-" => SessionDescription::read_from(io::stdin().lock(), "standard input")?,
-        url if url.contains("://") => SessionDescription::parse(&fetch(url).await?)?,
-        path => SessionDescription::read(path)?,
+///
+/// With `trusted` keys, only descriptions are accepted that one of them signed. Without any, others
+/// are accepted, too.
+pub async fn load(session: &str, trusted: &[PublicKey]) -> Result<Loaded, LoadError> {
+    let text = match session {
+        "-" => read_text(io::stdin().lock(), "standard input")?,
+        url if url.contains("://") => fetch(url).await?,
+        path => read_file(path)?,
+    };
+    let (description, signer) = SessionDescription::parse_signed(&text)?;
+    if !trusted.is_empty() && !signer.is_some_and(|signer| trusted.contains(&signer)) {
+        let trusted = trusted.to_vec();
+        return Err(LoadError::Untrusted { signer, trusted });
+    }
+    Ok(Loaded {
+        description,
+        signer,
     })
+}
+
+fn read_file(path: &str) -> Result<String, DescriptionError> {
+    let unreadable = |cause| DescriptionError::Unreadable {
+        from: path.to_owned(),
+        cause,
+    };
+    read_text(File::open(path).map_err(unreadable)?, path)
+}
+
+fn list(keys: &[PublicKey]) -> String {
+    let keys: Vec<_> = keys.iter().map(PublicKey::to_string).collect();
+    keys.join(" and ")
 }
 
 /// Fetches the text of a description: at most 64 KiB within 10 seconds, without following

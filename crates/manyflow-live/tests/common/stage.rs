@@ -63,6 +63,7 @@ impl Stage {
         let description = SessionDescription {
             name: "test".to_owned(),
             tsi: TSI.into(),
+            version: 1,
             source: Ipv4Addr::LOCALHOST.into(),
             first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
             port: 5445,

@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterMode};
 
 use super::error::{DescriptionError, invalid, missing, number, require};
-use super::{AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest};
+use super::{
+    AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest, signature,
+};
+use crate::filecast::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
 
@@ -18,6 +21,7 @@ impl SessionDescription {
         let Self {
             name,
             tsi,
+            version: written,
             source,
             first_group,
             port,
@@ -38,7 +42,7 @@ impl SessionDescription {
             .unwrap_or_default();
         Ok(format!(
             "v=0\r\n\
-             o=- {tsi} 1 IN {version} {source}\r\n\
+             o=- {tsi} {written} IN {version} {source}\r\n\
              s={name}\r\n\
              t=0 0\r\n\
              a=source-filter: incl IN {version} * {source}\r\n\
@@ -54,11 +58,33 @@ impl SessionDescription {
         ))
     }
 
-    /// Parses a description, and checks all of it.
+    /// Returns the text of the description with a signature by `key`.
+    ///
+    /// # Errors
+    /// As [`to_sdp`](Self::to_sdp).
+    pub fn to_signed_sdp(&self, key: &SigningKey) -> Result<String, DescriptionError> {
+        let text = self.to_sdp()?;
+        let line = signature::to_line(&text, key);
+        Ok(text + &line)
+    }
+
+    /// Parses a description, and checks all of it, with its signature if there is one.
     pub fn parse(text: &str) -> Result<Self, DescriptionError> {
+        Self::parse_signed(text).map(|(description, _signer)| description)
+    }
+
+    /// Parses a description as [`parse`](Self::parse) does; returns the key that signed it, too.
+    /// Anyone can make a key, so it is the caller's task to compare it with the keys that it
+    /// trusts.
+    pub fn parse_signed(text: &str) -> Result<(Self, Option<PublicKey>), DescriptionError> {
         if text.len() > DESCRIPTION_BYTES_MAX {
             return Err(DescriptionError::TooLong);
         }
+        let signer = signature::verify(text)?;
+        Ok((Self::parse_sdp(text)?, signer))
+    }
+
+    fn parse_sdp(text: &str) -> Result<Self, DescriptionError> {
         let session = Session::parse(text.as_bytes());
         let session = session.map_err(|error| DescriptionError::NotSdp(error.to_string()))?;
         let sdp = Sdp {
@@ -69,6 +95,7 @@ impl SessionDescription {
         let description = Self {
             name: session.session_name.clone(),
             tsi: number("a=flute-tsi", sdp.attribute("flute-tsi")?)?,
+            version: session.origin.sess_version,
             source: sdp.source()?,
             first_group: groups.first,
             port: sdp.media.port,
