@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::filecast::load::{LoadError, load};
+use manyflow_live::filecast::load::{LoadError, Trust, load};
 use manyflow_live::filecast::sdp::{DescriptionError, SessionDescription};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -147,7 +147,13 @@ async fn only_descriptions_of_trusted_keys_are_loaded() {
     let plain_path = folder.path().join("plain.sdp");
     std::fs::write(&signed_path, signed(&signer)).unwrap();
     std::fs::write(&plain_path, DESCRIPTION).unwrap();
-    let load = async |path: &Path, keys: &[PublicKey]| load(path.to_str().unwrap(), keys).await;
+    let load = async |path: &Path, signers: &[PublicKey]| {
+        let trust = Trust {
+            signers: signers.to_vec(),
+            ..Trust::default()
+        };
+        load(path.to_str().unwrap(), &trust).await
+    };
 
     for trusted in [
         &[][..],

@@ -77,6 +77,9 @@ Examples:
   # Write the session description to a file instead of serving it over HTTP
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
 
+  # Serve the session description over HTTPS
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8443 --tls-cert server.crt --tls-key server.key
+
   # Sign the session description with a key of `manyflow keygen`
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
 
@@ -85,6 +88,9 @@ Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp
   manyflow recv http://192.0.2.1:8080/session.sdp --output downloads --max-rate 20Mbit/s
   manyflow recv image.sdp --interface eth0
+
+  # Over HTTPS, from a server whose certificate a private authority has issued
+  manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
 
   # Accept only what the owner of a key has signed
   manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub";
@@ -133,6 +139,13 @@ pub(crate) struct SendArgs {
     /// Serve the session description over HTTP on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) publish: Option<std::net::SocketAddr>,
+    /// Serve the session description over HTTPS, with this certificate and those between it and
+    /// its authority (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
@@ -167,7 +180,7 @@ pub(crate) struct SendArgs {
 /// Arguments of `recv`.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// The session description: an http:// address, a file, or - for standard input
+    /// The session description: an http:// or https:// address, a file, or - for standard input
     pub(crate) session: String,
     /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
@@ -183,6 +196,10 @@ pub(crate) struct RecvArgs {
     /// the key itself as keygen prints it; can be repeated
     #[arg(long, value_name = "FILE|KEY")]
     pub(crate) trust: Vec<String>,
+    /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of
+    /// those that this machine trusts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,

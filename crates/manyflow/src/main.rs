@@ -96,6 +96,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
             LoadError::Description(_)
             | LoadError::Untrusted { .. }
             | LoadError::NotHttp(_)
+            | LoadError::Authorities(_)
             | LoadError::Status { .. } => 2,
             _ => 1,
         };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load::{self, Loaded};
+use manyflow_live::filecast::load::{self, Loaded, Trust};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
@@ -31,7 +31,11 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     parameters::set_receiver(&mut webrc, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
-    let loaded = load::load(&args.session, &trusted_keys(&args.trust)?).await?;
+    let trust = Trust {
+        signers: trusted_keys(&args.trust)?,
+        ca: args.ca.clone(),
+    };
+    let loaded = load::load(&args.session, &trust).await?;
     print_session(display, &loaded)?;
     let description = loaded.description;
     let config = ReceiveConfig {

@@ -11,6 +11,7 @@ use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::error::SendError;
@@ -41,6 +42,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let session = make_session(&args)?;
     let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
     let signing_key = args.sign.as_deref().map(SigningKey::read).transpose()?;
+    let identity = read_identity(&args)?;
     let files = read_sources(&args.paths)?;
     let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
     let count = files.len();
@@ -55,7 +57,8 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         None => description.to_sdp(),
     };
     let text = text.map_err(|error| usage(error.to_string()))?;
-    let publisher = publish(&args, &text).await?;
+    let scheme = if identity.is_some() { "https" } else { "http" };
+    let publisher = publish(&args, &text, identity).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none();
     let say = |line: &str| {
@@ -75,7 +78,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     ))?;
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
-        let at = format!("http://{at}{DESCRIPTION_PATH}");
+        let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
         say(&format!("receivers type: manyflow recv {at}"))?;
         display.print_json(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
@@ -282,14 +285,24 @@ fn open_relay(
     Ok(Some(server))
 }
 
-async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
+fn read_identity(args: &SendArgs) -> Result<Option<Identity>> {
+    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+    let identity = files.map(|(certificates, key)| Identity::read(certificates, key));
+    Ok(identity.transpose()?)
+}
+
+async fn publish(
+    args: &SendArgs,
+    text: &str,
+    identity: Option<Identity>,
+) -> Result<Option<Publisher>> {
     if let Some(path) = &args.session {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let Some(address) = args.publish else {
         return Ok(None);
     };
-    let publisher = Publisher::serve(address, text.to_owned()).await;
+    let publisher = Publisher::serve(address, text.to_owned(), identity).await;
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))

@@ -170,7 +170,7 @@ fn an_invalid_description_is_reported() {
         fails(&["recv", text(&garbage)], 2, &[]);
     }
     fails(&["recv", "no/such.sdp"], 2, &["no/such.sdp"]);
-    fails(&["recv", "https://127.0.0.1/session.sdp"], 2, &["http://"]);
+    fails(&["recv", "ftp://127.0.0.1/session.sdp"], 2, &["https://"]);
     fails(&["recv"], 2, &["required"]);
     // A port that was free a moment ago, so nobody listens there.
     let nobody = TcpListener::bind("127.0.0.1:0")

@@ -139,3 +139,38 @@ fn the_wrong_key_is_reported() {
         assert_fails(&ended, 2, &["--trust", trusted]);
     }
 }
+
+#[test]
+fn a_session_is_published_over_https() {
+    let folder = stage();
+    let name = vec!["127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(name).unwrap();
+    let (certificate, key) = (path(&folder, "server.crt"), path(&folder, "server.key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (_sender, url) = send(&folder, &["--tls-cert", &certificate, "--tls-key", &key]);
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    recv(&folder, &url, &["--ca", &certificate]).succeeded("private authority");
+
+    // Authorities that are installed are trusted without an option.
+    let output = path(&folder, "output");
+    let mut command = manyflow(&["recv", &url, "--output", &output, "--overwrite"]);
+    command.env("SSL_CERT_FILE", &certificate);
+    Manyflow::start(command).finish().succeeded("platform");
+
+    assert_fails(&recv(&folder, &url, &[]), 1, &[&url, "--ca FILE"]);
+    assert_fails(&recv(&folder, &url, &["--ca", &key]), 2, &[&key, "PEM"]);
+    let plain = url.replace("https", "http");
+    assert_fails(&recv(&folder, &plain, &[]), 1, &["use https://"]);
+
+    let arguments = [
+        "--publish",
+        "127.0.0.1:0",
+        "--tls-cert",
+        &key,
+        "--tls-key",
+        &key,
+    ];
+    let ended = run(&[&["send", &key, "--listen", "127.0.0.1:0"], &arguments[..]].concat());
+    assert_fails(&ended, 1, &[&key, "certificates in PEM"]);
+}

@@ -6,3 +6,4 @@ pub mod load;
 pub mod publish;
 pub mod sdp;
 pub mod session;
+pub mod tls;

@@ -1,5 +1,5 @@
-//! Serves a session description by HTTP, so that a receiver needs a URL and no file. Both this
-//! server and the client in [`load`](mod@crate::filecast::load) use hyper.
+//! Serves a session description by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
+//! this server and the client in [`load`](mod@crate::filecast::load) use hyper.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,9 +16,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
+
+use crate::filecast::tls::Identity;
 
 /// The path of the description in its URL.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
@@ -42,13 +45,18 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Listens on `address` and starts to serve `description`.
-    pub async fn serve(address: impl ToSocketAddrs, description: String) -> io::Result<Self> {
+    /// Listens on `address` and starts to serve `description`, by HTTPS if there is an `identity`.
+    pub async fn serve(
+        address: impl ToSocketAddrs,
+        description: String,
+        identity: Option<Identity>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let local_address = listener.local_addr()?;
         let site = Site {
             local_address,
             description: description.into(),
+            identity,
         };
         let task = tokio::spawn(accept(listener, Arc::new(site)));
         Ok(Self {
@@ -90,7 +98,23 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 }
 
 async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
-    let answer = service_fn(|request| {
+    let connection = async {
+        match &site.identity {
+            None => answer(stream, &site).await,
+            Some(identity) => match identity.acceptor().accept(stream).await {
+                Ok(stream) => answer(stream, &site).await,
+                Err(error) => tracing::debug!(%error, "TLS failed"),
+            },
+        }
+    };
+    if timeout(CONNECTION_TIMEOUT, connection).await.is_err() {
+        tracing::debug!("connection took too long");
+    }
+}
+
+/// Answers the request on a connection.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: &Site) {
+    let respond = service_fn(|request| {
         let response = site.respond(&request);
         async { Ok::<_, Infallible>(response) }
     });
@@ -98,11 +122,9 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), answer);
-    match timeout(CONNECTION_TIMEOUT, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "connection failed"),
-        Err(_) => tracing::debug!("connection took too long"),
+        .serve_connection(TokioIo::new(stream), respond);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -110,6 +132,7 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
 struct Site {
     local_address: SocketAddr,
     description: Bytes,
+    identity: Option<Identity>,
 }
 
 impl Site {
@@ -140,7 +163,14 @@ impl Site {
             .get(HOST)
             .and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let host = host.map_or_else(|| self.local_address.to_string(), |host| host.to_string());
-        format!("Receive this session with\n\n    manyflow recv http://{host}{DESCRIPTION_PATH}\n")
+        let scheme = if self.identity.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        format!(
+            "Receive this session with\n\n    manyflow recv {scheme}://{host}{DESCRIPTION_PATH}\n"
+        )
     }
 }
 
