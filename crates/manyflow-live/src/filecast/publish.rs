@@ -1,6 +1,8 @@
 //! Serves a session description by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
 //! this server and the client in [`load`](mod@crate::filecast::load) use hyper.
 
+mod connections;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -18,22 +20,23 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::filecast::tls::Identity;
+use connections::Connections;
 
 /// The path of the description in its URL.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
 /// The media type of SDP (RFC 8866 section 8.1).
 pub const DESCRIPTION_TYPE: &str = "application/sdp";
 
-/// Maximum number of clients served at once. Others wait in the listen backlog.
-const CONNECTIONS_MAX: usize = 64;
 /// Maximum time for a request, which has no body and arrives in one or two packets.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum duration of a connection, so that slow clients cannot hold all places.
+/// Maximum duration of a connection with its TLS handshake.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum length of a request in bytes. Longer ones are answered with 431.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Pause after a failed accept, for example when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,15 +82,12 @@ impl Drop for Publisher {
 }
 
 async fn accept(listener: TcpListener, site: Arc<Site>) {
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-        }
         match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, Arc::clone(&site)));
+            Ok((stream, client)) => {
+                let serve = serve_connection(stream, Arc::clone(&site));
+                connections.spawn(client.ip(), serve).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -121,6 +121,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: &Site) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(REQUEST_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), respond);
     if let Err(error) = connection.await {
