@@ -174,3 +174,27 @@ fn a_session_is_published_over_https() {
     let ended = run(&[&["send", &key, "--listen", "127.0.0.1:0"], &arguments[..]].concat());
     assert_fails(&ended, 1, &[&key, "certificates in PEM"]);
 }
+
+#[test]
+fn hidden_files_are_stored_only_if_the_table_of_files_is_authenticated() {
+    let folder = stage();
+    write_random(&folder.path().join("files/.profile"), 100, 2);
+    let (with_digest, without) = (path(&folder, "with.sdp"), path(&folder, "without.sdp"));
+    let (_sender, _) = send(&folder, &["--session", &with_digest]);
+    let lines = std::fs::read_to_string(&with_digest).unwrap();
+    let lines = lines.lines().filter(|line| !line.contains("a=fdt-digest:"));
+    std::fs::write(&without, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let hidden = folder.path().join("output/files/.profile");
+
+    let received = recv(&folder, &without, &["--allow-unverified"]);
+    assert_eq!(received.code(), 1, "{received:?}");
+    let named = received.stderr.contains("files/.profile");
+    assert!(
+        named && received.stderr.contains("starts with a dot"),
+        "{received:?}"
+    );
+    assert!(!hidden.exists());
+    assert!(folder.path().join("output/files/file").exists());
+    recv(&folder, &with_digest, &["--allow-unverified"]).succeeded("authenticated");
+    assert!(hidden.exists());
+}
