@@ -23,6 +23,7 @@ a=flute-ch:46\r
 a=FEC-declaration:0 encoding-id=6\r
 a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5\r
 a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\r
+a=ext-auth:0 hmac-sha-256-128\r
 a=amt-relay:relay.example.net:2268\r
 m=application 5000 FLUTE/UDP *\r
 c=IN IP4 232.1.2.0/1/46\r
@@ -40,6 +41,7 @@ fn example() -> SessionDescription {
         ttl: Some(1),
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
+        group_mac: true,
         amt_relay: Some(AmtRelay {
             host: "relay.example.net".to_owned(),
             port: 2268,
@@ -221,6 +223,12 @@ const MISTAKES: &[[&str; 4]] = &[
         "64 hexadecimal",
     ],
     ["sha-256 a5a5", "md5 a5a5", "a=fdt-digest", "sha-256"],
+    [
+        "0 hmac-sha-256-128",
+        "0 hmac-md5",
+        "a=ext-auth",
+        "hmac-sha-256-128",
+    ],
     ["TSD=10", "TSD=NaN", "TSD in a=webrc", "0.1 to 3600"],
     ["TSD=10", "TSD=inf", "TSD in a=webrc", "0.1 to 3600"],
     ["BCR=1;", "BCR=0;", "BCR in a=webrc", "0.01 to 100000"],
@@ -351,10 +359,11 @@ prop_compose! {
         port in 1..=u16::MAX,
         fec_encoding_id in prop_oneof![Just(0), Just(6)],
         table_sha256 in option::of(any::<[u8; 32]>()),
+        group_mac in any::<bool>(),
         amt_relay in option::of(relay()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, amt_relay, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, webrc }
     }
 }
 

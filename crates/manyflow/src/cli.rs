@@ -80,6 +80,9 @@ Examples:
   # Serve the session description over HTTPS
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8443 --tls-cert server.crt --tls-key server.key
 
+  # Let receivers drop packets of other senders (make the key with: openssl rand -base64 32)
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
+
   # Sign the session description with a key of `manyflow keygen`
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
 
@@ -91,6 +94,9 @@ Examples:
 
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
+
+  # Drop packets that were not sealed with the group's key
+  manyflow recv image.sdp --interface eth0 --group-key group.key
 
   # Accept only what the owner of a key has signed
   manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub";
@@ -152,6 +158,9 @@ pub(crate) struct SendArgs {
     /// Sign the session description with this private key (Ed25519, PKCS#8 in PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) sign: Option<PathBuf>,
+    /// Add a MAC to each packet, with this key that all receivers share: 32 bytes in base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) group_key: Option<PathBuf>,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
@@ -196,6 +205,9 @@ pub(crate) struct RecvArgs {
     /// the key itself as keygen prints it; can be repeated
     #[arg(long, value_name = "FILE|KEY")]
     pub(crate) trust: Vec<String>,
+    /// Drop packets that were not sealed with this key, which the sender has, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) group_key: Option<PathBuf>,
     /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of
     /// those that this machine trusts
     #[arg(long, value_name = "FILE")]

@@ -186,6 +186,7 @@ impl Transfer {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: None,
+            group_mac: false,
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
@@ -233,6 +234,7 @@ impl Running {
             output: output.to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,
+            group_key: None,
             memory_max: 1 << 30,
             patience: TIME_LIMIT,
         };

@@ -9,7 +9,7 @@ use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load::{self, Loaded, Trust};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
+    self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
 use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
@@ -38,6 +38,13 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let loaded = load::load(&args.session, &trust).await?;
     print_session(display, &loaded)?;
     let description = loaded.description;
+    let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
+    let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
+    if description.group_mac && group_key.is_none() {
+        tracing::warn!(
+            "the session has a group key; without --group-key, forged packets can disturb it"
+        );
+    }
     let config = ReceiveConfig {
         route: route(&args, &description)?,
         description,
@@ -48,6 +55,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             false => Existing::Keep,
         },
         allow_unverified: args.allow_unverified,
+        group_key,
         memory_max: args.memory.0,
         patience: args.patience,
     };
@@ -173,6 +181,7 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,
+        "packets_unauthenticated": progress.packets.unauthenticated,
     }))
 }
 

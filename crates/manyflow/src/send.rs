@@ -10,11 +10,14 @@ use manyflow_live::filecast::files::read_sources;
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
-use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_live::filecast::session::{
+    GroupKey, Outlets, SendProgress, SessionSender, describe, flows,
+};
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::error::SendError;
+use manyflow_object::ext_auth;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
@@ -41,8 +44,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     }
     let session = make_session(&args)?;
     let tsi = args.tsi.unwrap_or_else(|| rand::rng().next_u32());
-    let signing_key = args.sign.as_deref().map(SigningKey::read).transpose()?;
-    let identity = read_identity(&args)?;
+    let keys = Keys::read(&args)?;
     let files = read_sources(&args.paths)?;
     let total = Bytes(files.iter().map(|file| file.content.len() as u64).sum());
     let count = files.len();
@@ -52,13 +54,12 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, files, display).await?;
     description.table_sha256 = Some(objects.table_sha256());
-    let text = match &signing_key {
+    let text = match &keys.signing {
         Some(key) => description.to_signed_sdp(key),
         None => description.to_sdp(),
     };
     let text = text.map_err(|error| usage(error.to_string()))?;
-    let scheme = if identity.is_some() { "https" } else { "http" };
-    let publisher = publish(&args, &text, identity).await?;
+    let publisher = publish(&args, &text, keys.identity).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none();
     let say = |line: &str| {
@@ -78,6 +79,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     ))?;
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
+        let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
         let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
         say(&format!("receivers type: manyflow recv {at}"))?;
         display.print_json(&json!({"event": "published", "url": at}))?;
@@ -88,11 +90,8 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         &json!({"event": "started", "session": text, "files": count, "bytes": total.0}),
     )?;
 
-    let sender = SessionSender::new(
-        session,
-        objects,
-        Outlets::new(&description, multicast, relay),
-    );
+    let outlets = Outlets::new(&description, multicast, relay);
+    let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
     let sent = send(sender, args.duration, display).await?;
     say(&format!(
         "sent {} packets, {}",
@@ -101,6 +100,26 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     ))?;
     display.print_json(&to_json("done", &sent))?;
     Ok(())
+}
+
+/// The keys in the files that the command line names.
+struct Keys {
+    signing: Option<SigningKey>,
+    identity: Option<Identity>,
+    group: Option<GroupKey>,
+}
+
+impl Keys {
+    fn read(args: &SendArgs) -> Result<Keys> {
+        let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+        Ok(Keys {
+            signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
+            identity: tls
+                .map(|(certificates, key)| Identity::read(certificates, key))
+                .transpose()?,
+            group: args.group_key.as_deref().map(GroupKey::read).transpose()?,
+        })
+    }
 }
 
 /// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
@@ -145,15 +164,25 @@ fn make_session(args: &SendArgs) -> Result<Session> {
     // Symbols are multiples of four bytes, so packets may be slightly shorter than requested.
     let session = Session::new(config.clone()).map_err(|error| usage(error.to_string()))?;
     let cci_length = session.cci_format().wire_bytes();
-    let symbol = symbol_length(args.packet.into(), cci_length).ok_or_else(|| {
+    let packet = usize::from(args.packet) - extension_bytes(args);
+    let symbol = symbol_length(packet, cci_length).ok_or_else(|| {
         usage(format!(
             "--packet {} leaves no room for data: use 200 or more",
             args.packet
         ))
     })?;
-    config.packet_bytes = u32::from(symbol) + object::overhead(cci_length) as u32;
+    let overhead = object::overhead(cci_length) + extension_bytes(args);
+    config.packet_bytes = u32::from(symbol) + overhead as u32;
     config.cci_format = Some(session.cci_format());
     Session::new(config).map_err(|error| usage(error.to_string()))
+}
+
+/// The length of the extension that each packet has, in bytes.
+fn extension_bytes(args: &SendArgs) -> usize {
+    match args.group_key {
+        Some(_) => ext_auth::EXTENSION_BYTES,
+        None => 0,
+    }
 }
 
 /// Creates the encoders, which takes about a second for each 100 MB.
@@ -167,8 +196,8 @@ async fn prepare(
     let cci_length = session.cci_format().wire_bytes();
     let mut config = object::SenderConfig::new(tsi, session.active_slots() as u16 + 1, tsi.into());
     config.cci_length = cci_length;
-    config.symbol_length =
-        (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
+    let overhead = object::overhead(cci_length) + extension_bytes(args);
+    config.symbol_length = (session.config().packet_bytes as usize - overhead) as u16;
     config.memory_max = args.memory.0;
     config.scheme = match args.fec {
         Fec::Raptorq => FecScheme::RaptorQ,
@@ -238,6 +267,7 @@ fn describe_session(
         ttl: first_group.is_ipv4().then_some(args.ttl),
         fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
         table_sha256: None,
+        group_mac: args.group_key.is_some(),
         amt_relay: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })
@@ -283,12 +313,6 @@ fn open_relay(
         port: local.port(),
     });
     Ok(Some(server))
-}
-
-fn read_identity(args: &SendArgs) -> Result<Option<Identity>> {
-    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
-    let identity = files.map(|(certificates, key)| Identity::read(certificates, key));
-    Ok(identity.transpose()?)
 }
 
 async fn publish(

@@ -198,3 +198,43 @@ fn hidden_files_are_stored_only_if_the_table_of_files_is_authenticated() {
     recv(&folder, &with_digest, &["--allow-unverified"]).succeeded("authenticated");
     assert!(hidden.exists());
 }
+
+/// Writes a group key, as `openssl rand -base64 32` does.
+fn write_group_key(folder: &TempDir, name: &str, digit: &str) -> String {
+    let key = path(folder, name);
+    std::fs::write(&key, format!("{}=\n", digit.repeat(43))).unwrap();
+    key
+}
+
+#[test]
+fn members_of_a_group_receive_its_session() {
+    let folder = stage();
+    let own = write_group_key(&folder, "own.key", "A");
+    let other = write_group_key(&folder, "other.key", "E");
+    let (_sender, url) = send(&folder, &["--group-key", &own]);
+    recv(&folder, &url, &["--group-key", &own]).succeeded("member");
+    let received = recv(&folder, &url, &[]).succeeded("without the key");
+    assert!(received.stderr.contains("--group-key"), "{received:?}");
+    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "2s"]);
+    assert_eq!(received.code(), 3, "{received:?}");
+    assert!(received.stderr.contains("no valid MAC"), "{received:?}");
+}
+
+#[test]
+fn a_group_key_that_cannot_be_used_is_reported() {
+    let folder = stage();
+    let key = write_group_key(&folder, "group.key", "A");
+    let (_sender, url) = send(&folder, &[]);
+    let parts = ["have no MAC", "without --group-key"];
+    assert_fails(&recv(&folder, &url, &["--group-key", &key]), 2, &parts);
+    let short = path(&folder, "short.key");
+    std::fs::write(&short, "AAAA").unwrap();
+    let parts = ["short.key", "openssl rand -base64 32"];
+    assert_fails(&recv(&folder, &url, &["--group-key", &short]), 2, &parts);
+    let file = path(&folder, "files/file");
+    let to = ["send", &file, "--listen", "127.0.0.1:0", "--group-key"];
+    assert_fails(&run(&[&to[..], &[&short]].concat()), 1, &parts);
+    let narrow = ["send", &file, "--packet", "128", "--group-key", &key];
+    let ended = run(&[&narrow[..], &["--listen", "127.0.0.1:0", "--for", "1s"]].concat());
+    ended.succeeded("the shortest packets");
+}

@@ -63,6 +63,11 @@ pub enum KeyError {
          the output of `openssl pkey -in KEY -pubout`"
     )]
     NotPublic(PathBuf),
+    /// The file has no group key.
+    #[error(
+        "{0}: has no group key, which is 32 bytes in base64; make one with `openssl rand -base64 32`"
+    )]
+    NotGroup(PathBuf),
     /// The text is not a public key.
     #[error("{0:?} is not a public key: expected ed25519: and 44 characters, as keygen prints it")]
     NotText(String),

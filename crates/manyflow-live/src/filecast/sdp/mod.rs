@@ -1,7 +1,7 @@
 //! The session description: everything that a receiver must know before it joins (RFC 5775 section
 //! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
 //! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
-//! manyflow's own attributes `webrc`, `fdt-digest`, `amt-relay` and `signature`:
+//! manyflow's own attributes `webrc`, `fdt-digest`, `ext-auth`, `amt-relay` and `signature`:
 //!
 //! ```text
 //! v=0
@@ -14,6 +14,7 @@
 //! a=FEC-declaration:0 encoding-id=6
 //! a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5
 //! a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
+//! a=ext-auth:0 hmac-sha-256-128
 //! a=amt-relay:relay.example.net:2268
 //! m=application 5000 FLUTE/UDP *
 //! c=IN IP4 232.1.2.0/1/46
@@ -87,6 +88,9 @@ pub struct SessionDescription {
     /// makes the description the root of trust: a receiver that trusts it can check all files.
     /// `None` for sessions of other senders.
     pub table_sha256: Option<[u8; 32]>,
+    /// Whether packets have a MAC of a group key (RFC 6584 section 5): HMAC-SHA-256 truncated to
+    /// 128 bits, with anti-replay, as authentication scheme 0.
+    pub group_mac: bool,
     /// An AMT relay (RFC 7450) for receivers without multicast.
     pub amt_relay: Option<AmtRelay>,
     /// Parameters of the rate control, which determine the number of channels.

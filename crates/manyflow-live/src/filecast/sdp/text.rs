@@ -12,6 +12,8 @@ use super::{
 use crate::filecast::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
+/// The authentication scheme 0 of RFC 6584 section 2: its MAC and the MAC's length in bits.
+const GROUP_MAC: &str = "0 hmac-sha-256-128";
 
 impl SessionDescription {
     /// Returns the text of the description, which [`parse`](Self::parse) reads back. Fails if
@@ -40,6 +42,10 @@ impl SessionDescription {
         let digest = digest
             .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
             .unwrap_or_default();
+        let group_mac = match self.group_mac {
+            true => format!("a=ext-auth:{GROUP_MAC}\r\n"),
+            false => String::new(),
+        };
         Ok(format!(
             "v=0\r\n\
              o=- {tsi} {written} IN {version} {source}\r\n\
@@ -51,6 +57,7 @@ impl SessionDescription {
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
              {digest}\
+             {group_mac}\
              {relay}\
              m=application {port} {PROTOCOL} *\r\n\
              c=IN {version} {first_group}{ttl}/{channels}\r\n\
@@ -105,6 +112,7 @@ impl SessionDescription {
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
                 .transpose()?,
+            group_mac: sdp.group_mac()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
                 .map(AmtRelay::parse)
@@ -193,6 +201,14 @@ impl<'a> Sdp<'a> {
         let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
         let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
         number("the FEC encoding-id", id.unwrap_or_default())
+    }
+
+    fn group_mac(&self) -> Result<bool, DescriptionError> {
+        match self.optional_attribute("ext-auth")? {
+            None => Ok(false),
+            Some(GROUP_MAC) => Ok(true),
+            Some(other) => Err(invalid("a=ext-auth", other, GROUP_MAC)),
+        }
     }
 
     fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {

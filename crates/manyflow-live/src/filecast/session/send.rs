@@ -7,6 +7,7 @@ use manyflow_object::sender::ObjectSender;
 use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 
+use super::group::{GroupKey, Sealer};
 use super::transport::Outlets;
 use crate::net::clock::Clock;
 
@@ -43,6 +44,7 @@ pub struct SessionSender {
     progress: SendProgress,
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
+    sealer: Option<Sealer>,
 }
 
 impl SessionSender {
@@ -57,7 +59,15 @@ impl SessionSender {
             progress: SendProgress::default(),
             reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
+            sealer: None,
         }
+    }
+
+    /// With a key, adds a MAC to each packet, which lengthens it by
+    /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
+    pub fn with_group_key(mut self, key: Option<GroupKey>) -> SessionSender {
+        self.sealer = key.map(Sealer::new);
+        self
     }
 
     /// Returns a channel that reports the progress several times per second.
@@ -72,6 +82,12 @@ impl SessionSender {
         loop {
             let now = self.clock.now();
             self.send_due(now);
+            if self.sealer.as_ref().is_some_and(Sealer::is_exhausted) {
+                tracing::error!(
+                    "2^40 packets are sent, and the group key has no more numbers: send again"
+                );
+                break;
+            }
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
                 self.report();
@@ -119,6 +135,12 @@ impl SessionSender {
     }
 
     fn emit(&mut self, channel: u16) {
+        if let Some(sealer) = &mut self.sealer {
+            if sealer.is_exhausted() {
+                return;
+            }
+            sealer.seal(&mut self.datagram);
+        }
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
         self.outlets.send(channel, &self.datagram);
