@@ -51,7 +51,7 @@ bench: build ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow bench sim
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
-	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object --bench parts --bench protocols
+	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
 
 faults: ## Test Anypoint's connections and overlays with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults

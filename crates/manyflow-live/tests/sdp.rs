@@ -3,17 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, SystemTime};
 
 use manyflow_live::filecast::sdp::{
     AmtRelay, CciFormat, DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription,
-    WebrcParameters,
+    WebrcParameters, ntp_seconds,
 };
 use proptest::option;
 use proptest::prelude::*;
 
 /// The example of the module's documentation.
 const EXAMPLE: &str = "v=0\r
-o=- 7 1 IN IP4 192.0.2.1\r
+o=- 7 3976214400 IN IP4 192.0.2.1\r
 s=nightly build\r
 t=0 0\r
 a=source-filter: incl IN IP4 * 192.0.2.1\r
@@ -22,6 +23,7 @@ a=flute-ch:46\r
 a=FEC-declaration:0 encoding-id=6\r
 a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5\r
 a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\r
+a=ext-auth:0 hmac-sha-256-128\r
 a=amt-relay:relay.example.net:2268\r
 m=application 5000 FLUTE/UDP *\r
 c=IN IP4 232.1.2.0/1/46\r
@@ -32,12 +34,14 @@ fn example() -> SessionDescription {
     SessionDescription {
         name: "nightly build".to_owned(),
         tsi: 7,
+        version: 3_976_214_400,
         source: "192.0.2.1".parse().unwrap(),
         first_group: "232.1.2.0".parse().unwrap(),
         port: 5000,
         ttl: Some(1),
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
+        group_mac: true,
         amt_relay: Some(AmtRelay {
             host: "relay.example.net".to_owned(),
             port: 2268,
@@ -219,6 +223,12 @@ const MISTAKES: &[[&str; 4]] = &[
         "64 hexadecimal",
     ],
     ["sha-256 a5a5", "md5 a5a5", "a=fdt-digest", "sha-256"],
+    [
+        "0 hmac-sha-256-128",
+        "0 hmac-md5",
+        "a=ext-auth",
+        "hmac-sha-256-128",
+    ],
     ["TSD=10", "TSD=NaN", "TSD in a=webrc", "0.1 to 3600"],
     ["TSD=10", "TSD=inf", "TSD in a=webrc", "0.1 to 3600"],
     ["BCR=1;", "BCR=0;", "BCR in a=webrc", "0.01 to 100000"],
@@ -259,18 +269,16 @@ fn a_text_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_file_is_read_and_a_missing_one_is_named() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("session.sdp");
-    let error = SessionDescription::read(&path).unwrap_err().to_string();
-    assert!(error.contains("session.sdp"), "{error}");
-    std::fs::write(&path, EXAMPLE).unwrap();
-    assert_eq!(SessionDescription::read(&path).unwrap(), example());
-    std::fs::write(&path, "x".repeat(DESCRIPTION_BYTES_MAX + 1)).unwrap();
-    assert!(matches!(
-        SessionDescription::read(&path),
-        Err(DescriptionError::TooLong)
-    ));
+fn the_version_is_the_time_of_writing_in_seconds_of_ntp() {
+    // The first of January 2026, 00:00 UTC.
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+    assert_eq!(ntp_seconds(time), 3_976_214_400);
+    assert_eq!(example().written(), Some(time));
+    let counted = SessionDescription {
+        version: 1,
+        ..example()
+    };
+    assert_eq!(counted.written(), None);
 }
 
 /// An error must not repeat a long line of the input in full.
@@ -346,14 +354,16 @@ prop_compose! {
     fn descriptions()(
         name in "[^\\p{Cc}]{1,50}",
         tsi in 0..1u64 << 48,
+        version in any::<u64>(),
         (source, first_group, ttl) in addresses(),
         port in 1..=u16::MAX,
         fec_encoding_id in prop_oneof![Just(0), Just(6)],
         table_sha256 in option::of(any::<[u8; 32]>()),
+        group_mac in any::<bool>(),
         amt_relay in option::of(relay()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, source, first_group, port, ttl, fec_encoding_id, table_sha256, amt_relay, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, webrc }
     }
 }
 

@@ -147,6 +147,12 @@ pub enum NameError {
         "the file name {0:?} has an empty, '.' or '..' component, which could lead outside the output folder"
     )]
     Component(String),
+    /// A component of the path starts with a dot, and the table of files is not authenticated.
+    #[error(
+        "the file name {0:?} has a component that starts with a dot, and anyone could have chosen it; \
+         receive the session with a description that gives the digest of its table of files"
+    )]
+    Hidden(String),
     /// The name contains a control character or a backslash.
     #[error("the file name {0:?} contains {1:?}, which is not portable")]
     Character(String, char),

@@ -10,6 +10,8 @@
 
 use crate::error::PacketError;
 
+/// EXT_AUTH: the packet's authentication (RFC 5651 section 5.2.2).
+pub const EXT_AUTH: u8 = 1;
 /// EXT_FTI: the object's FEC parameters (RFC 5775 section 4.2).
 pub const EXT_FTI: u8 = 64;
 /// EXT_FDT: FLUTE version and FDT Instance ID (RFC 6726 section 3.4.1).
@@ -45,6 +47,8 @@ pub struct Header<'a> {
     /// The codepoint, which is the FEC Encoding ID by convention.
     pub codepoint: u8,
     extensions: &'a [u8],
+    /// Length of the header in bytes.
+    length: usize,
 }
 
 impl<'a> Header<'a> {
@@ -89,6 +93,7 @@ impl<'a> Header<'a> {
             close_object: lengths & 1 != 0,
             codepoint,
             extensions,
+            length: header_length,
         };
         Ok((decoded, &datagram[header_length..]))
     }
@@ -100,6 +105,32 @@ impl<'a> Header<'a> {
             .find(|&(found, _)| found == het)
             .map(|(_, content)| content)
     }
+
+    /// The content of the first extension of type `het`, and its end in the datagram.
+    pub(crate) fn extension_with_end(&self, het: u8) -> Option<(&'a [u8], usize)> {
+        let mut end = self.length - self.extensions.len();
+        let found = extensions(self.extensions).map_while(Result::ok);
+        let mut found = found.map(|(found, content)| {
+            end += prefix_length(found) + content.len();
+            (found, content, end)
+        });
+        found
+            .find(|&(found, _, _)| found == het)
+            .map(|(_, content, end)| (content, end))
+    }
+}
+
+/// The length in bytes of the LCT header at the start of `datagram`, as the header states it;
+/// `None` if the datagram is shorter.
+pub(crate) fn header_length(datagram: &[u8]) -> Option<usize> {
+    let length = usize::from(*datagram.get(2)?) * 4;
+    (length <= datagram.len()).then_some(length)
+}
+
+/// Adds `words` of 32 bits to the length that the header at the start of `datagram` states.
+pub(crate) fn lengthen_header(datagram: &mut [u8], words: u8) {
+    let length = datagram[2].checked_add(words);
+    datagram[2] = length.expect("an LCT header has at most 255 words");
 }
 
 /// The fields of a header that a sender writes. It has one form: a 32-bit TSI, and a 32-bit TOI or
@@ -174,12 +205,17 @@ fn extensions(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), Pack
 }
 
 fn split_extension(het: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (prefix, length) = match het {
-        FIRST_FIXED_EXTENSION.. => (1, 4),
-        _ => (2, usize::from(*bytes.get(1)?) * 4),
+    let length = match het {
+        FIRST_FIXED_EXTENSION.. => 4,
+        _ => usize::from(*bytes.get(1)?) * 4,
     };
     let (extension, rest) = bytes.split_at_checked(length)?;
-    Some((extension.get(prefix..)?, rest))
+    Some((extension.get(prefix_length(het)..)?, rest))
+}
+
+/// Length of an extension's type and length fields in bytes.
+fn prefix_length(het: u8) -> usize {
+    if het >= FIRST_FIXED_EXTENSION { 1 } else { 2 }
 }
 
 #[cfg(test)]

@@ -95,6 +95,19 @@ pub fn check(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Checks that no component of `name` starts with a dot. Programs read such files, for example
+/// `.bashrc`, without being asked to.
+///
+/// # Errors
+/// [`NameError::Hidden`] if one does.
+pub fn check_visible(name: &str) -> Result<(), NameError> {
+    let hidden = name.split('/').any(|component| component.starts_with('.'));
+    if hidden {
+        return Err(NameError::Hidden(abbreviate(name)));
+    }
+    Ok(())
+}
+
 /// The beginning of a text from the network: long enough to recognise it, too short to flood a log.
 pub(crate) fn abbreviate(text: &str) -> String {
     text.chars().take(80).collect()
@@ -134,6 +147,17 @@ mod tests {
             (".hidden", ".hidden"),
         ] {
             assert_eq!(from_location(location).as_deref(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn a_component_that_starts_with_a_dot_is_not_visible() {
+        for name in [".bashrc", ".ssh/authorized_keys", "a/.git/hooks/b", "a/.b"] {
+            assert_eq!(check(name), Ok(()));
+            assert!(matches!(check_visible(name), Err(NameError::Hidden(_))));
+        }
+        for name in ["a.b", "a./b", "a/b.c", "~"] {
+            assert_eq!(check_visible(name), Ok(()));
         }
     }
 

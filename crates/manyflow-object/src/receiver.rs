@@ -16,7 +16,7 @@ use crate::alc::{PAYLOAD_ID_BYTES, Packet, Symbol};
 use crate::error::{FdtError, FileError, ReceiveError};
 use crate::fdt::{FdtInstance, FileEntry};
 use crate::fec::{FecScheme, Oti};
-use crate::name::abbreviate;
+use crate::name::{abbreviate, check_visible};
 use crate::storage::{MemoryStorage, Storage};
 
 use assembly::Taken;
@@ -32,7 +32,8 @@ pub struct ReceiverConfig {
     pub tsi: u64,
     /// The SHA-256 of the session's table of files, from a source that is trusted. Other tables are
     /// dropped, and so are files whose SHA-256 the table does not give. With `None`, anyone who can
-    /// send packets of the session can choose names and contents of files.
+    /// send packets of the session can choose names and contents of files, so names with a
+    /// component that starts with a dot are refused.
     pub table_sha256: Option<[u8; 32]>,
     /// Maximum memory for tables of files and for the bookkeeping of symbols, 64 bytes for each, in
     /// bytes. The symbols themselves are in the storage. Only symbols that have arrived count,
@@ -316,8 +317,10 @@ impl<S: Storage> ObjectReceiver<S> {
     fn check_file(&mut self, file: FileEntry) -> Result<Object, FileError> {
         let has_digest = file.sha256.is_some();
         let object = Object::announced(file)?;
-        if self.config.table_sha256.is_some() && !has_digest {
-            return Err(FileError::NoDigest);
+        match self.config.table_sha256 {
+            Some(_) if !has_digest => return Err(FileError::NoDigest),
+            Some(_) => {}
+            None => check_visible(object.name())?,
         }
         // Nothing is stored under the name of a bundle.
         if !object.is_bundle() && !self.names.insert(object.name().to_owned()) {

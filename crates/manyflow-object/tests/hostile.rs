@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use manyflow_object::alc::Packet;
-use manyflow_object::error::{FdtError, FileError, OtiError, ReceiveError};
+use manyflow_object::error::{FdtError, FileError, NameError, OtiError, ReceiveError};
 use manyflow_object::fdt::{FdtInstance, FecAttributes, FileEntry};
 use manyflow_object::fec::Oti;
 use manyflow_object::receiver::{ObjectEvent, ObjectReceiver, ReceiverConfig};
@@ -268,6 +268,40 @@ fn a_file_without_sha_256_is_refused_if_the_table_is_authenticated() {
         "{reported:?}"
     );
     assert!(reported.contains(&ObjectEvent::AllComplete { refused: 1 }));
+}
+
+#[test]
+fn hidden_names_are_accepted_only_from_an_authenticated_table() {
+    let hidden = [".bashrc", "a/.ssh/b"].map(|name| file(name, 50));
+    let mut sender = ObjectSender::new(config(1), hidden.to_vec()).unwrap();
+    let authenticated = ReceiverConfig {
+        table_sha256: Some(sender.table_sha256()),
+        ..ReceiverConfig::new(TSI.into())
+    };
+    for (config, wanted) in [
+        (ReceiverConfig::new(TSI.into()), 0),
+        (authenticated, hidden.len()),
+    ] {
+        let mut receiver = ObjectReceiver::new(config);
+        let mut reported = Vec::new();
+        for _ in 0..100 {
+            deliver(&mut receiver, &datagram(&mut sender, 0));
+            reported.extend(events(&mut receiver));
+        }
+        assert_eq!(complete(&mut receiver, &reported).len(), wanted);
+        let refused = hidden.len() - wanted;
+        assert!(reported.contains(&ObjectEvent::AllComplete { refused }));
+        let is_hidden = |event: &&ObjectEvent| {
+            matches!(
+                event,
+                ObjectEvent::ObjectFailed {
+                    reason: FileError::Name(NameError::Hidden(_)),
+                    ..
+                }
+            )
+        };
+        assert_eq!(reported.iter().filter(is_hidden).count(), refused);
+    }
 }
 
 #[test]

@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
+    /// Make a key that signs session descriptions
+    #[command(after_help = KEYGEN_EXAMPLES)]
+    Keygen(KeygenArgs),
     /// Watch one sender and five receivers behind different links on this machine
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -75,13 +78,39 @@ Examples:
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
 
   # Continue that session after a restart
-  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp";
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp
+
+  # Serve the session description over HTTPS
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8443 --tls-cert server.crt --tls-key server.key
+
+  # Let receivers drop packets of other senders (make the key with: openssl rand -base64 32)
+  manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
+
+  # Sign the session description with a key of `manyflow keygen`
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp
   manyflow recv http://192.0.2.1:8080/session.sdp --output downloads --max-rate 20Mbit/s
-  manyflow recv image.sdp --interface eth0";
+  manyflow recv image.sdp --interface eth0
+
+  # Over HTTPS, from a server whose certificate a private authority has issued
+  manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
+
+  # Drop packets that were not sealed with the group's key
+  manyflow recv image.sdp --interface eth0 --group-key group.key
+
+  # Accept only what the owner of a key has signed
+  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub";
+
+const KEYGEN_EXAMPLES: &str = "\
+Example:
+  manyflow keygen builds.key
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
+  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub
+
+Keys of `openssl genpkey -algorithm ed25519` will do, too.";
 
 const DEMO_EXAMPLES: &str = "\
 Example:
@@ -119,13 +148,26 @@ pub(crate) struct SendArgs {
     /// Serve the session description over HTTP on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) publish: Option<std::net::SocketAddr>,
+    /// Serve the session description over HTTPS, with this certificate and those between it and
+    /// its authority (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
     /// Continue the session of this description after a crash or a restart: the same files with the
     /// same options. Receivers need no new description
-    #[arg(long, value_name = "FILE", conflicts_with = "tsi")]
-    pub(crate) resume: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tsi", "group_key"])]
+    pub(crate) resume: Option<String>,
+    /// Sign the session description with this private key (Ed25519, PKCS#8 in PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sign: Option<PathBuf>,
+    /// Add a MAC to each packet, with this key that all receivers share: 32 bytes in base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) group_key: Option<PathBuf>,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
@@ -161,7 +203,7 @@ pub(crate) struct SendArgs {
 /// Arguments of `recv`.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// The session description: an http:// address, a file, or - for standard input
+    /// The session description: an http:// or https:// address, a file, or - for standard input
     pub(crate) session: String,
     /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
@@ -173,6 +215,17 @@ pub(crate) struct RecvArgs {
     /// files: anyone who can send packets can then choose names and contents of files
     #[arg(long)]
     pub(crate) allow_unverified: bool,
+    /// Accept the session description only if this key has signed it: a file with a public key, or
+    /// the key itself as keygen prints it; can be repeated
+    #[arg(long, value_name = "FILE|KEY")]
+    pub(crate) trust: Vec<String>,
+    /// Drop packets that were not sealed with this key, which the sender has, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) group_key: Option<PathBuf>,
+    /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of
+    /// those that this machine trusts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
@@ -193,6 +246,14 @@ pub(crate) struct RecvArgs {
     /// target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
+}
+
+/// Arguments of `keygen`.
+#[derive(Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// The file for the private key, which only its owner may read; the public key goes to
+    /// FILE.pub. Existing files are never replaced
+    pub(crate) file: PathBuf,
 }
 
 /// Arguments of `demo`.

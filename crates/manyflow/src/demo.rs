@@ -180,12 +180,14 @@ impl Transfer {
         let description = SessionDescription {
             name: "demo".to_owned(),
             tsi: 1,
+            version: 1,
             source: Ipv4Addr::LOCALHOST.into(),
             first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
             port: PORT,
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: None,
+            group_mac: false,
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
@@ -231,6 +233,7 @@ impl Running {
             output: output.to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,
+            group_key: None,
             memory_max: 1 << 30,
             patience: TIME_LIMIT,
         };

@@ -7,6 +7,7 @@ mod cost;
 mod demo;
 mod display;
 mod inspect;
+mod keygen;
 mod parameters;
 mod progress;
 mod recv;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Send(args) => send::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
+            Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
@@ -85,13 +87,17 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
-    use ReceiveError::{Config, Decoder, Session, Silent, Stopped, Transport, Unverified};
+    use ReceiveError::{Config, Decoder, NoMac, Session, Silent, Stopped, Transport, Unverified};
     if error.is::<Usage>() {
         return 2;
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return match error {
-            LoadError::Description(_) | LoadError::NotHttp(_) | LoadError::Status { .. } => 2,
+            LoadError::Description(_)
+            | LoadError::Untrusted { .. }
+            | LoadError::NotHttp(_)
+            | LoadError::Authorities(_)
+            | LoadError::Status { .. } => 2,
             _ => 1,
         };
     }
@@ -100,7 +106,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(
             Silent { .. } | Transport(TransportError::Silent(_)) | Decoder(DecoderError::Closed),
         ) => 3,
-        Some(Session(_) | Config(_) | Unverified) => 2,
+        Some(Session(_) | Config(_) | Unverified | NoMac) => 2,
         _ => 1,
     }
 }

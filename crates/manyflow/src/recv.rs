@@ -1,14 +1,15 @@
 //! `manyflow recv`: receives the files of a session.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load;
+use manyflow_live::filecast::load::{self, Loaded, Trust};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, Progress, ProgressSinks, ReceiveConfig, Received, Route,
+    self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route,
 };
 use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
@@ -17,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
+use crate::keygen::trusted_keys;
 use crate::{parameters, usage};
 
 /// How often progress is reported with `--json`.
@@ -29,7 +31,20 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     parameters::set_receiver(&mut webrc, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
-    let description = load::load(&args.session).await?;
+    let trust = Trust {
+        signers: trusted_keys(&args.trust)?,
+        ca: args.ca.clone(),
+    };
+    let loaded = load::load(&args.session, &trust).await?;
+    print_session(display, &loaded)?;
+    let description = loaded.description;
+    let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
+    let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
+    if description.group_mac && group_key.is_none() {
+        tracing::warn!(
+            "the session has a group key; without --group-key, forged packets can disturb it"
+        );
+    }
     let config = ReceiveConfig {
         route: route(&args, &description)?,
         description,
@@ -40,6 +55,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             false => Existing::Keep,
         },
         allow_unverified: args.allow_unverified,
+        group_key,
         memory_max: args.memory.0,
         patience: args.patience,
     };
@@ -95,6 +111,27 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     Ok(Route::Relay(format!("{host}:{}", relay.port)))
 }
 
+/// Prints who signed the session, and when: an old description may have been served again.
+fn print_session(display: &Display, loaded: &Loaded) -> Result<(), OutputError> {
+    let Loaded {
+        description,
+        signer,
+    } = loaded;
+    let name = &description.name;
+    let written = description.written();
+    if let Some(signer) = signer {
+        let date = written.map_or("an unknown date".to_owned(), fmt_http_date);
+        display.print_line(&format!("{name}: signed by {signer}, written on {date}"))?;
+    }
+    let since_1970 = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs());
+    display.print_json(&json!({
+        "event": "session",
+        "name": name,
+        "signer": signer.map(|signer| signer.to_string()),
+        "written": written.and_then(since_1970),
+    }))
+}
+
 /// Prints how the receiver progresses, until the receiver ends or the line cannot be printed.
 async fn watch_progress(
     mut progress: watch::Receiver<Progress>,
@@ -144,6 +181,7 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,
+        "packets_unauthenticated": progress.packets.unauthenticated,
     }))
 }
 

@@ -2,17 +2,23 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::{Scratch, SourceOptions, Sources, find_sources};
+use manyflow_live::filecast::keys::SigningKey;
+use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription};
-use manyflow_live::filecast::session::{Outlets, SendProgress, SessionSender, describe, flows};
+use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
+use manyflow_live::filecast::session::{
+    GroupKey, Outlets, SendProgress, SessionSender, describe, flows,
+};
+use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
+use manyflow_object::ext_auth;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
@@ -37,18 +43,14 @@ const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
 const DEFAULT_FILES_MAX: u64 = 256 << 10;
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
-    if args.multicast.is_none() && args.listen.is_none() {
-        return Err(usage(
-            "no way to reach receivers: use --multicast 232.1.2.0/24 --interface NAME, or without multicast \
-             --listen 0.0.0.0:2268",
-        ));
-    }
+    check_outlets(&args)?;
     let session = make_session(&args)?;
-    let earlier = earlier_session(&args)?;
+    let earlier = earlier_session(&args).await?;
     let tsi = match &earlier {
         Some(earlier) => earlier.tsi as u32,
         None => args.tsi.unwrap_or_else(|| rand::rng().next_u32()),
     };
+    let keys = Keys::read(&args)?;
     let sources = find_files(&args, display)?;
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
@@ -59,12 +61,14 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     if let Some(earlier) = &earlier {
         check_continues(earlier, &description)?;
     }
-    let text = description
-        .to_sdp()
-        .map_err(|error| usage(error.to_string()))?;
-    let publisher = publish(&args, &text).await?;
+    let text = match &keys.signing {
+        Some(key) => description.to_signed_sdp(key),
+        None => description.to_sdp(),
+    };
+    let text = text.map_err(|error| usage(error.to_string()))?;
+    let publisher = publish(&args, &text, keys.identity).await?;
     // If the description goes to standard output, nothing else does.
-    let prints_description = publisher.is_none() && args.session.is_none();
+    let prints_description = publisher.is_none() && args.session.is_none() && args.resume.is_none();
     let say = |line: &str| {
         if prints_description {
             display.print_note(line);
@@ -83,7 +87,8 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     ))?;
     if let Some(publisher) = &publisher {
         let at = reachable(publisher.local_address(), description.source);
-        let at = format!("http://{at}{DESCRIPTION_PATH}");
+        let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
+        let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
         say(&format!("receivers type: manyflow recv {at}"))?;
         display.print_json(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
@@ -93,11 +98,8 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         &json!({"event": "started", "session": text, "files": count, "bytes": total.0}),
     )?;
 
-    let sender = SessionSender::new(
-        session,
-        objects,
-        Outlets::new(&description, multicast, relay),
-    );
+    let outlets = Outlets::new(&description, multicast, relay);
+    let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
     let sent = send(sender, args.duration, display).await?;
     say(&format!(
         "sent {} packets, {}",
@@ -108,16 +110,25 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
+fn check_outlets(args: &SendArgs) -> Result<()> {
+    if args.multicast.is_some() || args.listen.is_some() {
+        return Ok(());
+    }
+    Err(usage(
+        "no way to reach receivers: use --multicast 232.1.2.0/24 --interface NAME, or without multicast \
+         --listen 0.0.0.0:2268",
+    ))
+}
+
 /// Reads the description of the session to continue.
-fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> {
-    let Some(path) = &args.resume else {
+async fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> {
+    let Some(session) = &args.resume else {
         return Ok(None);
     };
-    let earlier = SessionDescription::read(path).map_err(|error| usage(error.to_string()))?;
+    let earlier = load(session, &Trust::default()).await?.description;
     if u32::try_from(earlier.tsi).is_err() {
         return Err(usage(format!(
-            "{}: not a session of `manyflow send`, which never has so long a TSI",
-            path.display()
+            "{session}: not a session of `manyflow send`, which never has so long a TSI"
         )));
     }
     Ok(Some(earlier))
@@ -168,6 +179,26 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
     Ok(sources)
 }
 
+/// The keys in the files that the command line names.
+struct Keys {
+    signing: Option<SigningKey>,
+    identity: Option<Identity>,
+    group: Option<GroupKey>,
+}
+
+impl Keys {
+    fn read(args: &SendArgs) -> Result<Keys> {
+        let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+        Ok(Keys {
+            signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
+            identity: tls
+                .map(|(certificates, key)| Identity::read(certificates, key))
+                .transpose()?,
+            group: args.group_key.as_deref().map(GroupKey::read).transpose()?,
+        })
+    }
+}
+
 /// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
 /// printed.
 async fn send(
@@ -210,15 +241,25 @@ fn make_session(args: &SendArgs) -> Result<Session> {
     // Symbols are multiples of four bytes, so packets may be slightly shorter than requested.
     let session = Session::new(config.clone()).map_err(|error| usage(error.to_string()))?;
     let cci_length = session.cci_format().wire_bytes();
-    let symbol = symbol_length(args.packet.into(), cci_length).ok_or_else(|| {
+    let packet = usize::from(args.packet) - extension_bytes(args);
+    let symbol = symbol_length(packet, cci_length).ok_or_else(|| {
         usage(format!(
             "--packet {} leaves no room for data: use 200 or more",
             args.packet
         ))
     })?;
-    config.packet_bytes = u32::from(symbol) + object::overhead(cci_length) as u32;
+    let overhead = object::overhead(cci_length) + extension_bytes(args);
+    config.packet_bytes = u32::from(symbol) + overhead as u32;
     config.cci_format = Some(session.cci_format());
     Session::new(config).map_err(|error| usage(error.to_string()))
+}
+
+/// The length of the extension that each packet has, in bytes.
+fn extension_bytes(args: &SendArgs) -> usize {
+    match args.group_key {
+        Some(_) => ext_auth::EXTENSION_BYTES,
+        None => 0,
+    }
 }
 
 /// Reads all files to compute their digests.
@@ -232,8 +273,8 @@ async fn prepare(
     let cci_length = session.cci_format().wire_bytes();
     let mut config = object::SenderConfig::new(tsi, session.active_slots() as u16 + 1, tsi.into());
     config.cci_length = cci_length;
-    config.symbol_length =
-        (session.config().packet_bytes as usize - object::overhead(cci_length)) as u16;
+    let overhead = object::overhead(cci_length) + extension_bytes(args);
+    config.symbol_length = (session.config().packet_bytes as usize - overhead) as u16;
     config.scheme = match args.fec {
         Fec::Raptorq => FecScheme::RaptorQ,
         Fec::None => FecScheme::NoCode,
@@ -309,12 +350,14 @@ fn describe_session(
     Ok(SessionDescription {
         name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
         tsi: tsi.into(),
+        version: ntp_seconds(SystemTime::now()),
         source,
         first_group,
         port: args.port,
         ttl: first_group.is_ipv4().then_some(args.ttl),
         fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
         table_sha256: None,
+        group_mac: args.group_key.is_some(),
         amt_relay: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })
@@ -362,14 +405,18 @@ fn open_relay(
     Ok(Some(server))
 }
 
-async fn publish(args: &SendArgs, text: &str) -> Result<Option<Publisher>> {
+async fn publish(
+    args: &SendArgs,
+    text: &str,
+    identity: Option<Identity>,
+) -> Result<Option<Publisher>> {
     if let Some(path) = &args.session {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let Some(address) = args.publish else {
         return Ok(None);
     };
-    let publisher = Publisher::serve(address, text.to_owned()).await;
+    let publisher = Publisher::serve(address, text.to_owned(), identity).await;
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))

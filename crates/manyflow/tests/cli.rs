@@ -172,7 +172,7 @@ fn an_invalid_description_is_reported() {
         fails(&["recv", text(&garbage)], 2, &[]);
     }
     fails(&["recv", "no/such.sdp"], 2, &["no/such.sdp"]);
-    fails(&["recv", "https://127.0.0.1/session.sdp"], 2, &["http://"]);
+    fails(&["recv", "ftp://127.0.0.1/session.sdp"], 2, &["https://"]);
     fails(&["recv"], 2, &["required"]);
     // A port that was free a moment ago, so nobody listens there.
     let nobody = TcpListener::bind("127.0.0.1:0")
@@ -466,7 +466,7 @@ fn a_sender_stops_after_its_time() {
 
 #[test]
 fn help_shows_examples_that_the_command_line_accepts() {
-    for command in ["send", "recv", "demo", "sim"] {
+    for command in ["send", "recv", "keygen", "demo", "sim"] {
         let help = run(&[command, "--help"]).succeeded(command);
         let prefix = format!("manyflow {command} ");
         let examples: Vec<_> = help

@@ -3,7 +3,11 @@
 //!
 //! `make test` kills few processes, `make crash` a hundred: MANYFLOW_KILLS is the number of each
 //! kind. A failure prints its seed, which MANYFLOW_SEED repeats.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print their seeds"
+)]
 
 mod common;
 

@@ -1,6 +1,8 @@
-//! Loads a session description from a file, from standard input or by HTTP.
+//! Loads a session description from a file, from standard input, or by HTTP or HTTPS.
 
+use std::fs::File;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,11 +12,17 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::filecast::keys::PublicKey;
 use crate::filecast::publish::DESCRIPTION_PATH;
-use crate::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use crate::filecast::sdp::{
+    DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text,
+};
+use crate::filecast::tls::{self, TlsError};
 
 /// Maximum time from name resolution to the last byte.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,9 +34,20 @@ pub enum LoadError {
     /// The loaded text is not a session description.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// The URL is invalid, or its scheme is not `http`.
+    /// The description is not signed by a trusted key.
+    #[error("the session description {}, but only {} {} trusted: check where it comes from",
+        .signer.map_or("has no signature".to_owned(), |key| format!("is signed by {key}")),
+        list(.trusted), if .trusted.len() == 1 { "is" } else { "are" })]
+    Untrusted {
+        /// The key that signed the description.
+        signer: Option<PublicKey>,
+        /// The trusted keys.
+        trusted: Vec<PublicKey>,
+    },
+    /// The URL is invalid, or its scheme is neither `http` nor `https`.
     #[error(
-        "{0} is not an http:// URL: give one, or fetch the file by other means and give its path"
+        "{0} is not an http:// or https:// URL: give one, or fetch the file by other means and give \
+         its path"
     )]
     NotHttp(String),
     /// The host does not exist, or does not accept the connection.
@@ -39,8 +58,21 @@ pub enum LoadError {
         /// The system's reason.
         cause: io::Error,
     },
+    /// The trusted certificate authorities cannot be read.
+    #[error(transparent)]
+    Authorities(#[from] TlsError),
+    /// The server does not speak TLS, or its certificate is refused.
+    #[error("{url}: no secure connection ({cause}): {advice}")]
+    Tls {
+        /// The requested URL.
+        url: String,
+        /// The TLS library's reason.
+        cause: io::Error,
+        /// The user's next step.
+        advice: &'static str,
+    },
     /// The server closed the connection early, or does not speak HTTP.
-    #[error("{host} did not answer as an HTTP server: {cause}")]
+    #[error("{host} did not answer as an HTTP server: {cause}; if it uses TLS, use https://")]
     Broken {
         /// The server's host and port.
         host: String,
@@ -52,7 +84,7 @@ pub enum LoadError {
     TimedOut(String),
     /// The server has no such file, redirects, or fails.
     #[error(
-        "{url} answered {status}: a published session is at http://HOST:PORT{DESCRIPTION_PATH}"
+        "{url} answered {status}: a published session is at http(s)://HOST:PORT{DESCRIPTION_PATH}"
     )]
     Status {
         /// The requested URL.
@@ -62,40 +94,88 @@ pub enum LoadError {
     },
 }
 
-/// Loads a session description from an `http://` URL, from standard input (`-`) or from a file.
-/// Reading a file or standard input blocks the thread: call this before a transfer starts.
-pub async fn load(session: &str) -> Result<SessionDescription, LoadError> {
-    Ok(match session {
-        "-" => SessionDescription::read_from(io::stdin().lock(), "standard input")?,
-        url if url.contains("://") => SessionDescription::parse(&fetch(url).await?)?,
-        path => SessionDescription::read(path)?,
+/// The parties whose descriptions a receiver accepts. The default is every signer, and every server
+/// that the platform trusts.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The keys of which one must have signed the description. If there are none, descriptions of
+    /// other signers and without a signature are accepted, too.
+    pub signers: Vec<PublicKey>,
+    /// A file with the certificate authorities of HTTPS servers, instead of those that the platform
+    /// trusts: certificates in PEM.
+    pub ca: Option<PathBuf>,
+}
+
+/// A description with the key that signed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The description.
+    pub description: SessionDescription,
+    /// The key that signed the description; `None` without a signature.
+    pub signer: Option<PublicKey>,
+}
+
+/// Loads a session description from an `http://` or `https://` URL, from standard input (`-`) or
+/// from a file. Reading a file or standard input blocks the thread: call this before a transfer
+/// starts.
+pub async fn load(session: &str, trust: &Trust) -> Result<Loaded, LoadError> {
+    let text = match session {
+        "-" => read_text(io::stdin().lock(), "standard input")?,
+        url if url.contains("://") => fetch(url, trust.ca.as_deref()).await?,
+        path => read_file(path)?,
+    };
+    let (description, signer) = SessionDescription::parse_signed(&text)?;
+    let trusted = &trust.signers;
+    if !trusted.is_empty() && !signer.is_some_and(|signer| trusted.contains(&signer)) {
+        let trusted = trusted.clone();
+        return Err(LoadError::Untrusted { signer, trusted });
+    }
+    Ok(Loaded {
+        description,
+        signer,
     })
 }
 
+fn read_file(path: &str) -> Result<String, DescriptionError> {
+    let unreadable = |cause| DescriptionError::Unreadable {
+        from: path.to_owned(),
+        cause,
+    };
+    read_text(File::open(path).map_err(unreadable)?, path)
+}
+
+fn list(keys: &[PublicKey]) -> String {
+    let keys: Vec<_> = keys.iter().map(PublicKey::to_string).collect();
+    keys.join(" and ")
+}
+
 /// Fetches the text of a description: at most 64 KiB within 10 seconds, without following
-/// redirects.
-pub async fn fetch(url: &str) -> Result<String, LoadError> {
+/// redirects. Servers of `https://` URLs need a certificate of an authority in the file `ca`, or,
+/// without a file, of one that the platform trusts.
+pub async fn fetch(url: &str, ca: Option<&Path>) -> Result<String, LoadError> {
     let timed_out = || LoadError::TimedOut(url.to_owned());
-    timeout(FETCH_TIMEOUT, get(url))
+    timeout(FETCH_TIMEOUT, get(url, ca))
         .await
         .map_err(|_| timed_out())?
 }
 
-/// Returns the host in a session's `http://` URL, with IPv6 addresses in brackets; `None` for
-/// files.
+/// Returns the host in a session's URL, with IPv6 addresses in brackets; `None` for files.
 pub fn host(session: &str) -> Option<String> {
     let uri: Uri = session.parse().ok()?;
     uri.scheme()?;
     uri.host().map(str::to_owned)
 }
 
-async fn get(url: &str) -> Result<String, LoadError> {
+async fn get(url: &str, ca: Option<&Path>) -> Result<String, LoadError> {
     let not_http = || LoadError::NotHttp(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| not_http())?;
-    let (Some("http"), Some(host)) = (uri.scheme_str(), uri.host()) else {
-        return Err(not_http());
+    let (secure, default_port) = match uri.scheme_str() {
+        Some("http") => (false, 80),
+        Some("https") => (true, 443),
+        _ => return Err(not_http()),
     };
-    let port = uri.port_u16().unwrap_or(80);
+    let host = uri.host().ok_or_else(not_http)?;
+    let port = uri.port_u16().unwrap_or(default_port);
     let authority = format!("{host}:{port}");
     // A URL with only host and port means the description.
     let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
@@ -106,22 +186,47 @@ async fn get(url: &str) -> Result<String, LoadError> {
         .header(HOST, &authority)
         .body(Empty::<Bytes>::new());
     let request = request.map_err(|_| not_http())?;
+    let host = host.trim_matches(['[', ']']);
+    let tls = match secure {
+        true => {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| not_http())?;
+            Some((tls::connector(ca)?, name))
+        }
+        false => None,
+    };
 
-    let unreachable = |cause| LoadError::Unreachable {
+    let stream = TcpStream::connect((host, port)).await;
+    let stream = stream.map_err(|cause| LoadError::Unreachable {
         host: authority.clone(),
         cause,
+    })?;
+    let Some((connector, name)) = tls else {
+        return exchange(stream, request, url, &authority).await;
     };
+    let stream = connector.connect(name, stream).await;
+    let stream = stream.map_err(|cause| LoadError::Tls {
+        url: url.to_owned(),
+        advice: tls::advice(&cause),
+        cause,
+    })?;
+    exchange(stream, request, url, &authority).await
+}
+
+/// Sends `request` to `host` and returns the text of its answer.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Empty<Bytes>>,
+    url: &str,
+    host: &str,
+) -> Result<String, LoadError> {
     let broken = |cause| LoadError::Broken {
-        host: authority.clone(),
+        host: host.to_owned(),
         cause,
     };
-    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port))
-        .await
-        .map_err(unreachable)?;
     let (mut requests, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
-    // The task owns its end of the connection, which closes when the exchange ends.
+    // The future owns its end of the connection, which closes when the exchange ends.
     let exchange = async move {
         let response = requests.send_request(request).await.map_err(broken)?;
         text(url, response).await

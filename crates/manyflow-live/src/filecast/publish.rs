@@ -1,5 +1,7 @@
-//! Serves a session description by HTTP, so that a receiver needs a URL and no file. Both this
-//! server and the client in [`load`](mod@crate::filecast::load) use hyper.
+//! Serves a session description by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
+//! this server and the client in [`load`](mod@crate::filecast::load) use hyper.
+
+mod connections;
 
 use std::convert::Infallible;
 use std::io;
@@ -16,21 +18,25 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::filecast::tls::Identity;
+use connections::Connections;
 
 /// The path of the description in its URL.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
 /// The media type of SDP (RFC 8866 section 8.1).
 pub const DESCRIPTION_TYPE: &str = "application/sdp";
 
-/// Maximum number of clients served at once. Others wait in the listen backlog.
-const CONNECTIONS_MAX: usize = 64;
 /// Maximum time for a request, which has no body and arrives in one or two packets.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum duration of a connection, so that slow clients cannot hold all places.
+/// Maximum duration of a connection with its TLS handshake.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum length of a request in bytes. Longer ones are answered with 431.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Pause after a failed accept, for example when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,13 +48,18 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Listens on `address` and starts to serve `description`.
-    pub async fn serve(address: impl ToSocketAddrs, description: String) -> io::Result<Self> {
+    /// Listens on `address` and starts to serve `description`, by HTTPS if there is an `identity`.
+    pub async fn serve(
+        address: impl ToSocketAddrs,
+        description: String,
+        identity: Option<Identity>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let local_address = listener.local_addr()?;
         let site = Site {
             local_address,
             description: description.into(),
+            identity,
         };
         let task = tokio::spawn(accept(listener, Arc::new(site)));
         Ok(Self {
@@ -71,15 +82,12 @@ impl Drop for Publisher {
 }
 
 async fn accept(listener: TcpListener, site: Arc<Site>) {
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-        }
         match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, Arc::clone(&site)));
+            Ok((stream, client)) => {
+                let serve = serve_connection(stream, Arc::clone(&site));
+                connections.spawn(client.ip(), serve).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -90,19 +98,34 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 }
 
 async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
-    let answer = service_fn(|request| {
+    let connection = async {
+        match &site.identity {
+            None => answer(stream, &site).await,
+            Some(identity) => match identity.acceptor().accept(stream).await {
+                Ok(stream) => answer(stream, &site).await,
+                Err(error) => tracing::debug!(%error, "TLS failed"),
+            },
+        }
+    };
+    if timeout(CONNECTION_TIMEOUT, connection).await.is_err() {
+        tracing::debug!("connection took too long");
+    }
+}
+
+/// Answers the request on a connection.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: &Site) {
+    let respond = service_fn(|request| {
         let response = site.respond(&request);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(REQUEST_BYTES_MAX)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), answer);
-    match timeout(CONNECTION_TIMEOUT, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "connection failed"),
-        Err(_) => tracing::debug!("connection took too long"),
+        .serve_connection(TokioIo::new(stream), respond);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -110,6 +133,7 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
 struct Site {
     local_address: SocketAddr,
     description: Bytes,
+    identity: Option<Identity>,
 }
 
 impl Site {
@@ -140,7 +164,14 @@ impl Site {
             .get(HOST)
             .and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let host = host.map_or_else(|| self.local_address.to_string(), |host| host.to_string());
-        format!("Receive this session with\n\n    manyflow recv http://{host}{DESCRIPTION_PATH}\n")
+        let scheme = if self.identity.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        format!(
+            "Receive this session with\n\n    manyflow recv {scheme}://{host}{DESCRIPTION_PATH}\n"
+        )
     }
 }
 

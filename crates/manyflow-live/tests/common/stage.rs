@@ -11,10 +11,11 @@ use manyflow_core::units::Rate;
 use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
+    self, GroupKey, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
     SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
+use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
@@ -40,6 +41,7 @@ pub(crate) struct Stage {
     /// The address of the sender's relay.
     pub(crate) relay: SocketAddr,
     files: Vec<TestFile>,
+    group_key: Option<GroupKey>,
     sending: JoinHandle<()>,
 }
 
@@ -54,7 +56,18 @@ impl Stage {
     /// Starts to send `files` at rates up to `rate`, in symbols of `symbol` bytes, with the
     /// parameters for local networks.
     pub(crate) fn start(rate: Rate, symbol: u16, files: Vec<TestFile>) -> Stage {
-        let packet_bytes = u32::from(symbol) + overhead(CCI_LENGTH) as u32;
+        Stage::start_in_group(rate, symbol, files, None)
+    }
+
+    /// Starts to send as [`Stage::start`] does, with packets that a group key seals.
+    pub(crate) fn start_in_group(
+        rate: Rate,
+        symbol: u16,
+        files: Vec<TestFile>,
+        group_key: Option<GroupKey>,
+    ) -> Stage {
+        let extension = group_key.as_ref().map_or(0, |_| EXTENSION_BYTES);
+        let packet_bytes = u32::from(symbol) + (overhead(CCI_LENGTH) + extension) as u32;
         let session = Session::new(SessionConfig {
             packet_bytes,
             ..SessionConfig::lan(rate)
@@ -72,12 +85,14 @@ impl Stage {
         let description = SessionDescription {
             name: "test".to_owned(),
             tsi: TSI.into(),
+            version: 1,
             source: Ipv4Addr::LOCALHOST.into(),
             first_group: Ipv4Addr::new(232, 1, 0, 0).into(),
             port: 5445,
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: Some(objects.table_sha256()),
+            group_mac: group_key.is_some(),
             amt_relay: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
@@ -90,6 +105,7 @@ impl Stage {
         let relay = server.local_addr();
         let outlets = Outlets::new(&description, None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);
+        let sender = sender.with_group_key(group_key.clone());
         let sending = tokio::spawn(async {
             sender.run(std::future::pending()).await.unwrap();
         });
@@ -97,6 +113,7 @@ impl Stage {
             description,
             relay,
             files,
+            group_key,
             sending,
         }
     }
@@ -111,6 +128,7 @@ impl Stage {
             output: folder.path().to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,
+            group_key: self.group_key.clone(),
             memory_max: 256 << 20,
             patience: PATIENCE,
         };

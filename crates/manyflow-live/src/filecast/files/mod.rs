@@ -79,6 +79,9 @@ pub enum FileError {
     /// A received file has an unsafe name.
     #[error("refused to store a file: {0}")]
     Unsafe(NameError),
+    /// A received file has the name of the hidden folder for incomplete files.
+    #[error("{0}: refused: the name is reserved for incomplete files; the sender has to rename it")]
+    Reserved(PathBuf),
     /// A file or folder with the name of a received file exists already.
     #[error("{0}: exists already and is not replaced; use --overwrite to replace files")]
     Exists(PathBuf),

@@ -9,7 +9,7 @@ use manyflow_object::name;
 use sha2::{Digest, Sha256};
 use tempfile::TempPath;
 
-use super::{FileError, sync_folder, write_error};
+use super::{FileError, spool, sync_folder, write_error};
 
 /// The length of the parts in which an existing file is read, in bytes.
 const PART_BYTES: usize = 1 << 18;
@@ -22,6 +22,7 @@ pub struct Store {
     /// The folder's path without links, so that paths below it can be recognised.
     folder: PathBuf,
     existing: Existing,
+    refuses_hidden: bool,
 }
 
 /// The treatment of an existing file that has the name of a received one, but another content.
@@ -49,7 +50,20 @@ impl Store {
             folder: folder.to_owned(),
             error,
         })?;
-        Ok(Store { folder, existing })
+        Ok(Store {
+            folder,
+            existing,
+            refuses_hidden: false,
+        })
+    }
+
+    /// Makes the store refuse files with hidden names: those of a session without an authenticated
+    /// table of files, whose bundles anyone could have sent.
+    pub fn refusing_hidden(self) -> Self {
+        Store {
+            refuses_hidden: true,
+            ..self
+        }
     }
 
     /// The folder's path without links.
@@ -118,7 +132,13 @@ impl Store {
         made: &mut BTreeMap<String, PathBuf>,
     ) -> Result<PathBuf, FileError> {
         name::check(name).map_err(FileError::Unsafe)?;
+        if self.refuses_hidden {
+            name::check_visible(name).map_err(FileError::Unsafe)?;
+        }
         let path = self.folder.join(name);
+        if name.starts_with(spool::PREFIX) {
+            return Err(FileError::Reserved(path));
+        }
         let (folders, own_name) = name.rsplit_once('/').unwrap_or(("", name));
         if !made.contains_key(folders) {
             made.insert(folders.to_owned(), self.make_folders(folders)?);
@@ -313,6 +333,19 @@ mod tests {
         symlink(home.path().join("out/a"), home.path().join("out/inside")).unwrap();
         publish(&store, "inside/y", b"").unwrap();
         assert_eq!(listing(&home.path().join("out/a")), ["x", "y"]);
+    }
+
+    #[test]
+    fn hidden_names_are_refused_on_request_and_names_of_spools_always() {
+        let home = folder();
+        let store = store(home.path(), Existing::Keep);
+        publish(&store, "a/.hidden", b"").unwrap();
+        let spool = publish(&store, ".manyflow-ab/1", b"");
+        assert!(matches!(spool, Err(FileError::Reserved(_))));
+        let store = store.refusing_hidden();
+        let hidden = publish(&store, "b/.hidden", b"");
+        assert!(matches!(hidden, Err(FileError::Unsafe(_))));
+        assert_eq!(listing(store.folder()), ["a"]);
     }
 
     #[test]

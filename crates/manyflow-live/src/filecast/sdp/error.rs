@@ -5,6 +5,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::filecast::keys::PublicKey;
+
 /// The reason why a session description cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,6 +45,12 @@ pub enum DescriptionError {
         /// The expected form or range.
         expected: String,
     },
+    /// The signature is not that of the text.
+    #[error(
+        "the session description is not what {0} signed: a line was changed, added or removed; fetch \
+         it again from its sender"
+    )]
+    Forged(PublicKey),
 }
 
 pub(super) fn missing(what: &str, expected: &str) -> DescriptionError {

@@ -1,11 +1,11 @@
 //! The session description: everything that a receiver must know before it joins (RFC 5775 section
 //! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
 //! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
-//! manyflow's own attributes `webrc`, `fdt-digest` and `amt-relay`:
+//! manyflow's own attributes `webrc`, `fdt-digest`, `ext-auth`, `amt-relay` and `signature`:
 //!
 //! ```text
 //! v=0
-//! o=- 7 1 IN IP4 192.0.2.1
+//! o=- 7 3976214400 IN IP4 192.0.2.1
 //! s=nightly build
 //! t=0 0
 //! a=source-filter: incl IN IP4 * 192.0.2.1
@@ -14,25 +14,36 @@
 //! a=FEC-declaration:0 encoding-id=6
 //! a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;EL=0.5
 //! a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
+//! a=ext-auth:0 hmac-sha-256-128
 //! a=amt-relay:relay.example.net:2268
 //! m=application 5000 FLUTE/UDP *
 //! c=IN IP4 232.1.2.0/1/46
 //! a=FEC:0
+//! a=signature:ed25519:KEY SIGNATURE
 //! ```
 //!
 //! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN.
 //! The base channel, CN = T, is the last. Other attributes are ignored.
+//!
+//! The signature is optional, covers all other lines, and is the last line. It shows that the owner
+//! of a key wrote the description, not that the description is the newest one: the version in `o=`
+//! is the time at which it was written, so that a user can notice an old one.
+//!
+//! RFC 6726 permits a sender to change its table of files by new FDT Instances. A description names
+//! the digest of one table, so a session has one: a sender with other files starts another session
+//! with another description. To authenticate tables that change, each of them would need a
+//! signature of its own and a number that receivers compare.
 
 mod digest;
 mod error;
 mod relay;
+mod signature;
 mod text;
 mod webrc;
 
-use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::net::multicast::is_source_specific;
 
@@ -47,6 +58,8 @@ pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 /// Maximum of a Transport Session Identifier: 48 bits (RFC 5651 section 5.1).
 const TSI_MAX: u64 = (1 << 48) - 1;
 const NAME_BYTES_MAX: usize = 255;
+/// NTP's seconds count from 1900, those of [`SystemTime::UNIX_EPOCH`] from 1970.
+const UNIX_EPOCH_NTP_S: u64 = 2_208_988_800;
 
 /// A session as its receivers see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +69,9 @@ pub struct SessionDescription {
     /// Transport Session Identifier, of at most 48 bits. Together with `source`, it identifies the
     /// session.
     pub tsi: u64,
+    /// The time at which the description was written, in seconds of NTP as RFC 8866 section 5.2
+    /// recommends (sess-version); see [`ntp_seconds`]. Other programs may count from 1.
+    pub version: u64,
     /// The unicast source address of the packets.
     pub source: IpAddr,
     /// The group of channel 0, of the same IP version as `source`. Its range determines whether
@@ -72,33 +88,42 @@ pub struct SessionDescription {
     /// makes the description the root of trust: a receiver that trusts it can check all files.
     /// `None` for sessions of other senders.
     pub table_sha256: Option<[u8; 32]>,
+    /// Whether packets have a MAC of a group key (RFC 6584 section 5): HMAC-SHA-256 truncated to
+    /// 128 bits, with anti-replay, as authentication scheme 0.
+    pub group_mac: bool,
     /// An AMT relay (RFC 7450) for receivers without multicast.
     pub amt_relay: Option<AmtRelay>,
     /// Parameters of the rate control, which determine the number of channels.
     pub webrc: WebrcParameters,
 }
 
-impl SessionDescription {
-    /// Reads the file at `path`.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, DescriptionError> {
-        let from = path.as_ref().display().to_string();
-        match File::open(path) {
-            Ok(file) => Self::read_from(file, &from),
-            Err(cause) => Err(DescriptionError::Unreadable { from, cause }),
-        }
+/// Reads all of `reader`, at most 64 KiB. Errors call it `from`.
+pub fn read_text(reader: impl Read, from: &str) -> Result<String, DescriptionError> {
+    let mut text = String::new();
+    let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
+    match bounded.read_to_string(&mut text) {
+        Ok(_) if text.len() > DESCRIPTION_BYTES_MAX => Err(DescriptionError::TooLong),
+        Ok(_) => Ok(text),
+        Err(cause) => Err(DescriptionError::Unreadable {
+            from: from.to_owned(),
+            cause,
+        }),
     }
+}
 
-    /// Reads all of `reader`. Errors call it `from`.
-    pub fn read_from(reader: impl Read, from: &str) -> Result<Self, DescriptionError> {
-        let mut text = String::new();
-        let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
-        match bounded.read_to_string(&mut text) {
-            Ok(_) => Self::parse(&text),
-            Err(cause) => Err(DescriptionError::Unreadable {
-                from: from.to_owned(),
-                cause,
-            }),
-        }
+/// Returns the version of a description that is written at `time`: seconds since 1900, without leap
+/// seconds.
+pub fn ntp_seconds(time: SystemTime) -> u64 {
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
+    UNIX_EPOCH_NTP_S + since_1970.map_or(0, |duration| duration.as_secs())
+}
+
+impl SessionDescription {
+    /// Returns the time at which the description was written; `None` if its version is no time
+    /// after 1970.
+    pub fn written(&self) -> Option<SystemTime> {
+        let seconds = self.version.checked_sub(UNIX_EPOCH_NTP_S)?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
     }
 
     /// Returns the number of channels and groups of the session: T+1 (RFC 3738 section 3.1.1).

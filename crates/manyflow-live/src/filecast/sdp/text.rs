@@ -6,9 +6,14 @@ use std::net::IpAddr;
 use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterMode};
 
 use super::error::{DescriptionError, invalid, missing, number, require};
-use super::{AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest};
+use super::{
+    AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest, signature,
+};
+use crate::filecast::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
+/// The authentication scheme 0 of RFC 6584 section 2: its MAC and the MAC's length in bits.
+const GROUP_MAC: &str = "0 hmac-sha-256-128";
 
 impl SessionDescription {
     /// Returns the text of the description, which [`parse`](Self::parse) reads back. Fails if
@@ -18,6 +23,7 @@ impl SessionDescription {
         let Self {
             name,
             tsi,
+            version: written,
             source,
             first_group,
             port,
@@ -36,9 +42,13 @@ impl SessionDescription {
         let digest = digest
             .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
             .unwrap_or_default();
+        let group_mac = match self.group_mac {
+            true => format!("a=ext-auth:{GROUP_MAC}\r\n"),
+            false => String::new(),
+        };
         Ok(format!(
             "v=0\r\n\
-             o=- {tsi} 1 IN {version} {source}\r\n\
+             o=- {tsi} {written} IN {version} {source}\r\n\
              s={name}\r\n\
              t=0 0\r\n\
              a=source-filter: incl IN {version} * {source}\r\n\
@@ -47,6 +57,7 @@ impl SessionDescription {
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
              {digest}\
+             {group_mac}\
              {relay}\
              m=application {port} {PROTOCOL} *\r\n\
              c=IN {version} {first_group}{ttl}/{channels}\r\n\
@@ -54,11 +65,33 @@ impl SessionDescription {
         ))
     }
 
-    /// Parses a description, and checks all of it.
+    /// Returns the text of the description with a signature by `key`.
+    ///
+    /// # Errors
+    /// As [`to_sdp`](Self::to_sdp).
+    pub fn to_signed_sdp(&self, key: &SigningKey) -> Result<String, DescriptionError> {
+        let text = self.to_sdp()?;
+        let line = signature::to_line(&text, key);
+        Ok(text + &line)
+    }
+
+    /// Parses a description, and checks all of it, with its signature if there is one.
     pub fn parse(text: &str) -> Result<Self, DescriptionError> {
+        Self::parse_signed(text).map(|(description, _signer)| description)
+    }
+
+    /// Parses a description as [`parse`](Self::parse) does; returns the key that signed it, too.
+    /// Anyone can make a key, so it is the caller's task to compare it with the keys that it
+    /// trusts.
+    pub fn parse_signed(text: &str) -> Result<(Self, Option<PublicKey>), DescriptionError> {
         if text.len() > DESCRIPTION_BYTES_MAX {
             return Err(DescriptionError::TooLong);
         }
+        let signer = signature::verify(text)?;
+        Ok((Self::parse_sdp(text)?, signer))
+    }
+
+    fn parse_sdp(text: &str) -> Result<Self, DescriptionError> {
         let session = Session::parse(text.as_bytes());
         let session = session.map_err(|error| DescriptionError::NotSdp(error.to_string()))?;
         let sdp = Sdp {
@@ -69,6 +102,7 @@ impl SessionDescription {
         let description = Self {
             name: session.session_name.clone(),
             tsi: number("a=flute-tsi", sdp.attribute("flute-tsi")?)?,
+            version: session.origin.sess_version,
             source: sdp.source()?,
             first_group: groups.first,
             port: sdp.media.port,
@@ -78,6 +112,7 @@ impl SessionDescription {
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
                 .transpose()?,
+            group_mac: sdp.group_mac()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
                 .map(AmtRelay::parse)
@@ -166,6 +201,14 @@ impl<'a> Sdp<'a> {
         let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
         let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
         number("the FEC encoding-id", id.unwrap_or_default())
+    }
+
+    fn group_mac(&self) -> Result<bool, DescriptionError> {
+        match self.optional_attribute("ext-auth")? {
+            None => Ok(false),
+            Some(GROUP_MAC) => Ok(true),
+            Some(other) => Err(invalid("a=ext-auth", other, GROUP_MAC)),
+        }
     }
 
     fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {

@@ -81,7 +81,10 @@ impl Decoder {
         output: PathBuf,
         existing: Existing,
     ) -> Result<Decoder, DecoderError> {
-        let store = Store::open(&output, existing)?;
+        let mut store = Store::open(&output, existing)?;
+        if config.table_sha256.is_none() {
+            store = store.refusing_hidden();
+        }
         let (spool, earlier) = Spool::open(store.folder(), config.table_sha256.as_ref())?;
         let spool_folder = spool.folder().to_owned();
         let receiver = ObjectReceiver::with_storage(config, spool);

@@ -12,6 +12,7 @@
 //! ALC packet.
 
 mod decoder;
+mod group;
 mod numbers;
 mod queue;
 mod receive;
@@ -26,6 +27,7 @@ use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
+pub use group::{GroupKey, Sealer, Verifier};
 pub use receive::{Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};

@@ -18,6 +18,7 @@ use manyflow_webrc::{
 use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
+use super::group::{GroupKey, Verifier};
 use super::session_of;
 pub use super::transport::Route;
 use super::transport::{Inlet, TransportError};
@@ -47,6 +48,8 @@ pub struct ReceiveConfig {
     /// Whether to receive a session whose description does not give the digest of the table of
     /// files. Anyone who can send packets of such a session can choose names and contents.
     pub allow_unverified: bool,
+    /// The key with which the sender seals its packets. Others are dropped.
+    pub group_key: Option<GroupKey>,
     /// Maximum memory for tables of files, for the bookkeeping of symbols and for early symbols, in
     /// bytes. Symbols themselves are on the disk of the output folder.
     pub memory_max: u64,
@@ -67,6 +70,11 @@ pub enum ReceiveError {
         "the session description does not give the digest of the table of files (a=fdt-digest), so anyone who can send packets could choose names and contents of files: get the description that `manyflow send` writes, or accept this with --allow-unverified"
     )]
     Unverified,
+    /// There is a group key, but the sender does not use one.
+    #[error(
+        "the session's packets have no MAC (a=ext-auth), so none would be accepted: receive it without --group-key, or send it with one"
+    )]
+    NoMac,
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -120,6 +128,8 @@ pub struct PacketCounts {
     pub lost: u64,
     /// Datagrams that are not packets of the session.
     pub refused: u64,
+    /// Packets without a valid MAC of the session's group key, or with one that was used before.
+    pub unauthenticated: u64,
     /// Datagrams dropped because the decoder was too slow.
     pub behind: u64,
 }
@@ -223,6 +233,7 @@ struct Driver {
     closed_at: Option<Time>,
     /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
+    verifier: Option<Verifier>,
 }
 
 impl Driver {
@@ -230,6 +241,10 @@ impl Driver {
         if config.description.table_sha256.is_none() && !config.allow_unverified {
             return Err(ReceiveError::Unverified);
         }
+        if config.group_key.is_some() && !config.description.group_mac {
+            return Err(ReceiveError::NoMac);
+        }
+        let verifier = config.group_key.clone().map(Verifier::new);
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -259,6 +274,7 @@ impl Driver {
             has_enough: false,
             closed_at: None,
             malformed: Vec::new(),
+            verifier,
         })
     }
 
@@ -359,6 +375,11 @@ impl Driver {
             self.progress.packets.refused += 1;
             return;
         };
+        // Before rate control sees the packet (RFC 5651 section 5.2.2).
+        if !self.is_authentic(&datagram, &decoded) {
+            self.progress.packets.unauthenticated += 1;
+            return;
+        }
         self.now = self.clock.time_of(at).max(self.now);
         self.last_packet = self.now;
         self.closed_at = closes.then_some(self.now);
@@ -370,6 +391,24 @@ impl Driver {
         let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
         self.endpoint.handle_packet(self.now, &packet);
         self.decoder.push(&datagram);
+    }
+
+    /// Whether the packet has a valid MAC, if the session has a group key.
+    fn is_authentic(
+        &mut self,
+        datagram: &[u8],
+        decoded: &Result<alc::Packet<'_>, PacketError>,
+    ) -> bool {
+        let (Some(verifier), Ok(packet)) = (&mut self.verifier, decoded) else {
+            return true;
+        };
+        let is_authentic = verifier.accepts(datagram, &packet.header);
+        if !is_authentic && self.progress.packets.unauthenticated == 0 {
+            tracing::warn!(
+                "a packet has no valid MAC of the group key, and is dropped (logged once; more are counted)"
+            );
+        }
+        is_authentic
     }
 
     fn log_once(&mut self, error: &PacketError) {

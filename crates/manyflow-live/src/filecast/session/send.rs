@@ -11,6 +11,7 @@ use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::group::{GroupKey, Sealer};
 use super::transport::Outlets;
 use crate::filecast::files::Scratch;
 use crate::net::clock::Clock;
@@ -50,6 +51,7 @@ pub struct SessionSender {
     progress: SendProgress,
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
+    sealer: Option<Sealer>,
 }
 
 impl SessionSender {
@@ -69,7 +71,15 @@ impl SessionSender {
             progress: SendProgress::default(),
             reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
+            sealer: None,
         }
+    }
+
+    /// With a key, adds a MAC to each packet, which lengthens it by
+    /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
+    pub fn with_group_key(mut self, key: Option<GroupKey>) -> SessionSender {
+        self.sealer = key.map(Sealer::new);
+        self
     }
 
     /// Returns a channel that reports the progress several times per second.
@@ -98,6 +108,12 @@ impl SessionSender {
         loop {
             let now = self.clock.now();
             self.send_due(now)?;
+            if self.sealer.as_ref().is_some_and(Sealer::is_exhausted) {
+                tracing::error!(
+                    "2^40 packets are sent, and the group key has no more numbers: send again"
+                );
+                return Ok(());
+            }
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
                 self.report();
@@ -158,6 +174,12 @@ impl SessionSender {
     }
 
     fn emit(&mut self, channel: u16) {
+        if let Some(sealer) = &mut self.sealer {
+            if sealer.is_exhausted() {
+                return;
+            }
+            sealer.seal(&mut self.datagram);
+        }
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
         self.outlets.send(channel, &self.datagram);
