@@ -13,11 +13,12 @@ mod progress;
 mod recv;
 mod send;
 mod sim;
+mod soak;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command};
+use cli::{BenchCommand, Cli, Command, SoakCommand};
 use display::{Display, OutputError};
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
+            Command::Soak(SoakCommand::Files(args)) => soak::run(args, &display).await,
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }

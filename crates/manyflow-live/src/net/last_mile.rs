@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use manyflow_core::link::{Carried, Counters, Link, LinkConfig};
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::net::clock::Clock;
@@ -24,7 +24,7 @@ pub const IP_UDP_BYTES: u32 = 28;
 pub struct LastMile {
     address: SocketAddr,
     downstream: Arc<Mutex<Counters>>,
-    cut: watch::Sender<bool>,
+    changes: mpsc::UnboundedSender<Change>,
     task: JoinHandle<io::Result<()>>,
 }
 
@@ -54,7 +54,7 @@ impl LastMile {
         server_side.connect(server).await?;
         let address = client_side.local_addr()?;
         let downstream = Arc::new(Mutex::new(Counters::default()));
-        let (cut, cut_changes) = watch::channel(false);
+        let (changes, changed) = mpsc::unbounded_channel();
         let pipe = Pipe {
             clock: Clock::start(),
             client: None,
@@ -63,12 +63,12 @@ impl LastMile {
             down: Link::new(down, seed),
             up: Link::new(up, seed.wrapping_add(1)),
             counters: Arc::clone(&downstream),
-            cut: cut_changes,
+            changes: changed,
         };
         Ok(LastMile {
             address,
             downstream,
-            cut,
+            changes,
             task: tokio::spawn(pipe.run()),
         })
     }
@@ -80,7 +80,17 @@ impl LastMile {
 
     /// Cuts both directions, which then lose all packets on them, or restores them.
     pub fn set_cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.change(Change::Cut(cut));
+    }
+
+    /// Changes the link towards the client. Packets that are on it keep their times.
+    pub fn reconfigure(&self, down: LinkConfig) {
+        self.change(Change::Down(down));
+    }
+
+    fn change(&self, change: Change) {
+        // The task runs as long as the last mile exists, unless a socket failed.
+        let _ = self.changes.send(change);
     }
 
     /// Returns the counts of packets towards the client.
@@ -98,6 +108,13 @@ impl Drop for LastMile {
     }
 }
 
+/// A change of the links.
+#[derive(Debug)]
+enum Change {
+    Cut(bool),
+    Down(LinkConfig),
+}
+
 /// A datagram on a link.
 #[derive(Clone)]
 struct Frame(Bytes);
@@ -112,7 +129,7 @@ struct Pipe {
     down: Link<Frame>,
     up: Link<Frame>,
     counters: Arc<Mutex<Counters>>,
-    cut: watch::Receiver<bool>,
+    changes: mpsc::UnboundedReceiver<Change>,
 }
 
 impl Pipe {
@@ -125,11 +142,7 @@ impl Pipe {
                 .min();
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
-                Ok(()) = self.cut.changed() => {
-                    let cut = *self.cut.borrow_and_update();
-                    self.down.set_cut(self.clock.now(), cut);
-                    self.up.set_cut(self.clock.now(), cut);
-                }
+                Some(change) = self.changes.recv() => self.apply(change),
                 received = self.client_side.recv_from(&mut from_client) => {
                     // A port that is unreachable for a moment causes an error here. The link goes
                     // on.
@@ -143,6 +156,17 @@ impl Pipe {
                 }
             }
             self.deliver();
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        let now = self.clock.now();
+        match change {
+            Change::Cut(cut) => {
+                self.down.set_cut(now, cut);
+                self.up.set_cut(now, cut);
+            }
+            Change::Down(config) => self.down.reconfigure(now, config),
         }
     }
 
