@@ -1,6 +1,7 @@
 //! The sender of objects: produces the bytes of the packets that rate control sends.
 
 mod digests;
+mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -17,10 +18,10 @@ use crate::fdt::{FdtInstance, FecAttributes, FileEntry};
 use crate::fec::{BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti};
 use crate::lct::{self, Fields};
 use crate::name;
-use crate::schedule::Schedule;
 pub use crate::source::{Source, SourceFile};
 use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
+use windows::Windows;
 
 /// Length of EXT_FDT and EXT_FTI in bytes, which only packets of the FDT carry.
 const FDT_EXTENSION_BYTES: usize = 4 + Oti::EXTENSION_BYTES;
@@ -56,6 +57,10 @@ pub struct SenderConfig {
     /// The number of the first symbol of each block with RaptorQ. A sender that continues a session
     /// chooses another number than before, so that receivers get symbols that are new to them.
     pub first_symbol: u32,
+    /// The minimum number of source symbols of a window. Files of one window complete before those
+    /// of the next, but receivers below the session's rate need up to twice as many packets. With
+    /// `None`, all files complete together, and receivers of every rate need the fewest packets.
+    pub window_symbols: Option<u64>,
 }
 
 impl SenderConfig {
@@ -72,6 +77,7 @@ impl SenderConfig {
             seed,
             expires: u32::MAX,
             first_symbol: 0,
+            window_symbols: None,
         }
     }
 }
@@ -117,7 +123,7 @@ pub struct ObjectSender<S = MemoryStorage> {
     /// The number of FDT blocks, which are the first units.
     fdt_units: usize,
     next_fdt_unit: usize,
-    schedule: Schedule,
+    windows: Windows,
     rng: Pcg64,
     /// Units that may have a job, the most urgent first.
     jobs_due: VecDeque<usize>,
@@ -211,7 +217,7 @@ impl<S: Storage> ObjectSender<S> {
             }
         }
         let rng = Pcg64::seed_from_u64(config.seed);
-        let schedule = Schedule::new(weights(&units, fdt_units), config.layers);
+        let windows = Windows::new(&units, fdt_units, config.layers, config.window_symbols);
         ObjectSender {
             fdt_extensions: fdt_extensions(&fdt_oti, instance_id(&table_sha256)),
             config,
@@ -219,7 +225,7 @@ impl<S: Storage> ObjectSender<S> {
             objects,
             fdt_units,
             next_fdt_unit: 0,
-            schedule,
+            windows,
             rng,
             jobs_due: (0..units.len()).collect(),
             units,
@@ -299,7 +305,7 @@ impl<S: Storage> ObjectSender<S> {
         cci: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
-        let unit = self.schedule.next_unit(layer);
+        let unit = self.windows.next_unit(layer);
         self.append(unit, cci, out)
     }
 
@@ -313,7 +319,7 @@ impl<S: Storage> ObjectSender<S> {
     pub fn next_fdt_datagram(&mut self, cci: &[u8], out: &mut Vec<u8>) -> Result<(), ReadError> {
         let unit = self.next_fdt_unit;
         self.next_fdt_unit = (unit + 1) % self.fdt_units;
-        self.schedule.count(unit, 0);
+        self.windows.count_fdt(unit, 0);
         self.append(unit, cci, out)
     }
 
@@ -536,29 +542,4 @@ fn fdt_extensions(oti: &Oti, instance: u32) -> [u8; FDT_EXTENSION_BYTES] {
     extensions[..4].copy_from_slice(&header.encode());
     extensions[4..].copy_from_slice(&oti.encode_extension());
     extensions
-}
-
-/// The weight of a block in the schedule: its symbols, and up to two more that decoding may need.
-/// The two do not matter for long blocks. Without them, an unlucky short block would delay all
-/// others by a round.
-fn weight(symbols: u64) -> u64 {
-    symbols + (symbols - 1).min(2)
-}
-
-/// The FDT gets 0.3 % of the packets, so that a late receiver soon knows the names. A long FDT gets
-/// as much as it needs to be complete together with the files.
-fn weights(units: &[Unit], fdt_units: usize) -> Vec<u64> {
-    let symbols_of = |unit: &Unit| u64::from(unit.block.symbols());
-    let (fdt, files) = units.split_at(fdt_units);
-    let symbols = files.iter().map(symbols_of).sum::<u64>().max(1);
-    let total: u64 = files.iter().map(symbols_of).map(weight).sum();
-    let fdt_share = (total * 3 / 1_000).div_ceil(fdt.len() as u64);
-    let fdt = fdt.iter().map(|unit| {
-        (weight(symbols_of(unit)) * total)
-            .div_ceil(symbols)
-            .max(fdt_share)
-            .max(1)
-    });
-    fdt.chain(files.iter().map(symbols_of).map(weight))
-        .collect()
 }

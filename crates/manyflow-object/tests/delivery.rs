@@ -410,3 +410,67 @@ fn an_empty_file_needs_only_the_fdt() {
         assert_eq!(newly_complete(&mut receiver), [received("empty", 0)]);
     }
 }
+
+/// Returns the names of complete files in their order, and the number of datagrams received until
+/// each was complete. The receiver loses datagrams with probability `loss`.
+fn order_of_completion(window_symbols: Option<u64>, loss: f64) -> Vec<(String, usize)> {
+    let names = ["a", "b", "c", "d", "e"];
+    let config = SenderConfig {
+        window_symbols,
+        ..small_blocks(FecScheme::RaptorQ)
+    };
+    let files = names.map(|name| file(name, 1_376 * 200));
+    let mut sender = ObjectSender::new(config, files.into()).unwrap();
+    let (mut receiver, mut rng) = (receiver(), rng(5));
+    while receiver.progress().files == 0 {
+        let mut table = Vec::new();
+        sender.next_fdt_datagram(&CCI, &mut table).unwrap();
+        deliver(&mut receiver, &table);
+    }
+    let (mut complete, mut received) = (Vec::new(), 0);
+    for _ in 0..20_000 {
+        let datagram = datagram(&mut sender, 0);
+        if rng.random_bool(loss) {
+            continue;
+        }
+        received += 1;
+        deliver(&mut receiver, &datagram);
+        for event in events(&mut receiver) {
+            if let ObjectEvent::ObjectComplete(object) = event {
+                complete.push((object.name, received));
+            }
+        }
+        if complete.len() == names.len() {
+            return complete;
+        }
+    }
+    panic!("incomplete: {complete:?}");
+}
+
+#[test]
+fn in_windows_files_complete_one_after_another() {
+    let complete = order_of_completion(Some(200), 0.0);
+    for (number, (name, datagrams)) in complete.iter().enumerate() {
+        assert_eq!(*name, ["a", "b", "c", "d", "e"][number]);
+        let expected = 200 * (number + 1);
+        assert!(
+            (expected..expected * 11 / 10).contains(datagrams),
+            "{complete:?}"
+        );
+    }
+    // Without windows, the first file is complete when nearly everything is there.
+    let together = order_of_completion(None, 0.0);
+    assert!(together[0].1 > 900, "{together:?}");
+}
+
+#[test]
+fn receivers_below_the_sessions_rate_complete_windows_in_later_rounds() {
+    for loss in [0.1, 0.5, 0.9] {
+        let in_windows = order_of_completion(Some(200), loss);
+        let together = order_of_completion(None, loss);
+        assert!(
+            in_windows[4].1 < 2 * together[4].1,
+            "loss {loss}: {in_windows:?}, {together:?}"
+        );
+    }
+}

@@ -39,6 +39,8 @@ const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0
 /// The first symbols of blocks in a session that is continued: repair symbols that the sender has
 /// probably not sent yet, far from the last number, 2^24 - 1.
 const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
+/// The portions of files with --in-order: some seconds at the default rate.
+const WINDOW_BYTES: u64 = 16_000_000;
 /// The number of files that a receiver accepts with its default memory.
 const DEFAULT_FILES_MAX: u64 = 256 << 10;
 
@@ -279,6 +281,9 @@ async fn prepare(
         Fec::Raptorq => FecScheme::RaptorQ,
         Fec::None => FecScheme::NoCode,
     };
+    config.window_symbols = args
+        .in_order
+        .then(|| WINDOW_BYTES / u64::from(config.symbol_length));
     if args.resume.is_some() {
         // Receivers that have source symbols already need others.
         config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);

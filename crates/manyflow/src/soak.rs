@@ -40,7 +40,7 @@ use crate::recv::interrupted;
 const SESSION_RATE: Rate = Rate::from_bits_per_s(20_000_000);
 const SYMBOL: u16 = 1_376;
 const CCI_LENGTH: usize = 4;
-/// A receiver that gets nothing for so long has failed: no fault of the soak lasts as long.
+/// The silence after which a receiver has failed. Faults of the soak are shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The interval between two changes of a link.
 const LINK_CHANGE_S: std::ops::Range<u64> = 5..15;
@@ -52,7 +52,7 @@ const CHURN_PER_MINUTE: f64 = 0.1;
 /// Growth of the memory that is noise of the allocator.
 const GROWTH_MAX: u64 = 16 << 20;
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Soak {
     seed: u64,
     end: Instant,
