@@ -15,6 +15,7 @@ mod decoder;
 mod receive;
 mod send;
 mod transport;
+mod tunnel;
 
 use std::time::Duration;
 
