@@ -198,6 +198,17 @@ impl Gateway {
         }
     }
 
+    /// Sends a Request immediately, because this host's address or its route to the relay has
+    /// changed. The answer moves the tunnel to the new address (RFC 7450, section 5.2.3.7).
+    pub fn handle_network_change(&mut self, now: Time) {
+        self.attempts = 0;
+        match self.phase {
+            Phase::Discovering { .. } => self.start(now),
+            Phase::Requesting { .. } | Phase::Granted => self.request(now),
+            Phase::Closing { .. } | Phase::Closed => {}
+        }
+    }
+
     /// Ends the tunnel, and tells the relay as often as its robustness variable asks. The gateway
     /// is done when [`is_closed`](Self::is_closed) returns true.
     pub fn close(&mut self, now: Time) {

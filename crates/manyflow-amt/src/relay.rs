@@ -10,6 +10,7 @@
 //! Joins expire by flow, not by gateway. If a leave is lost with all its repetitions, the join ends
 //! because later reports do not name the flow.
 
+mod answers;
 mod bucket;
 mod secret;
 #[cfg(test)]
@@ -23,6 +24,8 @@ use std::time::Duration;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
+use self::answers::Answers;
+use self::bucket::Bucket;
 use self::secret::Secret;
 use self::tunnels::Tunnels;
 use super::ip::{IpError, encode_udp};
@@ -42,14 +45,17 @@ const EXPIRY_GRANULARITY: Duration = Duration::from_secs(1);
 pub struct RelayConfig {
     /// Maximum number of gateways at a time. Default 1,024.
     pub gateways_max: usize,
-    /// Maximum number of gateways behind one IP address at a time. Default 64: enough for a NAT,
-    /// and no single host can take all places.
+    /// Maximum number of gateways behind one IPv4 address, or in one IPv6 /64, at a time. Default
+    /// 16: enough for a NAT, and no single host can take many places.
     pub gateways_per_address_max: usize,
     /// Maximum number of flows that one gateway has joined at a time. Default 512.
     pub joins_per_gateway_max: usize,
     /// Maximum rate of AMT messages to one gateway, without their outer IP and UDP headers.
     /// Messages above it are dropped. Default 100 Mbit/s.
     pub gateway_rate_max: Rate,
+    /// Maximum rate of AMT messages to all gateways together, without their outer IP and UDP
+    /// headers. Messages above it are dropped. Default 1 Gbit/s.
+    pub rate_max: Rate,
     /// Time between a gateway's refreshes, 1 s to 31,744 s. Default 30 s, which keeps most NAT
     /// mappings alive. A gateway notices a dead relay only at the next refresh.
     pub query_interval: Duration,
@@ -64,9 +70,10 @@ impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             gateways_max: 1024,
-            gateways_per_address_max: 64,
+            gateways_per_address_max: 16,
             joins_per_gateway_max: 512,
             gateway_rate_max: Rate::from_bits_per_s(100_000_000),
+            rate_max: Rate::from_bits_per_s(1_000_000_000),
             query_interval: Duration::from_secs(30),
             robustness: 2,
             secret_lifetime: Duration::from_secs(2 * 3600),
@@ -99,6 +106,10 @@ pub struct RelayCounters {
     pub forwarded: u64,
     /// Multicast Data messages dropped because of a gateway's maximum rate.
     pub over_rate: u64,
+    /// Multicast Data messages dropped because of the relay's maximum rate.
+    pub over_relay_rate: u64,
+    /// Requests and Discoveries that were not answered, because too many came from their prefix.
+    pub unanswered: u64,
 }
 
 /// An AMT relay for the flows of one session. It has no clock and no socket.
@@ -108,6 +119,9 @@ pub struct Relay {
     flows_of_group: BTreeMap<IpAddr, Vec<usize>>,
     secret: Secret,
     tunnels: Tunnels,
+    answers: Answers,
+    /// The limit on the rate to all gateways.
+    bucket: Bucket,
     next_expiry: Option<Time>,
     reply: Option<Transmit>,
     data: Vec<u8>,
@@ -125,11 +139,14 @@ impl Relay {
                 .or_default()
                 .push(index);
         }
+        let mut secret = Secret::new(now, seed, config.secret_lifetime, 2 * config.query_interval);
         Self {
             config,
             flows_of_group,
-            secret: Secret::new(now, seed, config.secret_lifetime, 2 * config.query_interval),
             tunnels: Tunnels::new(flows.len()),
+            answers: Answers::new(now, secret.random_key()),
+            secret,
+            bucket: Bucket::new(now),
             flows,
             next_expiry: None,
             reply: None,
@@ -139,18 +156,22 @@ impl Relay {
     }
 
     /// Handles a datagram that arrived from `from` at this host's address `local`; an unspecified
-    /// address is not advertised. Call [`poll_transmit`](Self::poll_transmit) after each datagram:
-    /// the next reply replaces one that was not fetched.
+    /// address is not advertised. The reply has to be sent from `local`. Call
+    /// address is not advertised. The reply has to be sent from `local`.
+    ///
+    /// Call [`poll_transmit`](Self::poll_transmit) after each datagram:
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
             Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
                 let relay = local.to_canonical();
-                self.reply(from, &Message::RelayAdvertisement { nonce, relay });
+                self.answer(now, from, &Message::RelayAdvertisement { nonce, relay });
             }
-            Ok(Message::Request { nonce, family }) => self.answer_request(from, nonce, family),
+            Ok(Message::Request { nonce, family }) => {
+                self.answer_request(now, from, nonce, family);
+            }
             Ok(Message::MembershipUpdate { mac, nonce, report }) => {
                 if self.authenticates(mac, from.into(), nonce) {
-                    self.handle_report(now, from, report);
+                    self.handle_report(now, from, local, report);
                 }
             }
             Ok(Message::Teardown {
@@ -167,7 +188,7 @@ impl Relay {
     }
 
     /// Encodes `payload` once, and passes the message to `emit` with the address of each gateway
-    /// that has joined the flow.
+    /// that has joined the flow, and this host's address from which it has to be sent.
     ///
     /// # Errors
     /// If payload or addresses do not form a UDP datagram.
@@ -179,7 +200,7 @@ impl Relay {
         now: Time,
         flow: usize,
         payload: &[u8],
-        mut emit: impl FnMut(SocketAddr, &[u8]),
+        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8]),
     ) -> Result<(), IpError> {
         if self.tunnels.is_idle(flow) {
             return Ok(());
@@ -188,6 +209,7 @@ impl Relay {
             config,
             flows,
             tunnels,
+            bucket,
             data,
             counters,
             ..
@@ -196,11 +218,13 @@ impl Relay {
         data.extend_from_slice(&data_header());
         encode_udp(&flows[flow], payload, data)?;
         tunnels.for_each_listener(flow, |tunnel| {
-            if tunnel.bucket.take(now, config.gateway_rate_max, data.len()) {
-                counters.forwarded += 1;
-                emit(tunnel.address, data);
-            } else {
+            if !tunnel.bucket.take(now, config.gateway_rate_max, data.len()) {
                 counters.over_rate += 1;
+            } else if !bucket.take(now, config.rate_max, data.len()) {
+                counters.over_relay_rate += 1;
+            } else {
+                counters.forwarded += 1;
+                emit(tunnel.address, tunnel.local, data);
             }
         });
         Ok(())
@@ -252,16 +276,22 @@ impl Relay {
         self.counters
     }
 
-    fn reply(&mut self, destination: SocketAddr, message: &Message) {
+    /// Answers a message that proves nothing about its source address.
+    fn answer(&mut self, now: Time, destination: SocketAddr, message: &Message) {
         let mut contents = Vec::new();
         message.encode(&mut contents);
+        let gateway = GatewayAddress::from(destination);
+        if !self.tunnels.contains(gateway) && !self.answers.allow(now, gateway.ip, contents.len()) {
+            self.counters.unanswered += 1;
+            return;
+        }
         self.reply = Some(Transmit {
             destination,
             contents,
         });
     }
 
-    fn answer_request(&mut self, from: SocketAddr, nonce: u32, family: Family) {
+    fn answer_request(&mut self, now: Time, from: SocketAddr, nonce: u32, family: Family) {
         let RelayConfig {
             robustness,
             query_interval,
@@ -277,7 +307,8 @@ impl Relay {
         let gateway = GatewayAddress::from(from);
         let limit = !self.tunnels.contains(gateway) && !self.has_room_for(gateway);
         let mac = self.secret.mac(gateway, nonce);
-        self.reply(
+        self.answer(
+            now,
             from,
             &Message::MembershipQuery {
                 limit,
@@ -295,19 +326,19 @@ impl Relay {
         authentic
     }
 
-    fn handle_report(&mut self, now: Time, from: SocketAddr, report: &[u8]) {
+    fn handle_report(&mut self, now: Time, from: SocketAddr, local: IpAddr, report: &[u8]) {
         match Report::decode(report) {
             Ok(report) => report
                 .records
                 .iter()
-                .for_each(|record| self.handle_record(now, from, record)),
+                .for_each(|record| self.handle_record(now, from, local, record)),
             Err(_) => self.counters.ignored += 1,
         }
     }
 
     /// Applies a record to the flows of its group, as in RFC 3376, section 6.4. A leave needs no
     /// further query, since the gateway is the only host on its "link" (RFC 7450, section 5.3.1).
-    fn handle_record(&mut self, now: Time, from: SocketAddr, record: &GroupRecord) {
+    fn handle_record(&mut self, now: Time, from: SocketAddr, local: IpAddr, record: &GroupRecord) {
         let mut touched = false;
         let flows = self.flows_of_group.get(&record.group).cloned();
         for flow in flows.unwrap_or_default() {
@@ -315,7 +346,7 @@ impl Relay {
             let wanted = wanted(record.kind, listed);
             touched |= wanted.is_some();
             match wanted {
-                Some(true) => self.join(now, from, flow),
+                Some(true) => self.join(now, from, local, flow),
                 Some(false) => self.tunnels.leave(from.into(), flow),
                 None => {}
             }
@@ -325,7 +356,7 @@ impl Relay {
         self.counters.joins_refused += u64::from(asks && !touched);
     }
 
-    fn join(&mut self, now: Time, from: SocketAddr, flow: usize) {
+    fn join(&mut self, now: Time, from: SocketAddr, local: IpAddr, flow: usize) {
         let gateway = GatewayAddress::from(from);
         if !self.tunnels.contains(gateway) && !self.has_room_for(gateway) {
             self.counters.gateways_refused += 1;
@@ -335,7 +366,7 @@ impl Relay {
             self.counters.joins_refused += 1;
         } else {
             let lapses = now + self.config.membership_interval();
-            self.tunnels.join(now, from, flow, lapses);
+            self.tunnels.join(now, from, local, flow, lapses);
             self.next_expiry.get_or_insert(lapses);
         }
         debug_assert!(self.tunnels.len() <= self.config.gateways_max);
@@ -343,7 +374,7 @@ impl Relay {
 
     fn has_room_for(&self, gateway: GatewayAddress) -> bool {
         self.tunnels.len() < self.config.gateways_max
-            && self.tunnels.with_ip(gateway.ip) < self.config.gateways_per_address_max
+            && self.tunnels.near(gateway.ip) < self.config.gateways_per_address_max
     }
 }
 

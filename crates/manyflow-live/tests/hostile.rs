@@ -49,10 +49,17 @@ async fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
     let hostile = Hostile::start(&stage).await;
     let mut receiving = stage.receive(hostile.address);
 
-    // Time slots that run ahead make the rate control leave the session. It is joined again.
-    receiving.until(|progress| progress.webrc.is_some()).await;
+    // Time slots that run ahead are refused, and the session is not left.
+    receiving
+        .until(|progress| progress.packets.received > 100)
+        .await;
     hostile.attack(TIME_SLOTS);
-    receiving.until(|progress| progress.webrc.is_none()).await;
+    receiving
+        .until(|progress| {
+            assert!(progress.webrc.is_some(), "the session was left");
+            progress.packets.forged.time_slot > 1_000
+        })
+        .await;
     hostile.attack(NOTHING);
 
     // False symbols are added once the table of files is known.

@@ -6,6 +6,7 @@
     reason = "helpers of tests are tests"
 )]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
-use super::CciFormat;
+use super::{CciFormat, Wave};
 use manyflow_core::ConfigError;
 use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
@@ -139,6 +139,7 @@ pub struct Session {
     quiescent_slots: u32,
     base_packets_per_slot: u32,
     cci_format: CciFormat,
+    wave: Wave,
     /// P to the integer powers from `-POWERS` to `POWERS`, which receivers need at each epoch.
     powers: Vec<f64>,
 }
@@ -159,12 +160,14 @@ impl Session {
             quiescent_slots: ceil_div(config.quiescence, config.time_slot),
             base_packets_per_slot: base_packets_per_slot(&config),
             cci_format: CciFormat::Short,
+            wave: Wave::default(),
             powers: (-POWERS..=POWERS)
                 .map(|exponent| libm::pow(config.decrease, exponent.into()))
                 .collect(),
             config,
         };
         session.active_slots = session.choose_active_slots()?;
+        session.wave = Wave::new(&session);
         session.cci_format = session.choose_cci_format()?;
         Ok(session)
     }
@@ -222,6 +225,11 @@ impl Session {
     /// Returns the format of the CCI.
     pub fn cci_format(&self) -> CciFormat {
         self.cci_format
+    }
+
+    /// Returns the shape of the session's waves.
+    pub fn wave(&self) -> &Wave {
+        &self.wave
     }
 
     /// Returns the number of sequence numbers of the base channel: the largest multiple of L within
@@ -298,7 +306,7 @@ impl Session {
 
     fn choose_cci_format(&self) -> Result<CciFormat, SessionError> {
         let wave_channels = self.wave_channels();
-        let wave_packets = super::wave::Wave::new(self).packets();
+        let wave_packets = self.wave.packets();
         let base_fits =
             |format: CciFormat| u64::from(self.base_packets_per_slot) <= format.sequence_numbers();
         let fits = |format: CciFormat| {

@@ -35,6 +35,9 @@ pub enum Event {
     },
     /// The start-up phase ended.
     SlowStartEnded(SlowStartEnd),
+    /// The receiver left its waves and found its place in the time slots again: the sender was
+    /// restarted, or the packets that led to the old place were forged.
+    StartedOver,
     /// The session ended.
     Ended(EndReason),
 }

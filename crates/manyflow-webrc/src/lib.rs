@@ -39,6 +39,7 @@
 //! | `sender.rs` | the sender | 3.1.2 | 3 |
 //! | `receiver/` | the receiver, its epochs and its decision to join | 3.2 | 3.1-3.3, Table 2 |
 //! | `loss.rs`, `rtt.rs` | LOSSP and ARTT | 3.2.2.1, 3.2.2.2 | appendix |
+//! | `schedule.rs` | the time of each sequence number | 3.1.2 | Fig. 1 |
 //! | `sequence.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
 //! | `wire.rs` | the CCI field | 5 | |
 //!
@@ -48,8 +49,9 @@
 //!   3738 cites for it is lost.
 //! - The join time-out of section 3.2.3.7 is at least three packet spacings of the wave. On a path
 //!   with a much shorter round trip, the RFC's value can expire before the first packet can arrive.
-//! - A time slot index is ignored if it is ahead of the receiver's own clock by more than two slots
-//!   and a second.
+//! - A packet is refused if its time slot index or its sequence number is ahead of the clock
+//!   (`receiver/timeline.rs`). A time slot begins only when its first packet is due. So a forged
+//!   packet does not change the rate control's state.
 //! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at
 //!   the end of the next epoch.
 //! - Three options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
@@ -106,6 +108,7 @@ mod event;
 mod loss;
 mod receiver;
 mod rtt;
+mod schedule;
 mod sender;
 mod sequence;
 mod wave;
@@ -115,7 +118,7 @@ pub use config::{Session, SessionConfig, SessionError};
 pub use event::{EndReason, Event, SlowStartEnd};
 pub use loss::LossConfig;
 pub use manyflow_core::ConfigError;
-pub use receiver::{Receiver, ReceiverConfig, Status, TargetRule, Weights};
+pub use receiver::{Receiver, ReceiverConfig, Refusals, Status, TargetRule, Weights};
 pub use rtt::RttRule;
 pub use sender::Sender;
 pub use wave::Wave;

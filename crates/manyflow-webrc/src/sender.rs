@@ -7,7 +7,6 @@
 use core::convert::Infallible;
 use core::time::Duration;
 
-use super::wave::Wave;
 use super::{Cci, Session};
 use crate::Event;
 use manyflow_core::time::Time;
@@ -22,7 +21,6 @@ const LATEST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Sender {
     session: Session,
-    wave: Wave,
     id: u32,
     start: Time,
     /// The base channel first, then the active waves.
@@ -48,7 +46,6 @@ impl Sender {
     pub fn new(session: Session, id: u32, start: Time) -> Sender {
         let waves = u64::from(session.active_slots());
         let mut sender = Sender {
-            wave: Wave::new(&session),
             session,
             id,
             start,
@@ -62,7 +59,7 @@ impl Sender {
         });
         for slot in 0..waves {
             let elapsed_s = (waves - 1 - slot) as f64 * sender.session.time_slot_s();
-            let cursor = sender.wave_cursor(slot, sender.wave.remaining_at(elapsed_s));
+            let cursor = sender.wave_cursor(slot, sender.session.wave().remaining_at(elapsed_s));
             sender.cursors.push(cursor);
         }
         sender
@@ -87,10 +84,11 @@ impl Sender {
     fn wave_cursor(&self, slot: u64, remaining: u64) -> Cursor {
         if remaining == 0 {
             let next = slot + u64::from(self.session.active_slots());
-            return self.wave_cursor(next, self.wave.packets());
+            return self.wave_cursor(next, self.session.wave().packets());
         }
         let begin_slot = slot as i64 + 1 - i64::from(self.session.active_slots());
-        let due_ns = begin_slot * self.slot_ns() + (self.wave.time_of(remaining) * 1e9) as i64;
+        let due_ns =
+            begin_slot * self.slot_ns() + (self.session.wave().time_of(remaining) * 1e9) as i64;
         Cursor {
             due_ns,
             slot,
@@ -98,17 +96,12 @@ impl Sender {
         }
     }
 
-    /// Returns the cursor of a packet of the base channel. Packet `index` of a slot is sent when a
-    /// fluid would have sent as many packets: when the rate has fallen to BCR_P + index log(P) /
-    /// TSD. Receivers derive the phase of the slot from that rate (section 3.2.2.5).
+    /// Returns the cursor of packet `index` of a slot on the base channel.
     fn base_cursor(&self, slot: u64, index: u64) -> Cursor {
         if index == u64::from(self.session.base_packets_per_slot()) {
             return self.base_cursor(slot + 1, 0);
         }
-        let slot_s = self.session.time_slot_s();
-        let log = libm::log(self.session.decrease());
-        let fallen = 1.0 + index as f64 * log / (slot_s * self.session.base_rate());
-        let phase_s = libm::log(fallen) / log * slot_s;
+        let phase_s = self.session.base_phase(index) * self.session.time_slot_s();
         Cursor {
             due_ns: slot as i64 * self.slot_ns() + (phase_s * 1e9) as i64,
             slot,

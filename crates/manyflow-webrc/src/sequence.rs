@@ -11,9 +11,12 @@ const WINDOW: u64 = 64;
 pub(super) struct Sequence {
     /// The channel's number.
     channel: u16,
+    /// Whether number 0 follows the highest, as on the base channel. A wave ends with the highest.
+    wraps: bool,
     /// The highest sequence number: a format has at most 2^32 of them.
     last: u32,
-    /// The number after the highest seen; `None` before the first packet.
+    /// The number after the highest seen, which is 0 after the highest of all; `None` before the
+    /// first packet.
     expected: Option<u32>,
     /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
     missing: u64,
@@ -38,10 +41,21 @@ pub(super) enum Arrival {
 }
 
 impl Sequence {
-    /// The sequence of `channel`, whose numbers run from 0 to `numbers - 1`, at most 2^32 of them.
-    pub(super) fn new(channel: u32, numbers: u64) -> Sequence {
+    /// The sequence of the base channel, whose numbers run from 0 to `numbers - 1`, at most 2^32 of
+    /// them.
+    pub(super) fn base(channel: u32, numbers: u64) -> Sequence {
+        Sequence::new(channel, numbers, true)
+    }
+
+    /// The sequence of a wave, whose numbers run up to `numbers - 1`.
+    pub(super) fn wave(channel: u32, numbers: u64) -> Sequence {
+        Sequence::new(channel, numbers, false)
+    }
+
+    fn new(channel: u32, numbers: u64, wraps: bool) -> Sequence {
         Sequence {
             channel: channel as u16,
+            wraps,
             last: (numbers - 1) as u32,
             expected: None,
             missing: 0,
@@ -62,6 +76,21 @@ impl Sequence {
         u64::from(self.last) + 1
     }
 
+    /// Expects no number below `unsent`, of which none is missing.
+    pub(super) fn skip_to(&mut self, unsent: u64) {
+        debug_assert_eq!(self.missing, 0, "only a channel that has just begun skips");
+        debug_assert!(
+            !self.wraps,
+            "the base channel is never joined after its first packet"
+        );
+        let is_behind = self
+            .expected
+            .is_some_and(|next| next != 0 && u64::from(next) < unsent);
+        if is_behind {
+            self.expected = Some((unsent % self.modulus()) as u32);
+        }
+    }
+
     /// Takes a packet's number, which the caller has checked to be one of the channel's.
     pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
         debug_assert!(psn <= self.last.into(), "the caller checks numbers");
@@ -71,7 +100,12 @@ impl Sequence {
         };
         let expected = u64::from(expected);
         let ahead = (psn + self.modulus() - expected) % self.modulus();
-        if ahead < self.modulus() / 2 {
+        let is_ahead = if self.wraps {
+            ahead < self.modulus() / 2
+        } else {
+            expected != 0 && psn >= expected
+        };
+        if is_ahead {
             self.expect_after(psn);
             let lost = self.advance(ahead) + self.shift(1);
             let in_order = ahead == 0 && lost == 0;
@@ -101,9 +135,34 @@ impl Sequence {
         }
     }
 
-    /// Gives up the pending numbers, and returns their count.
-    pub(super) fn give_up(&mut self) -> u64 {
-        u64::from(core::mem::take(&mut self.missing).count_ones())
+    /// Gives up the pending numbers below `unsent`, the lowest number that is not due. Returns the
+    /// count of numbers that were given up.
+    pub(super) fn give_up(&mut self, unsent: u64) -> u64 {
+        let expected = u64::from(self.expected.unwrap_or(0));
+        let ahead = (expected + self.modulus() - unsent) % self.modulus();
+        let is_ahead = if self.wraps {
+            ahead < self.modulus() / 2
+        } else {
+            expected == 0 || expected > unsent
+        };
+        let kept = match is_ahead {
+            true if ahead < WINDOW => self.missing & ((1 << ahead) - 1),
+            true => self.missing,
+            false => 0,
+        };
+        let given_up = self.missing & !kept;
+        self.missing = kept;
+        given_up.count_ones().into()
+    }
+
+    /// Gives up all pending numbers, and returns their count.
+    pub(super) fn give_all_up(&mut self) -> u64 {
+        core::mem::take(&mut self.missing).count_ones().into()
+    }
+
+    /// Whether a missing number is pending.
+    pub(super) fn has_gap(&self) -> bool {
+        self.missing != 0
     }
 
     fn expect_after(&mut self, psn: u64) {
@@ -134,25 +193,47 @@ mod tests {
 
     #[test]
     fn a_gap_is_pending_until_given_up() {
-        let mut sequence = Sequence::new(0, 1 << 16);
+        let mut sequence = Sequence::base(0, 1 << 16);
         assert_eq!(sequence.on_packet(65_530), Arrival::First);
         assert_eq!(sequence.on_packet(65_533), Arrival::Gap { lost: 0 });
         assert_eq!(sequence.on_packet(65_531), Arrival::Late);
         assert_eq!(sequence.on_packet(65_531), Arrival::Duplicate);
-        assert_eq!(sequence.give_up(), 1);
+        assert_eq!(sequence.give_all_up(), 1);
         assert_eq!(sequence.on_packet(65_532), Arrival::Duplicate);
     }
 
     #[test]
+    fn numbers_that_are_not_due_remain_pending() {
+        let mut sequence = Sequence::base(0, 1 << 16);
+        sequence.on_packet(10);
+        assert_eq!(sequence.on_packet(21), Arrival::Gap { lost: 0 });
+        assert_eq!(sequence.give_up(13), 2);
+        assert_eq!(sequence.on_packet(12), Arrival::Duplicate);
+        assert_eq!(sequence.on_packet(13), Arrival::Late);
+        assert_eq!(sequence.give_up(22), 7);
+        assert!(!sequence.has_gap());
+    }
+
+    #[test]
     fn packets_lost_at_the_end_of_a_wave_are_missed() {
-        let mut sequence = Sequence::new(0, 1 << 16);
+        let mut sequence = Sequence::wave(0, 1 << 16);
         sequence.on_packet(65_530);
         assert_eq!(sequence.on_end_of_wave(), 0);
         assert_eq!(sequence.on_packet(65_535), Arrival::Late);
-        assert_eq!(sequence.give_up(), 4);
-        let mut whole = Sequence::new(0, 1 << 16);
+        assert_eq!(sequence.give_all_up(), 4);
+        let mut whole = Sequence::wave(0, 1 << 16);
         whole.on_packet(65_535);
-        assert_eq!(whole.on_end_of_wave() + whole.give_up(), 0);
+        assert_eq!(whole.on_end_of_wave() + whole.give_all_up(), 0);
+    }
+
+    #[test]
+    fn a_wave_does_not_begin_again_after_its_end() {
+        let mut wave = Sequence::wave(0, 1 << 16);
+        wave.on_packet(65_000);
+        assert_eq!(wave.on_packet(100), Arrival::Duplicate);
+        wave.on_packet(65_535);
+        assert_eq!(wave.on_packet(0), Arrival::Duplicate);
+        assert_eq!(wave.on_packet(65_534), Arrival::Late);
     }
 
     proptest! {
@@ -174,7 +255,7 @@ mod tests {
                 }
             }
             arrivals.sort();
-            let mut sequence = Sequence::new(0, modulus);
+            let mut sequence = Sequence::base(0, modulus);
             let (mut received, mut lost) = (0, 0);
             for (_, psn) in &arrivals {
                 match sequence.on_packet(*psn) {
@@ -183,7 +264,7 @@ mod tests {
                     _ => received += 1,
                 }
             }
-            lost += sequence.give_up();
+            lost += sequence.give_all_up();
             let span = sequence.expected.map_or(0, |expected| (u64::from(expected) + modulus - start) % modulus);
             prop_assert_eq!(received + lost, span);
         }

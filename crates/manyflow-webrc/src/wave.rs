@@ -22,7 +22,7 @@
 use super::Session;
 
 /// The shape of a wave, which all waves of a session share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wave {
     pieces: Vec<Piece>,
     packets: u64,
@@ -30,7 +30,7 @@ pub struct Wave {
 
 /// A part of a wave with the rate `constant - exponential P^((t - origin) / TSD)`, in packets per
 /// second.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Piece {
     start_s: f64,
     end_s: f64,

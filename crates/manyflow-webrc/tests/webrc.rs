@@ -481,10 +481,13 @@ fn packets_of_a_channel_that_was_not_joined_do_not_count() {
     receive(1, 0, base, 0);
     // The receiver joins the wave of slot 0 an epoch after the base channel's first packet.
     assert_eq!(receive(51, 0, base, 1), (1, 2, 0));
-    assert_eq!(receive(52, 0, 0, 65_535), (1, 3, 0));
+    // The wave's last packets are sent 0.4 s and 0.1 s before its end.
+    assert_eq!(receive(600, 0, 0, 65_534), (1, 3, 0));
+    assert_eq!(receive(601, 0, base, 2), (1, 4, 0));
+    assert_eq!(receive(900, 0, 0, 65_535), (1, 5, 0));
     // Nothing arrives in slot 1. In slot 2, the wave of slot 0 is the last one left.
-    assert_eq!(receive(2_100, 2, base, 2), (0, 4, 0));
-    assert_eq!(receive(2_101, 2, 1, 5), (0, 4, 0));
+    assert_eq!(receive(2_100, 2, base, 8), (0, 6, 0));
+    assert_eq!(receive(2_101, 2, 1, 65_535), (0, 6, 0));
 }
 
 proptest! {

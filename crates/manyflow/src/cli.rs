@@ -156,6 +156,18 @@ pub(crate) struct SendArgs {
     /// Run an AMT relay on this address, for receivers that multicast does not reach
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<std::net::SocketAddr>,
+    /// The maximum rate of the relay to all receivers together: packets above it are dropped, so
+    /// receivers slow down. For example, 200Mbit/s leaves room on a line of 250 Mbit/s
+    #[arg(
+        long,
+        value_name = "RATE",
+        default_value = "1Gbit/s",
+        requires = "listen"
+    )]
+    pub(crate) relay_rate_max: Rate,
+    /// The maximum number of receivers behind one IPv4 address or in one IPv6 /64; others wait
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, requires = "listen")]
+    pub(crate) relay_gateways_per_address: usize,
     /// Serve the session description over HTTP on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) publish: Option<std::net::SocketAddr>,
@@ -247,9 +259,10 @@ pub(crate) struct RecvArgs {
     /// Receive by multicast on this interface: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
-    /// Receive through this AMT relay, even if the description names another
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) relay: Option<String>,
+    /// Receive through the first of these AMT relays that answers, even if the description names
+    /// another: --relay one.example.net,two.example.net:2268
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    pub(crate) relay: Vec<String>,
     /// Give up after this time without useful packets
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub(crate) patience: Duration,

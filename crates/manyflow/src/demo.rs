@@ -228,7 +228,7 @@ impl Running {
     ) -> Running {
         let config = ReceiveConfig {
             description: transfer.description.clone(),
-            route: Route::Relay(last_mile.address().to_string()),
+            route: Route::Relays(vec![last_mile.address().to_string()]),
             webrc: ReceiverConfig::default(),
             output: output.to_owned(),
             existing: Existing::Keep,

@@ -87,8 +87,8 @@ pub(crate) async fn interrupted() {
 
 /// Chooses the route: the one on the command line, else the description's relay, else multicast.
 fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
-    if let Some(relay) = &args.relay {
-        return Ok(Route::Relay(relay.clone()));
+    if !args.relay.is_empty() {
+        return Ok(Route::Relays(args.relay.clone()));
     }
     if let Some(interface) = &args.interface {
         let Ok(interface) = interface.parse();
@@ -102,13 +102,13 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
         .parse()
         .is_ok_and(|host: std::net::IpAddr| host.is_unspecified());
     if !anywhere {
-        return Ok(Route::Relay(relay.authority()));
+        return Ok(Route::Relays(vec![relay.authority()]));
     }
     // A relay on the unspecified address is reachable where the description was loaded from.
     let host = load::host(&args.session).ok_or_else(|| {
         usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
-    Ok(Route::Relay(format!("{host}:{}", relay.port)))
+    Ok(Route::Relays(vec![format!("{host}:{}", relay.port)]))
 }
 
 /// Prints who signed the session, and when: an old description may have been served again.
@@ -182,6 +182,11 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,
         "packets_unauthenticated": progress.packets.unauthenticated,
+        "packets_forged": {
+            "channel": progress.packets.forged.channel,
+            "time_slot": progress.packets.forged.time_slot,
+            "sequence_number": progress.packets.forged.sequence_number,
+        },
     }))
 }
 

@@ -397,6 +397,8 @@ fn open_relay(
     let whole = Rate::from_bits_per_s(args.rate.bits_per_s() / 10 * 12);
     let config = RelayConfig {
         gateway_rate_max: whole,
+        rate_max: args.relay_rate_max,
+        gateways_per_address_max: args.relay_gateways_per_address,
         ..RelayConfig::default()
     };
     let server = RelayServer::bind(listen, config, flows(description));

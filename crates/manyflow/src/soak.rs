@@ -276,7 +276,7 @@ async fn transfer(
     loop {
         let config = ReceiveConfig {
             description: soak.description.clone(),
-            route: Route::Relay(relay.to_string()),
+            route: Route::Relays(vec![relay.to_string()]),
             webrc: ReceiverConfig::default(),
             output: output.to_owned(),
             existing: Existing::Keep,

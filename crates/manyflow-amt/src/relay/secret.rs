@@ -40,6 +40,11 @@ impl Secret {
         }
     }
 
+    /// Returns a random key for another purpose.
+    pub(super) fn random_key(&mut self) -> [u8; 16] {
+        self.rng.random()
+    }
+
     /// Returns when to replace the secret, or to forget the previous one.
     pub(super) fn deadline(&self) -> Time {
         match self.previous {

@@ -1,7 +1,7 @@
 //! The joins of all gateways, indexed by gateway for reports and by flow for data.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manyflow_core::time::Time;
 use slab::Slab;
@@ -13,6 +13,8 @@ use crate::wire::GatewayAddress;
 pub(super) struct Tunnel {
     /// The address that data is sent to.
     pub(super) address: SocketAddr,
+    /// This host's address, to which the gateway sent its last join.
+    pub(super) local: IpAddr,
     /// The limit on the rate of the gateway's data.
     pub(super) bucket: Bucket,
     /// The joined flows, each with the time at which the join expires.
@@ -51,10 +53,21 @@ impl Tunnels {
         self.keys.contains_key(&gateway)
     }
 
-    /// Returns the number of gateways with this IP address, on any port.
-    pub(super) fn with_ip(&self, ip: Ipv6Addr) -> usize {
-        let first = GatewayAddress { ip, port: 0 };
-        let last = GatewayAddress { ip, port: u16::MAX };
+    /// Returns the number of gateways with this IPv4 address, or in the /64 of this IPv6 address,
+    /// on any port: a host can take any address of its /64.
+    pub(super) fn near(&self, ip: Ipv6Addr) -> usize {
+        let host_bits = match ip.to_ipv4() {
+            Some(_) => 0,
+            None => u128::from(u64::MAX),
+        };
+        let first = GatewayAddress {
+            ip: Ipv6Addr::from_bits(ip.to_bits() & !host_bits),
+            port: 0,
+        };
+        let last = GatewayAddress {
+            ip: Ipv6Addr::from_bits(ip.to_bits() | host_bits),
+            port: u16::MAX,
+        };
         self.keys.range(first..=last).count()
     }
 
@@ -72,14 +85,23 @@ impl Tunnels {
     }
 
     /// Adds or refreshes a join. Adds the gateway if it is new.
-    pub(super) fn join(&mut self, now: Time, address: SocketAddr, flow: usize, lapses: Time) {
+    pub(super) fn join(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        local: IpAddr,
+        flow: usize,
+        lapses: Time,
+    ) {
         let key = *self.keys.entry(address.into()).or_insert_with(|| {
             self.tunnels.insert(Tunnel {
                 address,
+                local,
                 bucket: Bucket::new(now),
                 flows: BTreeMap::new(),
             })
         });
+        self.tunnels[key].local = local;
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
         }

@@ -4,3 +4,4 @@ pub mod amt;
 pub mod clock;
 pub mod last_mile;
 pub mod multicast;
+mod udp;

@@ -52,6 +52,13 @@ impl TwoHosts {
                 std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap();
             });
         }
+        hosts.make_link();
+        Some(hosts)
+    }
+
+    /// Joins the namespaces by a veth pair, with the addresses of both hosts.
+    pub(crate) fn make_link(&self) {
+        let (sender, receiver) = (&self.sender, &self.receiver);
         let wire = Self::INTERFACE;
         ip(&format!(
             "link add {wire} netns {sender} type veth peer name {wire} netns {receiver}"
@@ -84,7 +91,15 @@ impl TwoHosts {
         for namespace in [sender, receiver] {
             wait_for_ipv6_multicast(namespace);
         }
-        Some(hosts)
+    }
+
+    /// Removes the veth pair.
+    pub(crate) fn remove_link(&self) {
+        ip(&format!(
+            "-netns {} link delete {}",
+            self.receiver,
+            Self::INTERFACE
+        ));
     }
 
     /// Runs `work` on the sending host. The sockets that it returns remain there.
@@ -138,6 +153,11 @@ fn wait_for_ipv6_multicast(namespace: &str) {
         );
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Runs iproute2's `ip` in the namespace of this thread.
+pub(crate) fn ip_here(arguments: &str) {
+    ip(arguments);
 }
 
 /// Runs iproute2's `ip` with these arguments, and returns its output.

@@ -120,10 +120,15 @@ impl Stage {
 
     /// Starts a receiver that sends to `via` instead of the relay.
     pub(crate) fn receive(&self, via: SocketAddr) -> Receiving {
+        self.receive_through(vec![via.to_string()])
+    }
+
+    /// Starts a receiver that tries these relays.
+    pub(crate) fn receive_through(&self, relays: Vec<String>) -> Receiving {
         let folder = tempfile::tempdir().unwrap();
         let config = ReceiveConfig {
             description: self.description.clone(),
-            route: Route::Relay(via.to_string()),
+            route: Route::Relays(relays),
             webrc: ReceiverConfig::default(),
             output: folder.path().to_owned(),
             existing: Existing::Keep,

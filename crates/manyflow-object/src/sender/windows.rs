@@ -1,9 +1,9 @@
 //! The order in which blocks are served: all of them evenly, or window after window.
 //!
 //! Evenly, receivers of every rate need the fewest packets, but all files complete at the end. In
-//! windows, files complete one after another. A receiver below the session's rate then misses a part
-//! of each window. It completes the window in a later round, in which the packets beyond the missing
-//! ones are surplus: at worst, for a rate just below the session's, it needs two rounds.
+//! windows, files complete one after another. A receiver below the session's rate then misses a
+//! part of each window. It completes the window in a later round, in which the packets beyond the
+//! missing ones are surplus: at worst, for a rate just below the session's, it needs two rounds.
 
 use super::Unit;
 use crate::schedule::Schedule;

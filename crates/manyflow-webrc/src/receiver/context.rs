@@ -28,8 +28,36 @@ pub(super) struct Context {
 pub(super) struct Totals {
     pub(super) received: u64,
     pub(super) lost: u64,
-    /// Packets whose header did not fit the session.
-    pub(super) refused: u64,
+    pub(super) refused: Refusals,
+}
+
+/// Counts of packets that a receiver refused. They did not change its state.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Packets whose header cannot be of the session.
+    pub header: u64,
+    /// Packets whose header names another channel than the one by which they came.
+    pub channel: u64,
+    /// Packets whose time slot index is ahead of the clock.
+    pub time_slot: u64,
+    /// Packets whose sequence number does not fit the time.
+    pub sequence_number: u64,
+}
+
+impl Refusals {
+    /// Returns the number of refused packets of all kinds.
+    pub fn total(&self) -> u64 {
+        self.header + self.channel + self.time_slot + self.sequence_number
+    }
+}
+
+impl core::ops::AddAssign for Refusals {
+    fn add_assign(&mut self, other: Refusals) {
+        self.header += other.header;
+        self.channel += other.channel;
+        self.time_slot += other.time_slot;
+        self.sequence_number += other.sequence_number;
+    }
 }
 
 impl Context {

@@ -217,7 +217,7 @@ impl Running {
         let session = &context.session;
         let layer = self.waves.len() as u32;
         let number = (self.ctsi + layer) % session.wave_channels();
-        let wave = Sequence::new(number, session.cci_format().sequence_numbers());
+        let wave = Sequence::wave(number, session.cci_format().sequence_numbers());
         self.waves.push_back(wave);
         self.rates.on_join(growth(session, layer));
         let timeout = context.config.join_timeout;

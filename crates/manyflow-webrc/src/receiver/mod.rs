@@ -8,15 +8,19 @@
 //! |---|---|
 //! | `running.rs` | what packets change, once the receiver has found its place in the time slots |
 //! | `epoch.rs` | what a running receiver decides at the end of each epoch, and at time-outs |
+//! | `timeline.rs` | how far the sender has come |
+//! | `check.rs` | the refusal of packets that the sender cannot have sent yet |
 //! | `context.rs` | what outlives the phases: parameters, actions, events, totals |
 //! | `rates.rs` | the reception rates |
 //! | `config.rs` | the receiver's own parameters |
 
+mod check;
 mod config;
 mod context;
 mod epoch;
 mod rates;
 mod running;
+mod timeline;
 
 use core::convert::Infallible;
 use core::ops::ControlFlow;
@@ -24,6 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use config::{ReceiverConfig, TargetRule, Weights};
+pub use context::Refusals;
 use context::{Context, Totals};
 use running::Running;
 
@@ -72,8 +77,8 @@ pub struct Status {
     pub packets_received: u64,
     /// Number of lost packets.
     pub packets_lost: u64,
-    /// Number of packets whose header did not fit the session.
-    pub packets_refused: u64,
+    /// Numbers of refused packets.
+    pub refused: Refusals,
 }
 
 impl Receiver {
@@ -120,6 +125,11 @@ impl Receiver {
         }
     }
 
+    /// Returns the numbers of packets that were refused so far, in all phases.
+    pub fn refused(&self) -> Refusals {
+        self.context.totals.refused
+    }
+
     fn join_base(&mut self, now: Time) {
         self.phase = Phase::JoiningBase(now);
         self.context.join(self.context.session.wave_channels());
@@ -132,13 +142,19 @@ impl Receiver {
 
     /// Returns the header of a packet of this session; `None` for packets that are refused.
     fn accept(&mut self, packet: &Packet<Cci>) -> Option<Cci> {
-        let of_session = matches!(packet.destination, Destination::Channel(channel) if channel.session == self.context.id);
         let cci = packet.header;
-        if !of_session || !self.context.fits(&cci) {
-            self.context.totals.refused += 1;
-            return None;
+        let fits = self.context.fits(&cci);
+        let refused = &mut self.context.totals.refused;
+        match packet.destination {
+            Destination::Channel(channel) if fits && channel.session == self.context.id => {
+                if channel.number == cci.channel {
+                    return Some(cci);
+                }
+                refused.channel += 1;
+            }
+            _ => refused.header += 1,
         }
-        Some(cci)
+        None
     }
 }
 
@@ -154,7 +170,7 @@ impl Endpoint for Receiver {
         if let Phase::JoiningBase(joined) = self.phase
             && u32::from(cci.channel) == self.context.session.wave_channels()
         {
-            let running = Running::new(&mut self.context, now, joined, &cci);
+            let running = Running::new(&mut self.context, now, now - joined, &cci);
             self.phase = Phase::Running(Box::new(running));
         }
         if let Phase::Running(running) = &mut self.phase

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 
 use super::context::Context;
 use super::rates::Rates;
-use super::{ReceiverConfig, Status};
+use super::timeline::Timeline;
+use super::{ReceiverConfig, Status, check};
 use crate::loss::LossEstimator;
 use crate::rtt::{AverageRtt, RttRule};
 use crate::sequence::{Arrival, Sequence};
@@ -54,8 +55,14 @@ pub(super) struct Running {
     pub(super) capacity_since: Time,
     pub(super) epoch_since: Time,
     pub(super) next_epoch: Time,
+    pub(super) timeline: Timeline,
+    /// The number of the current slot, as the base channel's sequence numbers give it.
+    pub(super) base_slot: u64,
     base_received_in_slot: u32,
     base_loss_slots: u32,
+    /// The time from the base channel's join to its first packet.
+    pub(super) first_delay: Duration,
+    pub(super) first_packet: Time,
 }
 
 /// A join whose first packet has not come.
@@ -73,14 +80,15 @@ pub(super) struct Reorder {
 }
 
 impl Running {
-    /// Starts with the first packet of the base channel, which was joined at `joined`. The packet
-    /// tells the time slot and the position in it (section 3.2.2.5).
-    pub(super) fn new(context: &mut Context, now: Time, joined: Time, cci: &Cci) -> Running {
+    /// Starts with the first packet of the base channel, which came `delay` after the join. The
+    /// packet gives the time slot and the position in it (section 3.2.2.5).
+    pub(super) fn new(context: &mut Context, now: Time, delay: Duration, cci: &Cci) -> Running {
         let (session, config) = (&context.session, &context.config);
+        let place = check::place(session, cci);
         let index = cci.psn % session.base_packets_per_slot();
         let rate = session.base_rate()
             + f64::from(index) * libm::log(session.decrease()) / session.time_slot_s();
-        let delay_s = (now - joined).as_secs_f64();
+        let delay_s = delay.as_secs_f64();
         let epoch = config.epoch(session);
         context.events.push_back(Event::Rtt {
             sample_s: delay_s,
@@ -90,7 +98,7 @@ impl Running {
             ctsi: cci.ctsi.into(),
             slot_since: now,
             last_packet: now,
-            base: Sequence::new(session.wave_channels(), session.base_sequence_numbers()),
+            base: Sequence::base(session.wave_channels(), session.base_sequence_numbers()),
             waves: VecDeque::new(),
             left: None,
             joining: None,
@@ -107,8 +115,12 @@ impl Running {
             capacity_since: Time::ZERO,
             epoch_since: now,
             next_epoch: now + epoch,
+            timeline: Timeline::new(place.phase, now),
+            base_slot: place.slot,
             base_received_in_slot: 0,
             base_loss_slots: 0,
+            first_delay: delay,
+            first_packet: now,
         }
     }
 
@@ -119,9 +131,23 @@ impl Running {
         now: Time,
         cci: &Cci,
     ) -> ControlFlow<EndReason> {
+        let is_base = u32::from(cci.channel) == context.session.wave_channels();
+        let position = match self.check(context, now, cci) {
+            Ok(position) => position,
+            Err(refusal) => {
+                *refusal.count(&mut context.totals.refused) += 1;
+                return match is_base {
+                    true => self.doubt(context, now, cci),
+                    false => ControlFlow::Continue(()),
+                };
+            }
+        };
+        if is_base {
+            self.timeline.support();
+        }
         self.last_packet = now;
-        self.on_time_slot(context, now, cci.ctsi.into())?;
-        self.on_sequence(context, now, cci);
+        let slots = self.on_time_slot(context, now, cci.ctsi.into())?;
+        self.on_sequence(context, now, cci, position - f64::from(slots));
         ControlFlow::Continue(())
     }
 
@@ -178,7 +204,7 @@ impl Running {
             loss_probability: self.loss.probability(),
             packets_received: context.totals.received,
             packets_lost: context.totals.lost,
-            packets_refused: context.totals.refused,
+            refused: context.totals.refused,
         }
     }
 
@@ -186,22 +212,20 @@ impl Running {
         self.slow_start_rate == f64::INFINITY
     }
 
-    /// Follows the time slot index (section 3.2.3.3). Breaks when too much of the base channel is
-    /// lost.
+    /// Follows the time slot index (section 3.2.3.3), and returns how many slots have begun. Breaks
+    /// when too much of the base channel is lost.
     fn on_time_slot(
         &mut self,
         context: &mut Context,
         now: Time,
         ctsi: u32,
-    ) -> ControlFlow<EndReason> {
+    ) -> ControlFlow<EndReason, u32> {
         let session = &context.session;
-        let time_slot = session.config().time_slot;
         let t = session.wave_channels();
         let ahead = (ctsi + t - self.ctsi) % t;
-        let believable = (now - self.slot_since) + 2 * time_slot + Duration::from_secs(1);
-        if ahead == 0 || ahead > t - session.quiescent_slots() / 2 || ahead * time_slot > believable
-        {
-            return ControlFlow::Continue(());
+        let is_late = ahead > t - session.quiescent_slots() / 2;
+        if ahead == 0 || is_late || f64::from(ahead) > self.reach(session, now) {
+            return ControlFlow::Continue(0);
         }
         self.slot_since = now;
         self.count_lost_base(session, ahead);
@@ -211,7 +235,7 @@ impl Running {
         if self.base_loss_slots >= BASE_LOSS_SLOTS {
             return ControlFlow::Break(EndReason::BaseChannelLoss);
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(ahead)
     }
 
     /// Ends the current time slot: the lowest wave has ended with it, and its channel is left.
@@ -221,6 +245,8 @@ impl Running {
         let ended = self.ctsi;
         self.assert_invariants(session);
         self.ctsi = (self.ctsi + 1) % session.wave_channels();
+        self.base_slot = (self.base_slot + 1) % session.base_slots();
+        self.timeline.begin_next_slot();
         self.rates.arr += (1.0 - p) * base_rate;
         let Some(mut wave) = self.waves.pop_front() else {
             return;
@@ -258,13 +284,23 @@ impl Running {
         };
     }
 
-    /// Registers a packet of a joined channel (sections 3.2.3.1, 3.2.3.2, 3.2.3.4).
-    fn on_sequence(&mut self, context: &mut Context, now: Time, cci: &Cci) {
-        let is_base = u32::from(cci.channel) == context.session.wave_channels();
-        let Some(sequence) = self.sequence_of(context.session.wave_channels(), cci.channel) else {
+    /// Registers a packet of a joined channel, which has this position (sections 3.2.3.1, 3.2.3.2,
+    /// 3.2.3.4).
+    fn on_sequence(&mut self, context: &mut Context, now: Time, cci: &Cci, position: f64) {
+        let session = &context.session;
+        let (t, number) = (session.wave_channels(), u32::from(cci.channel));
+        let (is_base, reach) = (number == t, self.reach(session, now));
+        let Some(sequence) = self.sequence_of(t, number) else {
             return;
         };
         let arrival = sequence.on_packet(cci.psn.into());
+        match arrival {
+            Arrival::InOrder | Arrival::Gap { .. } => {
+                self.timeline.advance(now, position.min(reach), session);
+            }
+            Arrival::First if !is_base => self.skip_numbers_before_join(session, number),
+            _ => {}
+        }
         if arrival == Arrival::Duplicate {
             return;
         }
@@ -286,8 +322,7 @@ impl Running {
     }
 
     /// The sequence numbers of a channel among `t` waves and the base; `None` if it is not joined.
-    fn sequence_of(&mut self, t: u32, channel: u16) -> Option<&mut Sequence> {
-        let number = u32::from(channel);
+    fn sequence_of(&mut self, t: u32, number: u32) -> Option<&mut Sequence> {
         if number == t {
             Some(&mut self.base)
         } else if (number + 1) % t == self.ctsi {
@@ -296,6 +331,24 @@ impl Running {
             let layer = (number + t - self.ctsi) % t;
             self.waves.get_mut(layer as usize)
         }
+    }
+
+    /// Moves a wave that has just begun on to the present. A sender's packets from before the join
+    /// do not come, so a forged one must not make those in between count as lost.
+    fn skip_numbers_before_join(&mut self, session: &Session, number: u32) {
+        let unsent = self.unsent(session, number);
+        if let Some(wave) = self.sequence_of(session.wave_channels(), number) {
+            wave.skip_to(unsent);
+        }
+    }
+
+    /// Whether a channel is joined, or was until the last slot ended.
+    pub(super) fn is_joined(&self, t: u32, number: u32) -> bool {
+        let layer = (number + t - self.ctsi) % t;
+        let is_left = |left: &Sequence| left.channel() == number;
+        number == t
+            || (layer as usize) < self.waves.len()
+            || self.left.as_ref().is_some_and(is_left)
     }
 
     /// Measures the multicast round-trip time with the first packet after a join
@@ -363,13 +416,25 @@ impl Running {
         }
     }
 
-    /// Counts all pending gaps as losses.
+    /// Counts the missing packets that are due as losses.
     pub(super) fn give_gaps_up(&mut self, context: &mut Context, now: Time) {
         self.reorder = None;
+        let session = &context.session;
         let left = self.left.take();
-        let lost = self.base.give_up()
-            + self.waves.iter_mut().map(Sequence::give_up).sum::<u64>()
-            + left.map_or(0, |mut wave| wave.give_up());
+        let mut lost = left.map_or(0, |mut wave| wave.give_all_up());
+        let mut has_gap = false;
+        for place in 0..=self.waves.len() {
+            let sequence = self.waves.get(place).unwrap_or(&self.base);
+            if sequence.has_gap() {
+                let unsent = self.unsent(session, sequence.channel());
+                let sequence = self.waves.get_mut(place).unwrap_or(&mut self.base);
+                lost += sequence.give_up(unsent);
+                has_gap |= sequence.has_gap();
+            }
+        }
+        if has_gap {
+            self.expect_late_packets(&context.config);
+        }
         self.on_lost(context, now, lost);
     }
 

@@ -19,6 +19,7 @@ mod receive;
 mod send;
 mod storer;
 mod transport;
+mod tunnel;
 
 use std::time::Duration;
 

@@ -5,15 +5,14 @@ use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
 use manyflow_object::receiver as object;
 use manyflow_webrc::{
-    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Refusals, Session, SessionError,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -21,7 +20,7 @@ use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::{GroupKey, Verifier};
 use super::session_of;
 pub use super::transport::Route;
-use super::transport::{Inlet, TransportError};
+use super::transport::{Delivery, Inlet, TransportError};
 use crate::filecast::files::Existing;
 use crate::filecast::sdp::SessionDescription;
 use crate::net::clock::Clock;
@@ -126,10 +125,12 @@ pub struct PacketCounts {
     pub received: u64,
     /// Packets lost, as the sequence numbers show.
     pub lost: u64,
-    /// Datagrams that are not packets of the session.
+    /// Datagrams that are not packets of the session, those of `forged` included.
     pub refused: u64,
     /// Packets without a valid MAC of the session's group key, or with one that was used before.
     pub unauthenticated: u64,
+    /// Packets that the rate control refused, by kind.
+    pub forged: Refusals,
     /// Datagrams dropped because the decoder was too slow.
     pub behind: u64,
 }
@@ -231,6 +232,8 @@ struct Driver {
     has_enough: bool,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
+    /// Datagrams that did not reach the rate control.
+    malformed_packets: u64,
     /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
     verifier: Option<Verifier>,
@@ -273,6 +276,7 @@ impl Driver {
             last_table: (Time::ZERO, 0),
             has_enough: false,
             closed_at: None,
+            malformed_packets: 0,
             malformed: Vec::new(),
             verifier,
         })
@@ -312,8 +316,7 @@ impl Driver {
                     None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
                 },
                 received = self.inlet.recv() => {
-                    let (datagram, at) = received?;
-                    self.on_datagram(datagram, at);
+                    self.on_datagram(received?);
                 }
                 () = self.clock.sleep_until(due) => {}
             }
@@ -357,7 +360,12 @@ impl Driver {
     }
 
     /// Passes the header to the rate control, and the datagram to the decoder.
-    fn on_datagram(&mut self, datagram: Bytes, at: Instant) {
+    fn on_datagram(&mut self, delivery: Delivery) {
+        let Delivery {
+            payload: datagram,
+            channel,
+            received_at,
+        } = delivery;
         let decoded = alc::Packet::decode(&datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
         let fits = datagram.len() <= self.session.config().packet_bytes as usize;
@@ -371,8 +379,9 @@ impl Driver {
                 None
             }
         };
-        let Some(cci) = cci.filter(|cci| cci.format == self.session.cci_format()) else {
-            self.progress.packets.refused += 1;
+        let cci = cci.filter(|cci| cci.format == self.session.cci_format());
+        let (Some(cci), Some(number)) = (cci, channel) else {
+            self.malformed_packets += 1;
             return;
         };
         // Before rate control sees the packet (RFC 5651 section 5.2.2).
@@ -380,16 +389,17 @@ impl Driver {
             self.progress.packets.unauthenticated += 1;
             return;
         }
-        self.now = self.clock.time_of(at).max(self.now);
-        self.last_packet = self.now;
-        self.closed_at = closes.then_some(self.now);
-        let channel = Channel {
-            session: 0,
-            number: cci.channel,
-        };
+        self.now = self.clock.time_of(received_at).max(self.now);
+        let channel = Channel { session: 0, number };
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
         let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
+        let refused = self.endpoint.refused();
         self.endpoint.handle_packet(self.now, &packet);
+        if self.endpoint.refused() != refused {
+            return;
+        }
+        self.last_packet = self.now;
+        self.closed_at = closes.then_some(self.now);
         self.decoder.push(&datagram);
     }
 
@@ -431,6 +441,11 @@ impl Driver {
         }
         while let Some(event) = self.endpoint.poll_event() {
             tracing::trace!("{} {event:?}", self.now);
+            if event == Event::StartedOver {
+                tracing::warn!(
+                    "the sender was restarted, or its first packet was forged; starting over"
+                );
+            }
             if let Event::Ended(reason) = event {
                 self.on_ended(reason)?;
             }
@@ -456,6 +471,10 @@ impl Driver {
             return Err(ReceiveError::Ended(reason));
         }
         tracing::warn!("{reason}; joining the session again");
+        if is_silent {
+            self.inlet.check_way();
+        }
+        self.report();
         self.before = self.progress.packets;
         self.endpoint = Receiver::new(
             Arc::clone(&self.session),
@@ -498,6 +517,10 @@ impl Driver {
         }
         self.progress.webrc = self.endpoint.status();
         self.progress.packets.behind = self.decoder.dropped;
+        self.progress.packets.forged = self.before.forged;
+        self.progress.packets.forged += self.endpoint.refused();
+        self.progress.packets.refused =
+            self.malformed_packets + self.progress.packets.forged.total();
         if let Some(status) = self.progress.webrc {
             self.progress.packets.received = self.before.received + status.packets_received;
             self.progress.packets.lost = self.before.lost + status.packets_lost;

@@ -7,15 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_amt::wire::AMT_PORT;
-use manyflow_amt::{
-    Family, Flow, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
-};
-use tokio::net::lookup_host;
-use tokio::time::timeout;
+use manyflow_amt::{Family, Flow, JoinError, Subscription};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::tunnel::Tunnel;
 use crate::filecast::sdp::SessionDescription;
-use crate::net::amt::{GatewayClient, Incoming, RelaySender, RelayServer};
+use crate::net::amt::{RelaySender, RelayServer};
 use crate::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,
@@ -45,7 +42,9 @@ pub enum TransportError {
     )]
     Silent(String),
     /// The relay refused the gateway.
-    #[error("the relay {0} accepts no more receivers: try again later")]
+    #[error(
+        "the relay {0} accepts no more receivers: try again later, or name another with --relay"
+    )]
     Full(String),
     /// A socket failed while receiving.
     #[error("receiving failed: {0}")]
@@ -105,12 +104,15 @@ impl Outlets {
         }
     }
 
-    /// Returns the number of datagrams that an outlet dropped, for lack of room or because of a
-    /// gateway's maximum rate.
+    /// Returns the number of datagrams that an outlet dropped, for lack of room, because of
+    /// their length, or because of a maximum rate.
     pub(super) fn unsent(&self) -> u64 {
         let relay = self.relay.as_ref().map_or(0, |(server, _)| {
             let stats = server.stats();
-            stats.unsent + stats.counters.over_rate
+            stats.unsent
+                + stats.too_long
+                + stats.counters.over_rate
+                + stats.counters.over_relay_rate
         });
         self.unsent + relay
     }
@@ -139,19 +141,40 @@ pub fn flows(description: &SessionDescription) -> Vec<Flow> {
 pub enum Route {
     /// IP multicast, on this interface or that of the route.
     Multicast(Option<Interface>),
-    /// An AMT relay, as `host:port`, or `host` if it has AMT's own port.
-    Relay(String),
+    /// AMT relays, each as `host:port`, or `host` if it has AMT's own port. They are tried in
+    /// order, with all addresses of each.
+    Relays(Vec<String>),
+}
+
+/// Returns the times at which to look whether the host's network has changed. They leave two
+/// seconds of the three in which a receiver finds its way again.
+fn network_check() -> Interval {
+    let mut times = interval(Duration::from_secs(1));
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    times
+}
+
+/// A datagram of the session.
+pub(super) struct Delivery {
+    pub(super) payload: Bytes,
+    /// The channel of the group to which the datagram was sent; `None` if the session has no such
+    /// group.
+    pub(super) channel: Option<u16>,
+    /// Time at which the datagram was taken from the kernel.
+    pub(super) received_at: Instant,
 }
 
 /// The receiving end of a transport.
 pub(super) struct Inlet {
-    groups: Vec<Flow>,
+    groups: Groups,
     kind: Kind,
+    /// Times at which to look whether the host's network has changed.
+    network_check: Interval,
 }
 
 enum Kind {
     Multicast(MulticastReceiver),
-    Tunnel(Box<GatewayClient>, String),
+    Tunnel(Box<Tunnel>),
 }
 
 impl Inlet {
@@ -168,63 +191,100 @@ impl Inlet {
                     interface: interface.clone(),
                 })?)
             }
-            Route::Relay(relay) => Kind::Tunnel(
-                Box::new(connect(relay, description, patience).await?),
-                relay.clone(),
-            ),
+            Route::Relays(relays) => {
+                let family = Family::of(description.source);
+                Kind::Tunnel(Box::new(Tunnel::open(relays, family, patience).await?))
+            }
         };
         Ok(Inlet {
-            groups: flows(description),
+            groups: Groups(flows(description)),
             kind,
+            network_check: network_check(),
         })
     }
 
     pub(super) fn join(&mut self, channel: u16) -> Result<(), TransportError> {
-        let flow = self.groups[usize::from(channel)];
+        let flow = self.groups.0[usize::from(channel)];
         match &mut self.kind {
             Kind::Multicast(socket) => Ok(socket.join(flow.group.ip())?),
-            Kind::Tunnel(gateway, _) => Ok(gateway.join(subscription(flow))?),
+            Kind::Tunnel(tunnel) => Ok(tunnel.join(subscription(flow))?),
         }
     }
 
     pub(super) fn leave(&mut self, channel: u16) -> Result<(), TransportError> {
-        let flow = self.groups[usize::from(channel)];
+        let flow = self.groups.0[usize::from(channel)];
         match &mut self.kind {
             Kind::Multicast(socket) => socket.leave(flow.group.ip())?,
-            Kind::Tunnel(gateway, _) => gateway.leave(subscription(flow)),
+            Kind::Tunnel(tunnel) => tunnel.leave(subscription(flow)),
         }
         Ok(())
     }
 
-    /// Returns the next datagram and its time of arrival. Cancel safe.
-    pub(super) async fn recv(&mut self) -> Result<(Bytes, Instant), TransportError> {
-        match &mut self.kind {
-            Kind::Multicast(socket) => {
-                let datagram = socket.recv().await?;
-                Ok((datagram.payload, datagram.received_at))
-            }
-            Kind::Tunnel(gateway, relay) => loop {
-                match gateway.recv().await? {
-                    Incoming::Datagram(datagram) => {
-                        return Ok((datagram.payload, datagram.received_at));
+    /// Returns the next datagram. Cancel safe.
+    pub(super) async fn recv(&mut self) -> Result<Delivery, TransportError> {
+        let (payload, group, received_at) = match &mut self.kind {
+            Kind::Multicast(socket) => loop {
+                tokio::select! {
+                    biased;
+                    datagram = socket.recv() => {
+                        let datagram = datagram?;
+                        break (datagram.payload, datagram.group, datagram.received_at);
                     }
-                    Incoming::Event(GatewayEvent::Ready) => {}
-                    Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
-                        tracing::warn!("the relay {relay} does not answer; still trying");
-                    }
-                    Incoming::Event(GatewayEvent::RelayLost(LossReason::Full)) => {
-                        tracing::warn!("the relay {relay} accepts no more receivers; still trying");
-                    }
+                    _ = self.network_check.tick() => socket.follow_interface(),
                 }
             },
+            Kind::Tunnel(tunnel) => loop {
+                tokio::select! {
+                    biased;
+                    datagram = tunnel.recv() => {
+                        let datagram = datagram?;
+                        break (datagram.payload, datagram.flow.group.ip(), datagram.received_at);
+                    }
+                    _ = self.network_check.tick() => tunnel.follow_network(),
+                }
+            },
+        };
+        Ok(Delivery {
+            payload,
+            channel: self.groups.channel(group),
+            received_at,
+        })
+    }
+
+    /// Looks whether the way of packets still exists, since none come.
+    pub(super) fn check_way(&mut self) {
+        if let Kind::Tunnel(tunnel) = &mut self.kind {
+            tunnel.check_relay();
         }
     }
 
     /// Ends the tunnel to the relay.
     pub(super) async fn close(self) {
-        if let Kind::Tunnel(gateway, _) = self.kind {
-            gateway.close().await;
+        if let Kind::Tunnel(tunnel) = self.kind {
+            tunnel.close().await;
         }
+    }
+}
+
+/// The flows of the channels, by the channels' numbers. Their groups are consecutive addresses.
+struct Groups(Vec<Flow>);
+
+impl Groups {
+    /// Returns the channel of a group.
+    fn channel(&self, group: IpAddr) -> Option<u16> {
+        let first = self.0.first()?.group.ip();
+        let number = match (first, group) {
+            (IpAddr::V4(first), IpAddr::V4(group)) => {
+                u128::from(group.to_bits().checked_sub(first.to_bits())?)
+            }
+            (IpAddr::V6(first), IpAddr::V6(group)) => {
+                group.to_bits().checked_sub(first.to_bits())?
+            }
+            _ => return None,
+        };
+        u16::try_from(number)
+            .ok()
+            .filter(|number| usize::from(*number) < self.0.len())
     }
 }
 
@@ -232,7 +292,7 @@ impl fmt::Display for Inlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Multicast(_) => write!(f, "multicast"),
-            Kind::Tunnel(_, relay) => write!(f, "the relay {relay}"),
+            Kind::Tunnel(tunnel) => write!(f, "the relay {tunnel}"),
         }
     }
 }
@@ -244,73 +304,5 @@ fn subscription(flow: Flow) -> Subscription {
     Subscription {
         group: flow.group.ip(),
         source,
-    }
-}
-
-/// Opens a tunnel and waits for the relay's answer. Otherwise a join would wait, too, and the
-/// measured round-trip time would be too long.
-async fn connect(
-    relay: &str,
-    description: &SessionDescription,
-    patience: Duration,
-) -> Result<GatewayClient, TransportError> {
-    let failed = |cause| TransportError::Relay {
-        relay: relay.to_owned(),
-        cause,
-    };
-    let mut addresses = lookup_host(with_port(relay)).await.map_err(failed)?;
-    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let address = addresses.next().ok_or_else(unknown).map_err(failed)?;
-    let config = GatewayConfig::new(
-        RelayAddress::Unicast(address),
-        Family::of(description.source),
-    );
-    let mut gateway = GatewayClient::connect(config).map_err(failed)?;
-    match timeout(patience, tunnel(&mut gateway, relay)).await {
-        Ok(stands) => stands.map(|()| gateway),
-        Err(_) => Err(TransportError::Silent(relay.to_owned())),
-    }
-}
-
-/// Waits for the relay's answer. The gateway itself repeats its request.
-async fn tunnel(gateway: &mut GatewayClient, relay: &str) -> Result<(), TransportError> {
-    loop {
-        match gateway.recv().await? {
-            Incoming::Event(GatewayEvent::Ready) => return Ok(()),
-            Incoming::Event(GatewayEvent::RelayLost(LossReason::Full)) => {
-                return Err(TransportError::Full(relay.to_owned()));
-            }
-            Incoming::Event(GatewayEvent::RelayLost(LossReason::Silent)) => {
-                tracing::warn!("the relay {relay} does not answer; still trying");
-            }
-            Incoming::Datagram(_) => {}
-        }
-    }
-}
-
-/// Returns the relay's address, with AMT's own port (RFC 7450 section 7.2) if it has none.
-fn with_port(relay: &str) -> String {
-    match relay.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, AMT_PORT).to_string(),
-        Err(_) if relay.contains(':') => relay.to_owned(),
-        Err(_) => format!("{relay}:{AMT_PORT}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_relay_without_a_port_has_that_of_amt() {
-        for (relay, full) in [
-            ("192.0.2.1", "192.0.2.1:2268"),
-            ("2001:db8::1", "[2001:db8::1]:2268"),
-            ("relay.example.net", "relay.example.net:2268"),
-            ("relay.example.net:1", "relay.example.net:1"),
-            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
-        ] {
-            assert_eq!(with_port(relay), full);
-        }
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::UdpSocket;
 use super::server::random_seed;
 use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
 use crate::net::clock::Clock;
+use crate::net::udp::route_to;
 
 /// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -43,6 +44,8 @@ pub struct GatewayClient {
     gateway: Gateway,
     socket: UdpSocket,
     peer: SocketAddr,
+    /// Whether no route led to the relay at the last check.
+    is_cut_off: bool,
     clock: Clock,
     buffer: BytesMut,
 }
@@ -59,12 +62,11 @@ impl GatewayClient {
         let clock = Clock::start();
         let gateway = Gateway::new(clock.now(), config, random_seed());
         let peer = gateway.relay();
-        let socket = open_socket(any_address(peer))?;
-        SockRef::from(&socket).connect(&peer.into())?;
         Ok(Self {
             gateway,
-            socket,
+            socket: connected_socket(peer)?,
             peer,
+            is_cut_off: false,
             clock,
             buffer: BytesMut::new(),
         })
@@ -85,6 +87,35 @@ impl GatewayClient {
     /// their way may still arrive.
     pub fn leave(&mut self, subscription: impl Into<Subscription>) {
         self.gateway.leave(self.clock.now(), subscription.into());
+        self.flush();
+    }
+
+    /// Asks the relay whether it is alive, with a Request that is sent before this returns. If it
+    /// does not answer, [`GatewayEvent::RelayLost`] follows.
+    pub fn check_relay(&mut self) {
+        self.gateway.handle_unreachable(self.clock.now());
+        self.flush();
+    }
+
+    /// Opens the socket again if this host has another address towards the relay than before, or
+    /// has a route to the relay again. The relay's answer to a Request from the new address moves
+    /// the tunnel there. The caller calls this once a second or so.
+    pub fn follow_network(&mut self) {
+        let Ok(address) = route_to(self.peer) else {
+            self.is_cut_off = true;
+            return;
+        };
+        let before = self.socket.local_addr().map(|local| local.ip());
+        if !self.is_cut_off && before.is_ok_and(|before| before == address) {
+            return;
+        }
+        let Ok(socket) = connected_socket(self.peer) else {
+            self.is_cut_off = true;
+            return;
+        };
+        tracing::info!(%address, relay = %self.peer, "the network has changed; opening the tunnel again");
+        (self.socket, self.is_cut_off) = (socket, false);
+        self.gateway.handle_network_change(self.clock.now());
         self.flush();
     }
 
@@ -180,7 +211,9 @@ impl GatewayClient {
                     tracing::debug!(%error, relay = %self.peer, "no route to the relay");
                 }
             }
-            let send = || self.socket.try_send(&transmit.contents);
+            // tokio's `try_send` fails until tokio has polled the socket: the first Request would
+            // be lost.
+            let send = || SockRef::from(&self.socket).send(&transmit.contents);
             // The error may belong to an earlier datagram. Then the kernel has not tried to send
             // this one.
             if let Err(error) = send().or_else(|error| {
@@ -204,11 +237,18 @@ impl std::fmt::Debug for GatewayClient {
     }
 }
 
+/// Opens a socket that sends to `peer`, and receives only from it.
+fn connected_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open_socket(any_address(peer))?;
+    socket.connect(&peer.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
 /// Whether a connected UDP socket reports an ICMP Destination Unreachable.
 fn is_unreachable(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable};
     matches!(
         error.kind(),
-        ConnectionRefused | HostUnreachable | NetworkUnreachable
+        ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable
     )
 }

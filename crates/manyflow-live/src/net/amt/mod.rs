@@ -9,7 +9,6 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::UdpSocket;
 
 pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelaySender, RelayServer, RelayStats};
@@ -19,7 +18,7 @@ use crate::net::multicast::SOCKET_BUFFER_BYTES;
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
 /// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.
-fn open_socket(local: SocketAddr) -> io::Result<UdpSocket> {
+fn open_socket(local: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     if local.ip() == Ipv6Addr::UNSPECIFIED {
         socket.set_only_v6(false)?;
@@ -28,7 +27,7 @@ fn open_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.set_nonblocking(true)?;
     socket.bind(&local.into())?;
-    UdpSocket::from_std(socket.into())
+    Ok(socket)
 }
 
 /// Returns the unspecified address and port, with the IP version of `remote`.

@@ -1,5 +1,6 @@
 //! A relay on a socket.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +11,12 @@ use manyflow_amt::ip::IpError;
 use manyflow_amt::{Flow, Relay, RelayConfig, RelayCounters};
 use rand::RngExt;
 use rand::rngs::StdRng;
-use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
+use super::open_socket;
 use crate::net::clock::Clock;
+use crate::net::udp::{Inbox, Port};
 
 /// Pause after an error of the socket, so that a lasting failure does not keep a core busy.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
@@ -45,17 +46,20 @@ pub struct RelayStats {
     pub counters: RelayCounters,
     /// Datagrams that the kernel refused: its queue was full, or there is no route.
     pub unsent: u64,
+    /// Datagrams that were longer than the MTU of the interface to their gateway.
+    pub too_long: u64,
 }
 
 /// The state that the server's task shares with the handles. Each packet of the session takes the
 /// lock, which otherwise only the few control messages take: that costs less than passing each
 /// packet to a task.
 struct Shared {
-    socket: UdpSocket,
+    port: Port,
     local: SocketAddr,
     clock: Clock,
     relay: Mutex<Relay>,
     unsent: AtomicU64,
+    too_long: AtomicU64,
 }
 
 impl RelayServer {
@@ -67,14 +71,15 @@ impl RelayServer {
     /// # Panics
     /// If called outside of a tokio runtime.
     pub fn bind(address: SocketAddr, config: RelayConfig, flows: Vec<Flow>) -> io::Result<Self> {
-        let socket = open_socket(address)?;
+        let port = Port::new(open_socket(address)?)?;
         let clock = Clock::start();
         let shared = Arc::new(Shared {
-            local: socket.local_addr()?,
-            socket,
+            local: port.socket().local_addr()?,
+            port,
             clock,
             relay: Mutex::new(Relay::new(clock.now(), config, flows, random_seed())),
             unsent: AtomicU64::new(0),
+            too_long: AtomicU64::new(0),
         });
         let task = tokio::spawn(serve(shared.clone()));
         Ok(Self { shared, task })
@@ -100,6 +105,7 @@ impl RelayServer {
             joins: relay.joins(),
             counters: relay.counters(),
             unsent: self.shared.unsent.load(Ordering::Relaxed),
+            too_long: self.shared.too_long.load(Ordering::Relaxed),
         }
     }
 }
@@ -130,11 +136,12 @@ impl RelaySender {
     /// If there is no such flow.
     pub fn send(&self, flow: usize, payload: &[u8]) -> Result<(), IpError> {
         let shared = &*self.shared;
-        shared
-            .relay()
-            .forward(shared.clock.now(), flow, payload, |gateway, message| {
-                shared.send(gateway, message)
-            })
+        shared.relay().forward(
+            shared.clock.now(),
+            flow,
+            payload,
+            |gateway, local, message| shared.send(local, gateway, message),
+        )
     }
 }
 
@@ -143,34 +150,34 @@ impl Shared {
         self.relay.lock().expect("no datagram makes a relay panic")
     }
 
-    fn send(&self, destination: SocketAddr, message: &[u8]) {
-        if self.socket.try_send_to(message, destination).is_err() {
-            self.unsent.fetch_add(1, Ordering::Relaxed);
+    fn send(&self, local: IpAddr, destination: SocketAddr, message: &[u8]) {
+        let source = Some(local).filter(|address| !address.is_unspecified());
+        match self.port.send(source, destination, message) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                if self.too_long.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(
+                        bytes = message.len(),
+                        gateway = %destination,
+                        "a packet is longer than the interface's MTU: reduce --packet (logged once; more are counted)"
+                    );
+                }
+            }
+            Err(_) => {
+                self.unsent.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
-    fn handle_datagram(&self, from: SocketAddr, datagram: &[u8]) {
-        let local = self.local_ip(from);
+    /// Handles a datagram for this host's address `local`, and answers from that address (RFC 7450,
+    /// sections 5.3.3.3 and 5.3.3.6.3): a gateway accepts no answer from another.
+    fn handle_datagram(&self, from: SocketAddr, local: Option<IpAddr>, datagram: &[u8]) {
+        let local = local.unwrap_or(self.local.ip());
         let mut relay = self.relay();
         relay.handle_datagram(self.clock.now(), from, local, datagram);
         if let Some(reply) = relay.poll_transmit() {
-            self.send(reply.destination, &reply.contents);
+            self.send(local, reply.destination, &reply.contents);
         }
-    }
-
-    /// Returns the address at which a gateway reaches this relay. If the socket is bound to the
-    /// unspecified address, that is the source address of the route to the gateway.
-    fn local_ip(&self, gateway: SocketAddr) -> IpAddr {
-        let bound = self.local.ip();
-        if !bound.is_unspecified() {
-            return bound;
-        }
-        let route = || {
-            let probe = std::net::UdpSocket::bind(any_address(gateway))?;
-            probe.connect(gateway)?;
-            probe.local_addr()
-        };
-        route().map_or(bound, |address: SocketAddr| address.ip())
     }
 }
 
@@ -184,12 +191,14 @@ impl std::fmt::Debug for Shared {
 
 /// Answers gateways and runs the relay's timers until the task is aborted.
 async fn serve(shared: Arc<Shared>) {
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut inbox = Inbox::default();
     loop {
         let deadline = shared.relay().poll_timeout();
         tokio::select! {
-            received = shared.socket.recv_from(&mut buffer) => match received {
-                Ok((length, from)) => shared.handle_datagram(from, &buffer[..length]),
+            received = poll_fn(|context| shared.port.poll_recv(&mut inbox, context)) => match received {
+                Ok(arrival) => {
+                    shared.handle_datagram(arrival.source, arrival.destination, &arrival.payload);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the relay's socket failed");
                     sleep(ERROR_PAUSE).await;

@@ -154,3 +154,45 @@ async fn a_relay_that_is_gone_is_reported_and_found_again_when_it_is_back() {
     expect_event(&mut client, GatewayEvent::Ready).await;
     until(|| server.stats().joins == 1).await;
 }
+
+/// The gateway would repeat a lost Request only after a day.
+#[tokio::test]
+async fn the_first_request_is_not_lost() {
+    for _ in 0..10 {
+        let relay = tokio::net::UdpSocket::bind(loopback()).await.unwrap();
+        let patient = GatewayConfig {
+            initial_timeout: Duration::from_secs(86_400),
+            ..GatewayConfig::new(
+                RelayAddress::Unicast(relay.local_addr().unwrap()),
+                Family::V4,
+            )
+        };
+        let mut client = GatewayClient::connect(patient).unwrap();
+        let mut request = [0; 100];
+        let received = async {
+            tokio::select! {
+                received = relay.recv(&mut request) => received.unwrap(),
+                _ = client.recv() => panic!("nobody answers"),
+            }
+        };
+        let length = timeout(PATIENCE, received).await.expect("a Request comes");
+        assert!(matches!(
+            manyflow_amt::wire::Message::decode(&request[..length]),
+            Ok(manyflow_amt::wire::Message::Request { .. })
+        ));
+    }
+}
+
+/// Loopback carries 65,536 bytes; no UDP datagram over IPv4 has more than 65,507.
+#[tokio::test]
+async fn a_message_longer_than_the_mtu_is_dropped_and_counted() {
+    let server = server(loopback(), Family::V4);
+    let mut client = client(RelayAddress::Unicast(server.local_addr()), Family::V4);
+    client.join(flows(Family::V4)[0]).unwrap();
+    expect_event(&mut client, GatewayEvent::Ready).await;
+    until(|| server.stats().joins == 1).await;
+    server.sender().send(0, &[0; 65_500]).unwrap();
+    server.sender().send(0, b"short").unwrap();
+    expect_datagram(&mut client, flows(Family::V4)[0], b"short").await;
+    assert_eq!((server.stats().too_long, server.stats().unsent), (1, 0));
+}

@@ -7,26 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::UdpSocket;
 
 use super::interface::LocalInterface;
 use super::is_source_specific;
 use super::membership::Membership;
 use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
+use crate::net::udp::{Arrival, Inbox, Port, route_to};
 
 /// Linux's default limit of groups per socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
 
 const JOIN_ADVICE: &str = "name the interface that leads to the sender, and see that \
     net.ipv4.igmp_max_memberships is at least 20";
-
-/// Upper bound for the length of any datagram.
-const DATAGRAM_BYTES_MAX: usize = 1 << 16;
-
-/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// The session to receive.
 #[derive(Clone, Debug)]
@@ -39,13 +33,15 @@ pub struct ReceiverConfig {
     pub interface: Option<Interface>,
 }
 
-/// A datagram that has arrived. Its header names its channel.
+/// A datagram that has arrived.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The UDP payload.
     pub payload: Bytes,
     /// Source of the datagram: the session's sender.
     pub source: SocketAddr,
+    /// The group to which the datagram was sent.
+    pub group: IpAddr,
     /// Time at which the datagram was taken from the kernel.
     pub received_at: Instant,
 }
@@ -57,16 +53,20 @@ pub struct MulticastReceiver {
     /// The kernel's number of the interface; 0 for the interface of the route.
     interface: u32,
     sockets: Vec<Member>,
+    /// The number of the interface at the last check.
+    seen: Option<u32>,
+    /// Whether the interface did not exist at the last check.
+    is_gone: bool,
     /// The socket to poll first, so that a busy one does not starve the others.
     first: usize,
-    buffer: BytesMut,
     foreign_datagrams: u64,
 }
 
 /// A socket and the groups that it has joined.
 #[derive(Debug)]
 struct Member {
-    socket: UdpSocket,
+    port: Port,
+    inbox: Inbox,
     groups: Vec<IpAddr>,
 }
 
@@ -85,11 +85,61 @@ impl MulticastReceiver {
         Ok(Self {
             config,
             interface,
+            seen: None,
+            is_gone: false,
             sockets,
             first: 0,
-            buffer: BytesMut::new(),
             foreign_datagrams: 0,
         })
+    }
+
+    /// Opens the sockets again and joins their groups if the interface was removed and made again:
+    /// the kernel has forgotten its memberships then. The caller calls this once a second or so.
+    pub fn follow_interface(&mut self) {
+        if self.sockets.iter().all(|member| member.groups.is_empty()) {
+            return;
+        }
+        let present = self.present_interface();
+        let is_other = present.is_some() && present != self.seen;
+        let is_first = self.seen.is_none() && !self.is_gone;
+        self.is_gone = present.is_none();
+        self.seen = present;
+        if !is_other || is_first {
+            return;
+        }
+        match self.reopen() {
+            Ok(()) => tracing::info!("the interface was made again; its groups are joined again"),
+            Err(error) => {
+                tracing::debug!(%error, "the groups cannot be joined again yet");
+                (self.seen, self.is_gone) = (None, true);
+            }
+        }
+    }
+
+    /// Returns the number of the interface that has the memberships; `None` if it does not exist.
+    fn present_interface(&self) -> Option<u32> {
+        if let Some(interface) = &self.config.interface {
+            return LocalInterface::find(interface)
+                .ok()
+                .map(|found| found.index);
+        }
+        let group = self
+            .sockets
+            .iter()
+            .find_map(|member| member.groups.first())?;
+        let address = route_to((*group, self.config.port).into()).ok()?;
+        let found = LocalInterface::find(&Interface::Address(address)).ok()?;
+        Some(found.index)
+    }
+
+    fn reopen(&mut self) -> Result<(), MulticastError> {
+        let mut opened = Self::open(self.config.clone())?;
+        for group in self.sockets.iter().flat_map(|member| &member.groups) {
+            opened.join(*group)?;
+        }
+        (self.sockets, self.interface) = (opened.sockets, opened.interface);
+        self.first = 0;
+        Ok(())
     }
 
     /// Joins `group`, with its source if the group's range is source-specific. Joining again does
@@ -105,13 +155,16 @@ impl MulticastReceiver {
             return Ok(());
         }
         let membership = self.membership(group);
+        let is_gone = self.is_gone;
         let member = self.member_with_room()?;
-        membership
-            .join(&SockRef::from(&member.socket))
-            .map_err(MulticastError::refused(
+        let joined = membership.join(&SockRef::from(member.port.socket()));
+        // The groups of an interface that does not exist are joined when it is made again.
+        if !is_gone {
+            joined.map_err(MulticastError::refused(
                 format!("join {group}"),
                 JOIN_ADVICE,
             ))?;
+        }
         member.groups.push(group);
         Ok(())
     }
@@ -128,12 +181,14 @@ impl MulticastReceiver {
             return Ok(());
         };
         member.groups.retain(|joined| *joined != group);
-        membership
-            .leave(&SockRef::from(&member.socket))
-            .map_err(MulticastError::refused(
-                format!("leave {group}"),
-                "close the receiver",
-            ))
+        let left = membership.leave(&SockRef::from(member.port.socket()));
+        if self.is_gone {
+            return Ok(());
+        }
+        left.map_err(MulticastError::refused(
+            format!("leave {group}"),
+            "close the receiver",
+        ))
     }
 
     /// Waits for the next datagram of the session. Cancel safe: a datagram that is not returned
@@ -187,30 +242,27 @@ impl MulticastReceiver {
         place: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Datagram>> {
-        let socket = &self.sockets[place].socket;
+        let Member { port, inbox, .. } = &mut self.sockets[place];
         loop {
-            ready!(socket.poll_recv_ready(context))?;
-            if self.buffer.capacity() < DATAGRAM_BYTES_MAX {
-                self.buffer.reserve(CHUNK_BYTES);
+            let arrival = ready!(port.poll_recv(inbox, context))?;
+            let Arrival {
+                payload,
+                source,
+                received_at,
+                destination: Some(group),
+            } = arrival
+            else {
+                continue;
+            };
+            if source.ip() == self.config.source {
+                return Poll::Ready(Ok(Datagram {
+                    payload,
+                    source,
+                    group,
+                    received_at,
+                }));
             }
-            match socket.try_recv_buf_from(&mut self.buffer) {
-                Ok((_, source)) if source.ip() != self.config.source => {
-                    self.buffer.clear();
-                    self.foreign_datagrams += 1;
-                }
-                Ok((length, source)) => {
-                    let received_at = Instant::now();
-                    let payload = self.buffer.split_to(length).freeze();
-                    return Poll::Ready(Ok(Datagram {
-                        payload,
-                        source,
-                        received_at,
-                    }));
-                }
-                // Readiness was stale. Polling again registers for the next datagram.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+            self.foreign_datagrams += 1;
         }
     }
 }
@@ -225,7 +277,7 @@ impl Member {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
             IpAddr::V6(_) => (IpAddr::V6(Ipv6Addr::UNSPECIFIED), Domain::IPV6),
         };
-        let socket = || -> io::Result<UdpSocket> {
+        let port = || -> io::Result<Port> {
             let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
             socket.set_reuse_address(true)?;
             match config.source {
@@ -238,15 +290,15 @@ impl Member {
             socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
             warn_of_small_buffer(socket.recv_buffer_size()?);
             socket.bind(&SocketAddr::new(any, config.port).into())?;
-            socket.set_nonblocking(true)?;
-            UdpSocket::from_std(socket.into())
+            Port::new(socket)
         };
-        let socket = socket().map_err(MulticastError::refused(
+        let port = port().map_err(MulticastError::refused(
             format!("receive on UDP port {}", config.port),
             "end the program that holds the port or choose another",
         ))?;
         Ok(Self {
-            socket,
+            port,
+            inbox: Inbox::default(),
             groups: Vec::new(),
         })
     }

@@ -1,0 +1,247 @@
+//! A tunnel to the first of several AMT relays that answers.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use manyflow_amt::wire::AMT_PORT;
+use manyflow_amt::{
+    Family, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
+};
+use tokio::net::lookup_host;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::transport::TransportError;
+use crate::net::amt::{GatewayClient, Incoming, TunnelDatagram};
+
+/// Unanswered Requests after which the next relay is tried. They take 2 s to 3 s.
+const ATTEMPTS_MAX: u32 = 2;
+/// Pause after all relays have been tried, so that full relays are not flooded with Requests.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
+
+/// A tunnel to one of several relays. When a relay stays silent or is full, the next one is tried.
+pub(super) struct Tunnel {
+    relays: Vec<Relay>,
+    /// The relay in use.
+    current: usize,
+    gateway: GatewayClient,
+    family: Family,
+    joined: Vec<Subscription>,
+    /// Time at which to try the next relay; `None` while the current one answers.
+    switch_at: Option<Instant>,
+}
+
+/// A relay's address, and its name as the user gave it.
+#[derive(Clone, Debug)]
+struct Relay {
+    name: String,
+    address: SocketAddr,
+}
+
+impl Tunnel {
+    /// Opens a tunnel and waits for a relay's answer. Otherwise a join would wait, too, and the
+    /// measured round-trip time would be too long. Each name is `host:port`, or `host` if the relay
+    /// has AMT's own port. All addresses of a name are tried.
+    pub(super) async fn open(
+        names: &[String],
+        family: Family,
+        patience: Duration,
+    ) -> Result<Tunnel, TransportError> {
+        let relays = resolve(names).await?;
+        let (current, gateway) = connect(&relays, 0, family)?;
+        let mut tunnel = Tunnel {
+            relays,
+            current,
+            gateway,
+            family,
+            joined: Vec::new(),
+            switch_at: None,
+        };
+        let mut reason = LossReason::Silent;
+        match timeout(patience, tunnel.wait_for_answer(&mut reason)).await {
+            Ok(ready) => ready.map(|()| tunnel),
+            Err(_) => Err(match reason {
+                LossReason::Silent => TransportError::Silent(names.join(", ")),
+                LossReason::Full => TransportError::Full(names.join(", ")),
+            }),
+        }
+    }
+
+    /// Waits for a relay's answer, and keeps the reason why the last one is not used in `reason`.
+    async fn wait_for_answer(&mut self, reason: &mut LossReason) -> Result<(), TransportError> {
+        loop {
+            match self.next_incoming().await? {
+                Some(Incoming::Event(GatewayEvent::Ready)) => return Ok(()),
+                Some(Incoming::Event(GatewayEvent::RelayLost(lost))) => *reason = lost,
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn join(&mut self, subscription: Subscription) -> Result<(), JoinError> {
+        self.gateway.join(subscription)?;
+        self.joined.push(subscription);
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, subscription: Subscription) {
+        self.joined.retain(|joined| *joined != subscription);
+        self.gateway.leave(subscription);
+    }
+
+    /// Asks the relay whether it is alive, since no packets come.
+    pub(super) fn check_relay(&mut self) {
+        self.gateway.check_relay();
+    }
+
+    /// Follows a change of this host's addresses or interfaces.
+    pub(super) fn follow_network(&mut self) {
+        self.gateway.follow_network();
+    }
+
+    /// Returns the next datagram. Cancel safe.
+    pub(super) async fn recv(&mut self) -> Result<TunnelDatagram, TransportError> {
+        loop {
+            if let Some(Incoming::Datagram(datagram)) = self.next_incoming().await? {
+                return Ok(datagram);
+            }
+        }
+    }
+
+    /// Returns what the gateway reports, or `None` after the next relay was tried. Cancel safe.
+    async fn next_incoming(&mut self) -> Result<Option<Incoming>, TransportError> {
+        let switch_at = self.switch_at;
+        let incoming = tokio::select! {
+            incoming = self.gateway.recv() => incoming?,
+            () = async { sleep_until(switch_at.unwrap_or_else(Instant::now)).await },
+                if switch_at.is_some() =>
+            {
+                self.switch()?;
+                return Ok(None);
+            }
+        };
+        match incoming {
+            Incoming::Event(GatewayEvent::Ready) => self.switch_at = None,
+            Incoming::Event(GatewayEvent::RelayLost(reason)) => self.on_lost(reason),
+            Incoming::Datagram(_) => {}
+        }
+        Ok(Some(incoming))
+    }
+
+    fn on_lost(&mut self, reason: LossReason) {
+        let trouble = match reason {
+            LossReason::Silent => "does not answer",
+            LossReason::Full => "accepts no more receivers",
+        };
+        if self.relays.len() == 1 {
+            tracing::warn!("the relay {self} {trouble}; still trying");
+            return;
+        }
+        tracing::warn!("the relay {self} {trouble}; trying the next one");
+        let is_last = self.current + 1 == self.relays.len();
+        let pause = if is_last { ROUND_PAUSE } else { Duration::ZERO };
+        self.switch_at = Some(Instant::now() + pause);
+    }
+
+    /// Opens a tunnel to the next relay, and joins there what was joined.
+    fn switch(&mut self) -> Result<(), TransportError> {
+        self.switch_at = None;
+        (self.current, self.gateway) = connect(&self.relays, self.current + 1, self.family)?;
+        for subscription in &self.joined {
+            self.gateway.join(*subscription)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the tunnel.
+    pub(super) async fn close(self) {
+        self.gateway.close().await;
+    }
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Relay { name, address } = &self.relays[self.current];
+        if with_port(name) == address.to_string() {
+            return write!(f, "{name}");
+        }
+        write!(f, "{name} ({address})")
+    }
+}
+
+/// Returns all addresses of the relays, in order.
+///
+/// # Errors
+/// If no name has an address.
+async fn resolve(names: &[String]) -> Result<Vec<Relay>, TransportError> {
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let (mut relays, mut cause) = (Vec::new(), unknown());
+    for name in names {
+        match lookup_host(with_port(name)).await {
+            Ok(addresses) => relays.extend(addresses.map(|address| Relay {
+                name: name.clone(),
+                address,
+            })),
+            Err(error) => cause = error,
+        }
+    }
+    if relays.is_empty() {
+        let relay = names.join(", ");
+        return Err(TransportError::Relay { relay, cause });
+    }
+    Ok(relays)
+}
+
+/// Opens a tunnel to the first relay from `first` on to which a route leads. Returns its place.
+fn connect(
+    relays: &[Relay],
+    first: usize,
+    family: Family,
+) -> Result<(usize, GatewayClient), TransportError> {
+    let mut result = None;
+    for place in (first..first + relays.len()).map(|place| place % relays.len()) {
+        let Relay { name, address } = &relays[place];
+        let mut config = GatewayConfig::new(RelayAddress::Unicast(*address), family);
+        if relays.len() > 1 {
+            config.attempts_max = ATTEMPTS_MAX;
+        }
+        match GatewayClient::connect(config) {
+            Ok(gateway) => return Ok((place, gateway)),
+            Err(cause) => {
+                result = Some(TransportError::Relay {
+                    relay: name.clone(),
+                    cause,
+                });
+            }
+        }
+    }
+    Err(result.expect("there is a relay"))
+}
+
+/// Returns the relay's address, with AMT's own port (RFC 7450 section 7.2) if it has none.
+fn with_port(relay: &str) -> String {
+    match relay.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, AMT_PORT).to_string(),
+        Err(_) if relay.contains(':') => relay.to_owned(),
+        Err(_) => format!("{relay}:{AMT_PORT}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_without_a_port_has_that_of_amt() {
+        for (relay, full) in [
+            ("192.0.2.1", "192.0.2.1:2268"),
+            ("2001:db8::1", "[2001:db8::1]:2268"),
+            ("relay.example.net", "relay.example.net:2268"),
+            ("relay.example.net:1", "relay.example.net:1"),
+            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+        ] {
+            assert_eq!(with_port(relay), full);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Refuses packets that the sender cannot have sent yet, so that forged packets do not change the
+//! rate control's state.
+//!
+//! Each packet has a position: the time, in slots, at which the sender sends it (`schedule.rs`). A
+//! timeline knows two positions. `latest` is that of the packets that arrive now; a queue holds it
+//! back. `fastest` is what `latest` would be without a queue, as far as the receiver has seen.
+//!
+//! - A packet ahead of `fastest` by more than the tolerance is refused.
+//! - A packet can bring `latest` forward by twice the time since the last packet, and by the time
+//!   of two packets more. A time slot begins, and a missing number counts as lost, only when
+//!   `latest` has passed it. So a few forged packets do neither.
+//! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
+//!   would count as lost.
+//!
+//! The first packet of all may be the forged one, and a sender may have been restarted. So packets
+//! of the base channel that are refused, but agree with each other, replace the timeline when they
+//! outnumber those that agree with it. Once eight more packets have agreed with it than not, it is
+//! replaced only while no packet of the base channel agrees with it.
+
+use core::time::Duration;
+
+use crate::Session;
+use manyflow_core::time::Time;
+
+/// The number of packets that establish a timeline.
+const ESTABLISHED: u8 = 8;
+/// The number of packets that replace a timeline.
+const REPLACING: u8 = 4;
+/// The number of sequence numbers by which a packet may be ahead of the latest position: a
+/// [`Sequence`](crate::sequence::Sequence) can keep as many pending.
+pub(super) const NUMBERS_AHEAD: u64 = 64;
+/// The fraction by which the fastest position falls behind in a time slot. It exceeds the drift of
+/// two computers' clocks.
+const DRIFT: f64 = 1e-3;
+
+/// How far the sender has come, in slots since the beginning of the receiver's current slot.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    latest: f64,
+    fastest: f64,
+    /// Time at which `latest` and `fastest` held.
+    at: Time,
+    /// Packets that agreed with this timeline, less those that did not; at most `ESTABLISHED`.
+    support: u8,
+    rival: Option<Rival>,
+}
+
+/// Another timeline, on which refused packets agree.
+#[derive(Copy, Clone, Debug)]
+struct Rival {
+    place: Place,
+    at: Time,
+    votes: u8,
+}
+
+/// The place of a packet of the base channel.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Place {
+    /// The time slot index.
+    pub(super) ctsi: u32,
+    /// The number of its slot, as the sequence number gives it.
+    pub(super) slot: u64,
+    /// Its position within the slot.
+    pub(super) phase: f64,
+}
+
+impl Place {
+    /// Returns the slots from the slot with number `slot` to this packet's, which are negative if
+    /// this packet's is the earlier one.
+    pub(super) fn slots_since(&self, slot: u64, session: &Session) -> i64 {
+        let slots = session.base_slots();
+        let ahead = (self.slot + slots - slot) % slots;
+        if ahead <= slots / 2 {
+            ahead as i64
+        } else {
+            ahead as i64 - slots as i64
+        }
+    }
+
+    /// Whether the time slot index has advanced by `slots` since it was `ctsi`.
+    pub(super) fn index_follows(&self, ctsi: u32, slots: i64, session: &Session) -> bool {
+        let t = session.wave_channels();
+        let ahead = (self.ctsi + t - ctsi) % t;
+        slots.rem_euclid(t.into()) == i64::from(ahead)
+    }
+}
+
+impl Timeline {
+    /// A timeline of the first packet, which has this position and arrived at `now`.
+    pub(super) fn new(position: f64, now: Time) -> Timeline {
+        Timeline {
+            latest: position,
+            fastest: position,
+            at: now,
+            support: 0,
+            rival: None,
+        }
+    }
+
+    /// Returns the position of the packets that arrive now.
+    pub(super) fn latest(&self) -> f64 {
+        self.latest
+    }
+
+    /// Returns the highest position that a packet is believed to have at `now`.
+    pub(super) fn limit(&self, now: Time, session: &Session) -> f64 {
+        let elapsed = (now - self.at).as_secs_f64();
+        self.fastest + (elapsed + tolerance(session).as_secs_f64()) / session.time_slot_s()
+    }
+
+    /// Returns the lowest position that a packet of the base channel is believed to have at `now`.
+    pub(super) fn floor(&self, now: Time, session: &Session) -> f64 {
+        let lateness = if self.is_established() {
+            lateness_max(session)
+        } else {
+            lateness(session)
+        };
+        let elapsed = (now - self.at).as_secs_f64();
+        self.fastest + (elapsed - lateness.as_secs_f64()) / session.time_slot_s()
+    }
+
+    /// Returns the position to which a packet can bring `latest` at `now`, if the joined channels
+    /// together have the rate `packets_per_s`.
+    pub(super) fn reach(&self, now: Time, packets_per_s: f64, session: &Session) -> f64 {
+        let elapsed = (now - self.at).as_secs_f64();
+        self.latest + 2.0 * (elapsed + 1.0 / packets_per_s) / session.time_slot_s()
+    }
+
+    /// Moves on to the position of a packet that is in order on its channel.
+    pub(super) fn advance(&mut self, now: Time, position: f64, session: &Session) {
+        let elapsed = (now - self.at).as_secs_f64() / session.time_slot_s();
+        self.latest = position;
+        self.fastest = position.max(self.fastest + elapsed);
+        self.at = now;
+        debug_assert!(
+            self.latest <= self.fastest,
+            "no packet is faster than the fastest"
+        );
+    }
+
+    /// Counts positions from the next slot on.
+    pub(super) fn begin_next_slot(&mut self) {
+        self.latest -= 1.0;
+        self.fastest = self.latest.max(self.fastest - 1.0 - DRIFT);
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.support == ESTABLISHED
+    }
+
+    /// Counts a packet of the base channel that agrees with this timeline.
+    pub(super) fn support(&mut self) {
+        self.support = (self.support + 1).min(ESTABLISHED);
+        self.rival = self.rival.filter(|_| !self.is_established());
+        self.vote_against_rival();
+    }
+
+    /// Counts a packet of the base channel that does not agree with this timeline. Returns the time
+    /// of the first packet of another timeline that replaces this one.
+    pub(super) fn doubt(&mut self, now: Time, place: Place, session: &Session) -> Option<Time> {
+        if !self.is_established() {
+            self.support = self.support.saturating_sub(1);
+        }
+        match &mut self.rival {
+            Some(rival) if rival.agrees(now, place, session) => {
+                rival.votes = rival.votes.saturating_add(1);
+            }
+            Some(_) => self.vote_against_rival(),
+            None => {
+                let (at, votes) = (now, 1);
+                self.rival = Some(Rival { place, at, votes });
+            }
+        }
+        // The base channel's rate falls to P BCR_P. In three of its longest spacings, packets of
+        // this timeline would have come.
+        let spacings_s = 3.0 / (session.base_rate() * session.decrease());
+        let rival = self.rival.filter(|rival| {
+            rival.votes >= REPLACING && (now - rival.at).as_secs_f64() >= spacings_s
+        });
+        rival.map(|rival| rival.at)
+    }
+
+    fn vote_against_rival(&mut self) {
+        if let Some(rival) = &mut self.rival {
+            debug_assert!(rival.votes > 0, "a rival without votes is forgotten");
+            rival.votes -= 1;
+        }
+        self.rival = self.rival.filter(|rival| rival.votes > 0);
+    }
+}
+
+impl Rival {
+    /// Whether a packet's position has advanced with time since that of the first packet.
+    fn agrees(&self, now: Time, place: Place, session: &Session) -> bool {
+        let slots = place.slots_since(self.place.slot, session);
+        let advanced = slots as f64 + place.phase - self.place.phase;
+        let elapsed = (now - self.at).as_secs_f64();
+        let off_s = (advanced * session.time_slot_s() - elapsed).abs();
+        off_s <= lateness(session).as_secs_f64()
+            && place.index_follows(self.place.ctsi, slots, session)
+    }
+}
+
+/// Returns the time by which a packet may be ahead of the fastest position: the first packets may
+/// have waited in a queue.
+fn tolerance(session: &Session) -> Duration {
+    let half = session.config().time_slot / 2;
+    half.clamp(Duration::from_millis(250), Duration::from_secs(1))
+}
+
+/// Returns the time by which packets may be late: a sender and the queues on the path can hold them
+/// back as long as silence does not end the session.
+pub(super) fn lateness_max(session: &Session) -> Duration {
+    session.config().time_slot.max(Duration::from_secs(10))
+}
+
+/// Returns the time by which packets of a timeline that is not established may be late.
+fn lateness(session: &Session) -> Duration {
+    (session.config().time_slot / 2).max(Duration::from_secs(1))
+}
