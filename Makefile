@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults crash
+.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults crash soak
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ faults: ## Test Anypoint's connections and overlays with a thousand random seque
 
 crash: ## Kill fifty receivers and fifty senders of files at random moments (ten minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test crash -- --nocapture
+
+soak: build ## Transfer files for half an hour on changing links, with crashes
+	@target/release/manyflow soak files --for 30min
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short
