@@ -22,7 +22,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::{Manyflow, assert_same, manyflow, write_random};
-use nix::sys::signal::Signal;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -61,15 +60,11 @@ struct Counts {
 impl Meter {
     fn start(relay: SocketAddr) -> Meter {
         let gateways = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let relays = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        relays.connect(relay).unwrap();
+        gateways.set_nonblocking(true).unwrap();
         let address = gateways.local_addr().unwrap();
-        for socket in [&gateways, &relays] {
-            socket.set_nonblocking(true).unwrap();
-        }
         let counts = Arc::new(Counts::default());
         let counted = Arc::clone(&counts);
-        let thread = thread::spawn(move || forward(&gateways, &relays, &counted));
+        let thread = thread::spawn(move || forward(&gateways, relay, &counted));
         Meter {
             address,
             counts,
@@ -95,17 +90,25 @@ impl Drop for Meter {
     }
 }
 
-fn forward(gateways: &UdpSocket, relays: &UdpSocket, counts: &Counts) {
-    let (mut buffer, mut gateway) = (vec![0; 65_536], None);
+fn forward(gateways: &UdpSocket, relay: SocketAddr, counts: &Counts) {
+    let mut buffer = vec![0; 65_536];
+    let mut tunnel: Option<(SocketAddr, UdpSocket)> = None;
     while !counts.is_over.load(Ordering::SeqCst) {
         let mut is_idle = true;
         if let Ok((length, from)) = gateways.recv_from(&mut buffer) {
-            gateway = Some(from);
+            // Each receiver has its own port, as it would have without the meter: the relay still
+            // sends to the tunnel of one that was killed.
+            let (_, upstream) = match tunnel.take() {
+                Some(same) if same.0 == from => tunnel.insert(same),
+                _ => tunnel.insert((from, connect(relay))),
+            };
             // A relay that was killed refuses datagrams.
-            let _ = relays.send(&buffer[..length]);
+            let _ = upstream.send(&buffer[..length]);
             is_idle = false;
         }
-        if let (Ok(length), Some(gateway)) = (relays.recv(&mut buffer), gateway) {
+        if let Some((gateway, upstream)) = &tunnel
+            && let Ok(length) = upstream.recv(&mut buffer)
+        {
             // The others are AMT's own messages.
             if counts.is_receiving.load(Ordering::SeqCst) && length > 1_000 {
                 counts.bytes.fetch_add(length as u64, Ordering::SeqCst);
@@ -117,6 +120,13 @@ fn forward(gateways: &UdpSocket, relays: &UdpSocket, counts: &Counts) {
             thread::sleep(Duration::from_micros(200));
         }
     }
+}
+
+fn connect(relay: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect(relay).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
 }
 
 /// The files, their sender and the meter.
@@ -205,10 +215,9 @@ fn receivers_that_are_killed_continue() {
             let at = Duration::from_millis(random.random_range(50..1_500));
             match receiver.finish_within(at) {
                 Ok(ended) => break ended,
-                Err(receiver) => {
+                Err(mut receiver) => {
                     session.meter.set_receiving(false);
-                    receiver.signal(Signal::SIGKILL);
-                    drop(receiver);
+                    receiver.kill();
                     killed += 1;
                 }
             }
@@ -244,7 +253,7 @@ fn senders_that_are_killed_continue() {
             if killed >= kills() {
                 break receiver.finish();
             }
-            session.sender.signal(Signal::SIGKILL);
+            session.sender.kill();
             killed += 1;
             runs += 1;
             let sender = send(session.home.path(), session.relay, "--resume");
@@ -262,7 +271,9 @@ fn senders_that_are_killed_continue() {
 /// `manyflow soak files` itself compares every byte and the memory.
 #[test]
 fn a_minute_of_soak_ends_well() {
-    let ended = common::run(&["soak", "files", "--for", "1min", "--size", "500kB", "--json"]);
+    let ended = common::run(&[
+        "soak", "files", "--for", "1min", "--size", "500kB", "--json",
+    ]);
     let ended = ended.succeeded("soak");
     println!("{}", ended.stdout);
     assert!(ended.stdout.contains("\"event\":\"done\""), "{ended:?}");
@@ -270,9 +281,9 @@ fn a_minute_of_soak_ends_well() {
 
 #[test]
 fn a_session_is_continued_only_with_the_same_files_and_options() {
-    let session = Session::start(1);
+    let mut session = Session::start(1);
+    session.sender.kill();
     let (home, relay) = (session.home.path(), session.relay.to_string());
-    session.sender.signal(Signal::SIGKILL);
     let resume = |arguments: &[&str]| {
         let mut command = in_folder(home);
         command.args([

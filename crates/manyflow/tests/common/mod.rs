@@ -105,6 +105,13 @@ impl Manyflow {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
+    /// Kills the process (SIGKILL), and waits until the system has closed its sockets.
+    pub(crate) fn kill(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+
     /// Waits for the process to end.
     pub(crate) fn finish(self) -> Ended {
         self.finish_within(LIMIT)
