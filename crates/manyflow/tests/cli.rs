@@ -282,6 +282,7 @@ fn a_sender_announces_its_end_to_its_receivers() {
 fn an_interrupted_receiver_continues_where_it_stopped() {
     let folder = folder_with_file(3_000_000);
     write_random(&folder.path().join("small"), 1, 2);
+    write_random(&folder.path().join("empty"), 0, 3);
     let (_sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
     let output = tempfile::tempdir().unwrap();
     let mut bytes_before = 0;
@@ -294,7 +295,7 @@ fn an_interrupted_receiver_continues_where_it_stopped() {
             let expected = ["before all files were complete", "continue"];
             assert_fails(&receiver.finish(), 130, &expected);
         }
-        assert_eq!(stored(output.path()), ["small"]);
+        assert_eq!(stored(output.path()), ["empty", "small"]);
     }
     let arguments = ["recv", &url, "--json", "--output", text(output.path())];
     let received = run(&arguments).succeeded("last run");

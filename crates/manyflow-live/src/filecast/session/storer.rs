@@ -100,6 +100,8 @@ fn store_object(
     let results = match object.bundle {
         Some(files) => unpack(&content, &object.name, files, spool, store)
             .unwrap_or_else(|error| vec![(object.name.clone(), Err(error))]),
+        // An interrupted receiver stored it: an empty file is complete before it can be skipped.
+        None if is_stored(store, object) => vec![(object.name.clone(), Ok(object.length))],
         None => {
             let results = store.publish(vec![(content, object.name.clone())]);
             let named = |result: Result<_, _>| (object.name.clone(), result.map(|_| object.length));
@@ -124,4 +126,9 @@ fn store_object(
         toi: object.toi,
         failed,
     })
+}
+
+fn is_stored(store: &Store, object: &CompleteObject) -> bool {
+    let sha256 = object.sha256.as_ref();
+    sha256.is_some_and(|sha256| store.has(&object.name, object.length, sha256))
 }
