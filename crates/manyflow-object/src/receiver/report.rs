@@ -7,7 +7,7 @@ use crate::error::{FileError, ReceiveError};
 #[non_exhaustive]
 pub enum ObjectEvent {
     /// An FDT Instance arrived and announces files that were not known before. Their content may
-    /// exist already: see [`ObjectReceiver::skip`].
+    /// exist already: see [`ObjectReceiver::skip`](super::ObjectReceiver::skip).
     FdtReceived {
         /// The number of new files.
         files: usize,
@@ -98,7 +98,7 @@ pub struct Progress {
     /// Early symbols that were dropped at the limit.
     pub early_dropped: u64,
     /// Symbols that were dropped after they had been used, because they are probably false: see
-    /// [`ObjectReceiver::withdraw`].
+    /// [`ObjectReceiver::withdraw`](super::ObjectReceiver::withdraw).
     pub withdrawn_symbols: u64,
     /// Packets of other sessions.
     pub foreign_packets: u64,
