@@ -46,7 +46,8 @@ pub struct RelayConfig {
     /// Maximum number of gateways at a time. Default 1,024.
     pub gateways_max: usize,
     /// Maximum number of gateways behind one IPv4 address, or in one IPv6 /64, at a time. Default
-    /// 16: enough for a NAT, and no single host can take many places.
+    /// 16: enough for a NAT, and no single host can take many places. Above it, a gateway of the
+    /// same address that was silent for half of `query_interval` gives way: it is probably dead.
     pub gateways_per_address_max: usize,
     /// Maximum number of flows that one gateway has joined at a time. Default 512.
     pub joins_per_gateway_max: usize,
@@ -305,7 +306,7 @@ impl Relay {
         }
         .encode(&mut query);
         let gateway = GatewayAddress::from(from);
-        let limit = !self.tunnels.contains(gateway) && !self.has_room_for(gateway);
+        let limit = !self.tunnels.contains(gateway) && !self.has_room_for(now, gateway);
         let mac = self.secret.mac(gateway, nonce);
         self.answer(
             now,
@@ -347,7 +348,7 @@ impl Relay {
             touched |= wanted.is_some();
             match wanted {
                 Some(true) => self.join(now, from, local, flow),
-                Some(false) => self.tunnels.leave(from.into(), flow),
+                Some(false) => self.tunnels.leave(now, from.into(), flow),
                 None => {}
             }
         }
@@ -358,7 +359,7 @@ impl Relay {
 
     fn join(&mut self, now: Time, from: SocketAddr, local: IpAddr, flow: usize) {
         let gateway = GatewayAddress::from(from);
-        if !self.tunnels.contains(gateway) && !self.has_room_for(gateway) {
+        if !self.tunnels.contains(gateway) && !self.make_room_for(now, gateway) {
             self.counters.gateways_refused += 1;
         } else if !self.tunnels.has_joined(gateway, flow)
             && self.tunnels.joined(gateway) >= self.config.joins_per_gateway_max
@@ -372,9 +373,29 @@ impl Relay {
         debug_assert!(self.tunnels.len() <= self.config.gateways_max);
     }
 
-    fn has_room_for(&self, gateway: GatewayAddress) -> bool {
+    fn has_room_for(&self, now: Time, gateway: GatewayAddress) -> bool {
+        self.has_free_place(gateway) || self.dead_neighbour(now, gateway).is_some()
+    }
+
+    /// Makes room for a new gateway. Without a free place, a gateway of the same address that is
+    /// probably dead gives way. Returns whether there is room.
+    fn make_room_for(&mut self, now: Time, gateway: GatewayAddress) -> bool {
+        if !self.has_free_place(gateway)
+            && let Some(dead) = self.dead_neighbour(now, gateway)
+        {
+            self.tunnels.remove(dead);
+        }
+        self.has_free_place(gateway)
+    }
+
+    fn has_free_place(&self, gateway: GatewayAddress) -> bool {
         self.tunnels.len() < self.config.gateways_max
             && self.tunnels.near(gateway.ip) < self.config.gateways_per_address_max
+    }
+
+    fn dead_neighbour(&self, now: Time, gateway: GatewayAddress) -> Option<GatewayAddress> {
+        let (neighbour, heard) = self.tunnels.most_silent_near(gateway.ip)?;
+        (heard + self.config.query_interval / 2 <= now).then_some(neighbour)
     }
 }
 

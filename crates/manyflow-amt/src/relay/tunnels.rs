@@ -1,6 +1,7 @@
 //! The joins of all gateways, indexed by gateway for reports and by flow for data.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Range;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manyflow_core::time::Time;
@@ -17,6 +18,8 @@ pub(super) struct Tunnel {
     pub(super) local: IpAddr,
     /// The limit on the rate of the gateway's data.
     pub(super) bucket: Bucket,
+    /// The time of the gateway's last join or leave.
+    heard: Time,
     /// The joined flows, each with the time at which the join expires.
     flows: BTreeMap<usize, Time>,
 }
@@ -56,6 +59,20 @@ impl Tunnels {
     /// Returns the number of gateways with this IPv4 address, or in the /64 of this IPv6 address,
     /// on any port: a host can take any address of its /64.
     pub(super) fn near(&self, ip: Ipv6Addr) -> usize {
+        self.neighbours(ip).count()
+    }
+
+    /// Returns the gateway near this address that was silent for the longest time, and the time at
+    /// which it was heard last.
+    pub(super) fn most_silent_near(&self, ip: Ipv6Addr) -> Option<(GatewayAddress, Time)> {
+        let heard =
+            |(gateway, key): (&GatewayAddress, &usize)| (*gateway, self.tunnels[*key].heard);
+        self.neighbours(ip)
+            .map(heard)
+            .min_by_key(|(_, heard)| *heard)
+    }
+
+    fn neighbours(&self, ip: Ipv6Addr) -> Range<'_, GatewayAddress, usize> {
         let host_bits = match ip.to_ipv4() {
             Some(_) => 0,
             None => u128::from(u64::MAX),
@@ -68,7 +85,7 @@ impl Tunnels {
             ip: Ipv6Addr::from_bits(ip.to_bits() | host_bits),
             port: u16::MAX,
         };
-        self.keys.range(first..=last).count()
+        self.keys.range(first..=last)
     }
 
     /// Returns the number of flows that a gateway has joined.
@@ -98,10 +115,12 @@ impl Tunnels {
                 address,
                 local,
                 bucket: Bucket::new(now),
+                heard: now,
                 flows: BTreeMap::new(),
             })
         });
         self.tunnels[key].local = local;
+        self.tunnels[key].heard = now;
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
         }
@@ -109,10 +128,11 @@ impl Tunnels {
     }
 
     /// Ends a join. Drops the gateway's state with its last join.
-    pub(super) fn leave(&mut self, gateway: GatewayAddress, flow: usize) {
+    pub(super) fn leave(&mut self, now: Time, gateway: GatewayAddress, flow: usize) {
         let Some(&key) = self.keys.get(&gateway) else {
             return;
         };
+        self.tunnels[key].heard = now;
         if self.tunnels[key].flows.remove(&flow).is_some() {
             self.listeners[flow].retain(|&listener| listener != key);
         }

@@ -25,6 +25,33 @@ fn one_address_and_one_gateway_get_no_more_than_their_share() {
 }
 
 #[test]
+fn a_silent_gateway_gives_way_to_a_new_one_of_its_address() {
+    let mut relay = relay(RelayConfig {
+        gateways_max: 3,
+        gateways_per_address_max: 2,
+        ..RelayConfig::default()
+    });
+    join(&mut relay, at(0), "198.51.100.7:1", 0);
+    join(&mut relay, at(0), "198.51.100.7:2", 1);
+    join(&mut relay, at(0), OTHER, 0);
+    // The second gateway is heard again, the first is not.
+    join(&mut relay, at(10), "198.51.100.7:2", 2);
+    join(&mut relay, at(14), "198.51.100.7:3", 3);
+    assert_eq!(relay.counters().gateways_refused, 1);
+    join(&mut relay, at(15), "198.51.100.7:3", 3);
+    assert_eq!(
+        (relay.gateways(), relay.counters().gateways_refused),
+        (3, 1)
+    );
+    assert!(relay.is_joined(1) && relay.is_joined(2) && relay.is_joined(3));
+    join(&mut relay, at(16), "198.51.100.7:4", 3);
+    assert_eq!(relay.counters().gateways_refused, 2);
+    // A full relay has no place for another address, whose gateways are none of those.
+    join(&mut relay, at(100), "198.51.100.8:1", 3);
+    assert_eq!(relay.counters().gateways_refused, 3);
+}
+
+#[test]
 fn a_gateway_gets_its_rate_and_what_exceeds_it_is_dropped_and_counted() {
     let mut relay = relay(RelayConfig {
         gateway_rate_max: Rate::from_bits_per_s(1_000_000),

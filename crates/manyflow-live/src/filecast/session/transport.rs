@@ -43,7 +43,7 @@ pub enum TransportError {
     Silent(String),
     /// The relay refused the gateway.
     #[error(
-        "the relay {0} accepts no more receivers: try again later, or name another with --relay"
+        "the relay {0} accepts no more receivers, or none of this address: try again later, or name another with --relay"
     )]
     Full(String),
     /// A socket failed while receiving.
