@@ -202,7 +202,13 @@ impl Storage for Spool {
     }
 
     fn record(&mut self, record: Record) -> io::Result<()> {
-        self.append(encode(record))
+        self.append(encode(record))?;
+        // The block's bytes have replaced its symbols. If the process is killed before this is in
+        // the journal, the next one takes them for symbols, and has to receive the block again.
+        match record {
+            Record::Decoded { .. } => self.flush(),
+            _ => Ok(()),
+        }
     }
 
     fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
