@@ -14,7 +14,7 @@ Exit codes:
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line or the session description is invalid
   3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C or SIGTERM; send ends its session in that case and exits with 0
+  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send ends its session in that case and exits with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -28,6 +28,19 @@ pub(crate) struct Cli {
     /// Print JSON objects on standard output, one in each line, instead of bars and tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// The format of the log and of errors on standard error
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// The format of the log.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines of text, with the time (RFC 3339, UTC) unless standard error is a terminal
+    #[default]
+    Text,
+    /// JSON objects, one in each line, with the keys timestamp, level and message
+    Json,
 }
 
 /// The commands.

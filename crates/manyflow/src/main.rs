@@ -12,6 +12,7 @@ mod parameters;
 mod progress;
 mod recv;
 mod send;
+mod signals;
 mod sim;
 
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ use serde_json::json;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let display = Display::new(cli.json);
+    let display = Display::new(cli.json, cli.log_format);
     display.log_warnings();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

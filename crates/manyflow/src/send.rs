@@ -28,7 +28,7 @@ use tokio::sync::watch::Receiver;
 
 use crate::cli::{Fec, Profile, SendArgs};
 use crate::display::{Display, OutputError, count_files, watch};
-use crate::recv::interrupted;
+use crate::signals::interrupted;
 use crate::{parameters, usage};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
@@ -172,9 +172,9 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
         ));
     }
     if sources.files.len() as u64 > DEFAULT_FILES_MAX {
-        display.print_note(&format!(
-            "warning: receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
-        ));
+        tracing::warn!(
+            "receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
+        );
     }
     Ok(sources)
 }
