@@ -100,7 +100,10 @@ Examples:
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
 
   # Sign the session description with a key of `manyflow keygen`
-  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
+
+  # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
@@ -200,6 +203,9 @@ pub(crate) struct SendArgs {
     /// Maximum memory for encoded symbols; above it, they are in a temporary file
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// The folder for temporary files [default: /var/tmp, or the value of TMPDIR]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
@@ -255,6 +261,9 @@ pub(crate) struct RecvArgs {
     /// files are in the output folder
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,
     /// target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]

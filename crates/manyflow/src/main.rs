@@ -8,6 +8,7 @@ mod demo;
 mod display;
 mod inspect;
 mod keygen;
+mod metrics;
 mod parameters;
 mod progress;
 mod recv;

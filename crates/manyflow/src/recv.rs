@@ -19,7 +19,7 @@ use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
 use crate::signals::interrupted;
-use crate::{parameters, usage};
+use crate::{metrics, parameters, usage};
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -63,6 +63,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         patience: args.patience,
     };
     let (sinks, progress, files) = ProgressSinks::channels();
+    let _metrics = metrics::serve(args.metrics, progress.clone(), display).await?;
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {

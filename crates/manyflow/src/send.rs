@@ -29,7 +29,7 @@ use tokio::sync::watch::Receiver;
 use crate::cli::{Fec, Profile, SendArgs};
 use crate::display::{Display, OutputError, count_files, watch};
 use crate::signals::interrupted;
-use crate::{parameters, usage};
+use crate::{metrics, parameters, usage};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -69,17 +69,13 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let publisher = publish(&args, &text, keys.identity).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none() && args.resume.is_none();
-    let say = |line: &str| {
-        if prints_description {
-            display.print_note(line);
-            Ok(())
-        } else {
-            display.print_line(line)
-        }
+    let lines = match prints_description {
+        true => display.on_standard_error(),
+        false => display.clone(),
     };
 
     let (count, total) = (sources.count, Bytes(sources.bytes));
-    say(&format!(
+    lines.print_line(&format!(
         "sending {}, {total}, at up to {} on {} channels",
         count_files(count as usize),
         args.rate,
@@ -89,7 +85,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         let at = reachable(publisher.local_address(), description.source);
         let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
         let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
-        say(&format!("receivers type: manyflow recv {at}"))?;
+        lines.print_line(&format!("receivers type: manyflow recv {at}"))?;
         display.print_json(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
         display.print_line(text.trim_end())?;
@@ -100,8 +96,9 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 
     let outlets = Outlets::new(&description, multicast, relay);
     let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
+    let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
     let sent = send(sender, args.duration, display).await?;
-    say(&format!(
+    lines.print_line(&format!(
         "sent {} packets, {}",
         sent.packets,
         Bytes(sent.bytes)
@@ -447,7 +444,7 @@ async fn watch_progress(
         spinner.set_message(format!(
             "{rate}, {} sent, {} gateways",
             Bytes(now.bytes),
-            now.gateways
+            now.relay.gateways
         ));
         display.print_json(&to_json("progress", &now))?;
     }
@@ -461,6 +458,6 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_unwanted": progress.unwanted,
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
-        "gateways": progress.gateways,
+        "gateways": progress.relay.gateways,
     })
 }

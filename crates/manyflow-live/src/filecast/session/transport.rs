@@ -15,7 +15,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use crate::filecast::sdp::SessionDescription;
-use crate::net::amt::{GatewayClient, Incoming, RelaySender, RelayServer};
+use crate::net::amt::{GatewayClient, Incoming, RelaySender, RelayServer, RelayStats};
 use crate::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,
@@ -108,17 +108,15 @@ impl Outlets {
     /// Returns the number of datagrams that an outlet dropped, for lack of room or because of a
     /// gateway's maximum rate.
     pub(super) fn unsent(&self) -> u64 {
-        let relay = self.relay.as_ref().map_or(0, |(server, _)| {
-            let stats = server.stats();
-            stats.unsent + stats.counters.over_rate
-        });
-        self.unsent + relay
+        let relay = self.relay_stats();
+        self.unsent + relay.unsent + relay.counters.over_rate
     }
 
-    pub(super) fn gateways(&self) -> usize {
+    /// Returns the load and counts of the AMT relay; all 0 without a relay.
+    pub(super) fn relay_stats(&self) -> RelayStats {
         self.relay
             .as_ref()
-            .map_or(0, |(server, _)| server.stats().gateways)
+            .map_or_else(RelayStats::default, |(server, _)| server.stats())
     }
 }
 
