@@ -102,6 +102,9 @@ Examples:
   # Sign the session description with a key of `manyflow keygen`
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
 
+  # Leave out a folder, and files with some endings
+  manyflow send project --exclude .git --exclude '*.{o,tmp}' --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
   # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
 
@@ -140,6 +143,14 @@ pub(crate) struct SendArgs {
     /// Files and folders
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Send only files whose paths match this glob pattern, as receivers see the paths: *.md in any
+    /// folder, docs/*.md in docs, docs with all that is in it; can be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) include: Vec<String>,
+    /// Leave out files and folders that match this glob pattern, even if they are included; can be
+    /// repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
     /// The total rate of all channels, which no receiver can exceed
     #[arg(long, default_value = "50Mbit/s")]
     pub(crate) rate: Rate,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::files::{Scratch, SourceOptions, Sources, find_sources};
+use manyflow_live::filecast::files::{Scratch, Selection, SourceOptions, Sources, find_sources};
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
@@ -157,9 +157,11 @@ fn check_continues(earlier: &SessionDescription, now: &SessionDescription) -> Re
 }
 
 fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
+    let selection = Selection::new(&args.include, &args.exclude);
     let options = SourceOptions {
         bundle_max: args.bundle.0,
         scratch: scratch_folder(args),
+        selection: selection.map_err(|error| usage(error.to_string()))?,
     };
     let sources = find_sources(&args.paths, &options)?;
     if sources.skipped > 0 {
