@@ -114,6 +114,9 @@ Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp --output downloads --max-rate 20Mbit/s
   manyflow recv image.sdp --interface eth0
 
+  # Run a command when all files are there
+  manyflow recv image.sdp --output downloads --post-receive ./install.sh
+
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
 
@@ -272,6 +275,11 @@ pub(crate) struct RecvArgs {
     /// files are in the output folder
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// Run this command with `sh -c` when all files are stored. MANYFLOW_OUTPUT is the folder,
+    /// MANYFLOW_FILES and MANYFLOW_BYTES are the number and length of the files that this run
+    /// stored. If the command fails, recv exits with 1
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) post_receive: Option<String>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,

@@ -10,6 +10,7 @@ mod inspect;
 mod keygen;
 mod metrics;
 mod parameters;
+mod post_receive;
 mod progress;
 mod recv;
 mod send;
@@ -23,6 +24,7 @@ use cli::{BenchCommand, Cli, Command};
 use display::{Display, OutputError};
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
+use post_receive::PostReceiveError;
 use serde_json::json;
 
 fn main() -> ExitCode {
@@ -92,6 +94,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     use ReceiveError::{Config, Decoder, NoMac, Session, Silent, Stopped, Transport, Unverified};
     if error.is::<Usage>() {
         return 2;
+    }
+    if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
+        return 130;
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return match error {

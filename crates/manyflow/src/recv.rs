@@ -19,7 +19,7 @@ use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
 use crate::signals::interrupted;
-use crate::{metrics, parameters, usage};
+use crate::{metrics, parameters, post_receive, usage};
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         route: route(&args, &description)?,
         description,
         webrc,
-        output: args.output,
+        output: args.output.clone(),
         existing: match args.overwrite {
             true => Existing::Replace,
             false => Existing::Keep,
@@ -77,7 +77,11 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     // The channel is closed now, so the task that watches it ends.
     watching.await??;
-    report(display, &result?)?;
+    let received = result?;
+    if let Some(command) = &args.post_receive {
+        post_receive::run(command, &args.output, &received).await?;
+    }
+    report(display, &received)?;
     Ok(())
 }
 

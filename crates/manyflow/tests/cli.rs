@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use common::{
     Ended, Manyflow, assert_same, folder_with_file, listing, manyflow, run, send, text,
-    write_random,
+    wait_for_file, write_random,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -307,18 +307,6 @@ fn wait_for_bytes(command: Command, bytes: u64) -> Manyflow {
         (progress["bytes"].as_u64() >= Some(bytes)).then_some(())
     });
     receiver
-}
-
-fn wait_for_file(path: &Path) {
-    let deadline = std::time::Instant::now() + common::LIMIT;
-    while !path.exists() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "no {}",
-            path.display()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
 }
 
 #[test]

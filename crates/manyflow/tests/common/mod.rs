@@ -204,6 +204,15 @@ pub(crate) fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
     (sender, url)
 }
 
+/// Waits until a file exists.
+pub(crate) fn wait_for_file(path: &Path) {
+    let deadline = Instant::now() + LIMIT;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "no {}", path.display());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// All files below a folder, as paths relative to it.
 pub(crate) fn listing(folder: &Path) -> Vec<String> {
     fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
