@@ -14,7 +14,7 @@ Exit codes:
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line or the session description is invalid
   3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C or SIGTERM; send ends its session in that case and exits with 0
+  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send ends its session in that case and exits with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -28,6 +28,19 @@ pub(crate) struct Cli {
     /// Print JSON objects on standard output, one in each line, instead of bars and tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// The format of the log and of errors on standard error
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// The format of the log.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines of text, with the time (RFC 3339, UTC) unless standard error is a terminal
+    #[default]
+    Text,
+    /// JSON objects, one in each line, with the keys timestamp, level and message
+    Json,
 }
 
 /// The commands.
@@ -98,13 +111,22 @@ Examples:
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
 
   # Sign the session description with a key of `manyflow keygen`
-  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key";
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
+
+  # Leave out a folder, and files with some endings
+  manyflow send project --exclude .git --exclude '*.{o,tmp}' --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
+  # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp
   manyflow recv http://192.0.2.1:8080/session.sdp --output downloads --max-rate 20Mbit/s
   manyflow recv image.sdp --interface eth0
+
+  # Run a command when all files are there
+  manyflow recv image.sdp --output downloads --post-receive ./install.sh
 
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
@@ -135,6 +157,14 @@ pub(crate) struct SendArgs {
     /// Files and folders
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Send only files whose paths match this glob pattern, as receivers see the paths: *.md in any
+    /// folder, docs/*.md in docs, docs with all that is in it; can be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) include: Vec<String>,
+    /// Leave out files and folders that match this glob pattern, even if they are included; can be
+    /// repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
     /// The total rate of all channels, which no receiver can exceed
     #[arg(long, default_value = "50Mbit/s")]
     pub(crate) rate: Rate,
@@ -214,6 +244,9 @@ pub(crate) struct SendArgs {
     /// Maximum memory for encoded symbols; above it, they are in a temporary file
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// The folder for temporary files [default: /var/tmp, or the value of TMPDIR]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
@@ -270,6 +303,14 @@ pub(crate) struct RecvArgs {
     /// files are in the output folder
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// Run this command with `sh -c` when all files are stored. MANYFLOW_OUTPUT is the folder,
+    /// MANYFLOW_FILES and MANYFLOW_BYTES are the number and length of the files that this run
+    /// stored. If the command fails, recv exits with 1
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) post_receive: Option<String>,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,
     /// target=paper, ...
     #[arg(long = "set", value_name = "NAME=VALUE")]

@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::DemoArgs;
 use crate::display::{Display, show};
-use crate::recv::interrupted;
+use crate::signals::interrupted;
 
 /// Time limit for the whole demo.
 const TIME_LIMIT: Duration = Duration::from_secs(58);

@@ -13,23 +13,27 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::cli::LogFormat;
+
 /// The output of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Display {
     json: bool,
+    log_format: LogFormat,
     /// Whether lines for people go to standard error.
     to_standard_error: bool,
     bars: MultiProgress,
 }
 
 impl Display {
-    pub(crate) fn new(json: bool) -> Display {
+    pub(crate) fn new(json: bool, log_format: LogFormat) -> Display {
         let bars = MultiProgress::new();
         if json {
             bars.set_draw_target(ProgressDrawTarget::hidden());
         }
         Display {
             json,
+            log_format,
             to_standard_error: false,
             bars,
         }
@@ -47,15 +51,26 @@ impl Display {
         self.json
     }
 
-    /// Shows warnings on standard error, or the levels that `RUST_LOG` requests.
+    /// Logs warnings to standard error, or the levels that `RUST_LOG` requests. Lines have a time
+    /// where they are kept: a terminal shows them when they happen.
     pub(crate) fn log_warnings(&self) {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+        let is_terminal = io::stderr().is_terminal();
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_ansi(io::stderr().is_terminal())
+            .with_ansi(is_terminal)
             .with_target(false)
-            .without_time();
-        log.with_writer(self.clone()).init();
+            .with_writer(self.clone());
+        match self.log_format {
+            LogFormat::Text if is_terminal => log.without_time().init(),
+            LogFormat::Text => log.init(),
+            LogFormat::Json => log
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .init(),
+        }
     }
 
     /// Prints one line for people; nothing with `--json`.
@@ -69,9 +84,11 @@ impl Display {
     }
 
     /// Prints one line for people on standard error, for commands that use standard output
-    /// otherwise; nothing with `--json`.
+    /// otherwise; nothing with `--json`. A log in JSON has the line instead.
     pub(crate) fn print_note(&self, line: &str) {
-        if !self.json {
+        if self.log_format == LogFormat::Json {
+            tracing::info!("{line}");
+        } else if !self.json {
             // If standard error is closed, the line cannot be reported anywhere.
             let _ = self.bars.suspend(|| writeln!(io::stderr(), "{line}"));
         }
@@ -79,6 +96,10 @@ impl Display {
 
     /// Prints the reason for which the program fails, on standard error.
     pub(crate) fn fail(&self, message: &str) {
+        if self.log_format == LogFormat::Json {
+            tracing::error!("{message}");
+            return;
+        }
         // If standard error is closed too, the message cannot be reported anywhere.
         let _ = self
             .bars

@@ -8,10 +8,13 @@ mod demo;
 mod display;
 mod inspect;
 mod keygen;
+mod metrics;
 mod parameters;
+mod post_receive;
 mod progress;
 mod recv;
 mod send;
+mod signals;
 mod sim;
 mod soak;
 
@@ -22,11 +25,12 @@ use cli::{BenchCommand, Cli, Command, SoakCommand};
 use display::{Display, OutputError};
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
+use post_receive::PostReceiveError;
 use serde_json::json;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let display = Display::new(cli.json);
+    let display = Display::new(cli.json, cli.log_format);
     display.log_warnings();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -92,6 +96,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     use ReceiveError::{Config, Decoder, NoMac, Session, Silent, Stopped, Transport, Unverified};
     if error.is::<Usage>() {
         return 2;
+    }
+    if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
+        return 130;
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return match error {

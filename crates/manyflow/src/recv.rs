@@ -9,20 +9,23 @@ use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load::{self, Loaded, Trust};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route,
+    self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
 use manyflow_webrc::ReceiverConfig;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
-use crate::{parameters, usage};
+use crate::signals::interrupted;
+use crate::{metrics, parameters, post_receive, usage};
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time from an interruption to the end. A disk or a silent relay can take longer, but a
+/// file is complete under its name whenever the process ends, and the spool continues.
+const STOP_GRACE: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let mut webrc = ReceiverConfig {
@@ -49,7 +52,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         route: route(&args, &description)?,
         description,
         webrc,
-        output: args.output,
+        output: args.output.clone(),
         existing: match args.overwrite {
             true => Existing::Replace,
             false => Existing::Keep,
@@ -60,6 +63,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         patience: args.patience,
     };
     let (sinks, progress, files) = ProgressSinks::channels();
+    let _metrics = metrics::serve(args.metrics, progress.clone(), display).await?;
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
@@ -67,22 +71,24 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             () = unheard => {}
         }
     };
-    let result = session::receive(config, sinks, stop).await;
+    let result = tokio::select! {
+        result = session::receive(config, sinks, stop) => result,
+        () = overdue() => Err(ReceiveError::Stopped),
+    };
     // The channel is closed now, so the task that watches it ends.
     watching.await??;
-    report(display, &result?)?;
+    let received = result?;
+    if let Some(command) = &args.post_receive {
+        post_receive::run(command, &args.output, &received).await?;
+    }
+    report(display, &received)?;
     Ok(())
 }
 
-/// Completes when the user presses Ctrl-C or a service manager sends SIGTERM.
-pub(crate) async fn interrupted() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        Ok(()) = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
+/// Completes when an interrupted receiver has not ended in time.
+async fn overdue() {
+    interrupted().await;
+    tokio::time::sleep(STOP_GRACE).await;
 }
 
 /// Chooses the route: the one on the command line, else the description's relay, else multicast.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::files::{Scratch, SourceOptions, Sources, find_sources};
+use manyflow_live::filecast::files::{Scratch, Selection, SourceOptions, Sources, find_sources};
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
@@ -28,8 +28,8 @@ use tokio::sync::watch::Receiver;
 
 use crate::cli::{Fec, Profile, SendArgs};
 use crate::display::{Display, OutputError, count_files, watch};
-use crate::recv::interrupted;
-use crate::{parameters, usage};
+use crate::signals::interrupted;
+use crate::{metrics, parameters, usage};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -71,17 +71,13 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let publisher = publish(&args, &text, keys.identity).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && args.session.is_none() && args.resume.is_none();
-    let say = |line: &str| {
-        if prints_description {
-            display.print_note(line);
-            Ok(())
-        } else {
-            display.print_line(line)
-        }
+    let lines = match prints_description {
+        true => display.on_standard_error(),
+        false => display.clone(),
     };
 
     let (count, total) = (sources.count, Bytes(sources.bytes));
-    say(&format!(
+    lines.print_line(&format!(
         "sending {}, {total}, at up to {} on {} channels",
         count_files(count as usize),
         args.rate,
@@ -91,7 +87,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         let at = reachable(publisher.local_address(), description.source);
         let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
         let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
-        say(&format!("receivers type: manyflow recv {at}"))?;
+        lines.print_line(&format!("receivers type: manyflow recv {at}"))?;
         display.print_json(&json!({"event": "published", "url": at}))?;
     } else if prints_description {
         display.print_line(text.trim_end())?;
@@ -102,8 +98,9 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 
     let outlets = Outlets::new(&description, multicast, relay);
     let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
+    let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
     let sent = send(sender, args.duration, display).await?;
-    say(&format!(
+    lines.print_line(&format!(
         "sent {} packets, {}",
         sent.packets,
         Bytes(sent.bytes)
@@ -162,9 +159,11 @@ fn check_continues(earlier: &SessionDescription, now: &SessionDescription) -> Re
 }
 
 fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
+    let selection = Selection::new(&args.include, &args.exclude);
     let options = SourceOptions {
         bundle_max: args.bundle.0,
         scratch: scratch_folder(args),
+        selection: selection.map_err(|error| usage(error.to_string()))?,
     };
     let sources = find_sources(&args.paths, &options)?;
     if sources.skipped > 0 {
@@ -174,9 +173,9 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
         ));
     }
     if sources.files.len() as u64 > DEFAULT_FILES_MAX {
-        display.print_note(&format!(
-            "warning: receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
-        ));
+        tracing::warn!(
+            "receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
+        );
     }
     Ok(sources)
 }
@@ -454,7 +453,7 @@ async fn watch_progress(
         spinner.set_message(format!(
             "{rate}, {} sent, {} gateways",
             Bytes(now.bytes),
-            now.gateways
+            now.relay.gateways
         ));
         display.print_json(&to_json("progress", &now))?;
     }
@@ -468,6 +467,6 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_unwanted": progress.unwanted,
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
-        "gateways": progress.gateways,
+        "gateways": progress.relay.gateways,
     })
 }

@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cli::SoakArgs;
 use crate::display::Display;
-use crate::recv::interrupted;
+use crate::signals::interrupted;
 
 /// The session's rate, which is above that of all links.
 const SESSION_RATE: Rate = Rate::from_bits_per_s(20_000_000);

@@ -14,7 +14,10 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Ended, Manyflow, assert_same, listing, manyflow, run, write_random};
+use common::{
+    Ended, Manyflow, assert_same, folder_with_file, listing, manyflow, run, send, text,
+    wait_for_file, write_random,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -43,33 +46,6 @@ fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
     assert_fails(&ended, code, parts);
     let usage = ended.stderr.contains("For more information, try '--help'.");
     assert!(usage || ended.stderr.lines().count() == 1, "{ended:?}");
-}
-
-/// A folder with one file to send, `file`.
-fn folder_with_file(bytes: usize) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    write_random(&folder.path().join("file"), bytes, 1);
-    folder
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-/// Starts a sender of `folder` on loopback; returns it with its URL.
-fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
-    let mut command = manyflow(&[
-        "send",
-        ".",
-        "--listen",
-        "127.0.0.1:0",
-        "--publish",
-        "127.0.0.1:0",
-    ]);
-    command.args(arguments).current_dir(folder);
-    let mut sender = Manyflow::start(command);
-    let url = sender.url();
-    (sender, url)
 }
 
 #[test]
@@ -332,18 +308,6 @@ fn wait_for_bytes(command: Command, bytes: u64) -> Manyflow {
         (progress["bytes"].as_u64() >= Some(bytes)).then_some(())
     });
     receiver
-}
-
-fn wait_for_file(path: &Path) {
-    let deadline = std::time::Instant::now() + common::LIMIT;
-    while !path.exists() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "no {}",
-            path.display()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 /// Time limit for everything that a test waits for; far longer than anything takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -180,6 +181,43 @@ pub(crate) fn write_random(path: &Path, bytes: usize, seed: u64) {
     rand_pcg::Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut content);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
+}
+
+/// A folder with one file to send, `file`.
+pub(crate) fn folder_with_file(bytes: usize) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_random(&folder.path().join("file"), bytes, 1);
+    folder
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Starts a sender of `folder` on loopback; returns it with its URL.
+pub(crate) fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
+    let mut command = manyflow(&[
+        "send",
+        ".",
+        "--listen",
+        "127.0.0.1:0",
+        "--publish",
+        "127.0.0.1:0",
+    ]);
+    command.args(arguments).current_dir(folder);
+    let mut sender = Manyflow::start(command);
+    let url = sender.url();
+    (sender, url)
+}
+
+/// Waits until a file exists.
+pub(crate) fn wait_for_file(path: &Path) {
+    let deadline = Instant::now() + LIMIT;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "no {}", path.display());
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// All files below a folder, as paths relative to it.

@@ -202,7 +202,7 @@ fn stage(path: PathBuf, content: &[u8]) -> Result<TempPath, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filecast::files::{Existing, SourceOptions, find_sources};
+    use crate::filecast::files::{Existing, Selection, SourceOptions, find_sources};
 
     /// A folder of small files, the bundle of them, and the place where it is unpacked.
     struct Case {
@@ -224,6 +224,7 @@ mod tests {
             let options = SourceOptions {
                 bundle_max: 1_000,
                 scratch: home.path().to_owned(),
+                selection: Selection::default(),
             };
             let sources = find_sources(&[tree], &options).unwrap();
             let [bundle] = &sources.files[..] else {

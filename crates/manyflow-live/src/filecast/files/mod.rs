@@ -9,6 +9,7 @@
 mod bundle;
 mod handles;
 mod scratch;
+mod selection;
 mod sources;
 mod spool;
 mod store;
@@ -22,6 +23,7 @@ use thiserror::Error;
 
 pub(crate) use bundle::unpack;
 pub use scratch::Scratch;
+pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
 pub use store::{Existing, Store};
@@ -68,6 +70,12 @@ pub enum FileError {
     /// There is no regular file below the paths.
     #[error("{0}: no files to send in it; name at least one file")]
     NoFiles(PathBuf),
+    /// A pattern that selects files is not a glob.
+    #[error("{0}; write patterns such as `*.log` or `docs/**/*.md`")]
+    Pattern(String),
+    /// The patterns leave no file to send.
+    #[error("no file to send is left by --include and --exclude; change the patterns")]
+    NoneSelected,
     /// The output folder cannot be used.
     #[error("{folder}: cannot store files there ({error}); choose a folder that you may write")]
     Folder {

@@ -12,7 +12,7 @@ use manyflow_object::sender::{Source, SourceFile};
 
 use super::bundle::pack;
 use super::handles::Handles;
-use super::{FileError, unreadable};
+use super::{FileError, Selection, unreadable};
 
 /// The number of small files above which they are bundled. A plain FLUTE receiver has to unpack
 /// bundles itself, so a few small files are sent alone.
@@ -27,6 +27,8 @@ pub struct SourceOptions {
     pub bundle_max: u64,
     /// A folder for temporary files.
     pub scratch: PathBuf,
+    /// The files to send of those that are found.
+    pub selection: Selection,
 }
 
 /// The files to send.
@@ -51,17 +53,23 @@ pub struct Sources {
 /// Empty folders are not sent.
 ///
 /// # Errors
-/// [`FileError`] if one of the `paths` cannot be sent, if it contains no file, or if two files have
-/// the same name.
+/// [`FileError`] if one of the `paths` cannot be sent, if it contains no file, if no file is
+/// selected, or if two files have the same name.
 pub fn find_sources(paths: &[PathBuf], options: &SourceOptions) -> Result<Sources, FileError> {
-    let mut finder = Finder::default();
+    let mut finder = Finder {
+        selection: options.selection.clone(),
+        ..Finder::default()
+    };
     for path in paths {
-        let before = finder.found.len();
+        let before = finder.found.len() as u64 + finder.deselected;
         let name = own_name(path)?;
         finder.find(path, name)?;
-        if finder.found.len() == before {
+        if finder.found.len() as u64 + finder.deselected == before {
             return Err(FileError::NoFiles(path.clone()));
         }
+    }
+    if finder.found.is_empty() {
+        return Err(FileError::NoneSelected);
     }
     check_duplicates(&finder.found)?;
     let (count, skipped) = (finder.found.len() as u64, finder.skipped);
@@ -84,15 +92,26 @@ pub(super) struct Found {
 
 #[derive(Default)]
 struct Finder {
+    selection: Selection,
     found: Vec<Found>,
     skipped: u64,
+    /// The number of files and folders that are not selected.
+    deselected: u64,
 }
 
 impl Finder {
     fn find(&mut self, path: &Path, name: String) -> Result<(), FileError> {
+        if self.selection.excludes(&name) {
+            self.deselected += 1;
+            return Ok(());
+        }
         let metadata = fs::metadata(path).map_err(|error| unreadable(path, error))?;
         if metadata.is_dir() {
             return self.find_in_folder(path, &name);
+        }
+        if !self.selection.includes(&name) {
+            self.deselected += 1;
+            return Ok(());
         }
         if !metadata.is_file() {
             return Err(FileError::Special(path.to_owned()));
@@ -248,9 +267,19 @@ mod tests {
     }
 
     fn find(paths: &[PathBuf]) -> Result<Sources, FileError> {
+        find_selected(paths, &[], &[])
+    }
+
+    fn find_selected(
+        paths: &[PathBuf],
+        include: &[&str],
+        exclude: &[&str],
+    ) -> Result<Sources, FileError> {
+        let owned = |patterns: &[&str]| patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>();
         let options = SourceOptions {
             bundle_max: 1_000,
             scratch: std::env::temp_dir(),
+            selection: Selection::new(&owned(include), &owned(exclude)).unwrap(),
         };
         find_sources(paths, &options)
     }
@@ -365,6 +394,44 @@ mod tests {
         fs::write(&path, "other content").unwrap();
         let mut bytes = [0; 7];
         sources.files[0].content.read_at(0, &mut bytes).unwrap_err();
+    }
+
+    #[test]
+    fn files_are_selected_by_the_paths_that_receivers_see() {
+        let home = folder();
+        for name in ["a.md", "b.log", "old/a.md", "old/secret/key.md", "dist/x"] {
+            put(home.path(), &format!("tree/{name}"), name);
+        }
+        let tree = home.path().join("tree");
+        let selected = |include: &[&str], exclude: &[&str]| {
+            let sources = find_selected(std::slice::from_ref(&tree), include, exclude).unwrap();
+            assert_eq!(sources.skipped, 0);
+            let files = sources.files.into_iter();
+            files.map(|file| file.name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            selected(&["*.md", "tree/dist"], &["secret"]),
+            ["tree/a.md", "tree/dist/x", "tree/old/a.md"]
+        );
+        assert_eq!(selected(&["tree/*.md"], &[]), ["tree/a.md"]);
+        assert_eq!(
+            selected(&[], &["tree/old/**", "*.log"]),
+            ["tree/a.md", "tree/dist/x"]
+        );
+    }
+
+    #[test]
+    fn patterns_may_leave_out_named_paths_but_not_all() {
+        let home = folder();
+        let (one, two) = (
+            put(home.path(), "a.md", "1"),
+            put(home.path(), "b.log", "2"),
+        );
+        let paths = [one, two];
+        let sources = find_selected(&paths, &[], &["*.log"]).unwrap();
+        assert_eq!(names(&sources), ["a.md"]);
+        let none = find_selected(&paths, &["*.txt"], &[]);
+        assert!(matches!(none, Err(FileError::NoneSelected)), "{none:?}");
     }
 
     #[test]

@@ -538,8 +538,8 @@ impl Driver {
                 let _ = self.inlet.leave(channel.number);
             }
         }
-        self.decoder.stop().await;
-        self.inlet.close().await;
+        // A decoder that waits for a disk must not keep the tunnel open.
+        tokio::join!(self.decoder.stop(), self.inlet.close());
         Received {
             files: self.files,
             elapsed,

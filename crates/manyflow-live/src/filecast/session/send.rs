@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::group::{GroupKey, Sealer};
 use super::transport::Outlets;
 use crate::filecast::files::Scratch;
+use crate::net::amt::RelayStats;
 use crate::net::clock::Clock;
 
 /// Time between two reports of progress.
@@ -35,8 +36,8 @@ pub struct SendProgress {
     pub skipped: u64,
     /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
     pub unsent: u64,
-    /// Number of the AMT relay's gateways.
-    pub gateways: usize,
+    /// Load and counts of the AMT relay; all 0 without a relay.
+    pub relay: RelayStats,
 }
 
 /// The sending end of a session on the network.
@@ -188,7 +189,7 @@ impl SessionSender {
     fn report(&mut self) {
         self.progress.skipped = self.endpoint.skipped();
         self.progress.unsent = self.outlets.unsent();
-        self.progress.gateways = self.outlets.gateways();
+        self.progress.relay = self.outlets.relay_stats();
         self.reports.send_replace(self.progress);
     }
 

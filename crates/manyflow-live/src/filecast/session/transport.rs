@@ -12,7 +12,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::tunnel::Tunnel;
 use crate::filecast::sdp::SessionDescription;
-use crate::net::amt::{RelaySender, RelayServer};
+use crate::net::amt::{RelaySender, RelayServer, RelayStats};
 use crate::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,
@@ -107,20 +107,16 @@ impl Outlets {
     /// Returns the number of datagrams that an outlet dropped, for lack of room, because of
     /// their length, or because of a maximum rate.
     pub(super) fn unsent(&self) -> u64 {
-        let relay = self.relay.as_ref().map_or(0, |(server, _)| {
-            let stats = server.stats();
-            stats.unsent
-                + stats.too_long
-                + stats.counters.over_rate
-                + stats.counters.over_relay_rate
-        });
-        self.unsent + relay
+        let relay = self.relay_stats();
+        let refused = relay.counters.over_rate + relay.counters.over_relay_rate;
+        self.unsent + relay.unsent + relay.too_long + refused
     }
 
-    pub(super) fn gateways(&self) -> usize {
+    /// Returns the load and counts of the AMT relay; all 0 without a relay.
+    pub(super) fn relay_stats(&self) -> RelayStats {
         self.relay
             .as_ref()
-            .map_or(0, |(server, _)| server.stats().gateways)
+            .map_or_else(RelayStats::default, |(server, _)| server.stats())
     }
 }
 

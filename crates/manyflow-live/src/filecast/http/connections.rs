@@ -1,4 +1,4 @@
-//! The open connections of a publisher. Their number is bounded. If all places are taken, the
+//! The open connections of a server. Their number is bounded. If all places are taken, the
 //! client with the most connections loses its oldest, so a client cannot keep others out.
 //!
 //! There is no fixed limit for a client, because a building full of receivers may share an address.

@@ -1,0 +1,43 @@
+//! The signals that end a command, and the status of this process in Linux.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use nix::libc::SIGHUP;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Completes when the user presses Ctrl-C, when a service manager sends SIGTERM, or when the
+/// terminal is closed (SIGHUP).
+pub(crate) async fn interrupted() {
+    let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
+    if !is_hangup_ignored() {
+        kinds.push(SignalKind::hangup());
+    }
+    // A signal without a handler ends the process, so a failure does not need to be reported.
+    let mut signals: Vec<Signal> = kinds
+        .into_iter()
+        .filter_map(|kind| signal(kind).ok())
+        .collect();
+    poll_fn(|context| {
+        let came = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+        match signals.iter_mut().any(came) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+/// Whether the process was started with SIGHUP ignored, as `nohup` does. A handler would undo that.
+fn is_hangup_ignored() -> bool {
+    let ignored = process_status("SigIgn:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    ignored.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
+}
+
+/// Returns the first word of a line of `/proc/self/status` (proc_pid_status(5)); `None` where there
+/// is no such file.
+pub(crate) fn process_status(key: &str) -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
+    value.split_whitespace().next().map(str::to_owned)
+}
