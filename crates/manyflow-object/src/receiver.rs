@@ -244,8 +244,9 @@ impl<S: Storage> ObjectReceiver<S> {
         Ok(())
     }
 
-    /// Drops a symbol that is probably false, for example because its packet has the number of
-    /// another one. Symbols of blocks that are already complete are not affected.
+    /// Drops a symbol that is probably false, because another packet has the number of its packet.
+    /// Symbols of blocks that are already complete are not affected. The other packet counts as
+    /// refused: the caller does not hand it in.
     ///
     /// # Errors
     /// If the storage fails.
@@ -263,6 +264,7 @@ impl<S: Storage> ObjectReceiver<S> {
         };
         self.memory = self.memory - before + self.fdts.bytes();
         self.progress.withdrawn_symbols += u64::from(had);
+        self.progress.refused.contradiction += 1;
         Ok(())
     }
 

@@ -18,6 +18,9 @@ pub(super) struct Sequence {
     /// The number after the highest seen, which is 0 after the highest of all; `None` before the
     /// first packet.
     expected: Option<u32>,
+    /// The number of the first packet since the channel was joined, or the one that
+    /// [`skip_to`](Sequence::skip_to) named.
+    begin: u32,
     /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
     missing: u64,
 }
@@ -58,6 +61,7 @@ impl Sequence {
             wraps,
             last: (numbers - 1) as u32,
             expected: None,
+            begin: 0,
             missing: 0,
         }
     }
@@ -88,7 +92,14 @@ impl Sequence {
             .is_some_and(|next| next != 0 && u64::from(next) < unsent);
         if is_behind {
             self.expected = Some((unsent % self.modulus()) as u32);
+            self.begin = unsent.min(self.last.into()) as u32;
         }
+    }
+
+    /// Returns the number with which the channel began for this receiver; `None` before its first
+    /// packet.
+    pub(super) fn begin(&self) -> Option<u64> {
+        self.has_begun().then_some(self.begin.into())
     }
 
     /// Takes a packet's number, which the caller has checked to be one of the channel's.
@@ -96,6 +107,7 @@ impl Sequence {
         debug_assert!(psn <= self.last.into(), "the caller checks numbers");
         let Some(expected) = self.expected else {
             self.expect_after(psn);
+            self.begin = psn as u32;
             return Arrival::First;
         };
         let expected = u64::from(expected);
@@ -234,6 +246,18 @@ mod tests {
         wave.on_packet(65_535);
         assert_eq!(wave.on_packet(0), Arrival::Duplicate);
         assert_eq!(wave.on_packet(65_534), Arrival::Late);
+    }
+
+    #[test]
+    fn a_wave_begins_with_its_first_packet_or_where_it_skips_to() {
+        let mut wave = Sequence::wave(0, 1 << 16);
+        assert_eq!(wave.begin(), None);
+        wave.on_packet(500);
+        assert_eq!(wave.begin(), Some(500));
+        wave.skip_to(1_000);
+        wave.on_packet(3_000);
+        wave.on_end_of_wave();
+        assert_eq!(wave.begin(), Some(1_000));
     }
 
     proptest! {

@@ -11,8 +11,9 @@ use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
+use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
@@ -193,7 +194,26 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
             "time_slot": progress.packets.forged.time_slot,
             "sequence_number": progress.packets.forged.sequence_number,
         },
+        "refused": refused_json(objects),
     }))
+}
+
+/// Returns the counts of symbols and tables that were not used, by reason.
+fn refused_json(objects: &ObjectProgress) -> Value {
+    let refused = &objects.refused;
+    json!({
+        "oti": refused.oti,
+        "symbol_id": refused.symbol_id,
+        "payload_length": refused.payload_length,
+        "fdt": refused.fdt,
+        "table": refused.table,
+        "expired": refused.expired,
+        "contradiction": refused.contradiction,
+        "block": refused.block,
+        "memory": refused.memory,
+        "storage": refused.storage,
+        "withdrawn_symbols": objects.withdrawn_symbols,
+    })
 }
 
 fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
@@ -225,5 +245,7 @@ fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
         "seconds": seconds,
         "goodput_bits_per_s": goodput.bits_per_s(),
         "loss": loss,
+        "packets_refused": received.progress.packets.refused,
+        "refused": refused_json(objects),
     }))
 }

@@ -28,14 +28,7 @@ impl TwoHosts {
     /// Creates the namespaces. Prints a message and returns `None` without the right to do so.
     pub(crate) fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        if File::open("/proc/self/status")
-            .unwrap()
-            .metadata()
-            .unwrap()
-            .uid()
-            != 0
-        {
-            println!("skipped: network namespaces need root");
+        if !may_make_namespaces() {
             return None;
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +41,7 @@ impl TwoHosts {
         for namespace in [sender, receiver] {
             ip(&format!("netns add {namespace}"));
             // Without duplicate address detection, an address works immediately.
-            hosts.enter(namespace, || {
+            enter(namespace, || {
                 std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap();
             });
         }
@@ -104,25 +97,34 @@ impl TwoHosts {
 
     /// Runs `work` on the sending host. The sockets that it returns remain there.
     pub(crate) fn on_sender<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.enter(&self.sender, work)
+        enter(&self.sender, work)
     }
 
     /// Runs `work` on the receiving host.
     pub(crate) fn on_receiver<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.enter(&self.receiver, work)
+        enter(&self.receiver, work)
     }
+}
 
-    /// Runs `work` in a namespace. A namespace belongs to a thread, so the work gets its own
-    /// thread.
-    fn enter<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(format!("/run/netns/{namespace}")).unwrap();
-        let in_namespace = || {
-            setns(file, CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        };
-        thread::scope(|scope| scope.spawn(in_namespace).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// Returns whether this process may make namespaces. Prints a message if it may not.
+pub(crate) fn may_make_namespaces() -> bool {
+    let status = File::open("/proc/self/status").unwrap();
+    let is_root = status.metadata().unwrap().uid() == 0;
+    if !is_root {
+        println!("skipped: network namespaces need root");
     }
+    is_root
+}
+
+/// Runs `work` in a namespace. A namespace belongs to a thread, so the work gets its own thread.
+pub(crate) fn enter<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    let in_namespace = || {
+        setns(file, CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    };
+    thread::scope(|scope| scope.spawn(in_namespace).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Drop for TwoHosts {
@@ -161,7 +163,7 @@ pub(crate) fn ip_here(arguments: &str) {
 }
 
 /// Runs iproute2's `ip` with these arguments, and returns its output.
-fn ip(arguments: &str) -> String {
+pub(crate) fn ip(arguments: &str) -> String {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())
         .output()

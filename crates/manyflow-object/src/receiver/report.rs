@@ -121,7 +121,8 @@ pub struct Refused {
     pub table: u64,
     /// Tables of files that have expired.
     pub expired: u64,
-    /// Symbols that contradict others with the same number.
+    /// Symbols that contradict others with the same number, or whose packets have the number of
+    /// another: see [`ObjectReceiver::withdraw`](super::ObjectReceiver::withdraw).
     pub contradiction: u64,
     /// Decoded blocks that do not have their digest, and are received again.
     pub block: u64,

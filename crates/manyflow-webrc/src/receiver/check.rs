@@ -4,7 +4,8 @@ use core::ops::ControlFlow;
 
 use super::context::{Context, Refusals};
 use super::running::Running;
-use super::timeline::{NUMBERS_AHEAD, Place, lateness_max};
+use super::timeline::{NUMBERS_AHEAD, NUMBERS_LATE, Place, lateness_max};
+use crate::sequence::Sequence;
 use crate::{Cci, EndReason, Event, Session};
 use manyflow_core::time::{Time, seconds};
 
@@ -13,7 +14,7 @@ use manyflow_core::time::{Time, seconds};
 pub(super) enum Refusal {
     /// The time slot index is ahead of the clock.
     TimeSlot,
-    /// The sequence number does not fit the time.
+    /// The sequence number does not fit the time, or is from before the join.
     SequenceNumber,
 }
 
@@ -41,15 +42,16 @@ impl Running {
     /// Returns the position of a packet in slots since the beginning of the current slot.
     ///
     /// # Errors
-    /// If the sender cannot have sent the packet yet.
+    /// If the sender cannot have sent the packet yet, or has sent it before its wave was joined.
     pub(super) fn check(&self, context: &Context, now: Time, cci: &Cci) -> Result<f64, Refusal> {
         let session = &context.session;
         let limit = self.timeline.limit(now, session);
         self.check_time_slot(session, limit, cci.ctsi.into())?;
-        let position = if u32::from(cci.channel) == session.wave_channels() {
+        let (t, number) = (session.wave_channels(), u32::from(cci.channel));
+        let position = if number == t {
             self.check_base(session, now, cci)?
-        } else if self.is_joined(session.wave_channels(), cci.channel.into()) {
-            self.check_wave(session, cci)?
+        } else if let Some(wave) = self.wave(t, number) {
+            self.check_wave(session, cci, wave)?
         } else {
             // Another receiver on this host has joined the channel.
             return Ok(0.0);
@@ -86,11 +88,14 @@ impl Running {
         Ok(position)
     }
 
-    /// Returns the position of a packet of a joined wave.
-    fn check_wave(&self, session: &Session, cci: &Cci) -> Result<f64, Refusal> {
+    /// Returns the position of a packet of a joined wave. Packets that the sender sent long before
+    /// the first that came do not come: the wave was not joined then.
+    fn check_wave(&self, session: &Session, cci: &Cci, wave: &Sequence) -> Result<f64, Refusal> {
         let psn = u64::from(cci.psn);
         let first = session.cci_format().sequence_numbers() - session.wave().packets();
-        if psn < first {
+        let unsent = || self.unsent(session, cci.channel.into());
+        let begin = wave.begin().unwrap_or_else(unsent);
+        if psn < first || psn + NUMBERS_LATE < begin {
             return Err(Refusal::SequenceNumber);
         }
         Ok(session.wave_position(psn) + self.wave_end(session, cci.channel))

@@ -342,13 +342,13 @@ impl Running {
         }
     }
 
-    /// Whether a channel is joined, or was until the last slot ended.
-    pub(super) fn is_joined(&self, t: u32, number: u32) -> bool {
+    /// The sequence numbers of a wave of `t` that is joined, or was until the last slot ended.
+    pub(super) fn wave(&self, t: u32, number: u32) -> Option<&Sequence> {
         let layer = (number + t - self.ctsi) % t;
-        let is_left = |left: &Sequence| left.channel() == number;
-        number == t
-            || (layer as usize) < self.waves.len()
-            || self.left.as_ref().is_some_and(is_left)
+        let is_left = |left: &&Sequence| left.channel() == number;
+        self.waves
+            .get(layer as usize)
+            .or_else(|| self.left.as_ref().filter(is_left))
     }
 
     /// Measures the multicast round-trip time with the first packet after a join

@@ -9,6 +9,8 @@
 //! - A packet can bring `latest` forward by twice the time since the last packet, and by the time
 //!   of two packets more. A time slot begins, and a missing number counts as lost, only when
 //!   `latest` has passed it. So a few forged packets do neither.
+//! - A wave's packet that is more than 64 numbers behind the first that came after the join is
+//!   refused: it was sent before the join.
 //! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
 //!   would count as lost.
 //!
@@ -29,6 +31,9 @@ const REPLACING: u8 = 4;
 /// The number of sequence numbers by which a packet may be ahead of the latest position: a
 /// [`Sequence`](crate::sequence::Sequence) can keep as many pending.
 pub(super) const NUMBERS_AHEAD: u64 = 64;
+/// The number of sequence numbers by which a wave's packet may be behind the first that came: no
+/// later ones would count as received.
+pub(super) const NUMBERS_LATE: u64 = NUMBERS_AHEAD;
 /// The fraction by which the fastest position falls behind in a time slot. It exceeds the drift of
 /// two computers' clocks.
 const DRIFT: f64 = 1e-3;

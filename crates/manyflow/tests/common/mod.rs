@@ -29,6 +29,8 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    /// Maximum of the process's resident memory in KiB, as far as it was seen.
+    pub(crate) peak_memory_kib: u64,
 }
 
 /// A command that runs `manyflow` with these arguments, without standard input.
@@ -113,6 +115,15 @@ impl Manyflow {
         self.child.wait().unwrap();
     }
 
+    /// The lines that the process has printed on standard output so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the process to end.
     pub(crate) fn finish(self) -> Ended {
         self.finish_within(LIMIT)
@@ -122,7 +133,9 @@ impl Manyflow {
     /// Waits for the process to end, for at most `limit`; returns the process if it does not.
     pub(crate) fn finish_within(mut self, limit: Duration) -> Result<Ended, Manyflow> {
         let deadline = Instant::now() + limit;
+        let mut peak_memory_kib = 0;
         let status = loop {
+            peak_memory_kib = peak_memory_kib.max(self.peak_memory_kib());
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
@@ -138,7 +151,19 @@ impl Manyflow {
             status,
             stdout,
             stderr,
+            peak_memory_kib,
         })
+    }
+
+    /// Returns the maximum of the process's resident memory so far; 0 if it has ended.
+    fn peak_memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        let status = status.unwrap_or_default();
+        let peak = status.lines().find_map(|line| {
+            let value = line.strip_prefix("VmHWM:")?.trim();
+            value.trim_end_matches(" kB").parse().ok()
+        });
+        peak.unwrap_or(0)
     }
 }
 

@@ -1,0 +1,9 @@
+//! The attacks, by what they forge.
+
+mod floods;
+mod packets;
+mod rates;
+mod restart;
+mod symbols;
+mod tables;
+mod tunnels;
