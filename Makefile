@@ -27,9 +27,10 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	scripts/tidy --self-test
 	scripts/tidy
 
+# Tests of the network mostly wait, so there are more of them at a time than cores.
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
-	cargo test --locked --workspace
+	RUST_TEST_THREADS=4 cargo test --locked --workspace
 
 EXAMPLES = webrc_link webrc_udp three_daemons switch_two_members own_controller own_topology scenario_to_csv
 
