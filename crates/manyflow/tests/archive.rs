@@ -12,8 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use common::{assert_same, listing, run, send, text, write_random};
 use tempfile::TempDir;
 
-/// A folder with a large file and 150 small ones, which are sent in a bundle, each with a mode and a
-/// time of its own.
+/// A folder with a large file and 150 small ones, which are sent in a bundle, each with a mode and
+/// a time of its own.
 fn files() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..151_u64 {
