@@ -1,8 +1,9 @@
 //! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that lists the objects' files.
 //!
 //! Besides FLUTE's own attributes, a file has attributes in a namespace of this project, which
-//! other implementations ignore: its SHA-256 digest, those of its source blocks, and the number of
-//! files in a bundle. FLUTE itself has only MD5, which detects accidents but no attacks.
+//! other implementations ignore: its SHA-256 digest, those of its source blocks, the number of
+//! files in a bundle, and its mode and time. FLUTE itself has only MD5, which detects accidents but
+//! no attacks.
 
 mod parser;
 
@@ -28,6 +29,8 @@ const MD5: &str = "Content-MD5";
 const SHA256: &str = "SHA-256";
 const BLOCKS: &str = "Blocks";
 const BUNDLE: &str = "Bundle";
+const MODE: &str = "Mode";
+const MODIFIED: &str = "Modified";
 const FEC_ENCODING_ID: &str = "FEC-OTI-FEC-Encoding-ID";
 const FEC_BLOCK: &str = "FEC-OTI-Maximum-Source-Block-Length";
 const FEC_SYMBOL: &str = "FEC-OTI-Encoding-Symbol-Length";
@@ -65,8 +68,25 @@ pub struct FileEntry {
     pub blocks: Vec<BlockDigest>,
     /// The number of files in a bundle. `None` for a file.
     pub bundle: Option<u64>,
+    /// The file's mode and time, if receivers are to set them. A bundle with attributes has those
+    /// of its files in their headers.
+    pub attributes: Option<Attributes>,
     /// The FEC parameters, as far as the FDT gives them.
     pub fec: FecAttributes,
+}
+
+/// Attributes of a file that receivers set. Only a sender on request gives them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The permission bits: at most [`Attributes::MODE_MAX`].
+    pub mode: u32,
+    /// The time of the last modification, in seconds since 1970.
+    pub modified_s: u64,
+}
+
+impl Attributes {
+    /// Every permission bit, without setuid, setgid and sticky.
+    pub const MODE_MAX: u32 = 0o777;
 }
 
 /// The FEC-OTI attributes that this crate supports.
@@ -265,6 +285,10 @@ impl FileEntry {
             push_base64(&mut element, "mf:Blocks", Some(self.blocks.as_flattened()));
         }
         push_number(&mut element, "mf:Bundle", self.bundle);
+        if let Some(Attributes { mode, modified_s }) = self.attributes {
+            element.push_attribute(("mf:Mode", format!("{mode:o}").as_str()));
+            push_number(&mut element, "mf:Modified", Some(modified_s));
+        }
         self.fec
             .clone()
             .keep_if(|differs| differs, common)
@@ -299,6 +323,10 @@ mod tests {
             sha256: Some([4; 32]),
             blocks: vec![[5; 16], [6; 16]],
             bundle: toi.is_multiple_of(2).then_some(3),
+            attributes: toi.is_multiple_of(3).then_some(Attributes {
+                mode: toi & Attributes::MODE_MAX,
+                modified_s: length.into(),
+            }),
             fec,
             ..FileEntry::default()
         }
@@ -362,6 +390,26 @@ mod tests {
         assert_eq!(fdt.files[0].oti(), Oti::no_code(7, 100, 64).map(Some));
         assert_eq!(fdt.files[1].oti(), Oti::no_code(7, 5, 64).map(Some));
         assert_eq!(fdt.files[1].content_encoding.as_deref(), Some("gzip"));
+    }
+
+    #[test]
+    fn modes_are_octal_and_only_permissions() {
+        let attributes = |text: &str| {
+            let fdt = with_file(&format!("TOI='1' Content-Location='x' {text}"));
+            fdt.map(|fdt| fdt.files[0].attributes)
+        };
+        let expected = Attributes {
+            mode: 0o751,
+            modified_s: 7,
+        };
+        let both = attributes("Mode='751' Modified='7'").unwrap();
+        assert_eq!(both, Some(expected));
+        let setuid = attributes("Mode='6751' Modified='7'").unwrap();
+        assert_eq!(setuid, Some(expected));
+        assert_eq!(attributes("Mode='751'").unwrap(), None);
+        for wrong in ["Mode='9' Modified='7'", "Mode='7' Modified='-1'"] {
+            assert!(matches!(attributes(wrong), Err(FdtError::Value { .. })));
+        }
     }
 
     #[test]

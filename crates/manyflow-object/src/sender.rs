@@ -508,6 +508,7 @@ fn describe(
             _ => digests.blocks.clone(),
         },
         bundle: file.bundle,
+        attributes: file.attributes,
         fec: FecAttributes::from(oti),
     })
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::fdt::Attributes;
+
 /// The content of an object. The sender reads a part of it whenever it sends or encodes that part,
 /// so that large files need not be in memory.
 pub trait Source: Send + Sync {
@@ -44,6 +46,9 @@ pub struct SourceFile {
     /// The number of files in the content if it is a bundle: an archive whose files our receivers
     /// store instead of the archive. `None` for a file.
     pub bundle: Option<u64>,
+    /// The mode and time that receivers set; for a bundle, those of the archive, whose headers then
+    /// have those of its files.
+    pub attributes: Option<Attributes>,
 }
 
 impl SourceFile {
@@ -53,6 +58,7 @@ impl SourceFile {
             name: name.into(),
             content: Arc::new(content.into()),
             bundle: None,
+            attributes: None,
         }
     }
 }

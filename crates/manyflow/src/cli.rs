@@ -105,6 +105,9 @@ Examples:
   # Leave out a folder, and files with some endings
   manyflow send project --exclude .git --exclude '*.{o,tmp}' --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
 
+  # Keep modes and times of files
+  manyflow send project --archive --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
   # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
 
@@ -154,6 +157,9 @@ pub(crate) struct SendArgs {
     /// repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
+    /// Send modes (permission bits only) and times of modification, too; receivers set them
+    #[arg(long)]
+    pub(crate) archive: bool,
     /// The total rate of all channels, which no receiver can exceed
     #[arg(long, default_value = "50Mbit/s")]
     pub(crate) rate: Rate,

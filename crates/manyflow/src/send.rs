@@ -162,6 +162,7 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
         bundle_max: args.bundle.0,
         scratch: scratch_folder(args),
         selection: selection.map_err(|error| usage(error.to_string()))?,
+        archive: args.archive,
     };
     let sources = find_sources(&args.paths, &options)?;
     if sources.skipped > 0 {

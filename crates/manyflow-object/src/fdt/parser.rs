@@ -10,9 +10,9 @@ use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{
-    BLOCKS, BUNDLE, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK,
+    Attributes, BLOCKS, BUNDLE, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK,
     FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, LOCATION,
-    MD5, SHA256, TOI, TRANSFER_LENGTH,
+    MD5, MODE, MODIFIED, SHA256, TOI, TRANSFER_LENGTH,
 };
 use crate::error::FdtError;
 use crate::fec::BlockDigest;
@@ -117,6 +117,7 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
         ..FileEntry::default()
     };
     let (mut toi, mut location, mut content_length) = (None, None, None);
+    let (mut mode, mut modified_s) = (None, None);
     for_each_attribute(element, |name, attribute| {
         match name {
             TOI => toi = Some(number(TOI, attribute)?),
@@ -128,6 +129,8 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
             SHA256 => file.sha256 = Some(digest(SHA256, attribute)?),
             BLOCKS => file.blocks = digests(BLOCKS, attribute)?,
             BUNDLE => file.bundle = Some(number(BUNDLE, attribute)?),
+            MODE => mode = Some(octal(MODE, attribute)? & Attributes::MODE_MAX),
+            MODIFIED => modified_s = Some(number(MODIFIED, attribute)?),
             name => file.fec.take(name, attribute)?,
         }
         Ok(())
@@ -136,6 +139,9 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
     file.location = location.ok_or(FdtError::Missing(LOCATION))?;
     file.transfer_length = file.transfer_length.or(content_length);
     file.fec = file.fec.or(&common.fec);
+    file.attributes = mode
+        .zip(modified_s)
+        .map(|(mode, modified_s)| Attributes { mode, modified_s });
     Ok(file)
 }
 
@@ -161,6 +167,14 @@ fn number<N: std::str::FromStr>(
 ) -> Result<N, FdtError> {
     let text = text(attribute)?;
     text.trim().parse().map_err(|_| FdtError::Value {
+        attribute: name,
+        value: abbreviate(&text),
+    })
+}
+
+fn octal(name: &'static str, attribute: &Attribute<'_>) -> Result<u32, FdtError> {
+    let text = text(attribute)?;
+    u32::from_str_radix(text.trim(), 8).map_err(|_| FdtError::Value {
         attribute: name,
         value: abbreviate(&text),
     })

@@ -9,7 +9,7 @@ use super::assembly::Assembly;
 use super::{CompleteObject, Verified};
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::{FileError, OtiError, ReceiveError};
-use crate::fdt::FileEntry;
+use crate::fdt::{Attributes, FileEntry};
 use crate::fec::{BlockDigest, Oti};
 use crate::name;
 use crate::storage::{Record, Storage};
@@ -24,6 +24,7 @@ pub(super) struct Object {
     md5: Option<[u8; 16]>,
     sha256: Option<[u8; 32]>,
     bundle: Option<u64>,
+    attributes: Option<Attributes>,
     /// FEC parameters that packets gave instead of the FDT's, and the number of packets that gave
     /// others since.
     learnt: Option<Rival>,
@@ -71,6 +72,7 @@ impl Object {
             md5: file.md5,
             sha256: file.sha256,
             bundle: file.bundle,
+            attributes: file.attributes,
             learnt: None,
             state,
         })
@@ -85,6 +87,7 @@ impl Object {
             md5: None,
             sha256: None,
             bundle: None,
+            attributes: None,
             learnt: None,
             state: State::Refused,
         }
@@ -266,6 +269,7 @@ impl Object {
             length: self.length,
             sha256: self.sha256,
             bundle: self.bundle,
+            attributes: self.attributes,
             verified,
         }
     }

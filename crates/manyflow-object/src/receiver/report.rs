@@ -1,6 +1,7 @@
 //! Events and counters of a receiver.
 
 use crate::error::{FileError, ReceiveError};
+use crate::fdt::Attributes;
 
 /// An event of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct CompleteObject {
     pub sha256: Option<[u8; 32]>,
     /// The number of files if the object is a bundle.
     pub bundle: Option<u64>,
+    /// The mode and time to set. For a bundle, whether there are any in its files' headers.
+    pub attributes: Option<Attributes>,
     /// The digests in the FDT that the content was checked against.
     pub verified: Verified,
 }

@@ -14,12 +14,14 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use manyflow_object::fdt::Attributes;
+use manyflow_object::receiver::CompleteObject;
 use manyflow_object::sender::{Source, SourceFile};
 use sha2::{Digest, Sha256};
 use tempfile::TempPath;
 
 use super::sources::Found;
-use super::store::Store;
+use super::store::{Staged, Store};
 use super::{FileError, write_error};
 
 /// The length of an archive, before compression, at which the next bundle begins. Bundles complete
@@ -28,6 +30,8 @@ const ARCHIVE_BYTES: u64 = 8 << 20;
 /// The maximum length of an archive of another sender, before compression.
 const FOREIGN_ARCHIVE_BYTES_MAX: u64 = 64 << 20;
 const TAR_BLOCK_BYTES: u64 = 512;
+/// The mode of a bundle, and of files in it without attributes.
+const BUNDLE_MODE: u32 = 0o644;
 
 /// Packs `small` files into bundles with names that are not `taken`, in a temporary file in
 /// `scratch`. A file that can no longer be read is left out with a warning.
@@ -50,7 +54,8 @@ pub(super) fn pack(
     let mut small = small.into_iter().peekable();
     let (mut bundles, mut start) = (Vec::new(), 0);
     while small.peek().is_some() {
-        let (end, files) = pack_one(&file, start, &mut small).map_err(failed)?;
+        let packed = pack_one(&file, start, &mut small).map_err(failed)?;
+        let (end, files, attributes) = packed;
         if files > 0 {
             bundles.push(SourceFile {
                 name: names.next().expect("the numbers do not end"),
@@ -60,6 +65,7 @@ pub(super) fn pack(
                     length: end - start,
                 }),
                 bundle: Some(files),
+                attributes,
             });
         }
         start = end;
@@ -67,18 +73,19 @@ pub(super) fn pack(
     Ok(bundles)
 }
 
-/// Writes the next bundle to `file`, from `start` on. Returns its end and the number of its files.
+/// Writes the next bundle to `file`, from `start` on. Returns its end, the number of its files, and
+/// the bundle's own attributes if its files have some.
 fn pack_one(
     file: &File,
     start: u64,
     small: &mut impl Iterator<Item = Found>,
-) -> io::Result<(u64, u64)> {
+) -> io::Result<(u64, u64, Option<Attributes>)> {
     let out = Appended {
         file,
         position: start,
     };
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-    let (mut files, mut bytes) = (0, 0);
+    let (mut files, mut bytes, mut newest) = (0, 0, None);
     for found in small {
         let content = match std::fs::read(&found.path) {
             Ok(content) => content,
@@ -90,7 +97,9 @@ fn pack_one(
         // The same files give the same bundle, whenever it is made.
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
-        header.set_mode(0o644);
+        header.set_mode(found.attributes.map_or(BUNDLE_MODE, |its| its.mode));
+        header.set_mtime(found.attributes.map_or(0, |its| its.modified_s));
+        newest = newest.max(found.attributes.map(|its| its.modified_s));
         archive.append_data(&mut header, &found.name, &content[..])?;
         files += 1;
         bytes += TAR_BLOCK_BYTES + (content.len() as u64).next_multiple_of(TAR_BLOCK_BYTES);
@@ -99,7 +108,11 @@ fn pack_one(
         }
     }
     let out = archive.into_inner()?.finish()?;
-    Ok((out.position, files))
+    let attributes = newest.map(|modified_s| Attributes {
+        mode: BUNDLE_MODE,
+        modified_s,
+    });
+    Ok((out.position, files, attributes))
 }
 
 /// Writes at a position of a file.
@@ -140,28 +153,33 @@ impl Source for Part {
 /// The names and lengths of files, or the reasons why they were not stored.
 pub(crate) type StoredFiles = Vec<(String, Result<u64, FileError>)>;
 
-/// Stores the files of the bundle at `archive`, whose name is `name`. Files that exist with the
-/// same content are not written again. `folder` is for temporary files, on the store's disk.
+/// Stores the files of the bundle at `archive`. Files that exist with the same content are not
+/// written again. `folder` is for temporary files, on the store's disk.
 /// Returns the results by name.
 pub(crate) fn unpack(
     archive: &Path,
-    name: &str,
-    files_max: u64,
+    bundle: &CompleteObject,
     folder: &Path,
     store: &Store,
 ) -> Result<StoredFiles, FileError> {
-    let wrong = |_: io::Error| FileError::Bundle(name.to_owned());
+    let files_max = bundle.bundle.unwrap_or(0);
+    let not_announced = || FileError::Bundle(bundle.name.clone());
+    let wrong = |_: io::Error| not_announced();
     let archive = File::open(archive).map_err(wrong)?;
     let archive = GzDecoder::new(archive).take(FOREIGN_ARCHIVE_BYTES_MAX);
     let mut archive = tar::Archive::new(archive);
-    let (mut staged, mut results) = (Vec::new(), Vec::new());
+    let (mut staged, mut names, mut results) = (Vec::new(), Vec::new(), Vec::new());
     for entry in archive.entries().map_err(wrong)?.take(files_max as usize) {
         let mut entry = entry.map_err(wrong)?;
         let path = entry.path().map_err(wrong)?;
         let is_file = entry.header().entry_type().is_file();
         let path = path.to_str().filter(|_| is_file).map(str::to_owned);
         let Some(path) = path else {
-            return Err(FileError::Bundle(name.to_owned()));
+            return Err(not_announced());
+        };
+        let attributes = match bundle.attributes {
+            Some(_) => Some(attributes(entry.header()).map_err(wrong)?),
+            None => None,
         };
         let mut content = Vec::new();
         entry.read_to_end(&mut content).map_err(wrong)?;
@@ -170,28 +188,31 @@ pub(crate) fn unpack(
             results.push((path, Ok(length)));
         } else {
             let part = folder.join(format!("part-{}", staged.len()));
-            staged.push((stage(part, &content)?, path, length));
+            names.push((path.clone(), length));
+            staged.push(Staged {
+                content: stage(part, &content)?,
+                name: path,
+                attributes,
+            });
         }
     }
     if (results.len() + staged.len()) as u64 != files_max {
-        return Err(FileError::Bundle(name.to_owned()));
+        return Err(not_announced());
     }
-    let names: Vec<_> = staged
-        .iter()
-        .map(|(_, name, length)| (name.clone(), *length))
-        .collect();
-    let published = store.publish(
-        staged
-            .into_iter()
-            .map(|(path, name, _)| (path, name))
-            .collect(),
-    );
+    let published = store.publish(staged);
     let published = names
         .into_iter()
         .zip(published)
         .map(|((name, length), result)| (name, result.map(|_| length)));
     results.extend(published);
     Ok(results)
+}
+
+fn attributes(header: &tar::Header) -> io::Result<Attributes> {
+    Ok(Attributes {
+        mode: header.mode()? & Attributes::MODE_MAX,
+        modified_s: header.mtime()?,
+    })
 }
 
 fn stage(path: PathBuf, content: &[u8]) -> Result<TempPath, FileError> {
@@ -202,6 +223,8 @@ fn stage(path: PathBuf, content: &[u8]) -> Result<TempPath, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use manyflow_object::receiver::Verified;
+
     use crate::filecast::files::{Existing, Selection, SourceOptions, find_sources};
 
     /// A folder of small files, the bundle of them, and the place where it is unpacked.
@@ -225,6 +248,7 @@ mod tests {
                 bundle_max: 1_000,
                 scratch: home.path().to_owned(),
                 selection: Selection::default(),
+                archive: false,
             };
             let sources = find_sources(&[tree], &options).unwrap();
             let [bundle] = &sources.files[..] else {
@@ -244,7 +268,16 @@ mod tests {
 
         fn unpack(&self, files: u64) -> Result<StoredFiles, FileError> {
             let home = self.home.path();
-            unpack(&home.join("bundle"), "bundle", files, home, &self.store)
+            let bundle = CompleteObject {
+                toi: 1,
+                name: "bundle".to_owned(),
+                length: self.archive.len() as u64,
+                sha256: None,
+                bundle: Some(files),
+                attributes: None,
+                verified: Verified::default(),
+            };
+            unpack(&home.join("bundle"), &bundle, home, &self.store)
         }
 
         fn assert_unpacked(&self) {

@@ -26,7 +26,7 @@ pub use scratch::Scratch;
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
-pub use store::{Existing, Store};
+pub use store::{Existing, Staged, Store};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.
 #[derive(Debug, Error)]

@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use manyflow_object::fdt::Attributes;
 use manyflow_object::name;
 use manyflow_object::sender::{Source, SourceFile};
 
@@ -29,6 +30,8 @@ pub struct SourceOptions {
     pub scratch: PathBuf,
     /// The files to send of those that are found.
     pub selection: Selection,
+    /// Whether receivers set modes and times of modification as they are here.
+    pub archive: bool,
 }
 
 /// The files to send.
@@ -58,6 +61,7 @@ pub struct Sources {
 pub fn find_sources(paths: &[PathBuf], options: &SourceOptions) -> Result<Sources, FileError> {
     let mut finder = Finder {
         selection: options.selection.clone(),
+        archive: options.archive,
         ..Finder::default()
     };
     for path in paths {
@@ -88,11 +92,14 @@ pub(super) struct Found {
     pub(super) name: String,
     pub(super) length: u64,
     modified: Option<SystemTime>,
+    /// The attributes that receivers set.
+    pub(super) attributes: Option<Attributes>,
 }
 
 #[derive(Default)]
 struct Finder {
     selection: Selection,
+    archive: bool,
     found: Vec<Found>,
     skipped: u64,
     /// The number of files and folders that are not selected.
@@ -126,6 +133,7 @@ impl Finder {
             name,
             length: metadata.len(),
             modified: metadata.modified().ok(),
+            attributes: self.archive.then(|| attributes(&metadata)),
         });
         Ok(())
     }
@@ -161,6 +169,14 @@ impl Finder {
     fn skip(&mut self, reason: &str, entry: &dyn std::fmt::Debug) {
         tracing::warn!("{entry:?}: {reason}");
         self.skipped += 1;
+    }
+}
+
+/// Returns the attributes that receivers set. A time before 1970 becomes 1970.
+fn attributes(metadata: &fs::Metadata) -> Attributes {
+    Attributes {
+        mode: metadata.mode() & Attributes::MODE_MAX,
+        modified_s: u64::try_from(metadata.mtime()).unwrap_or(0),
     }
 }
 
@@ -209,6 +225,7 @@ fn to_source_files(
                 handles: Arc::clone(&handles),
             }),
             bundle: None,
+            attributes: found.attributes,
         })
         .collect();
     let taken = files.iter().map(|file| file.name.clone()).collect();
@@ -280,6 +297,7 @@ mod tests {
             bundle_max: 1_000,
             scratch: std::env::temp_dir(),
             selection: Selection::new(&owned(include), &owned(exclude)).unwrap(),
+            archive: false,
         };
         find_sources(paths, &options)
     }

@@ -16,7 +16,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +34,8 @@ const TEMPORARY: &str = ".manyflow-tmp-";
 /// The age from which a dead process's spool is removed, although its session could be continued.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// The owner's permission to read and write.
+const READ_WRITE: u32 = 0o600;
 const RECORD_BYTES: usize = 16;
 /// The kind of record that marks an object whose files are in the output folder.
 const STORED: u32 = 4;
@@ -93,6 +95,7 @@ impl Spool {
         let lock = lock(&folder)
             .map_err(failed)?
             .ok_or_else(|| FileError::Busy(output.to_owned()))?;
+        make_writable(&folder).map_err(failed)?;
         let earlier = read_earlier(&folder).map_err(failed)?;
         let journal = open_journal(&folder).map_err(failed)?;
         let spool = Spool {
@@ -224,6 +227,20 @@ fn lock(folder: &Path) -> io::Result<Option<Flock<File>>> {
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, error)) => Err(error.into()),
     }
+}
+
+/// Makes the files in a spool readable and writable again. An earlier process may have set the mode
+/// of a file that it was about to move to the output folder.
+fn make_writable(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let mut permissions = entry.metadata()?.permissions();
+        if permissions.mode() & READ_WRITE != READ_WRITE {
+            permissions.set_mode(permissions.mode() | READ_WRITE);
+            fs::set_permissions(entry.path(), permissions)?;
+        }
+    }
+    Ok(())
 }
 
 fn read_earlier(folder: &Path) -> io::Result<Earlier> {
@@ -366,8 +383,9 @@ mod tests {
         }
         spool.note_stored(8).unwrap();
         drop(spool);
-        // A process was killed while it wrote a record.
+        // A process was killed after it had set the mode of an object, and while it wrote a record.
         let folder = home.path().join(&names(home.path())[0]);
+        fs::set_permissions(folder.join("7"), fs::Permissions::from_mode(0o040)).unwrap();
         let mut journal = OpenOptions::new()
             .append(true)
             .open(folder.join("journal"))
@@ -384,6 +402,9 @@ mod tests {
             let mut bytes = [1; 8];
             spool.read_at(7, 100, &mut bytes).unwrap();
             assert_eq!(&bytes, b"symbol\0\0");
+            // The superuser may read any file, so the mode itself is compared.
+            let mode = fs::metadata(folder.join("7")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o640);
         }
         let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
         spool.discard();

@@ -1,10 +1,13 @@
 //! The folder for received files.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
+use manyflow_object::fdt::Attributes;
 use manyflow_object::name;
 use sha2::{Digest, Sha256};
 use tempfile::TempPath;
@@ -23,6 +26,18 @@ pub struct Store {
     folder: PathBuf,
     existing: Existing,
     refuses_hidden: bool,
+}
+
+/// A complete file that has not its name yet.
+#[derive(Debug)]
+pub struct Staged {
+    /// The content, on the disk of the output folder.
+    pub content: TempPath,
+    /// The relative path to store it at, with `/` between its components.
+    pub name: String,
+    /// The mode and time to set. They are ignored in a session without an authenticated table of
+    /// files, because anyone could have sent them.
+    pub attributes: Option<Attributes>,
 }
 
 /// The treatment of an existing file that has the name of a received one, but another content.
@@ -86,22 +101,22 @@ impl Store {
         fs::canonicalize(path).is_ok_and(|path| path.starts_with(&self.folder))
     }
 
-    /// Moves `staged` files, which are on the same disk, to their names: relative paths with `/`
-    /// between their components. First it writes them to disk. Returns a result for each file.
+    /// Sets the attributes of `staged` files, writes the files to disk, and moves them to their
+    /// names. Returns a result for each file.
     ///
     /// If a file cannot be stored, its name then refers to what it did before, or to nothing.
-    pub fn publish(&self, staged: Vec<(TempPath, String)>) -> Vec<Result<PathBuf, FileError>> {
+    pub fn publish(&self, staged: Vec<Staged>) -> Vec<Result<PathBuf, FileError>> {
         if let Err(error) = self.sync(&staged) {
-            let failed = |(_, name): &(TempPath, String)| {
+            let failed = |file: &Staged| {
                 let error = io::Error::new(error.kind(), error.to_string());
-                Err(write_error(&self.folder.join(name), error))
+                Err(write_error(&self.folder.join(&file.name), error))
             };
             return staged.iter().map(failed).collect();
         }
         let is_single = staged.len() == 1;
         let mut folders = BTreeMap::new();
-        let publish = |(staged, name): (TempPath, String)| {
-            let path = self.rename(staged, &name, &mut folders)?;
+        let publish = |staged: Staged| {
+            let path = self.rename(staged.content, &staged.name, &mut folders)?;
             if is_single && let Some(folder) = path.parent() {
                 sync_folder(folder).map_err(|error| write_error(&path, error))?;
             }
@@ -116,12 +131,34 @@ impl Store {
 
     /// Writes staged files to disk: a single file alone, several with all others on the disk, since
     /// each request takes some milliseconds.
-    fn sync(&self, staged: &[(TempPath, String)]) -> io::Result<()> {
+    fn sync(&self, staged: &[Staged]) -> io::Result<()> {
         match staged {
             [] => Ok(()),
-            [(path, _)] => File::open(path)?.sync_all(),
-            _ => sync_disk(&self.folder),
+            [file] => self.set_attributes(file)?.sync_all(),
+            files => {
+                for file in files.iter().filter(|file| file.attributes.is_some()) {
+                    self.set_attributes(file)?;
+                }
+                sync_disk(&self.folder)
+            }
         }
+    }
+
+    /// Sets a file's attributes, if it has some. Returns the file, which its new mode may keep from
+    /// being opened again.
+    fn set_attributes(&self, staged: &Staged) -> io::Result<File> {
+        let file = File::open(&staged.content)?;
+        if let Some(Attributes { mode, modified_s }) = staged.attributes
+            && !self.refuses_hidden
+        {
+            let modified = UNIX_EPOCH.checked_add(Duration::from_secs(modified_s));
+            // A time that this system cannot have is not worth a file.
+            if let Err(error) = file.set_modified(modified.unwrap_or(UNIX_EPOCH)) {
+                tracing::warn!("{}: its time cannot be set ({error})", staged.name);
+            }
+            file.set_permissions(Permissions::from_mode(mode & Attributes::MODE_MAX))?;
+        }
+        Ok(file)
     }
 
     /// `made` are the folders of files that were published just before, by name.
@@ -202,6 +239,8 @@ fn digest(path: &Path) -> io::Result<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn folder() -> tempfile::TempDir {
@@ -225,6 +264,29 @@ mod tests {
         names
     }
 
+    const ATTRIBUTES: Attributes = Attributes {
+        mode: 0o6640,
+        modified_s: 1_000_000_007,
+    };
+
+    #[test]
+    fn attributes_are_set_unless_anyone_could_have_sent_them() {
+        let home = folder();
+        let trusting = store(home.path(), Existing::Keep);
+        let attributes = |path: &Path| {
+            let metadata = fs::metadata(path).unwrap();
+            (metadata.mode() & 0o7777, metadata.mtime())
+        };
+        let single = publish(&trusting, "single", b"x").unwrap();
+        let several = publish_all(&trusting, &[("a", b"1"), ("b", b"2")]);
+        for path in several.into_iter().map(Result::unwrap).chain([single]) {
+            assert_eq!(attributes(&path), (0o640, 1_000_000_007), "{path:?}");
+        }
+        let wary = trusting.refusing_hidden();
+        let path = publish(&wary, "wary", b"x").unwrap();
+        assert_ne!(attributes(&path).1, 1_000_000_007);
+    }
+
     /// Stages `content` outside of the store, and publishes it.
     fn publish(store: &Store, name: &str, content: &[u8]) -> Result<PathBuf, FileError> {
         let mut results = publish_all(store, &[(name, content)]);
@@ -236,7 +298,11 @@ mod tests {
         let staged = files.iter().enumerate().map(|(number, (name, content))| {
             let path = put(staging.path(), &number.to_string(), "");
             fs::write(&path, content).unwrap();
-            (TempPath::try_from_path(path).unwrap(), name.to_string())
+            Staged {
+                content: TempPath::try_from_path(path).unwrap(),
+                name: name.to_string(),
+                attributes: Some(ATTRIBUTES),
+            }
         });
         store.publish(staged.collect())
     }

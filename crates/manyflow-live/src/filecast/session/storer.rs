@@ -11,7 +11,7 @@ use tempfile::TempPath;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::decoder::{DecoderEvent, FileDone};
-use crate::filecast::files::{FileError, Store, unpack};
+use crate::filecast::files::{FileError, Staged, Store, unpack};
 
 /// The decoder's handle of the thread.
 #[derive(Debug)]
@@ -98,10 +98,15 @@ fn store_object(
     events: &UnboundedSender<DecoderEvent>,
 ) -> Result<Stored, FileError> {
     let results = match object.bundle {
-        Some(files) => unpack(&content, &object.name, files, spool, store)
+        Some(_) => unpack(&content, object, spool, store)
             .unwrap_or_else(|error| vec![(object.name.clone(), Err(error))]),
         None => {
-            let results = store.publish(vec![(content, object.name.clone())]);
+            let staged = Staged {
+                content,
+                name: object.name.clone(),
+                attributes: object.attributes,
+            };
+            let results = store.publish(vec![staged]);
             let named = |result: Result<_, _>| (object.name.clone(), result.map(|_| object.length));
             results.into_iter().map(named).collect()
         }
