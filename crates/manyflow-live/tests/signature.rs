@@ -1,5 +1,5 @@
-//! Keys, and descriptions that they sign: every change of a signed text is noticed, and the files
-//! of keys are those of OpenSSL.
+//! Keys and signed descriptions: verification fails after any change of the text, and OpenSSL reads
+//! and writes the same key files.
 
 #![allow(
     clippy::unwrap_used,

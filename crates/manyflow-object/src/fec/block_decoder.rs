@@ -22,7 +22,7 @@ pub(crate) struct BlockDecoder {
     places: BTreeMap<u32, u32>,
     /// Whether each place is taken.
     taken: Vec<bool>,
-    /// All places from here on are taken, or were when the last symbol was placed.
+    /// An upper bound for free places: every place at or above it is taken.
     free_below: u32,
     /// Symbols beyond the first K, which decoding rarely needs.
     extra: BTreeMap<u32, Vec<u8>>,

@@ -12,6 +12,11 @@ pub type BlockDigest = [u8; BLOCK_DIGEST_BYTES];
 
 /// Returns the digest of a block's bytes.
 pub fn block_digest(block: &[u8]) -> BlockDigest {
-    let digest: [u8; 32] = Sha256::digest(block).into();
+    truncate(Sha256::new_with_prefix(block))
+}
+
+/// Returns the digest of the block whose bytes were hashed.
+pub(crate) fn truncate(block: Sha256) -> BlockDigest {
+    let digest: [u8; 32] = block.finalize().into();
     *digest.first_chunk().expect("SHA-256 has 32 bytes")
 }

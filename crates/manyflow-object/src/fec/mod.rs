@@ -13,5 +13,6 @@ mod oti;
 pub(crate) use block_decoder::{BOOKKEEPING_BYTES, BlockDecoder, Insertion};
 pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource};
 pub use block_encoder::{EncodeJob, Encoded};
+pub(crate) use digest::truncate;
 pub use digest::{BLOCK_DIGEST_BYTES, BlockDigest, block_digest};
 pub use oti::{FecScheme, Oti};

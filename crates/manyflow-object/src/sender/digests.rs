@@ -5,7 +5,7 @@ use std::io;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
-use crate::fec::{BlockDigest, Oti};
+use crate::fec::{BlockDigest, Oti, truncate};
 use crate::source::Source;
 
 /// The length of the parts in which a file is read, in bytes.
@@ -36,7 +36,7 @@ impl Digests {
                 block.update(&*part);
                 range.start += length;
             }
-            blocks.push(block_digest_of(block));
+            blocks.push(truncate(block));
         }
         Ok(Digests {
             md5: md5.finalize().into(),
@@ -44,11 +44,6 @@ impl Digests {
             blocks,
         })
     }
-}
-
-fn block_digest_of(block: Sha256) -> BlockDigest {
-    let digest: [u8; 32] = block.finalize().into();
-    *digest.first_chunk().expect("SHA-256 has 32 bytes")
 }
 
 #[cfg(test)]

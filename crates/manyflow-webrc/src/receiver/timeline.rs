@@ -6,9 +6,10 @@
 //! back. `fastest` is what `latest` would be without a queue, as far as the receiver has seen.
 //!
 //! - A packet ahead of `fastest` by more than the tolerance is refused.
-//! - A packet can bring `latest` forward by twice the time since the last packet, and by the time
-//!   of two packets more. A time slot begins, and a missing number counts as lost, only when
-//!   `latest` has passed it. So a few forged packets do neither.
+//! - A packet can bring `latest` forward by at most twice the sum of the time since the last packet
+//!   and one packet spacing. A time slot begins only when `latest` has passed its start, and a
+//!   missing number counts as lost only when `latest` has passed its position. So a few forged
+//!   packets cause neither.
 //! - A wave's packet that is more than 64 numbers behind the first that came after the join is
 //!   refused: it was sent before the join.
 //! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
@@ -160,8 +161,8 @@ impl Timeline {
         self.vote_against_rival();
     }
 
-    /// Counts a packet of the base channel that does not agree with this timeline. Returns the time
-    /// of the first packet of another timeline that replaces this one.
+    /// Counts a packet of the base channel that does not agree with this timeline. If another
+    /// timeline replaces this one, returns the arrival time of its first packet.
     pub(super) fn doubt(&mut self, now: Time, place: Place, session: &Session) -> Option<Time> {
         if !self.is_established() {
             self.support = self.support.saturating_sub(1);

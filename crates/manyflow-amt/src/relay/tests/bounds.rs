@@ -46,7 +46,7 @@ fn a_silent_gateway_gives_way_to_a_new_one_of_its_address() {
     assert!(relay.is_joined(1) && relay.is_joined(2) && relay.is_joined(3));
     join(&mut relay, at(16), "198.51.100.7:4", 3);
     assert_eq!(relay.counters().gateways_refused, 2);
-    // A full relay has no place for another address, whose gateways are none of those.
+    // The relay is full, and no gateway of this address can give way.
     join(&mut relay, at(20), "203.0.113.9:1", 3);
     assert_eq!(relay.counters().gateways_refused, 3);
 }

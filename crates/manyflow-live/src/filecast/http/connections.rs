@@ -26,9 +26,9 @@ struct Connection {
 }
 
 impl Connections {
-    /// Serves a connection from `address`. If there is no place left, closes the oldest connection
-    /// of the client with the most. An honest request is answered after one round-trip time, so
-    /// the oldest connections are those of clients that wait.
+    /// Serves a connection from `address`. If there is no place left, the client that has the most
+    /// connections loses its oldest. An honest request is answered after one round-trip time, so
+    /// the oldest connections belong to slow clients.
     pub(super) async fn spawn(
         &mut self,
         address: IpAddr,

@@ -25,9 +25,9 @@
 //! The channel with number CN (RFC 3738 section 5.1) has the address of the first group plus CN.
 //! The base channel, CN = T, is the last. Other attributes are ignored.
 //!
-//! The signature is optional, covers all other lines, and is the last line. It shows that the owner
-//! of a key wrote the description, not that the description is the newest one: the version in `o=`
-//! is the time at which it was written, so that a user can notice an old one.
+//! The signature is optional, covers all other lines, and is the last line. It proves who wrote the
+//! description, but not that the description is the newest one. The version in `o=` is the time of
+//! writing, so that a user can notice an old description.
 //!
 //! RFC 6726 permits a sender to change its table of files by new FDT Instances. A description names
 //! the digest of one table, so a session has one: a sender with other files starts another session
