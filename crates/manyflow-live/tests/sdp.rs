@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use manyflow_live::filecast::sdp::{
-    AmtRelay, CciFormat, DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription,
+    CciFormat, Completion, DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, SessionDescription,
     WebrcParameters, ntp_seconds,
 };
 use proptest::option;
@@ -25,6 +25,7 @@ a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;
 a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\r
 a=ext-auth:0 hmac-sha-256-128\r
 a=amt-relay:relay.example.net:2268\r
+a=completion:192.0.2.1:5446 400\r
 m=application 5000 FLUTE/UDP *\r
 c=IN IP4 232.1.2.0/1/46\r
 a=FEC:0\r
@@ -42,9 +43,16 @@ fn example() -> SessionDescription {
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
         group_mac: true,
-        amt_relay: Some(AmtRelay {
+        amt_relay: Some(HostPort {
             host: "relay.example.net".to_owned(),
             port: 2268,
+        }),
+        completion: Some(Completion {
+            server: HostPort {
+                host: "192.0.2.1".to_owned(),
+                port: 5446,
+            },
+            window: Duration::from_secs(400),
         }),
         webrc: WebrcParameters {
             wave_slots: 15,
@@ -201,6 +209,20 @@ const MISTAKES: &[[&str; 4]] = &[
         "a=amt-relay",
         "brackets",
     ],
+    ["5446 400", "5446", "a=completion", "HOST:PORT SECONDS"],
+    ["5446 400", "0 400", "a=completion", "HOST:PORT"],
+    [
+        "5446 400",
+        "5446 0",
+        "the window of a=completion",
+        "1 to 31622400",
+    ],
+    [
+        "5446 400",
+        "5446 1e9",
+        "the window of a=completion",
+        "number",
+    ],
     ["N=15", "N=0", "N in a=webrc", "1 to 1022"],
     [
         "N=15",
@@ -344,10 +366,17 @@ fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr, Option<u8>)> {
     prop_oneof![ipv4, ipv6]
 }
 
-fn relay() -> impl Strategy<Value = AmtRelay> {
+fn server() -> impl Strategy<Value = HostPort> {
     let address = any::<u128>().prop_map(|bits| Ipv6Addr::from_bits(bits).to_string());
     (prop_oneof!["[a-z0-9.-]{1,20}", address], 1..=u16::MAX)
-        .prop_map(|(host, port)| AmtRelay { host, port })
+        .prop_map(|(host, port)| HostPort { host, port })
+}
+
+fn completion() -> impl Strategy<Value = Completion> {
+    (server(), 1..=31_622_400u64).prop_map(|(server, seconds)| Completion {
+        server,
+        window: Duration::from_secs(seconds),
+    })
 }
 
 prop_compose! {
@@ -360,10 +389,11 @@ prop_compose! {
         fec_encoding_id in prop_oneof![Just(0), Just(6)],
         table_sha256 in option::of(any::<[u8; 32]>()),
         group_mac in any::<bool>(),
-        amt_relay in option::of(relay()),
+        amt_relay in option::of(server()),
+        completion in option::of(completion()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, completion, webrc }
     }
 }
 

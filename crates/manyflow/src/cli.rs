@@ -48,7 +48,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Send files and folders repeatedly until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
@@ -100,6 +100,9 @@ Examples:
 
   # Write the session description to a file instead of serving it over HTTP
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
+
+  # Stop when 200 receivers have everything
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --until-done 200
 
   # Continue that session after a restart
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp
@@ -241,9 +244,21 @@ pub(crate) struct SendArgs {
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "forever")]
     pub(crate) duration: Option<Duration>,
-    /// Send until Ctrl-C; this is the default without --for
+    /// Send until Ctrl-C; this is the default without --for and --until-done
     #[arg(long)]
     pub(crate) forever: bool,
+    /// Stop when this number of receivers have reported that they have all files. With --for, send
+    /// fails if they have not in that time
+    #[arg(long, value_name = "RECEIVERS", conflicts_with = "forever", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) until_done: Option<u32>,
+    /// The address and UDP port for these reports
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:5446",
+        requires = "until_done"
+    )]
+    pub(crate) reports: std::net::SocketAddr,
     /// The transport session identifier; random by default
     #[arg(long)]
     pub(crate) tsi: Option<u32>,
@@ -314,6 +329,9 @@ pub(crate) struct RecvArgs {
     /// stored. If the command fails, recv exits with 1
     #[arg(long, value_name = "COMMAND")]
     pub(crate) post_receive: Option<String>,
+    /// Do not report to the sender that all files are here, even if it counts its receivers
+    #[arg(long)]
+    pub(crate) no_report: bool,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,

@@ -189,6 +189,7 @@ impl Transfer {
             table_sha256: None,
             group_mac: false,
             amt_relay: None,
+            completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
         Ok(Transfer {

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match cli.command {
-            Command::Send(args) => send::run(args, &display).await,
+            Command::Send(args) => send::run(*args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,

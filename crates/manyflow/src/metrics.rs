@@ -257,6 +257,11 @@ impl Reported for SendProgress {
         for (name, help, value) in counters {
             out.counter(name, help, value)?;
         }
+        out.gauge(
+            "receivers_done",
+            "Receivers that have reported that they have all files.",
+            Some(self.receivers_done),
+        )?;
         report_relay(self, out)
     }
 }

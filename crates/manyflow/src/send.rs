@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::filecast::completion::{CompletionKey, CompletionServer, window};
 use manyflow_live::filecast::files::{Scratch, Selection, SourceOptions, Sources, find_sources};
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
+use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{
     GroupKey, Outlets, SendProgress, SessionSender, describe, flows,
 };
@@ -57,6 +58,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
     let relay = open_relay(&args, &mut description)?;
+    let reports = open_reports(&args, &mut description).await?;
     // Open the sockets first, so that their errors show before the long encoding.
     let objects = prepare(&args, &session, tsi, sources.files, display).await?;
     description.table_sha256 = Some(objects.table_sha256());
@@ -97,16 +99,33 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     )?;
 
     let outlets = Outlets::new(&description, multicast, relay);
-    let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
+    let key = CompletionKey::new(&description, keys.group.as_ref());
+    let sender = SessionSender::new(session, objects, outlets)
+        .with_group_key(keys.group)
+        .with_receivers_done(reports.as_ref().map(CompletionServer::count));
     let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
-    let sent = send(sender, args.duration, display).await?;
-    lines.print_line(&format!(
-        "sent {} packets, {}",
-        sent.packets,
-        Bytes(sent.bytes)
-    ))?;
+    let stop = stop(args.duration, count_receivers(&args, reports, key));
+    let (sent, end) = send(sender, stop, args.until_done, display).await?;
     display.print_json(&to_json("done", &sent))?;
-    Ok(())
+    print_end(&sent, end, args.until_done, &lines)
+}
+
+/// Prints what was sent, and the number of receivers if it was counted.
+///
+/// # Errors
+/// If the time was over before all expected receivers had reported.
+fn print_end(sent: &SendProgress, end: End, expected: Option<u32>, lines: &Display) -> Result<()> {
+    let bytes = Bytes(sent.bytes);
+    lines.print_line(&format!("sent {} packets, {bytes}", sent.packets))?;
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    let done = sent.receivers_done;
+    let line = format!("{done} of {expected} receivers have reported that they have all files");
+    match end {
+        End::TimeOver => Err(anyhow::Error::msg(line)),
+        _ => Ok(lines.print_line(&line)?),
+    }
 }
 
 fn check_outlets(args: &SendArgs) -> Result<()> {
@@ -151,6 +170,9 @@ fn check_continues(earlier: &SessionDescription, now: &SessionDescription) -> Re
     }
     if earlier.amt_relay != now.amt_relay {
         return differs("relay addresses (--listen)");
+    }
+    if earlier.completion != now.completion {
+        return differs("reports (--until-done, --reports)");
     }
     if (&earlier.webrc, earlier.fec_encoding_id) != (&now.webrc, now.fec_encoding_id) {
         return differs("rates, profiles or parameters");
@@ -201,17 +223,32 @@ impl Keys {
     }
 }
 
-/// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
-/// printed.
+/// The reason why a session ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum End {
+    /// The user, or a service manager.
+    Interrupted,
+    /// The duration of the session.
+    TimeOver,
+    /// All expected receivers have all files.
+    AllDone,
+    /// Progress could not be printed.
+    Unheard,
+}
+
+/// Runs the sender until `stop` is ready, or its progress cannot be printed.
 async fn send(
     sender: SessionSender,
-    duration: Option<Duration>,
+    stop: impl Future<Output = End>,
+    expected: Option<u32>,
     display: &Display,
-) -> Result<SendProgress> {
-    let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
+) -> Result<(SendProgress, End)> {
+    let watched = watch_progress(sender.progress(), expected, display.clone());
+    let (watching, unheard) = watch(watched);
+    let mut end = End::Unheard;
     let stop = async {
         tokio::select! {
-            () = stop(duration) => {}
+            reason = stop => end = reason,
             () = unheard => {}
         }
     };
@@ -219,16 +256,62 @@ async fn send(
     watching.abort();
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
-    Ok(sent?)
+    Ok((sent?, end))
 }
 
-async fn stop(after: Option<Duration>) {
-    match after {
-        Some(after) => tokio::select! {
-            () = tokio::time::sleep(after) => {}
-            () = interrupted() => {}
+async fn stop(after: Option<Duration>, all_done: impl Future<Output = ()>) -> End {
+    let time_over = async {
+        match after {
+            Some(after) => tokio::time::sleep(after).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = time_over => End::TimeOver,
+        () = interrupted() => End::Interrupted,
+        () = all_done => End::AllDone,
+    }
+}
+
+/// Opens the socket for the reports of receivers.
+async fn open_reports(
+    args: &SendArgs,
+    description: &mut SessionDescription,
+) -> Result<Option<CompletionServer>> {
+    let Some(expected) = args.until_done else {
+        return Ok(None);
+    };
+    let address = args.reports;
+    let server = CompletionServer::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen for reports on {address}: choose another address or port with --reports"
+        )
+    })?;
+    let local = server.local_address();
+    description.completion = Some(Completion {
+        server: HostPort {
+            host: local.ip().to_string(),
+            port: local.port(),
         },
-        None => interrupted().await,
+        window: window(expected),
+    });
+    Ok(Some(server))
+}
+
+/// Takes the reports of receivers; completes when all have all files.
+async fn count_receivers(
+    args: &SendArgs,
+    reports: Option<CompletionServer>,
+    key: Option<CompletionKey>,
+) {
+    let (Some(reports), Some(key), Some(expected)) = (reports, key, args.until_done) else {
+        return std::future::pending().await;
+    };
+    let mut count = reports.count();
+    tokio::select! {
+        () = reports.run(key, expected) => {}
+        // An error means that the server has ended, which the other branch has noticed.
+        _ = count.wait_for(|count| *count >= expected) => {}
     }
 }
 
@@ -364,6 +447,7 @@ fn describe_session(
         table_sha256: None,
         group_mac: args.group_key.is_some(),
         amt_relay: None,
+        completion: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })
 }
@@ -405,7 +489,7 @@ fn open_relay(
     let server = server
         .with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
     let local = server.local_addr();
-    description.amt_relay = Some(AmtRelay {
+    description.amt_relay = Some(HostPort {
         host: local.ip().to_string(),
         port: local.port(),
     });
@@ -441,6 +525,7 @@ fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
 /// Reports the sender's progress, until it is aborted or standard output cannot be written to.
 async fn watch_progress(
     mut progress: Receiver<SendProgress>,
+    expected: Option<u32>,
     display: Display,
 ) -> Result<(), OutputError> {
     let spinner = display.spinner("sending".to_owned());
@@ -451,8 +536,12 @@ async fn watch_progress(
         let now = *progress.borrow_and_update();
         let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
         last = now;
+        let done = match expected {
+            Some(expected) => format!(", {} of {expected} receivers done", now.receivers_done),
+            None => String::new(),
+        };
         spinner.set_message(format!(
-            "{rate}, {} sent, {} gateways",
+            "{rate}, {} sent, {} gateways{done}",
             Bytes(now.bytes),
             now.relay.gateways
         ));
@@ -469,5 +558,6 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
         "gateways": progress.relay.gateways,
+        "receivers_done": progress.receivers_done,
     })
 }

@@ -126,6 +126,7 @@ impl Soak {
                 table_sha256: None,
                 group_mac: false,
                 amt_relay: None,
+                completion: None,
                 webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
             },
             session,

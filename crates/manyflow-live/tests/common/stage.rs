@@ -94,6 +94,7 @@ impl Stage {
             table_sha256: Some(objects.table_sha256()),
             group_mac: group_key.is_some(),
             amt_relay: None,
+            completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
         let server = RelayServer::bind(

@@ -7,7 +7,8 @@ use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterM
 
 use super::error::{DescriptionError, invalid, missing, number, require};
 use super::{
-    AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest, signature,
+    Completion, DESCRIPTION_BYTES_MAX, HostPort, SessionDescription, WebrcParameters, digest,
+    signature,
 };
 use crate::filecast::keys::{PublicKey, SigningKey};
 
@@ -34,9 +35,13 @@ impl SessionDescription {
         let channels = self.channels();
         let version = if source.is_ipv4() { "IP4" } else { "IP6" };
         let ttl = self.ttl.map(|ttl| format!("/{ttl}")).unwrap_or_default();
-        let relay = self.amt_relay.as_ref().map(AmtRelay::authority);
+        let relay = self.amt_relay.as_ref().map(HostPort::authority);
         let relay = relay
             .map(|relay| format!("a=amt-relay:{relay}\r\n"))
+            .unwrap_or_default();
+        let completion = self.completion.as_ref();
+        let completion = completion
+            .map(|completion| format!("a=completion:{completion}\r\n"))
             .unwrap_or_default();
         let digest = self.table_sha256.as_ref().map(digest::to_text);
         let digest = digest
@@ -59,6 +64,7 @@ impl SessionDescription {
              {digest}\
              {group_mac}\
              {relay}\
+             {completion}\
              m=application {port} {PROTOCOL} *\r\n\
              c=IN {version} {first_group}{ttl}/{channels}\r\n\
              a=FEC:0\r\n"
@@ -115,7 +121,11 @@ impl SessionDescription {
             group_mac: sdp.group_mac()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
-                .map(AmtRelay::parse)
+                .map(|text| HostPort::parse("a=amt-relay", text))
+                .transpose()?,
+            completion: sdp
+                .optional_attribute("completion")?
+                .map(Completion::parse)
                 .transpose()?,
             webrc: WebrcParameters::parse(sdp.attribute("webrc")?)?,
         };

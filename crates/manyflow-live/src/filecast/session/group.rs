@@ -35,6 +35,11 @@ impl GroupKey {
         Ok(GroupKey(hmac::Key::new(hmac::HMAC_SHA256, &key)))
     }
 
+    /// Returns the key for MACs of other messages of the session.
+    pub(crate) fn hmac_key(&self) -> &hmac::Key {
+        &self.0
+    }
+
     /// Returns the MAC of a datagram whose MAC field is taken as zeros.
     fn mac(&self, datagram: &[u8], field: &GroupMac) -> [u8; MAC_BYTES] {
         let mut context = hmac::Context::with_key(&self.0);

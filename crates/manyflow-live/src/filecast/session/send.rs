@@ -36,6 +36,8 @@ pub struct SendProgress {
     pub skipped: u64,
     /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
     pub unsent: u64,
+    /// Receivers that have reported that they have all files.
+    pub receivers_done: u32,
     /// Load and counts of the AMT relay; all 0 without a relay.
     pub relay: RelayStats,
 }
@@ -53,6 +55,7 @@ pub struct SessionSender {
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
     sealer: Option<Sealer>,
+    receivers_done: Option<watch::Receiver<u32>>,
 }
 
 impl SessionSender {
@@ -73,6 +76,7 @@ impl SessionSender {
             reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
             sealer: None,
+            receivers_done: None,
         }
     }
 
@@ -80,6 +84,12 @@ impl SessionSender {
     /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
     pub fn with_group_key(mut self, key: Option<GroupKey>) -> SessionSender {
         self.sealer = key.map(Sealer::new);
+        self
+    }
+
+    /// Includes the number of receivers that have all files in the progress.
+    pub fn with_receivers_done(mut self, count: Option<watch::Receiver<u32>>) -> SessionSender {
+        self.receivers_done = count;
         self
     }
 
@@ -190,6 +200,9 @@ impl SessionSender {
         self.progress.skipped = self.endpoint.skipped();
         self.progress.unsent = self.outlets.unsent();
         self.progress.relay = self.outlets.relay_stats();
+        if let Some(count) = &self.receivers_done {
+            self.progress.receivers_done = *count.borrow();
+        }
         self.reports.send_replace(self.progress);
     }
 
