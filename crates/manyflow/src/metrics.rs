@@ -203,11 +203,12 @@ fn report_objects(progress: &Progress, out: &mut Metrics<'_>) -> fmt::Result {
         ("duplicate", objects.duplicate_symbols),
         ("surplus", objects.surplus_symbols),
         ("withdrawn", objects.withdrawn_symbols),
+        ("evicted", objects.evicted_symbols),
         ("early", objects.early_dropped),
     ];
     out.counters(
         "symbols_unused",
-        "Symbols that arrived before, of complete blocks, probably false, or dropped before their file was announced.",
+        "Symbols that arrived before, of complete blocks, probably false, dropped for want of memory, or dropped before their file was announced.",
         &symbols,
     )?;
     let refused = &objects.refused;

@@ -269,6 +269,7 @@ fn refused_json(objects: &ObjectProgress) -> Value {
         "memory": refused.memory,
         "storage": refused.storage,
         "withdrawn_symbols": objects.withdrawn_symbols,
+        "evicted_symbols": objects.evicted_symbols,
     })
 }
 

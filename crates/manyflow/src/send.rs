@@ -14,13 +14,13 @@ use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{
-    GroupKey, Outlets, SendProgress, SessionSender, describe, flows,
+    GroupKey, Outlets, SendProgress, SessionSender, describe, flows, memory_for_table,
 };
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::ext_auth;
-use manyflow_object::fec::FecScheme;
+use manyflow_object::fec::{BOOKKEEPING_BYTES, FecScheme};
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, RngExt as _};
@@ -42,8 +42,8 @@ const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0
 const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
 /// The portions of files with --in-order: some seconds at the default rate.
 const WINDOW_BYTES: u64 = 16_000_000;
-/// The number of files that a receiver accepts with its default memory.
-const DEFAULT_FILES_MAX: u64 = 256 << 10;
+/// The default of `recv --memory`.
+const RECEIVER_MEMORY: u64 = 256 << 20;
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     check_outlets(&args)?;
@@ -194,11 +194,6 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
         display.print_note(&format!(
             "{count} entries of folders are left out, as the log above says"
         ));
-    }
-    if sources.files.len() as u64 > DEFAULT_FILES_MAX {
-        tracing::warn!(
-            "receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
-        );
     }
     Ok(sources)
 }
@@ -371,6 +366,7 @@ async fn prepare(
         // Receivers that have source symbols already need others.
         config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
     }
+    let files_count = files.len();
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let symbols = match config.scheme {
         FecScheme::RaptorQ => object::repair_bytes(length),
@@ -381,7 +377,25 @@ async fn prepare(
     let prepare = move || ObjectSender::with_storage(config, files, storage);
     let objects = tokio::task::spawn_blocking(prepare).await?;
     spinner.finish_and_clear();
-    Ok(objects?)
+    let objects = objects?;
+    warn_of_memory(&objects, files_count, args.in_order);
+    Ok(objects)
+}
+
+/// Warns of a session that receivers refuse with their default memory, or receive slowly.
+fn warn_of_memory(objects: &ObjectSender<Scratch>, files: usize, in_order: bool) {
+    let table = memory_for_table(files, objects.table_bytes());
+    let symbols = objects.source_symbols() * BOOKKEEPING_BYTES;
+    if table > RECEIVER_MEMORY {
+        let needed = Bytes(table);
+        tracing::warn!("receivers refuse so many files, unless they have --memory {needed}");
+    } else if symbols > RECEIVER_MEMORY && !in_order {
+        let needed = Bytes(symbols);
+        tracing::warn!(
+            "receivers need --memory {needed} to keep symbols of all files at once, and receive parts of them \
+             again with less; --in-order needs less memory"
+        );
+    }
 }
 
 /// The folder for large temporary files: `/tmp` is often in memory.

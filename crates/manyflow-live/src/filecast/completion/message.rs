@@ -24,7 +24,7 @@ pub(super) const MESSAGE_BYTES: usize = MAC_START + 16;
 const MAGIC: [u8; 3] = *b"mfc";
 const MAC_START: usize = 28;
 
-/// What a message says.
+/// The kind of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The receiver has all files.

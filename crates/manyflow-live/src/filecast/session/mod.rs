@@ -29,7 +29,10 @@ use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
 pub use group::{GroupKey, Sealer, Verifier};
-pub use receive::{Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, receive};
+pub use receive::{
+    Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, memory_for_table,
+    receive,
+};
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};
 

@@ -194,6 +194,12 @@ pub async fn receive(
     result.map(|()| received)
 }
 
+/// Returns the [`memory_max`](ReceiveConfig::memory_max) with which receivers accept a table of
+/// this number of entries and of this length.
+pub fn memory_for_table(entries: usize, table_bytes: u64) -> u64 {
+    (table_bytes << 3).max((entries as u64) << 10)
+}
+
 /// The limits of the object layer. An eighth of the memory is for symbols of files that are not
 /// announced yet, and an eighth for a table of files; a file takes up to 1 KiB.
 fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
@@ -201,8 +207,8 @@ fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
         tsi: config.description.tsi,
         table_sha256: config.description.table_sha256,
         memory_max: config.memory_max,
-        early_max: (config.memory_max / 8) as usize,
-        fdt_length_max: config.memory_max / 8,
+        early_max: (config.memory_max >> 3) as usize,
+        fdt_length_max: config.memory_max >> 3,
         files_max: (config.memory_max >> 10) as usize,
     }
 }
