@@ -7,7 +7,7 @@ use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load::{self, Loaded, Trust};
-use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::sdp::{Protection, SessionDescription};
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let description = loaded.description;
     let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
     let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
-    if description.group_mac && group_key.is_none() {
+    if description.protection == Some(Protection::Mac) && group_key.is_none() {
         tracing::warn!(
             "the session has a group key; without --group-key, forged packets can disturb it"
         );
