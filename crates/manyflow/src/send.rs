@@ -131,6 +131,12 @@ async fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> 
             "{session}: not a session of `manyflow send`, which never has so long a TSI"
         )));
     }
+    if earlier.protection.is_some() {
+        return Err(usage(format!(
+            "{session}: a session with a group key cannot be continued, because its receivers refuse packet numbers \
+             that they have seen; start a new session without --resume"
+        )));
+    }
     Ok(Some(earlier))
 }
 

@@ -238,6 +238,14 @@ fn only_members_of_a_group_receive_its_encrypted_session() {
     assert!(received.stderr.contains("no valid MAC"), "{received:?}");
     assert!(!folder.path().join("output/files").exists());
 
+    let resume = ["send", &path(&folder, "files"), "--resume", &description];
+    let resumed = run(&[&resume[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_fails(
+        &resumed,
+        2,
+        &["session.sdp", "group key", "without --resume"],
+    );
+
     recv(&folder, &url, &["--group-key", &own]).succeeded("member");
     let output = folder.path().join("output/files");
     assert_same(&folder.path().join("files"), &output, "member");

@@ -9,10 +9,16 @@
 //!   associated data                                   encrypted in place
 //! ```
 //!
+//! RFC 6584 section 2 lets each session choose what its authentication schemes mean, so this is
+//! scheme 0 of an encrypted session. One pass takes less time than encryption and an HMAC after it,
+//! and its tag is not longer. On machines without instructions for AES, ChaCha20 is three times as
+//! fast as AES (RFC 8439 section 1), and no receiver should be slower than with the HMAC.
+//!
 //! - The key is HKDF-SHA-256 (RFC 5869) of the group key, with the salt of the description and
 //!   [`INFO`]. Each run of a sender has a salt of its own, so it has a key of its own, too.
 //! - The nonce is the packet's anti-replay sequence number, with 56 bits of zeros before it. A
-//!   sender never uses a number again, so no nonce repeats under one key.
+//!   sender never uses a number again, so no nonce repeats under one key. Its 2^40 packets are few
+//!   for this AEAD (RFC 9001 section 6.6 sets no limit below 2^62).
 
 use manyflow_object::ext_auth::{GroupMac, MAC_BYTES};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
