@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use manyflow_live::filecast::sdp::{
-    CciFormat, Completion, DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, SessionDescription,
-    WebrcParameters, ntp_seconds,
+    CciFormat, Completion, DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, Protection,
+    SessionDescription, WebrcParameters, ntp_seconds,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn example() -> SessionDescription {
         ttl: Some(1),
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
-        group_mac: true,
+        protection: Some(Protection::Mac),
         amt_relay: Some(HostPort {
             host: "relay.example.net".to_owned(),
             port: 2268,
@@ -282,6 +282,33 @@ fn an_error_names_the_line_and_what_was_expected() {
 }
 
 #[test]
+fn encryption_is_described_by_its_algorithm_and_salt() {
+    let salt = "5a".repeat(32);
+    let line = format!("a=ext-auth:0 chacha20-poly1305 {salt}\r\n");
+    let description = SessionDescription {
+        protection: Some(Protection::Encryption { salt: [0x5a; 32] }),
+        ..example()
+    };
+    let text = description.to_sdp().unwrap();
+    assert!(text.contains(&line), "{text}");
+    assert_eq!(SessionDescription::parse(&text).unwrap(), description);
+    for wrong in [
+        "0 rot13 5a".to_owned(),
+        "0 chacha20-poly1305".to_owned(),
+        format!("0 chacha20-poly1305 {}", &salt[2..]),
+        format!("0 aes-256-gcm {salt}"),
+        format!("1 chacha20-poly1305 {salt}"),
+    ] {
+        let text = EXAMPLE.replace("0 hmac-sha-256-128", &wrong);
+        let error = error(&text);
+        let parts = ["a=ext-auth", &wrong[..5], "chacha20-poly1305 and 64"];
+        for part in parts {
+            assert!(error.contains(part), "{wrong}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_text_that_is_too_long_is_refused() {
     let text = format!("{EXAMPLE}a=x:{}", "x".repeat(DESCRIPTION_BYTES_MAX));
     assert!(matches!(
@@ -379,6 +406,11 @@ fn completion() -> impl Strategy<Value = Completion> {
     })
 }
 
+fn protection() -> impl Strategy<Value = Protection> {
+    let encryption = any::<[u8; 32]>().prop_map(|salt| Protection::Encryption { salt });
+    prop_oneof![Just(Protection::Mac), encryption]
+}
+
 prop_compose! {
     fn descriptions()(
         name in "[^\\p{Cc}]{1,50}",
@@ -388,12 +420,12 @@ prop_compose! {
         port in 1..=u16::MAX,
         fec_encoding_id in prop_oneof![Just(0), Just(6)],
         table_sha256 in option::of(any::<[u8; 32]>()),
-        group_mac in any::<bool>(),
+        protection in option::of(protection()),
         amt_relay in option::of(server()),
         completion in option::of(completion()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, completion, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, protection, amt_relay, completion, webrc }
     }
 }
 

@@ -113,6 +113,9 @@ Examples:
   # Let receivers drop packets of other senders (make the key with: openssl rand -base64 32)
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
 
+  # Let only members of the group read the files
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --group-key group.key --encrypt
+
   # Sign the session description with a key of `manyflow keygen`
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
 
@@ -137,7 +140,7 @@ Examples:
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
 
-  # Drop packets that were not sealed with the group's key
+  # Drop packets that were not sealed with the group's key, and decrypt the others
   manyflow recv image.sdp --interface eth0 --group-key group.key
 
   # Accept only what the owner of a key has signed
@@ -230,6 +233,9 @@ pub(crate) struct SendArgs {
     /// Add a MAC to each packet, with this key that all receivers share: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
     pub(crate) group_key: Option<PathBuf>,
+    /// Encrypt packets with the group key, names and contents of files included
+    #[arg(long, requires = "group_key")]
+    pub(crate) encrypt: bool,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
@@ -300,7 +306,8 @@ pub(crate) struct RecvArgs {
     /// the key itself as keygen prints it; can be repeated
     #[arg(long, value_name = "FILE|KEY")]
     pub(crate) trust: Vec<String>,
-    /// Drop packets that were not sealed with this key, which the sender has, too
+    /// Drop packets that were not sealed with this key, which the sender has, too, and decrypt the
+    /// others if the session is encrypted
     #[arg(long, value_name = "FILE")]
     pub(crate) group_key: Option<PathBuf>,
     /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of

@@ -8,7 +8,7 @@ use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load::{self, Loaded, Trust};
-use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
+use manyflow_live::filecast::sdp::{HostPort, Protection, SessionDescription};
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let description = loaded.description;
     let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
     let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
-    if description.group_mac && group_key.is_none() {
+    if description.protection == Some(Protection::Mac) && group_key.is_none() {
         tracing::warn!(
             "the session has a group key; without --group-key, forged packets can disturb it"
         );

@@ -14,7 +14,7 @@ use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{
-    GroupKey, Outlets, SendProgress, SessionSender, describe, flows, memory_for_table,
+    GroupKey, Outlets, Sealer, SendProgress, SessionSender, describe, flows, memory_for_table,
 };
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
@@ -57,6 +57,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let sources = find_files(&args, display)?;
     let multicast = open_multicast(&args)?;
     let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
+    description.protection = keys.sealer.as_ref().map(Sealer::protection);
     let relay = open_relay(&args, &mut description)?;
     let reports = open_reports(&args, &mut description).await?;
     // Open the sockets first, so that their errors show before the long encoding.
@@ -101,7 +102,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let outlets = Outlets::new(&description, multicast, relay);
     let key = CompletionKey::new(&description, keys.group.as_ref());
     let sender = SessionSender::new(session, objects, outlets)
-        .with_group_key(keys.group)
+        .with_sealer(keys.sealer)
         .with_receivers_done(reports.as_ref().map(CompletionServer::count));
     let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
     let stop = stop(args.duration, count_receivers(&args, reports, key));
@@ -147,6 +148,12 @@ async fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> 
     if u32::try_from(earlier.tsi).is_err() {
         return Err(usage(format!(
             "{session}: not a session of `manyflow send`, which never has so long a TSI"
+        )));
+    }
+    if earlier.protection.is_some() {
+        return Err(usage(format!(
+            "{session}: a session with a group key cannot be continued, because its receivers refuse packet numbers \
+             that they have seen; start a new session without --resume"
         )));
     }
     Ok(Some(earlier))
@@ -203,17 +210,25 @@ struct Keys {
     signing: Option<SigningKey>,
     identity: Option<Identity>,
     group: Option<GroupKey>,
+    /// The sealer with the group key.
+    sealer: Option<Sealer>,
 }
 
 impl Keys {
     fn read(args: &SendArgs) -> Result<Keys> {
         let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+        let group = args.group_key.as_deref().map(GroupKey::read).transpose()?;
+        let seal = match args.encrypt {
+            true => Sealer::encrypting,
+            false => Sealer::authenticating,
+        };
         Ok(Keys {
             signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
             identity: tls
                 .map(|(certificates, key)| Identity::read(certificates, key))
                 .transpose()?,
-            group: args.group_key.as_deref().map(GroupKey::read).transpose()?,
+            sealer: group.as_ref().map(seal),
+            group,
         })
     }
 }
@@ -446,8 +461,10 @@ fn describe_session(
             "the session has {channels} channels, more than the range has groups"
         )));
     }
+    // An encrypted session does not publish the name of a file.
     let name = args.paths[0]
         .file_name()
+        .filter(|_| !args.encrypt)
         .map_or_else(|| "files".into(), |name| name.to_string_lossy());
     Ok(SessionDescription {
         name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
@@ -459,7 +476,7 @@ fn describe_session(
         ttl: first_group.is_ipv4().then_some(args.ttl),
         fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
         table_sha256: None,
-        group_mac: args.group_key.is_some(),
+        protection: None,
         amt_relay: None,
         completion: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),

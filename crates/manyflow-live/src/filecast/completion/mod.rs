@@ -58,7 +58,7 @@ impl CompletionKey {
     /// digest of its table of files, as sessions of other programs.
     pub fn new(description: &SessionDescription, group: Option<&GroupKey>) -> Option<Self> {
         let key = match (group, &description.table_sha256) {
-            (Some(group), _) => group.hmac_key().clone(),
+            (Some(group), _) => group.hmac_key(),
             (None, Some(digest)) => hmac::Key::new(hmac::HMAC_SHA256, digest),
             (None, None) => return None,
         };

@@ -39,7 +39,7 @@
 mod digest;
 mod error;
 mod host_port;
-
+mod protection;
 mod signature;
 mod text;
 mod webrc;
@@ -53,6 +53,7 @@ use crate::net::multicast::is_source_specific;
 pub use error::DescriptionError;
 use error::{in_range, require};
 pub use host_port::{Completion, HostPort};
+pub use protection::Protection;
 pub use webrc::{CciFormat, WebrcParameters};
 
 /// Maximum length of a description in bytes. Longer texts are refused unread.
@@ -91,9 +92,8 @@ pub struct SessionDescription {
     /// makes the description the root of trust: a receiver that trusts it can check all files.
     /// `None` for sessions of other senders.
     pub table_sha256: Option<[u8; 32]>,
-    /// Whether packets have a MAC of a group key (RFC 6584 section 5): HMAC-SHA-256 truncated to
-    /// 128 bits, with anti-replay, as authentication scheme 0.
-    pub group_mac: bool,
+    /// How a group key protects packets; `None` if there is no group key.
+    pub protection: Option<Protection>,
     /// An AMT relay (RFC 7450) for receivers without multicast.
     pub amt_relay: Option<HostPort>,
     /// Where and when receivers report that they have all files; `None` if the sender does not

@@ -8,13 +8,11 @@ use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterM
 use super::error::{DescriptionError, invalid, missing, number, require};
 use super::{
     Completion, DESCRIPTION_BYTES_MAX, HostPort, SessionDescription, WebrcParameters, digest,
-    signature,
+    protection, signature,
 };
 use crate::filecast::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
-/// The authentication scheme 0 of RFC 6584 section 2: its MAC and the MAC's length in bits.
-const GROUP_MAC: &str = "0 hmac-sha-256-128";
 
 impl SessionDescription {
     /// Returns the text of the description, which [`parse`](Self::parse) reads back. Fails if
@@ -47,10 +45,10 @@ impl SessionDescription {
         let digest = digest
             .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
             .unwrap_or_default();
-        let group_mac = match self.group_mac {
-            true => format!("a=ext-auth:{GROUP_MAC}\r\n"),
-            false => String::new(),
-        };
+        let protection = self.protection.as_ref().map(protection::to_text);
+        let protection = protection
+            .map(|protection| format!("a=ext-auth:{protection}\r\n"))
+            .unwrap_or_default();
         Ok(format!(
             "v=0\r\n\
              o=- {tsi} {written} IN {version} {source}\r\n\
@@ -62,7 +60,7 @@ impl SessionDescription {
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
              {digest}\
-             {group_mac}\
+             {protection}\
              {relay}\
              {completion}\
              m=application {port} {PROTOCOL} *\r\n\
@@ -118,7 +116,10 @@ impl SessionDescription {
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
                 .transpose()?,
-            group_mac: sdp.group_mac()?,
+            protection: sdp
+                .optional_attribute("ext-auth")?
+                .map(protection::parse)
+                .transpose()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
                 .map(|text| HostPort::parse("a=amt-relay", text))
@@ -211,14 +212,6 @@ impl<'a> Sdp<'a> {
         let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
         let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
         number("the FEC encoding-id", id.unwrap_or_default())
-    }
-
-    fn group_mac(&self) -> Result<bool, DescriptionError> {
-        match self.optional_attribute("ext-auth")? {
-            None => Ok(false),
-            Some(GROUP_MAC) => Ok(true),
-            Some(other) => Err(invalid("a=ext-auth", other, GROUP_MAC)),
-        }
     }
 
     fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {

@@ -17,12 +17,12 @@ use manyflow_webrc::{
 use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
-use super::group::{GroupKey, Verifier};
+use super::group::{GroupKey, Opener};
 use super::session_of;
 pub use super::transport::Route;
 use super::transport::{Delivery, Inlet, TransportError};
 use crate::filecast::files::Existing;
-use crate::filecast::sdp::SessionDescription;
+use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
 
 /// Time between two reports of progress.
@@ -74,6 +74,11 @@ pub enum ReceiveError {
         "the session's packets have no MAC (a=ext-auth), so none would be accepted: receive it without --group-key, or send it with one"
     )]
     NoMac,
+    /// The session is encrypted, and there is no group key.
+    #[error(
+        "the session's packets are encrypted (a=ext-auth): get the group's key from its sender, and give it with --group-key"
+    )]
+    NoGroupKey,
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -213,6 +218,16 @@ fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
     }
 }
 
+/// Returns the opener of the session's packets; `None` if they are used as they are.
+fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
+    match (&config.group_key, &config.description.protection) {
+        (Some(key), Some(protection)) => Ok(Some(Opener::new(key, protection))),
+        (Some(_), None) => Err(ReceiveError::NoMac),
+        (None, Some(Protection::Encryption { .. })) => Err(ReceiveError::NoGroupKey),
+        (None, Some(Protection::Mac) | None) => Ok(None),
+    }
+}
+
 struct Driver {
     config: ReceiveConfig,
     session: Arc<Session>,
@@ -242,7 +257,7 @@ struct Driver {
     malformed_packets: u64,
     /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
-    verifier: Option<Verifier>,
+    opener: Option<Opener>,
 }
 
 impl Driver {
@@ -250,10 +265,7 @@ impl Driver {
         if config.description.table_sha256.is_none() && !config.allow_unverified {
             return Err(ReceiveError::Unverified);
         }
-        if config.group_key.is_some() && !config.description.group_mac {
-            return Err(ReceiveError::NoMac);
-        }
-        let verifier = config.group_key.clone().map(Verifier::new);
+        let opener = opener(&config)?;
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -284,7 +296,7 @@ impl Driver {
             closed_at: None,
             malformed_packets: 0,
             malformed: Vec::new(),
-            verifier,
+            opener,
         })
     }
 
@@ -391,10 +403,14 @@ impl Driver {
             return;
         };
         // Before rate control sees the packet (RFC 5651 section 5.2.2).
-        if !self.is_authentic(&datagram, &decoded) {
-            self.progress.packets.unauthenticated += 1;
+        let opened = match (&mut self.opener, &decoded) {
+            (Some(opener), Ok(packet)) => opener.open(&datagram, &packet.header),
+            _ => Some(&datagram[..]),
+        };
+        let Some(datagram) = opened else {
+            self.count_unauthenticated();
             return;
-        }
+        };
         self.now = self.clock.time_of(received_at).max(self.now);
         let channel = Channel { session: 0, number };
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
@@ -406,25 +422,16 @@ impl Driver {
         }
         self.last_packet = self.now;
         self.closed_at = closes.then_some(self.now);
-        self.decoder.push(&datagram);
+        self.decoder.push(datagram);
     }
 
-    /// Whether the packet has a valid MAC, if the session has a group key.
-    fn is_authentic(
-        &mut self,
-        datagram: &[u8],
-        decoded: &Result<alc::Packet<'_>, PacketError>,
-    ) -> bool {
-        let (Some(verifier), Ok(packet)) = (&mut self.verifier, decoded) else {
-            return true;
-        };
-        let is_authentic = verifier.accepts(datagram, &packet.header);
-        if !is_authentic && self.progress.packets.unauthenticated == 0 {
+    fn count_unauthenticated(&mut self) {
+        if self.progress.packets.unauthenticated == 0 {
             tracing::warn!(
                 "a packet has no valid MAC of the group key, and is dropped (logged once; more are counted)"
             );
         }
-        is_authentic
+        self.progress.packets.unauthenticated += 1;
     }
 
     fn log_once(&mut self, error: &PacketError) {

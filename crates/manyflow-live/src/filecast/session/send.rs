@@ -11,7 +11,7 @@ use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::group::{GroupKey, Sealer};
+use super::group::Sealer;
 use super::transport::Outlets;
 use crate::filecast::files::Scratch;
 use crate::net::amt::RelayStats;
@@ -80,10 +80,10 @@ impl SessionSender {
         }
     }
 
-    /// With a key, adds a MAC to each packet, which lengthens it by
+    /// With a sealer, seals each packet, which lengthens it by
     /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
-    pub fn with_group_key(mut self, key: Option<GroupKey>) -> SessionSender {
-        self.sealer = key.map(Sealer::new);
+    pub fn with_sealer(mut self, sealer: Option<Sealer>) -> SessionSender {
+        self.sealer = sealer;
         self
     }
 
