@@ -5,4 +5,5 @@ pub(crate) mod client;
 pub mod clock;
 pub mod last_mile;
 pub mod multicast;
+pub mod train;
 mod udp;

@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
@@ -20,7 +20,7 @@ use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::{GroupKey, Opener};
 use super::session_of;
 pub use super::transport::Route;
-use super::transport::{Delivery, Inlet, TransportError};
+use super::transport::{Inlet, TransportError};
 use crate::filecast::files::Existing;
 use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
@@ -236,6 +236,8 @@ struct Driver {
     now: Time,
     endpoint: Receiver,
     inlet: Inlet,
+    /// Memory for a datagram.
+    datagram: Vec<u8>,
     decoder: Decoder,
     files: Vec<FileDone>,
     progress: Progress,
@@ -283,6 +285,7 @@ impl Driver {
             now: Time::ZERO,
             endpoint,
             inlet,
+            datagram: Vec::new(),
             decoder,
             files: Vec::new(),
             progress: Progress::default(),
@@ -333,8 +336,9 @@ impl Driver {
                     }
                     None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
                 },
-                received = self.inlet.recv() => {
-                    self.on_datagram(received?);
+                waited = self.inlet.wait() => {
+                    waited?;
+                    self.take_datagrams();
                 }
                 () = self.clock.sleep_until(due) => {}
             }
@@ -377,14 +381,22 @@ impl Driver {
         self.drain_endpoint()
     }
 
+    /// Handles the datagrams that were received together.
+    fn take_datagrams(&mut self) {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        while let Some(delivery) = self.inlet.next_delivery() {
+            datagram.clear();
+            datagram.extend_from_slice(delivery.payload);
+            let (channel, received_at) = (delivery.channel, delivery.received_at);
+            self.on_datagram(&datagram, channel, received_at);
+        }
+        self.datagram = datagram;
+        self.decoder.flush();
+    }
+
     /// Passes the header to the rate control, and the datagram to the decoder.
-    fn on_datagram(&mut self, delivery: Delivery) {
-        let Delivery {
-            payload: datagram,
-            channel,
-            received_at,
-        } = delivery;
-        let decoded = alc::Packet::decode(&datagram);
+    fn on_datagram(&mut self, datagram: &[u8], channel: Option<u16>, received_at: Instant) {
+        let decoded = alc::Packet::decode(datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
         let fits = datagram.len() <= self.session.config().packet_bytes as usize;
         let cci = match &decoded {
@@ -404,8 +416,8 @@ impl Driver {
         };
         // Before rate control sees the packet (RFC 5651 section 5.2.2).
         let opened = match (&mut self.opener, &decoded) {
-            (Some(opener), Ok(packet)) => opener.open(&datagram, &packet.header),
-            _ => Some(&datagram[..]),
+            (Some(opener), Ok(packet)) => opener.open(datagram, &packet.header),
+            _ => Some(datagram),
         };
         let Some(datagram) = opened else {
             self.count_unauthenticated();

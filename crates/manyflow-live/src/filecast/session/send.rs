@@ -154,6 +154,7 @@ impl SessionSender {
                 self.send(packet.header)?;
             }
         }
+        self.outlets.flush();
         Ok(())
     }
 
@@ -193,7 +194,7 @@ impl SessionSender {
         }
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
-        self.outlets.send(channel, &self.datagram);
+        self.outlets.push(channel, &self.datagram);
     }
 
     fn report(&mut self) {
@@ -216,6 +217,7 @@ impl SessionSender {
             self.objects
                 .close_datagram(&field[..length], &mut self.datagram);
             self.emit(cci.channel);
+            self.outlets.flush();
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }
     }
