@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::alc::{PAYLOAD_ID_BYTES, Packet, Symbol};
 use crate::error::{FdtError, FileError, ReceiveError};
 use crate::fdt::{FdtInstance, FileEntry};
-use crate::fec::{FecScheme, Oti};
+use crate::fec::{DecodeJob, Decoded, FecScheme, Oti};
 use crate::name::{abbreviate, check_visible};
 use crate::storage::{MemoryStorage, Storage};
 
@@ -91,6 +91,8 @@ pub struct ObjectReceiver<S = MemoryStorage> {
     listed_completely: bool,
     reported_all_complete: bool,
     reported_closed: bool,
+    /// The blocks that have enough symbols, by TOI and number.
+    jobs_due: VecDeque<(u128, u32)>,
     events: VecDeque<ObjectEvent>,
     progress: Progress,
 }
@@ -117,6 +119,7 @@ impl<S: Storage> ObjectReceiver<S> {
             listed_completely: false,
             reported_all_complete: false,
             reported_closed: false,
+            jobs_due: VecDeque::new(),
             events: VecDeque::new(),
             progress: Progress::default(),
         }
@@ -143,23 +146,81 @@ impl<S: Storage> ObjectReceiver<S> {
         Ok(content)
     }
 
-    /// Handles a packet.
+    /// Handles a packet, and decodes the block that it completes.
     ///
-    /// Most calls only store a symbol. The packet that completes a RaptorQ block of 1000 symbols
-    /// takes some milliseconds. If the FDT does not give the digests of blocks, the packet that
-    /// completes a file takes about 4 ms for each megabyte to compute the file's digests. So a
+    /// # Errors
+    /// As [`take_packet`](Self::take_packet), and if a block has not its digest.
+    pub fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), ReceiveError> {
+        self.take_packet(packet)?;
+        while let Some(job) = self.next_job()? {
+            self.finish_job(&job.run())?;
+        }
+        Ok(())
+    }
+
+    /// Handles a packet, but leaves decoding to jobs: see [`next_job`](Self::next_job).
+    ///
+    /// Most calls only store a symbol. If the FDT does not give the digests of blocks, the packet
+    /// that completes a file takes about 4 ms for each megabyte to compute the file's digests. So a
     /// driver should read the network in another thread.
     ///
     /// # Errors
     /// [`ReceiveError`] gives the reason why the packet was not used. The packet is counted in
     /// [`ObjectReceiver::progress`], and the receiver continues; a caller may log the error and
     /// ignore it.
-    pub fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), ReceiveError> {
+    pub fn take_packet(&mut self, packet: &Packet<'_>) -> Result<(), ReceiveError> {
         let result = self.dispatch(packet);
-        if let Err(error) = &result {
-            self.progress.count(error);
+        self.count(result)
+    }
+
+    /// Returns the decoding of the next block that has enough symbols, which the caller passes to
+    /// [`finish_job`](Self::finish_job) when it has run. Several jobs may be under way.
+    ///
+    /// # Errors
+    /// If the storage fails.
+    pub fn next_job(&mut self) -> Result<Option<DecodeJob>, ReceiveError> {
+        while let Some((toi, sbn)) = self.jobs_due.pop_front() {
+            let assembly = self.objects.get_mut(&toi).and_then(Object::assembly);
+            let job = match assembly {
+                Some(assembly) => assembly.job(sbn, &mut self.storage)?,
+                None => None,
+            };
+            if job.is_some() {
+                return Ok(job);
+            }
         }
-        result
+        Ok(None)
+    }
+
+    /// Takes the result of a job.
+    ///
+    /// # Errors
+    /// If the block has not its digest, or the storage fails. The receiver continues.
+    pub fn finish_job(&mut self, decoded: &Decoded) -> Result<(), ReceiveError> {
+        let result = self.on_decoded(decoded);
+        self.count(result)
+    }
+
+    fn count(&mut self, result: Result<(), ReceiveError>) -> Result<(), ReceiveError> {
+        result.inspect_err(|error| self.progress.count(error))
+    }
+
+    fn on_decoded(&mut self, decoded: &Decoded) -> Result<(), ReceiveError> {
+        let toi = decoded.object;
+        let Some(object) = self.objects.get_mut(&toi) else {
+            return Ok(());
+        };
+        let before = object.bytes();
+        if let Some(assembly) = object.assembly() {
+            let finished = assembly.finish_job(decoded, &mut self.storage);
+            self.memory = self.memory - before + object.bytes();
+            finished?;
+        }
+        if object.can_finish() {
+            self.finish(toi)?;
+            self.tell_if_all_complete();
+        }
+        Ok(())
     }
 
     /// Returns the next event, the oldest first.
@@ -395,15 +456,15 @@ impl<S: Storage> ObjectReceiver<S> {
             &mut self.storage,
         );
         self.memory = self.memory - before + assembly.bytes();
-        self.on_taken(&symbol, taken?)?;
+        self.on_taken(&symbol, taken?);
         Ok(())
     }
 
-    fn on_taken(&mut self, symbol: &Symbol<'_>, taken: Taken) -> io::Result<()> {
+    fn on_taken(&mut self, symbol: &Symbol<'_>, taken: Taken) {
         match taken {
             Taken::Duplicate => self.progress.duplicate_symbols += 1,
             Taken::Surplus => self.progress.surplus_symbols += 1,
-            Taken::Kept | Taken::Complete => {
+            Taken::Kept | Taken::Enough(_) => {
                 self.progress.useful_symbols += 1;
                 self.progress.useful_bytes += symbol.data.len() as u64;
                 if let Some(name) = self.objects.get_mut(&symbol.toi).and_then(Object::start) {
@@ -411,11 +472,9 @@ impl<S: Storage> ObjectReceiver<S> {
                 }
             }
         }
-        if taken == Taken::Complete {
-            self.finish(symbol.toi)?;
-            self.tell_if_all_complete();
+        if let Taken::Enough(sbn) = taken {
+            self.jobs_due.push_back((symbol.toi, sbn));
         }
-        Ok(())
     }
 
     /// Verifies an object whose blocks are all complete.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::alc::{FdtHeader, PAYLOAD_ID_BYTES};
 use crate::error::{ReadError, SendError};
 use crate::fdt::{FdtInstance, FecAttributes, FileEntry};
-use crate::fec::{BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti};
+use crate::fec::{BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans};
 use crate::lct::{self, Fields};
 use crate::name;
 pub use crate::source::{Source, SourceFile};
@@ -127,6 +127,7 @@ pub struct ObjectSender<S = MemoryStorage> {
     rng: Pcg64,
     /// Units that may have a job, the most urgent first.
     jobs_due: VecDeque<usize>,
+    plans: Arc<Plans>,
     storage: S,
     storage_bytes: u64,
 }
@@ -228,6 +229,7 @@ impl<S: Storage> ObjectSender<S> {
             windows,
             rng,
             jobs_due: (0..units.len()).collect(),
+            plans: Arc::default(),
             units,
             storage,
             storage_bytes,
@@ -237,12 +239,6 @@ impl<S: Storage> ObjectSender<S> {
     /// The length of the table of files in bytes.
     pub fn table_bytes(&self) -> u64 {
         self.objects[0].source.length()
-    }
-
-    /// The number of source symbols of all files.
-    pub fn source_symbols(&self) -> u64 {
-        let otis = self.units[self.fdt_units..].iter().map(|unit| &unit.block);
-        otis.map(|block| u64::from(block.symbols())).sum()
     }
 
     /// The bytes of the storage that repair symbols take in the course of the session: about 1.25
@@ -294,7 +290,7 @@ impl<S: Storage> ObjectSender<S> {
     fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
         let share = (unit + 1) as f64 / self.units.len() as f64;
         let Unit { toi, block, .. } = &mut self.units[unit];
-        block.job(unit, share, &self.objects[*toi as usize])
+        block.job(unit, share, &self.objects[*toi as usize], &self.plans)
     }
 
     /// Appends the next datagram of `layer` to `out`: usually data, sometimes the FDT.

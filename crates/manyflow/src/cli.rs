@@ -1,6 +1,7 @@
 //! The command line: its commands, options and help.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -271,6 +272,9 @@ pub(crate) struct SendArgs {
     /// Maximum memory for encoded symbols; above it, they are in a temporary file
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// The number of threads that encode; by default the number of cores
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<NonZeroUsize>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
@@ -331,6 +335,9 @@ pub(crate) struct RecvArgs {
     /// files are in the output folder
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
+    /// The number of threads that decode; by default the number of cores
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<NonZeroUsize>,
     /// Run this command with `sh -c` when all files are stored. MANYFLOW_OUTPUT is the folder,
     /// MANYFLOW_FILES and MANYFLOW_BYTES are the number and length of the files that this run
     /// stored. If the command fails, recv exits with 1
@@ -476,6 +483,12 @@ pub(crate) struct RunArgs {
     /// The number of threads, which does not change the results; by default the number of cores
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+}
+
+/// Returns the number of threads that the user allows: by default one for each core.
+pub(crate) fn threads(allowed: Option<NonZeroUsize>) -> usize {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    allowed.unwrap_or_else(cores).get()
 }
 
 /// Profiles: ready-made session parameters.

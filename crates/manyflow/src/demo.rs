@@ -236,6 +236,7 @@ impl Running {
             allow_unverified: false,
             group_key: None,
             memory_max: 1 << 30,
+            threads: 1,
             patience: TIME_LIMIT,
         };
         let (sinks, progress, _files) = ProgressSinks::channels();

@@ -17,7 +17,7 @@ use manyflow_webrc::ReceiverConfig;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use crate::cli::RecvArgs;
+use crate::cli::{RecvArgs, threads};
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
 use crate::signals::interrupted;
@@ -63,6 +63,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         allow_unverified: args.allow_unverified,
         group_key,
         memory_max: args.memory.0,
+        threads: threads(args.threads),
         patience: args.patience,
     };
     let (sinks, progress, files) = ProgressSinks::channels();

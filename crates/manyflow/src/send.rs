@@ -27,7 +27,7 @@ use rand::{Rng as _, RngExt as _};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
-use crate::cli::{Fec, Profile, SendArgs};
+use crate::cli::{Fec, Profile, SendArgs, threads};
 use crate::display::{Display, OutputError, count_files, watch};
 use crate::signals::interrupted;
 use crate::{metrics, parameters, usage};
@@ -102,6 +102,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let outlets = Outlets::new(&description, multicast, relay);
     let key = CompletionKey::new(&description, keys.group.as_ref());
     let sender = SessionSender::new(session, objects, outlets)
+        .with_threads(threads(args.threads))
         .with_sealer(keys.sealer)
         .with_receivers_done(reports.as_ref().map(CompletionServer::count));
     let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
@@ -400,7 +401,7 @@ async fn prepare(
 /// Warns of a session that receivers refuse with their default memory, or receive slowly.
 fn warn_of_memory(objects: &ObjectSender<Scratch>, files: usize, in_order: bool) {
     let table = memory_for_table(files, objects.table_bytes());
-    let symbols = objects.source_symbols() * BOOKKEEPING_BYTES;
+    let symbols = objects.symbols() * BOOKKEEPING_BYTES;
     if table > RECEIVER_MEMORY {
         let needed = Bytes(table);
         tracing::warn!("receivers refuse so many files, unless they have --memory {needed}");

@@ -284,6 +284,7 @@ async fn transfer(
             allow_unverified: false,
             group_key: None,
             memory_max: 64 << 20,
+            threads: 1,
             patience: PATIENCE,
         };
         let stays_s = -random.random::<f64>().ln() * 60.0 / CHURN_PER_MINUTE;

@@ -137,6 +137,7 @@ impl Stage {
             allow_unverified: false,
             group_key: self.group_key.clone(),
             memory_max: 256 << 20,
+            threads: 1,
             patience: PATIENCE,
         };
         let (sinks, progress, _files) = ProgressSinks::channels();

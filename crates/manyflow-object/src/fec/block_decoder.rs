@@ -7,7 +7,7 @@ use std::io;
 
 use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
 
-use super::Oti;
+use super::{BlockDigest, Oti, block_digest};
 use crate::storage::Storage;
 
 /// Approximate memory of a receiver for each symbol that its storage has, in bytes.
@@ -35,14 +35,11 @@ pub(crate) enum Insertion {
     Duplicate,
     /// The block already had this symbol with another content. Neither is used: one is false.
     Contradiction,
-    /// The symbol is at this place in the storage, or in memory; the block needs more.
-    Kept(Option<u32>),
-    /// The symbol was the last one needed.
-    Decoded {
-        /// The block's bytes, including padding.
-        block: Vec<u8>,
-        /// Whether the storage has the same bytes.
-        is_stored: bool,
+    /// The symbol is at this place in the storage, or in memory.
+    Kept {
+        place: Option<u32>,
+        /// Whether the block has as many symbols as decoding needs in most cases.
+        is_enough: bool,
     },
 }
 
@@ -98,11 +95,10 @@ impl BlockDecoder {
                 self.extra.insert(esi, padded.into_owned());
             }
         }
-        if self.places.len() < self.taken.len() {
-            return Ok(Insertion::Kept(place));
-        }
-        let decoded = self.decode(object, storage)?;
-        Ok(decoded.unwrap_or(Insertion::Kept(place)))
+        Ok(Insertion::Kept {
+            place,
+            is_enough: self.places.len() == self.taken.len(),
+        })
     }
 
     /// Drops symbol `esi`. Returns whether the block had it.
@@ -160,39 +156,38 @@ impl BlockDecoder {
         Ok(Some(symbol))
     }
 
-    /// Returns the block's bytes if the symbols suffice.
-    fn decode(&self, object: u128, storage: &mut impl Storage) -> io::Result<Option<Insertion>> {
-        let length = self.symbol_length();
-        let mut stored = vec![0; self.taken.len() * length];
+    /// Reads the block's symbols, and returns the decoding of them.
+    pub(crate) fn job(
+        &self,
+        object: u128,
+        digest: Option<BlockDigest>,
+        storage: &mut impl Storage,
+    ) -> io::Result<DecodeJob> {
+        let mut stored = vec![0; self.taken.len() * self.symbol_length()];
         storage.read_at(object, self.offset(0), &mut stored)?;
         let is_in_order = self.places.iter().all(|(esi, place)| esi == place);
-        if is_in_order && self.oti.is_contiguous() {
-            return Ok(Some(Insertion::Decoded {
-                block: stored,
-                is_stored: true,
-            }));
-        }
-        let config = self
-            .oti
-            .raptorq_config()
-            .expect("without code, K symbols are all the source symbols");
-        let of_places = self
-            .places
-            .iter()
-            .map(|(&esi, &place)| (esi, stored[place as usize * length..][..length].to_vec()));
-        let extra = self
-            .extra
-            .iter()
-            .map(|(&esi, symbol)| (esi, symbol.clone()));
-        let sbn = self.sbn as u8;
-        let packets = of_places
-            .chain(extra)
-            .map(|(esi, symbol)| EncodingPacket::new(PayloadId::new(sbn, esi), symbol));
-        let decoded = SourceBlockDecoder::new(sbn, &config, stored.len() as u64).decode(packets);
-        Ok(decoded.map(|block| Insertion::Decoded {
-            block,
-            is_stored: false,
-        }))
+        let is_decoded = is_in_order && self.oti.is_contiguous();
+        Ok(DecodeJob {
+            object,
+            oti: self.oti,
+            sbn: self.sbn,
+            digest,
+            stored,
+            places: match is_decoded {
+                true => None,
+                false => Some(
+                    self.places
+                        .iter()
+                        .map(|(&esi, &place)| (esi, place))
+                        .collect(),
+                ),
+            },
+            extra: self
+                .extra
+                .iter()
+                .map(|(&esi, symbol)| (esi, symbol.clone()))
+                .collect(),
+        })
     }
 
     /// Returns a symbol with zeros behind it: without code, an object's last symbol can be short.
@@ -215,6 +210,81 @@ impl BlockDecoder {
     }
 }
 
+/// The decoding of one block. It takes some milliseconds for a block of 1000 symbols, so a driver
+/// runs it in another thread.
+pub struct DecodeJob {
+    object: u128,
+    oti: Oti,
+    sbn: u32,
+    digest: Option<BlockDigest>,
+    /// The symbols in the block's places.
+    stored: Vec<u8>,
+    /// The places of the symbols, by encoding symbol ID; `None` if they are the block.
+    places: Option<Vec<(u32, u32)>>,
+    extra: Vec<(u32, Vec<u8>)>,
+}
+
+/// The result of a [`DecodeJob`].
+pub struct Decoded {
+    pub(crate) object: u128,
+    pub(crate) oti: Oti,
+    pub(crate) sbn: u32,
+    /// The block's bytes without padding; `None` if more symbols are needed.
+    pub(crate) block: Option<Vec<u8>>,
+    /// Whether the storage has the same bytes.
+    pub(crate) is_stored: bool,
+    /// Whether the bytes have the block's digest, as far as that is known.
+    pub(crate) is_right: bool,
+}
+
+impl DecodeJob {
+    /// Decodes the block, and compares it with its digest.
+    pub fn run(self) -> Decoded {
+        let Self {
+            object,
+            oti,
+            sbn,
+            digest,
+            ..
+        } = self;
+        let is_stored = self.places.is_none();
+        let mut block = self.decode();
+        let range = oti.block_range(sbn);
+        if let Some(block) = &mut block {
+            block.truncate((range.end - range.start) as usize);
+        }
+        let is_right = |block: &Vec<u8>| digest.is_none_or(|digest| digest == block_digest(block));
+        Decoded {
+            object,
+            oti,
+            sbn,
+            is_right: block.as_ref().is_some_and(is_right),
+            block,
+            is_stored,
+        }
+    }
+
+    fn decode(self) -> Option<Vec<u8>> {
+        let Some(places) = self.places else {
+            return Some(self.stored);
+        };
+        let length = usize::from(self.oti.symbol_length());
+        let config = self
+            .oti
+            .raptorq_config()
+            .expect("without code, K symbols are all the source symbols");
+        let stored = places.into_iter().map(|(esi, place)| {
+            let symbol = &self.stored[place as usize * length..][..length];
+            (esi, symbol.to_vec())
+        });
+        let sbn = self.sbn as u8;
+        let packets = stored
+            .chain(self.extra)
+            .map(|(esi, symbol)| EncodingPacket::new(PayloadId::new(sbn, esi), symbol));
+        SourceBlockDecoder::new(sbn, &config, self.stored.len() as u64).decode(packets)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,12 +303,18 @@ mod tests {
             let mut decoder = BlockDecoder::new(oti, 0);
             let mut storage = MemoryStorage::default();
             let ids = (0..u32::from(low_ids) % symbols).chain(ids);
-            let inserted = ids.map(|esi| decoder.insert(esi, &[byte ^ esi as u8; 8], 1, &mut storage));
-            let decoded = inserted.into_iter().find_map(|insertion| match insertion.unwrap() {
-                Insertion::Decoded { block, .. } => Some(block.len()),
-                _ => None,
-            });
-            prop_assert_eq!(decoded, Some(symbols as usize * 8));
+            let mut decoded = None;
+            for esi in ids {
+                let inserted = decoder.insert(esi, &[byte ^ esi as u8; 8], 1, &mut storage);
+                if let Insertion::Kept { is_enough: true, .. } = inserted.unwrap() {
+                    let job = decoder.job(1, None, &mut storage).unwrap();
+                    decoded = job.run().block;
+                }
+                if decoded.is_some() {
+                    break;
+                }
+            }
+            prop_assert_eq!(decoded.map(|block| block.len()), Some(symbols as usize * 8));
         }
     }
 
@@ -249,20 +325,23 @@ mod tests {
         let mut insert = |decoder: &mut BlockDecoder, esi: u32, byte: u8| {
             decoder.insert(esi, &[byte; 8], 1, &mut storage).unwrap()
         };
+        let kept = |place, is_enough| Insertion::Kept {
+            place: Some(place),
+            is_enough,
+        };
         // False symbols, one of which takes the place of source symbol 4.
-        assert_eq!(insert(&mut decoder, 99, 0xff), Insertion::Kept(Some(4)));
-        assert_eq!(insert(&mut decoder, 1, 0xff), Insertion::Kept(Some(1)));
+        assert_eq!(insert(&mut decoder, 99, 0xff), kept(4, false));
+        assert_eq!(insert(&mut decoder, 1, 0xff), kept(1, false));
         assert_eq!(insert(&mut decoder, 1, 1), Insertion::Contradiction);
         assert!(decoder.withdraw(99) && !decoder.withdraw(99));
         for esi in [4, 3, 2, 0] {
-            let place = Some(esi);
-            assert_eq!(insert(&mut decoder, esi, esi as u8), Insertion::Kept(place));
+            let insertion = insert(&mut decoder, esi, esi as u8);
+            assert_eq!(insertion, kept(esi, false));
         }
         assert_eq!(insert(&mut decoder, 3, 3), Insertion::Duplicate);
-        let Insertion::Decoded { block, is_stored } = insert(&mut decoder, 1, 1) else {
-            panic!("not decoded");
-        };
+        assert_eq!(insert(&mut decoder, 1, 1), kept(1, true));
+        let decoded = decoder.job(1, None, &mut storage).unwrap().run();
         let expected: Vec<u8> = (0..5).flat_map(|byte| [byte; 8]).collect();
-        assert_eq!((block, is_stored), (expected, true));
+        assert_eq!((decoded.block, decoded.is_stored), (Some(expected), true));
     }
 }

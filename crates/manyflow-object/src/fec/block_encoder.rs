@@ -4,13 +4,14 @@
 //! hundreds, before they are sent, and wait in a [`Storage`]: to hold the intermediate symbols of
 //! all blocks would take twice the memory of the files.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use raptorq::SourceBlockEncoder;
+use raptorq::{SourceBlockEncoder, SourceBlockEncodingPlan};
 
 use super::{BlockDigest, Oti, block_digest};
 use crate::error::ReadError;
@@ -141,6 +142,7 @@ impl BlockEncoder {
         unit: usize,
         share: f64,
         object: &ObjectSource,
+        plans: &Arc<Plans>,
     ) -> Option<EncodeJob> {
         if !self.is_job_due() {
             return None;
@@ -165,6 +167,7 @@ impl BlockEncoder {
             symbols: first..(first + count).min(symbol_ids),
             source: Arc::clone(&object.source),
             digest: object.digests.get(self.sbn as usize).copied(),
+            plans: Arc::clone(plans),
         })
     }
 
@@ -279,6 +282,29 @@ pub struct EncodeJob {
     symbols: Range<u32>,
     source: Arc<dyn Source>,
     digest: Option<BlockDigest>,
+    plans: Arc<Plans>,
+}
+
+/// The plans of recent encodings. A plan halves the time of an encoding, but takes as long to make
+/// as one, so it is made when a second block has the same number of symbols.
+#[derive(Default)]
+pub(crate) struct Plans(Mutex<VecDeque<(u32, Option<Arc<SourceBlockEncodingPlan>>)>>);
+
+/// Maximum number of plans. The blocks of a file have at most two lengths.
+const PLANS_MAX: usize = 4;
+
+impl Plans {
+    /// Returns the plan for blocks of this number of symbols, if there should be one.
+    fn plan(&self, symbols: u32) -> Option<Arc<SourceBlockEncodingPlan>> {
+        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = plans.iter().position(|(of, _)| *of == symbols) else {
+            plans.truncate(PLANS_MAX - 1);
+            plans.push_front((symbols, None));
+            return None;
+        };
+        let make = || Arc::new(SourceBlockEncodingPlan::generate(symbols as u16));
+        Some(Arc::clone(plans[place].1.get_or_insert_with(make)))
+    }
 }
 
 /// The result of an [`EncodeJob`].
@@ -320,7 +346,11 @@ impl EncodeJob {
             .oti
             .raptorq_config()
             .expect("only RaptorQ has repair symbols");
-        let encoder = SourceBlockEncoder::new(self.sbn as u8, &config, &block);
+        let sbn = self.sbn as u8;
+        let encoder = match self.plans.plan(block_symbols) {
+            Some(plan) => SourceBlockEncoder::with_encoding_plan(sbn, &config, &block, &plan),
+            None => SourceBlockEncoder::new(sbn, &config, &block),
+        };
         drop(block);
         let mut bytes = Vec::with_capacity(self.symbols.len() * length);
         for esi in self.symbols.clone() {
@@ -349,6 +379,7 @@ mod tests {
         encoder: BlockEncoder,
         object: ObjectSource,
         storage: MemoryStorage,
+        plans: Arc<Plans>,
         jobs: usize,
     }
 
@@ -363,6 +394,7 @@ mod tests {
                 digests: Vec::new(),
             },
             storage: MemoryStorage::default(),
+            plans: Arc::default(),
             jobs: 0,
         }
     }
@@ -374,7 +406,7 @@ mod tests {
         }
 
         fn next_id(&mut self, rng: &mut Pcg64) -> u32 {
-            if let Some(job) = self.encoder.job(0, 0.5, &self.object) {
+            if let Some(job) = self.encoder.job(0, 0.5, &self.object, &self.plans) {
                 self.jobs += 1;
                 let encoded = job.run().unwrap();
                 self.encoder.store(&encoded, &mut self.storage).unwrap();
@@ -413,7 +445,7 @@ mod tests {
         block.ids(20);
         for packet in expected {
             let mut rng = Pcg64::seed_from_u64(1);
-            if let Some(job) = block.encoder.job(0, 1.0, &block.object) {
+            if let Some(job) = block.encoder.job(0, 1.0, &block.object, &block.plans) {
                 let encoded = job.run().unwrap();
                 block.encoder.store(&encoded, &mut block.storage).unwrap();
             }
@@ -429,7 +461,7 @@ mod tests {
     fn a_block_that_has_changed_is_not_encoded() {
         let mut block = block(FecScheme::RaptorQ, 20, 0);
         block.object.digests = vec![block_digest(&[1; 2_000])];
-        let mut job = || block.encoder.job(0, 1.0, &block.object);
+        let mut job = || block.encoder.job(0, 1.0, &block.object, &block.plans);
         let first = job().unwrap();
         assert!(job().is_none(), "one job at a time");
         block
@@ -441,7 +473,7 @@ mod tests {
         let mut rng = Pcg64::seed_from_u64(1);
         let later = std::iter::from_fn(|| {
             block.encoder.next(&mut rng);
-            Some(block.encoder.job(0, 1.0, &block.object))
+            Some(block.encoder.job(0, 1.0, &block.object, &block.plans))
         });
         assert!(later.flatten().next().unwrap().run().is_err());
     }

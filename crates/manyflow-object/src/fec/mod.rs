@@ -10,9 +10,9 @@ mod block_encoder;
 mod digest;
 mod oti;
 
-pub use block_decoder::BOOKKEEPING_BYTES;
+pub use block_decoder::{BOOKKEEPING_BYTES, DecodeJob, Decoded};
 pub(crate) use block_decoder::{BlockDecoder, Insertion};
-pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource};
+pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource, Plans};
 pub use block_encoder::{EncodeJob, Encoded};
 pub(crate) use digest::truncate;
 pub use digest::{BLOCK_DIGEST_BYTES, BlockDigest, block_digest};

@@ -5,7 +5,9 @@ use std::io;
 
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::ReceiveError;
-use crate::fec::{BOOKKEEPING_BYTES, BlockDecoder, BlockDigest, Insertion, Oti, block_digest};
+use crate::fec::{
+    BOOKKEEPING_BYTES, BlockDecoder, BlockDigest, DecodeJob, Decoded, Insertion, Oti, block_digest,
+};
 use crate::storage::{Record, Storage};
 
 /// An object under reassembly. A block is created by its first symbol, so a false transfer length
@@ -22,7 +24,10 @@ pub(super) struct Assembly {
 }
 
 enum Block {
+    /// The block needs symbols.
     Partial(BlockDecoder),
+    /// The block is being decoded, and probably needs no more symbols.
+    Decoding(BlockDecoder),
     Complete,
 }
 
@@ -33,10 +38,10 @@ pub(super) enum Taken {
     Duplicate,
     /// The symbol's block was already complete.
     Surplus,
-    /// The symbol is useful, and the object needs more.
+    /// The symbol is useful, and its block needs more.
     Kept,
-    /// The symbol was the last one that the object needed.
-    Complete,
+    /// The symbol is useful, and this block can be decoded.
+    Enough(u32),
 }
 
 impl Assembly {
@@ -116,7 +121,7 @@ impl Assembly {
         let object = self.object;
         let insertion = self.change(sbn, |assembly| match assembly.block(sbn) {
             Block::Partial(decoder) => Some(decoder.insert(esi, data, object, storage)),
-            Block::Complete => None,
+            Block::Decoding(_) | Block::Complete => None,
         });
         let Some(insertion) = insertion else {
             return Ok(Taken::Surplus);
@@ -131,48 +136,83 @@ impl Assembly {
                 })?;
                 Err(ReceiveError::Contradiction { sbn, esi })
             }
-            Insertion::Kept(None) => Ok(Taken::Kept),
-            Insertion::Kept(Some(place)) => {
-                note(object, storage, |object| Record::Symbol {
-                    object,
-                    sbn,
-                    esi,
-                    place,
-                })?;
-                Ok(Taken::Kept)
-            }
-            Insertion::Decoded { block, is_stored } => {
-                self.on_decoded(sbn, &block, is_stored, storage)
+            Insertion::Kept { place, is_enough } => {
+                if let Some(place) = place {
+                    note(object, storage, |object| Record::Symbol {
+                        object,
+                        sbn,
+                        esi,
+                        place,
+                    })?;
+                }
+                if !is_enough {
+                    return Ok(Taken::Kept);
+                }
+                self.set_decoding(sbn, true);
+                Ok(Taken::Enough(sbn))
             }
         }
     }
 
-    fn on_decoded(
-        &mut self,
+    fn set_decoding(&mut self, sbn: u32, is_decoding: bool) {
+        match (self.blocks.remove(&sbn), is_decoding) {
+            (Some(Block::Partial(decoder)), true) => {
+                self.blocks.insert(sbn, Block::Decoding(decoder));
+            }
+            (Some(Block::Decoding(decoder)), false) => {
+                self.blocks.insert(sbn, Block::Partial(decoder));
+            }
+            (Some(other), _) => {
+                self.blocks.insert(sbn, other);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Returns the decoding of a block that has enough symbols; `None` if it was dropped since.
+    pub(super) fn job(
+        &self,
         sbn: u32,
-        block: &[u8],
-        is_stored: bool,
         storage: &mut impl Storage,
-    ) -> Result<Taken, ReceiveError> {
-        let range = self.oti.block_range(sbn);
-        let block = &block[..(range.end - range.start) as usize];
-        let digest = self.digests.get(sbn as usize);
-        if digest.is_some_and(|digest| *digest != block_digest(block)) {
+    ) -> io::Result<Option<DecodeJob>> {
+        let Some(Block::Decoding(decoder)) = self.blocks.get(&sbn) else {
+            return Ok(None);
+        };
+        let digest = self.digests.get(sbn as usize).copied();
+        decoder.job(self.object, digest, storage).map(Some)
+    }
+
+    /// Takes the result of a job. If more symbols are needed, the block takes them again.
+    ///
+    /// # Errors
+    /// If the block has not its digest; all its symbols are dropped then.
+    pub(super) fn finish_job(
+        &mut self,
+        decoded: &Decoded,
+        storage: &mut impl Storage,
+    ) -> Result<(), ReceiveError> {
+        let sbn = decoded.sbn;
+        let is_awaited = matches!(self.blocks.get(&sbn), Some(Block::Decoding(_)));
+        if !is_awaited || decoded.oti != self.oti {
+            return Ok(());
+        }
+        let Some(block) = &decoded.block else {
+            self.set_decoding(sbn, false);
+            return Ok(());
+        };
+        if !decoded.is_right {
             self.drop_block(sbn, storage)?;
             return Err(ReceiveError::BlockDigest(sbn));
         }
-        if !is_stored {
-            storage.write_at(self.object, range.start, block)?;
+        if !decoded.is_stored {
+            storage.write_at(self.object, self.oti.block_range(sbn).start, block)?;
         }
         note(self.object, storage, |object| Record::Decoded {
             object,
             sbn,
         })?;
         self.complete_block(sbn);
-        Ok(match self.is_complete() {
-            true => Taken::Complete,
-            false => Taken::Kept,
-        })
+        Ok(())
     }
 
     /// Returns a block, which is created if it has no symbol yet.
@@ -212,7 +252,12 @@ impl Assembly {
         after: Option<u32>,
         storage: &mut impl Storage,
     ) -> io::Result<Option<u64>> {
-        let last = self.blocks.iter().rev().find(|(_, block)| block.held() > 0);
+        let is_partial = |block: &Block| matches!(block, Block::Partial(_));
+        let last = self
+            .blocks
+            .iter()
+            .rev()
+            .find(|(_, block)| is_partial(block));
         let last = last.map(|(&sbn, block)| (sbn, block.held()));
         let Some((sbn, held)) = last.filter(|(sbn, _)| after.is_none_or(|after| *sbn > after))
         else {
@@ -333,14 +378,16 @@ impl Assembly {
 impl Block {
     fn bytes(&self) -> u64 {
         match self {
-            Block::Partial(decoder) => BOOKKEEPING_BYTES + decoder.bytes(),
+            Block::Partial(decoder) | Block::Decoding(decoder) => {
+                BOOKKEEPING_BYTES + decoder.bytes()
+            }
             Block::Complete => BOOKKEEPING_BYTES,
         }
     }
 
     fn held(&self) -> u64 {
         match self {
-            Block::Partial(decoder) => decoder.held().into(),
+            Block::Partial(decoder) | Block::Decoding(decoder) => decoder.held().into(),
             Block::Complete => 0,
         }
     }

@@ -87,7 +87,12 @@ impl FdtAssemblies {
             memory_left,
             &mut self.storage,
         );
-        if matches!(taken, Ok(Taken::Complete)) {
+        if let Ok(Taken::Enough(sbn)) = taken
+            && let Some(job) = assembly.job(sbn, &mut self.storage)?
+        {
+            assembly.finish_job(&job.run(), &mut self.storage)?;
+        }
+        if assembly.is_complete() {
             let mut document = vec![0; assembly.oti().transfer_length() as usize];
             self.storage.read_at(assembly.object(), 0, &mut document)?;
             self.storage.remove(assembly.object())?;

@@ -1,5 +1,5 @@
 //! The decoder thread, which makes files of datagrams. Rate control must not wait for decoding and
-//! disks.
+//! disks. Blocks are decoded in other threads, on as many cores as the user allows.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use manyflow_object::alc::{self, Packet};
 use manyflow_object::error::ReceiveError;
+use manyflow_object::fec::Decoded;
 use manyflow_object::receiver::{
     CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig,
 };
@@ -18,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::numbers::PacketNumbers;
-use super::queue::{Batch, Input, Output, queue};
+use super::queue::{Batch, DecodedInput, Input, Output, queue};
 use super::storer::{Stored, Storer};
 use crate::filecast::files::{Existing, FileError, Spool, Store, check_room};
 
@@ -62,7 +63,6 @@ pub(super) enum DecoderEvent {
 }
 
 /// The network driver's handle of the decoder.
-#[derive(Debug)]
 pub(super) struct Decoder {
     /// The queue to the decoder; `None` once the session is over.
     input: Option<Input>,
@@ -76,12 +76,13 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Starts the thread. It stores files below `output`, and ends when all files are complete, or
-    /// soon after the handle is dropped.
+    /// Starts the thread. It stores files below `output`, decodes up to `threads` blocks at a time,
+    /// and ends when all files are complete, or soon after the handle is dropped.
     pub(super) fn start(
         config: ReceiverConfig,
         output: PathBuf,
         existing: Existing,
+        threads: usize,
     ) -> Result<Decoder, DecoderError> {
         let mut store = Store::open(&output, existing)?;
         if config.table_sha256.is_none() {
@@ -103,6 +104,9 @@ impl Decoder {
             logged: Vec::new(),
             failed: BTreeSet::new(),
             has_enough: false,
+            decoded: datagrams.decoded_input(),
+            jobs: 0,
+            jobs_max: threads.max(1),
         };
         let thread = spawn_blocking(move || {
             let stored = earlier.stored;
@@ -164,6 +168,11 @@ struct Worker {
     failed: BTreeSet<String>,
     /// Whether the driver knows that all symbols are there.
     has_enough: bool,
+    /// Where threads put the blocks that they have decoded.
+    decoded: DecodedInput,
+    /// The number of blocks that are being decoded, and its maximum.
+    jobs: usize,
+    jobs_max: usize,
 }
 
 /// The end of the decoder's work, if it has come.
@@ -200,16 +209,16 @@ impl Worker {
     }
 
     fn run(mut self, datagrams: &Output, resumed: Result<(), DecoderError>) {
-        let mut batch = Batch::default();
+        let (mut batch, mut decoded) = (Batch::default(), Vec::new());
         let mut end = resumed.map_or_else(|error| Some(Err(error)), |()| self.handle_events());
         while end.is_none() {
             self.progress.send_replace(self.receiver.progress());
-            let has_more = datagrams.take(&mut batch);
+            let has_more = datagrams.take(&mut batch, &mut decoded, self.jobs > 0);
             if self.events.is_closed() {
                 break;
             }
             end = match has_more {
-                true => self.take(&batch),
+                true => self.take(&batch, &decoded),
                 false => Some(Err(DecoderError::Closed)),
             };
         }
@@ -225,7 +234,14 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, batch: &Batch) -> End {
+    fn take(&mut self, batch: &Batch, decoded: &[Decoded]) -> End {
+        for block in decoded {
+            self.jobs -= 1;
+            let finished = self.receiver.finish_job(block);
+            if let Some(end) = self.after(finished) {
+                return Some(end);
+            }
+        }
         let now = Instant::now();
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let unix = since_1970.map_or(0, |time| time.as_secs());
@@ -236,36 +252,56 @@ impl Worker {
             let Ok(packet) = alc::Packet::decode(datagram) else {
                 continue;
             };
-            let mut end = self.take_packet(&packet, now).err().map(Err);
-            if end.is_none() {
-                end = self.handle_events();
+            let taken = self.take_packet(&packet, now);
+            if let Some(end) = self.after(taken) {
+                return Some(end);
             }
-            if end.is_some() || self.events.is_closed() {
-                return end;
+            if self.events.is_closed() {
+                return None;
             }
+        }
+        if let Err(error) = self.start_jobs() {
+            return Some(Err(error));
         }
         self.flush();
         let stored: Vec<_> = std::iter::from_fn(|| self.storer.poll()).collect();
         self.note_stored(stored).err().map(Err)
     }
 
-    fn take_packet(&mut self, packet: &Packet<'_>, now: Instant) -> Result<(), DecoderError> {
+    /// Logs why a packet or block was not used, and handles what it has led to.
+    fn after(&mut self, result: Result<(), ReceiveError>) -> End {
+        if let Err(error) = result {
+            if matches!(error, ReceiveError::Storage { .. }) {
+                return Some(Err(self.disk_error(error)));
+            }
+            let kind = discriminant(&error);
+            if !self.logged.contains(&kind) {
+                self.logged.push(kind);
+                tracing::warn!("{error} (logged once; more are counted)");
+            }
+        }
+        self.handle_events()
+    }
+
+    fn take_packet(&mut self, packet: &Packet<'_>, now: Instant) -> Result<(), ReceiveError> {
         if let (Some(cci), Some(symbol)) = (Cci::decode(packet.cci()), packet.symbol)
             && let Some(conflict) = self.numbers.check(now, cci, symbol)
         {
-            let withdrawn = self.receiver.withdraw(conflict.toi, conflict.payload_id);
-            return withdrawn.map_err(|error| self.disk_error(error.into()));
+            return Ok(self.receiver.withdraw(conflict.toi, conflict.payload_id)?);
         }
-        let Err(error) = self.receiver.handle_packet(packet) else {
-            return Ok(());
-        };
-        if matches!(error, ReceiveError::Storage { .. }) {
-            return Err(self.disk_error(error));
-        }
-        let kind = discriminant(&error);
-        if !self.logged.contains(&kind) {
-            self.logged.push(kind);
-            tracing::warn!("{error} (logged once; more are counted)");
+        self.receiver.take_packet(packet)
+    }
+
+    /// Decodes blocks that have enough symbols in other threads.
+    fn start_jobs(&mut self) -> Result<(), DecoderError> {
+        while self.jobs < self.jobs_max {
+            let job = self.receiver.next_job();
+            let Some(job) = job.map_err(|error| self.disk_error(error))? else {
+                break;
+            };
+            self.jobs += 1;
+            let decoded = self.decoded.clone();
+            spawn_blocking(move || decoded.push(job.run()));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The queue between the network and the decoder.
+//! The queue to the decoder, for datagrams from the network and for blocks that other threads have
+//! decoded.
 //!
 //! Datagrams are copied into one buffer, and pass in batches: the driver queues all that it has
 //! received together, and the decoder takes all that are queued. So there is one lock, and at most
@@ -6,28 +7,33 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use manyflow_object::fec::Decoded;
+
 /// Maximum size of the datagrams that wait for the decoder, in bytes. The decoder holds as many
 /// while it handles them.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The end of a queue that takes datagrams. When it is dropped, the decoder gets those that are
 /// queued, and no others.
-#[derive(Debug)]
 pub(super) struct Input(Arc<Queue>);
 
-/// The end of a queue that yields datagrams.
-#[derive(Debug)]
+/// The end of a queue that takes decoded blocks.
+#[derive(Clone)]
+pub(super) struct DecodedInput(Arc<Queue>);
+
+/// The end of a queue that yields datagrams and decoded blocks.
 pub(super) struct Output(Arc<Queue>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     batch: Batch,
+    decoded: Vec<Decoded>,
     is_closed: bool,
 }
 
@@ -104,15 +110,39 @@ impl Drop for Input {
     }
 }
 
+impl DecodedInput {
+    pub(super) fn push(&self, decoded: Decoded) {
+        self.0.lock().decoded.push(decoded);
+        self.0.changed.notify_one();
+    }
+}
+
 impl Output {
-    /// Waits for datagrams and moves them into `batch`. Returns false if there will be no more.
-    pub(super) fn take(&self, batch: &mut Batch) -> bool {
+    /// Returns the end that takes decoded blocks.
+    pub(super) fn decoded_input(&self) -> DecodedInput {
+        DecodedInput(Arc::clone(&self.0))
+    }
+
+    /// Waits for datagrams or decoded blocks, and moves them into `batch` and `decoded`. Returns
+    /// false if there will be no more. `is_decoding` says whether blocks are still to come when
+    /// datagrams are not.
+    pub(super) fn take(
+        &self,
+        batch: &mut Batch,
+        decoded: &mut Vec<Decoded>,
+        is_decoding: bool,
+    ) -> bool {
         batch.clear();
-        let waiting = |state: &mut State| state.batch.ends.is_empty() && !state.is_closed;
+        decoded.clear();
+        let waiting = |state: &mut State| {
+            let is_over = state.is_closed && !is_decoding;
+            state.batch.ends.is_empty() && state.decoded.is_empty() && !is_over
+        };
         let state = self.0.changed.wait_while(self.0.lock(), waiting);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.batch, batch);
-        !batch.ends.is_empty()
+        std::mem::swap(&mut state.decoded, decoded);
+        !batch.ends.is_empty() || !decoded.is_empty()
     }
 }
 
@@ -132,20 +162,24 @@ mod tests {
         batch
     }
 
+    fn take(output: &Output, batch: &mut Batch) -> bool {
+        output.take(batch, &mut Vec::new(), false)
+    }
+
     #[test]
     fn datagrams_come_in_batches_and_in_order() {
         let (input, output) = queue();
         let mut taken = Batch::default();
         assert_eq!(input.push(&mut batch(&[b"one", b""])), 0);
         assert_eq!(input.push(&mut batch(&[b"three"])), 0);
-        assert!(output.take(&mut taken));
+        assert!(take(&output, &mut taken));
         let datagrams: Vec<_> = taken.datagrams().collect();
         assert_eq!(datagrams, [&b"one"[..], b"", b"three"]);
         input.push(&mut batch(&[b"four"]));
         drop(input);
-        assert!(output.take(&mut taken));
+        assert!(take(&output, &mut taken));
         assert_eq!(taken.datagrams().collect::<Vec<_>>(), [b"four"]);
-        assert!(!output.take(&mut taken));
+        assert!(!take(&output, &mut taken));
     }
 
     #[test]
@@ -154,7 +188,7 @@ mod tests {
         let datagram = vec![0; 60_000];
         let dropped = (0..1_000).map(|_| input.push(&mut batch(&[&datagram])));
         assert_eq!(dropped.sum::<usize>(), 1_000 - BYTES_MAX / 60_000);
-        output.take(&mut Batch::default());
+        take(&output, &mut Batch::default());
         assert_eq!(input.push(&mut batch(&[&datagram])), 0);
     }
 }

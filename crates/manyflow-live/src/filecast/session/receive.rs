@@ -52,6 +52,8 @@ pub struct ReceiveConfig {
     /// Maximum memory for tables of files, for the bookkeeping of symbols and for early symbols, in
     /// bytes. Symbols themselves are on the disk of the output folder.
     pub memory_max: u64,
+    /// Maximum number of blocks that are decoded at a time, each by a thread.
+    pub threads: usize,
     /// Duration without a useful packet after which the session is given up. Until then it is
     /// joined again and again.
     pub patience: Duration,
@@ -275,7 +277,8 @@ impl Driver {
             .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
-        let decoder = Decoder::start(limits(&config), config.output.clone(), config.existing)?;
+        let output = config.output.clone();
+        let decoder = Decoder::start(limits(&config), output, config.existing, config.threads)?;
         let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
         Ok(Driver {
             config,

@@ -9,7 +9,7 @@ use manyflow_object::fec::Encoded;
 use manyflow_object::sender::ObjectSender;
 use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinSet;
 
 use super::group::Sealer;
 use super::transport::Outlets;
@@ -47,8 +47,9 @@ pub struct SessionSender {
     clock: Clock,
     endpoint: Sender,
     objects: ObjectSender<Scratch>,
-    /// The encoding of repair symbols in another thread.
-    encoding: Option<JoinHandle<Result<Encoded, ReadError>>>,
+    /// The encodings of repair symbols in other threads.
+    encodings: JoinSet<Result<Encoded, ReadError>>,
+    encodings_max: usize,
     outlets: Outlets,
     datagram: Vec<u8>,
     progress: SendProgress,
@@ -70,7 +71,8 @@ impl SessionSender {
             endpoint: Sender::new(session, 0, Time::ZERO),
             datagram: Vec::with_capacity(objects.datagram_length()),
             objects,
-            encoding: None,
+            encodings: JoinSet::new(),
+            encodings_max: 1,
             outlets,
             progress: SendProgress::default(),
             reports: watch::Sender::new(SendProgress::default()),
@@ -84,6 +86,12 @@ impl SessionSender {
     /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
     pub fn with_sealer(mut self, sealer: Option<Sealer>) -> SessionSender {
         self.sealer = sealer;
+        self
+    }
+
+    /// Encodes up to this number of blocks at a time, each in a thread; by default one.
+    pub fn with_threads(mut self, threads: usize) -> SessionSender {
+        self.encodings_max = threads.max(1);
         self
     }
 
@@ -129,22 +137,21 @@ impl SessionSender {
                 next_report = now + PROGRESS_INTERVAL;
                 self.report();
             }
-            if self.encoding.is_none() {
-                let job = self.objects.next_job();
-                self.encoding = job.map(|job| spawn_blocking(move || job.run()));
+            while self.encodings.len() < self.encodings_max
+                && let Some(job) = self.objects.next_job()
+            {
+                self.encodings.spawn_blocking(move || job.run());
             }
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
                 () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
-                encoded = finished(&mut self.encoding) => self.store(encoded)?,
+                Some(encoded) = self.encodings.join_next() => {
+                    let encoded = encoded.expect("an encoding does not panic");
+                    self.objects.finish_job(&encoded?)?;
+                }
             }
         }
-    }
-
-    fn store(&mut self, encoded: Result<Encoded, ReadError>) -> Result<(), ReadError> {
-        self.encoding = None;
-        self.objects.finish_job(&encoded?)
     }
 
     fn send_due(&mut self, now: Time) -> Result<(), ReadError> {
@@ -220,16 +227,6 @@ impl SessionSender {
             self.outlets.flush();
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }
-    }
-}
-
-/// Waits for the end of the encoding that is under way; forever if there is none.
-async fn finished(
-    encoding: &mut Option<JoinHandle<Result<Encoded, ReadError>>>,
-) -> Result<Encoded, ReadError> {
-    match encoding {
-        Some(encoding) => encoding.await.expect("an encoding does not panic"),
-        None => std::future::pending().await,
     }
 }
 
