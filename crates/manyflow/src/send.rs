@@ -423,7 +423,8 @@ async fn publish(
     let Some(address) = args.publish else {
         return Ok(None);
     };
-    let publisher = Publisher::serve(address, text.to_owned(), identity).await;
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), text.to_owned())];
+    let publisher = Publisher::serve(address, descriptions.into(), identity).await;
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))
