@@ -12,9 +12,9 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    failed: a file, a socket, a disk, a session that cannot continue
-  2    the command line or the session description is invalid
+  2    the command line, the session description or the file of serve is invalid
   3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send ends its session in that case and exits with 0
+  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send and serve end their sessions in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Send files and folders repeatedly until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
+    /// Send several sessions from one process, as a file describes them
+    #[command(after_help = SERVE_EXAMPLE)]
+    Serve(ServeArgs),
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
@@ -121,6 +124,30 @@ Examples:
 
   # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
+
+const SERVE_EXAMPLE: &str = r#"Example:
+  manyflow serve /etc/manyflow/sessions.toml
+
+  # sessions.toml
+  publish = "0.0.0.0:8080"     # descriptions: http://HOST:8080/firmware.sdp; / lists them
+  metrics = "127.0.0.1:9464"   # each sample has the label session="firmware"
+
+  [defaults]                   # options of all sessions that have none of their own
+  sign = "builds.key"
+
+  [session.firmware]
+  paths = ["/srv/firmware"]
+  listen = "0.0.0.0:2268"
+
+  [session.images]
+  paths = ["/srv/images"]
+  multicast = "232.1.2.0/24"
+  interface = "eth0"
+  exclude = ["*.tmp", ".git"]
+  archive = true
+
+The keys of a session are paths and the long options of `manyflow send`. The options publish, tls-cert, tls-key and
+metrics belong above the first table. Relative paths are relative to the file's folder."#;
 
 const RECV_EXAMPLES: &str = "\
 Examples:
@@ -204,16 +231,8 @@ pub(crate) struct SendArgs {
     /// The maximum number of receivers behind one IPv4 address or in one IPv6 /64; others wait
     #[arg(long, value_name = "NUMBER", default_value_t = 16, requires = "listen")]
     pub(crate) relay_gateways_per_address: usize,
-    /// Serve the session description over HTTP on this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) publish: Option<std::net::SocketAddr>,
-    /// Serve the session description over HTTPS, with this certificate and those between it and
-    /// its authority (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) servers: ServerArgs,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
@@ -250,9 +269,6 @@ pub(crate) struct SendArgs {
     /// Maximum memory for encoded symbols; above it, they are in a temporary file
     #[arg(long, default_value = "256MiB")]
     pub(crate) memory: Bytes,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// The folder for temporary files [default: /var/tmp, or the value of TMPDIR]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
@@ -264,6 +280,31 @@ pub(crate) struct SendArgs {
     /// constant=no
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
+}
+
+/// Options for the HTTP servers of a process that sends one session or several.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Serve the session description over HTTP on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) publish: Option<std::net::SocketAddr>,
+    /// Serve the session description over HTTPS, with this certificate and those between it and
+    /// its authority (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The file that describes the sessions, in TOML
+    pub(crate) file: PathBuf,
 }
 
 /// Arguments of `recv`.

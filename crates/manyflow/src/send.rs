@@ -1,5 +1,8 @@
 //! `manyflow send`: sends files and folders.
 
+mod session;
+
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -12,9 +15,7 @@ use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
-use manyflow_live::filecast::session::{
-    GroupKey, Outlets, SendProgress, SessionSender, describe, flows,
-};
+use manyflow_live::filecast::session::{GroupKey, SendProgress, describe, flows};
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
@@ -22,14 +23,15 @@ use manyflow_object::ext_auth;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
-use rand::{Rng as _, RngExt as _};
+use rand::RngExt as _;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
-use crate::cli::{Fec, Profile, SendArgs};
-use crate::display::{Display, OutputError, count_files, watch};
+use crate::cli::{Fec, Profile, SendArgs, ServerArgs};
+use crate::display::{Display, OutputError, watch};
 use crate::signals::interrupted;
 use crate::{metrics, parameters, usage};
+pub(crate) use session::{Opened, Prepared};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -45,68 +47,35 @@ const WINDOW_BYTES: u64 = 16_000_000;
 const DEFAULT_FILES_MAX: u64 = 256 << 10;
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
-    check_outlets(&args)?;
-    let session = make_session(&args)?;
-    let earlier = earlier_session(&args).await?;
-    let tsi = match &earlier {
-        Some(earlier) => earlier.tsi as u32,
-        None => args.tsi.unwrap_or_else(|| rand::rng().next_u32()),
-    };
-    let keys = Keys::read(&args)?;
-    let sources = find_files(&args, display)?;
-    let multicast = open_multicast(&args)?;
-    let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
-    let relay = open_relay(&args, &mut description)?;
-    // Open the sockets first, so that their errors show before the long encoding.
-    let objects = prepare(&args, &session, tsi, sources.files, display).await?;
-    description.table_sha256 = Some(objects.table_sha256());
-    if let Some(earlier) = &earlier {
-        check_continues(earlier, &description)?;
-    }
-    let text = match &keys.signing {
-        Some(key) => description.to_signed_sdp(key),
-        None => description.to_sdp(),
-    };
-    let text = text.map_err(|error| usage(error.to_string()))?;
-    let publisher = publish(&args, &text, keys.identity).await?;
+    let identity = args.servers.identity()?;
+    let prepared = Opened::open(args, display).await?.prepare(display).await?;
+    let args = &prepared.args;
+    prepared.write_description()?;
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), prepared.text.clone())];
+    let publisher = publish(&args.servers, descriptions.into(), identity).await?;
     // If the description goes to standard output, nothing else does.
-    let prints_description = publisher.is_none() && args.session.is_none() && args.resume.is_none();
+    let prints_description = publisher.is_none() && !args.keeps_description();
     let lines = match prints_description {
         true => display.on_standard_error(),
         false => display.clone(),
     };
 
-    let (count, total) = (sources.count, Bytes(sources.bytes));
-    lines.print_line(&format!(
-        "sending {}, {total}, at up to {} on {} channels",
-        count_files(count as usize),
-        args.rate,
-        description.channels()
-    ))?;
-    if let Some(publisher) = &publisher {
-        let at = reachable(publisher.local_address(), description.source);
-        let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
-        let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
-        lines.print_line(&format!("receivers type: manyflow recv {at}"))?;
-        display.print_json(&json!({"event": "published", "url": at}))?;
-    } else if prints_description {
-        display.print_line(text.trim_end())?;
+    let url = publisher.as_ref();
+    let url = url.map(|publisher| prepared.url(publisher, DESCRIPTION_PATH));
+    prepared.announce(url, &lines)?;
+    if prints_description {
+        display.print_line(prepared.text.trim_end())?;
     }
-    display.print_json(
-        &json!({"event": "started", "session": text, "files": count, "bytes": total.0}),
-    )?;
+    let sessions = vec![(None, prepared.sender.progress())];
+    let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
+    send(prepared, interrupted(), &lines).await
+}
 
-    let outlets = Outlets::new(&description, multicast, relay);
-    let sender = SessionSender::new(session, objects, outlets).with_group_key(keys.group);
-    let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
-    let sent = send(sender, args.duration, display).await?;
-    lines.print_line(&format!(
-        "sent {} packets, {}",
-        sent.packets,
-        Bytes(sent.bytes)
-    ))?;
-    display.print_json(&to_json("done", &sent))?;
-    Ok(())
+impl SendArgs {
+    /// Whether the description is in a file after the start.
+    pub(crate) fn keeps_description(&self) -> bool {
+        self.session.is_some() || self.resume.is_some()
+    }
 }
 
 fn check_outlets(args: &SendArgs) -> Result<()> {
@@ -184,34 +153,40 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
 /// The keys in the files that the command line names.
 struct Keys {
     signing: Option<SigningKey>,
-    identity: Option<Identity>,
     group: Option<GroupKey>,
 }
 
 impl Keys {
     fn read(args: &SendArgs) -> Result<Keys> {
-        let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
         Ok(Keys {
             signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
-            identity: tls
-                .map(|(certificates, key)| Identity::read(certificates, key))
-                .transpose()?,
             group: args.group_key.as_deref().map(GroupKey::read).transpose()?,
         })
     }
 }
 
-/// Runs the sender until its time is over, the user interrupts it, or its progress cannot be
-/// printed.
-async fn send(
-    sender: SessionSender,
-    duration: Option<Duration>,
+impl ServerArgs {
+    /// Reads the certificate of the server of descriptions.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>> {
+        let tls = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+        let identity = tls.map(|(certificates, key)| Identity::read(certificates, key));
+        Ok(identity.transpose()?)
+    }
+}
+
+/// Runs the session until its time is over, `interrupted` is ready, or its progress cannot be
+/// printed. Prints what it has sent.
+pub(crate) async fn send(
+    session: Prepared,
+    interrupted: impl Future<Output = ()>,
     display: &Display,
-) -> Result<SendProgress> {
+) -> Result<()> {
+    let Prepared { args, sender, .. } = session;
     let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
     let stop = async {
         tokio::select! {
-            () = stop(duration) => {}
+            () = after(args.duration) => {}
+            () = interrupted => {}
             () = unheard => {}
         }
     };
@@ -219,16 +194,21 @@ async fn send(
     watching.abort();
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
-    Ok(sent?)
+    let sent = sent?;
+    display.print_line(&format!(
+        "sent {} packets, {}",
+        sent.packets,
+        Bytes(sent.bytes)
+    ))?;
+    display.print_json(&to_json("done", &sent))?;
+    Ok(())
 }
 
-async fn stop(after: Option<Duration>) {
-    match after {
-        Some(after) => tokio::select! {
-            () = tokio::time::sleep(after) => {}
-            () = interrupted() => {}
-        },
-        None => interrupted().await,
+/// Waits for this time; forever without one.
+async fn after(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -412,31 +392,19 @@ fn open_relay(
     Ok(Some(server))
 }
 
-async fn publish(
-    args: &SendArgs,
-    text: &str,
+/// Serves the descriptions, by their paths, if there is an address for that.
+pub(crate) async fn publish(
+    servers: &ServerArgs,
+    descriptions: BTreeMap<String, String>,
     identity: Option<Identity>,
 ) -> Result<Option<Publisher>> {
-    if let Some(path) = &args.session {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let Some(address) = args.publish else {
+    let Some(address) = servers.publish else {
         return Ok(None);
     };
-    let descriptions = [(DESCRIPTION_PATH.to_owned(), text.to_owned())];
-    let publisher = Publisher::serve(address, descriptions.into(), identity).await;
+    let publisher = Publisher::serve(address, descriptions, identity).await;
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))
-}
-
-/// The session's source, which is an address of this host, instead of the unspecified address,
-/// which nobody can connect to.
-fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
-    if listening.ip().is_unspecified() {
-        listening.set_ip(source);
-    }
-    listening
 }
 
 /// Reports the sender's progress, until it is aborted or standard output cannot be written to.
