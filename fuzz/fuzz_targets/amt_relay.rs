@@ -59,7 +59,9 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
             Step::Forward { flow } => {
                 let mut sent = 0;
                 relay
-                    .forward(now, (flow % FLOWS).into(), b"data", |_, _, _| sent += 1)
+                    .forward(now, (flow % FLOWS).into(), [&b"data"[..]], |_, _, _, _| {
+                        sent += 1
+                    })
                     .expect("the flows are sound");
                 assert!(sent <= relay.gateways());
             }

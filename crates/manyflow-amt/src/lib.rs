@@ -65,7 +65,7 @@
 //! assert!(relay.is_joined(0));
 //!
 //! let mut received = Vec::new();
-//! relay.forward(now, 0, b"hello", |to, _, message| {
+//! relay.forward(now, 0, [&b"hello"[..]], |to, _, message, _| {
 //!     assert_eq!(to, gateway_address);
 //!     if let Some((from, payload)) = gateway.handle_datagram(now, relay_address, message) {
 //!         assert_eq!(from, flow);

@@ -188,20 +188,22 @@ impl Relay {
         }
     }
 
-    /// Encodes `payload` once, and passes the message to `emit` with the address of each gateway
-    /// that has joined the flow, and this host's address from which it has to be sent.
+    /// Encodes each payload once, and passes the messages to `emit`, with the length of each, the
+    /// address of a gateway that has joined the flow, and this host's address from which they have
+    /// to be sent. All payloads have the same length, and the last may be shorter; so are the
+    /// messages. Those above a maximum rate are dropped from the end.
     ///
     /// # Errors
-    /// If payload or addresses do not form a UDP datagram.
+    /// If a payload or addresses do not form a UDP datagram.
     ///
     /// # Panics
     /// If `flow` is not an index into the flows given to [`new`](Self::new).
-    pub fn forward(
+    pub fn forward<'a>(
         &mut self,
         now: Time,
         flow: usize,
-        payload: &[u8],
-        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8]),
+        payloads: impl IntoIterator<Item = &'a [u8]>,
+        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> Result<(), IpError> {
         if self.tunnels.is_idle(flow) {
             return Ok(());
@@ -216,16 +218,31 @@ impl Relay {
             ..
         } = self;
         data.clear();
-        data.extend_from_slice(&data_header());
-        encode_udp(&flows[flow], payload, data)?;
+        let mut length = 0;
+        for payload in payloads {
+            data.extend_from_slice(&data_header());
+            encode_udp(&flows[flow], payload, data)?;
+            if length == 0 {
+                length = data.len();
+            }
+        }
         tunnels.for_each_listener(flow, |tunnel| {
-            if !tunnel.bucket.take(now, config.gateway_rate_max, data.len()) {
-                counters.over_rate += 1;
-            } else if !bucket.take(now, config.rate_max, data.len()) {
-                counters.over_relay_rate += 1;
-            } else {
-                counters.forwarded += 1;
-                emit(tunnel.address, tunnel.local, data);
+            let mut allowed = 0;
+            for message in data.chunks(length.max(1)) {
+                if !tunnel
+                    .bucket
+                    .take(now, config.gateway_rate_max, message.len())
+                {
+                    counters.over_rate += 1;
+                } else if !bucket.take(now, config.rate_max, message.len()) {
+                    counters.over_relay_rate += 1;
+                } else {
+                    counters.forwarded += 1;
+                    allowed += message.len();
+                }
+            }
+            if allowed > 0 {
+                emit(tunnel.address, tunnel.local, &data[..allowed], length);
             }
         });
         Ok(())

@@ -37,7 +37,7 @@ fn conversation(family: Family) -> Vec<Vec<u8>> {
     exchange(&mut relay, &mut gateway, &mut datagrams);
     let mut data = Vec::new();
     relay
-        .forward(Time::ZERO, 0, b"data", |_, _, message| {
+        .forward(Time::ZERO, 0, [&b"data"[..]], |_, _, message, _| {
             data.push(message.to_vec())
         })
         .unwrap();

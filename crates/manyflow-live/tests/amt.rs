@@ -19,6 +19,7 @@ use manyflow_live::net::amt::{GatewayClient, Incoming, RelayServer};
 use manyflow_live::net::multicast::{
     Interface, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
+use manyflow_live::net::train::Train;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
@@ -61,7 +62,7 @@ fn with_relay(hosts: &TwoHosts, bound: &str, work: impl AsyncFnOnce() + Send) {
                     let send = async {
                         loop {
                             times.tick().await;
-                            sender.send(0, b"data").unwrap();
+                            sender.send(0, &Train::of(b"data")).unwrap();
                         }
                     };
                     tokio::select! {
@@ -89,7 +90,7 @@ async fn expect_data(gateway: &mut GatewayClient) {
         loop {
             tokio::select! {
                 incoming = gateway.recv() => match incoming.unwrap() {
-                    Incoming::Datagram(_) => return,
+                    Incoming::Datagrams => return,
                     Incoming::Event(GatewayEvent::Ready) => {}
                     Incoming::Event(lost) => panic!("{lost:?}"),
                 },
@@ -187,7 +188,7 @@ fn groups_are_joined_again_when_the_interface_is_made_again() {
                         }
                         receiver.follow_interface();
                         let sender = sender.get_or_insert_with(|| open_sender(&hosts, group));
-                        let _ = sender.try_send(group, b"data");
+                        sender.send(group, &Train::of(b"data"));
                     }
                 };
                 timeout(PATIENCE, receive).await.expect("data comes");

@@ -17,6 +17,7 @@ use common::{TwoHosts, address};
 use manyflow_live::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
+use manyflow_live::net::train::{Train, Unsent};
 use tokio::runtime;
 use tokio::time::timeout;
 
@@ -57,6 +58,11 @@ fn in_runtime(work: impl AsyncFnOnce()) {
         .block_on(work());
 }
 
+/// Sends one datagram.
+fn send(sender: &MulticastSender, group: IpAddr, payload: &[u8]) {
+    assert_eq!(sender.send(group, &Train::of(payload)), Unsent::default());
+}
+
 fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
     hosts.on_receiver(|| in_runtime(work));
 }
@@ -69,7 +75,7 @@ async fn received_until_marker(
     sender: &MulticastSender,
     group: IpAddr,
 ) -> BTreeMap<Vec<u8>, usize> {
-    sender.try_send(group, MARKER).unwrap();
+    send(sender, group, MARKER);
     let mut counts = BTreeMap::new();
     loop {
         let marked = counts.contains_key(MARKER);
@@ -100,7 +106,7 @@ fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, f
         let mut receiver = receiver(source);
         receiver.join(second).unwrap();
 
-        sender.try_send(first, b"not joined").unwrap();
+        send(&sender, first, b"not joined");
         assert_eq!(
             received_until_marker(&mut receiver, &sender, second).await,
             counts([])
@@ -108,8 +114,8 @@ fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, f
 
         receiver.join(first).unwrap();
         receiver.join(first).unwrap();
-        sender.try_send(first, b"joined").unwrap();
-        stranger.try_send(first, b"foreign").unwrap();
+        send(&sender, first, b"joined");
+        send(&stranger, first, b"foreign");
         assert_eq!(
             received_until_marker(&mut receiver, &sender, second).await,
             counts([b"joined"])
@@ -117,7 +123,7 @@ fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, f
         assert_eq!(receiver.foreign_datagrams(), foreign_seen);
 
         receiver.leave(first).unwrap();
-        sender.try_send(first, b"left").unwrap();
+        send(&sender, first, b"left");
         assert_eq!(
             received_until_marker(&mut receiver, &sender, second).await,
             counts([])
@@ -170,7 +176,7 @@ fn more_groups_than_one_socket_may_join_are_each_received_once() {
             receiver.join(group(number)).unwrap();
         }
         for number in 0..120 {
-            sender.try_send(group(number), &[number]).unwrap();
+            send(&sender, group(number), &[number]);
         }
         let expected = |first: u8| {
             (first..120)
@@ -203,7 +209,7 @@ fn groups_are_joined_and_left_many_times() {
             if let Some(old) = round.checked_sub(30) {
                 receiver.leave(group(old)).unwrap();
             }
-            sender.try_send(group(round), &[round]).unwrap();
+            send(&sender, group(round), &[round]);
             assert_eq!(
                 received_until_marker(&mut receiver, &sender, group(255)).await,
                 counts([&[round]])

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use manyflow_live::filecast::sdp::{
-    AmtRelay, CciFormat, DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription,
-    WebrcParameters, ntp_seconds,
+    CciFormat, Completion, DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, Protection,
+    SessionDescription, WebrcParameters, ntp_seconds,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -25,6 +25,7 @@ a=webrc:N=15;Q=30;TSD=10;BCR=1;P=0.75;LENP=1400;SR=2000000;constant=1;CCI=short;
 a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\r
 a=ext-auth:0 hmac-sha-256-128\r
 a=amt-relay:relay.example.net:2268\r
+a=completion:192.0.2.1:5446 400\r
 m=application 5000 FLUTE/UDP *\r
 c=IN IP4 232.1.2.0/1/46\r
 a=FEC:0\r
@@ -41,10 +42,17 @@ fn example() -> SessionDescription {
         ttl: Some(1),
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
-        group_mac: true,
-        amt_relay: Some(AmtRelay {
+        protection: Some(Protection::Mac),
+        amt_relay: Some(HostPort {
             host: "relay.example.net".to_owned(),
             port: 2268,
+        }),
+        completion: Some(Completion {
+            server: HostPort {
+                host: "192.0.2.1".to_owned(),
+                port: 5446,
+            },
+            window: Duration::from_secs(400),
         }),
         webrc: WebrcParameters {
             wave_slots: 15,
@@ -201,6 +209,20 @@ const MISTAKES: &[[&str; 4]] = &[
         "a=amt-relay",
         "brackets",
     ],
+    ["5446 400", "5446", "a=completion", "HOST:PORT SECONDS"],
+    ["5446 400", "0 400", "a=completion", "HOST:PORT"],
+    [
+        "5446 400",
+        "5446 0",
+        "the window of a=completion",
+        "1 to 31622400",
+    ],
+    [
+        "5446 400",
+        "5446 1e9",
+        "the window of a=completion",
+        "number",
+    ],
     ["N=15", "N=0", "N in a=webrc", "1 to 1022"],
     [
         "N=15",
@@ -256,6 +278,33 @@ fn an_error_names_the_line_and_what_was_expected() {
             "{to}: {error}"
         );
         assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn encryption_is_described_by_its_algorithm_and_salt() {
+    let salt = "5a".repeat(32);
+    let line = format!("a=ext-auth:0 chacha20-poly1305 {salt}\r\n");
+    let description = SessionDescription {
+        protection: Some(Protection::Encryption { salt: [0x5a; 32] }),
+        ..example()
+    };
+    let text = description.to_sdp().unwrap();
+    assert!(text.contains(&line), "{text}");
+    assert_eq!(SessionDescription::parse(&text).unwrap(), description);
+    for wrong in [
+        "0 rot13 5a".to_owned(),
+        "0 chacha20-poly1305".to_owned(),
+        format!("0 chacha20-poly1305 {}", &salt[2..]),
+        format!("0 aes-256-gcm {salt}"),
+        format!("1 chacha20-poly1305 {salt}"),
+    ] {
+        let text = EXAMPLE.replace("0 hmac-sha-256-128", &wrong);
+        let error = error(&text);
+        let parts = ["a=ext-auth", &wrong[..5], "chacha20-poly1305 and 64"];
+        for part in parts {
+            assert!(error.contains(part), "{wrong}: {error}");
+        }
     }
 }
 
@@ -344,10 +393,22 @@ fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr, Option<u8>)> {
     prop_oneof![ipv4, ipv6]
 }
 
-fn relay() -> impl Strategy<Value = AmtRelay> {
+fn server() -> impl Strategy<Value = HostPort> {
     let address = any::<u128>().prop_map(|bits| Ipv6Addr::from_bits(bits).to_string());
     (prop_oneof!["[a-z0-9.-]{1,20}", address], 1..=u16::MAX)
-        .prop_map(|(host, port)| AmtRelay { host, port })
+        .prop_map(|(host, port)| HostPort { host, port })
+}
+
+fn completion() -> impl Strategy<Value = Completion> {
+    (server(), 1..=31_622_400u64).prop_map(|(server, seconds)| Completion {
+        server,
+        window: Duration::from_secs(seconds),
+    })
+}
+
+fn protection() -> impl Strategy<Value = Protection> {
+    let encryption = any::<[u8; 32]>().prop_map(|salt| Protection::Encryption { salt });
+    prop_oneof![Just(Protection::Mac), encryption]
 }
 
 prop_compose! {
@@ -359,11 +420,12 @@ prop_compose! {
         port in 1..=u16::MAX,
         fec_encoding_id in prop_oneof![Just(0), Just(6)],
         table_sha256 in option::of(any::<[u8; 32]>()),
-        group_mac in any::<bool>(),
-        amt_relay in option::of(relay()),
+        protection in option::of(protection()),
+        amt_relay in option::of(server()),
+        completion in option::of(completion()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, group_mac, amt_relay, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, protection, amt_relay, completion, webrc }
     }
 }
 

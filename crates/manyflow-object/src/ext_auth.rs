@@ -1,6 +1,7 @@
 //! EXT_AUTH with a group-keyed message authentication code, MAC (RFC 6584 section 5): the format of
 //! the extension. The MAC itself is computed by the caller, over the whole datagram with the MAC's
-//! field set to 0.
+//! field set to 0. The tag of an AEAD can take its place, because each session chooses what the
+//! number of a scheme (ASID) means (section 2).
 //!
 //! ```text
 //!  0                   1                   2                   3

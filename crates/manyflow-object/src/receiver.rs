@@ -37,8 +37,9 @@ pub struct ReceiverConfig {
     pub table_sha256: Option<[u8; 32]>,
     /// Maximum memory for tables of files and for the bookkeeping of symbols, 64 bytes for each, in
     /// bytes. The symbols themselves are in the storage. Only symbols that have arrived count,
-    /// never a length that a packet claims. Decoding a block temporarily takes three times its
-    /// length.
+    /// never a length that a packet claims. Without memory for all blocks at once, later blocks are
+    /// dropped in favour of earlier ones, and received again. Decoding a block temporarily takes
+    /// three times its length.
     pub memory_max: u64,
     /// Maximum memory for symbols of objects that no FDT has announced yet, in bytes; the oldest
     /// are dropped first.
@@ -344,6 +345,33 @@ impl<S: Storage> ObjectReceiver<S> {
         symbol: Symbol<'_>,
         oti: Option<Oti>,
     ) -> Result<(), ReceiveError> {
+        match self.take_symbol(symbol, oti) {
+            Err(ReceiveError::Memory) if self.make_room(symbol)? => self.take_symbol(symbol, oti),
+            result => result,
+        }
+    }
+
+    /// Drops the last incomplete block, unless it is the symbol's or before it. So the first blocks
+    /// become complete even if there is no memory for all at once, and then make room for others.
+    fn make_room(&mut self, symbol: Symbol<'_>) -> Result<bool, ReceiveError> {
+        let sbn = |object: &Object| object.block_of(symbol.payload_id);
+        let after = self.objects.get(&symbol.toi).and_then(sbn);
+        for (toi, object) in self.objects.range_mut(symbol.toi..).rev() {
+            let before = object.bytes();
+            let Some(assembly) = object.assembly() else {
+                continue;
+            };
+            let after = after.filter(|_| *toi == symbol.toi);
+            if let Some(symbols) = assembly.drop_last_block(after, &mut self.storage)? {
+                self.memory = self.memory - before + object.bytes();
+                self.progress.evicted_symbols += symbols;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn take_symbol(&mut self, symbol: Symbol<'_>, oti: Option<Oti>) -> Result<(), ReceiveError> {
         let Some(object) = self.objects.get_mut(&symbol.toi) else {
             return Ok(());
         };

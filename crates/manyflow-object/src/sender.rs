@@ -234,6 +234,17 @@ impl<S: Storage> ObjectSender<S> {
         }
     }
 
+    /// The length of the table of files in bytes.
+    pub fn table_bytes(&self) -> u64 {
+        self.objects[0].source.length()
+    }
+
+    /// The number of source symbols of all files.
+    pub fn source_symbols(&self) -> u64 {
+        let otis = self.units[self.fdt_units..].iter().map(|unit| &unit.block);
+        otis.map(|block| u64::from(block.symbols())).sum()
+    }
+
     /// The bytes of the storage that repair symbols take in the course of the session: about 1.25
     /// times the length of the files with RaptorQ, none without code.
     pub fn storage_bytes(&self) -> u64 {

@@ -322,6 +322,32 @@ fn memory_is_bounded_by_what_arrives() {
 }
 
 #[test]
+fn files_become_complete_one_after_another_if_memory_does_not_suffice_for_all() {
+    // 480 symbols, of which memory has room for 100 or so.
+    let names = ["a", "b", "c"];
+    let files = names.map(|name| file(name, 160 * 1_376));
+    let mut sender = ObjectSender::new(small_blocks(FecScheme::RaptorQ), files.into()).unwrap();
+    let mut receiver = ObjectReceiver::new(ReceiverConfig {
+        memory_max: 8_000,
+        ..ReceiverConfig::new(TSI.into())
+    });
+    let mut reported = Vec::new();
+    let mut sent = 0;
+    while reported.last() != Some(&ObjectEvent::AllComplete { refused: 0 }) {
+        let bytes = datagram(&mut sender, 0);
+        // Symbols of the last blocks are refused meanwhile.
+        let _ = receiver.handle_packet(&Packet::decode(&bytes).unwrap());
+        reported.extend(events(&mut receiver));
+        sent += 1;
+        assert!(sent < 20_000, "{:?}", receiver.progress());
+    }
+    let expected = names.map(|name| received(name, 160 * 1_376));
+    assert_eq!(complete(&mut receiver, &reported), expected);
+    let progress = receiver.progress();
+    assert!(progress.evicted_symbols > 0 && progress.refused.memory > 0);
+}
+
+#[test]
 fn packets_of_other_sessions_are_counted_and_not_used() {
     let mut sender = ObjectSender::new(
         SenderConfig {

@@ -48,7 +48,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Send files and folders repeatedly until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
     /// Send several sessions from one process, as a file describes them
     #[command(after_help = SERVE_EXAMPLE)]
     Serve(ServeArgs),
@@ -104,6 +104,9 @@ Examples:
   # Write the session description to a file instead of serving it over HTTP
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --session image.sdp
 
+  # Stop when 200 receivers have everything
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --until-done 200
+
   # Continue that session after a restart
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp
 
@@ -112,6 +115,9 @@ Examples:
 
   # Let receivers drop packets of other senders (make the key with: openssl rand -base64 32)
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --group-key group.key
+
+  # Let only members of the group read the files
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --group-key group.key --encrypt
 
   # Sign the session description with a key of `manyflow keygen`
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
@@ -161,7 +167,7 @@ Examples:
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
 
-  # Drop packets that were not sealed with the group's key
+  # Drop packets that were not sealed with the group's key, and decrypt the others
   manyflow recv image.sdp --interface eth0 --group-key group.key
 
   # Accept only what the owner of a key has signed
@@ -246,6 +252,9 @@ pub(crate) struct SendArgs {
     /// Add a MAC to each packet, with this key that all receivers share: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
     pub(crate) group_key: Option<PathBuf>,
+    /// Encrypt packets with the group key, names and contents of files included
+    #[arg(long, requires = "group_key")]
+    pub(crate) encrypt: bool,
     /// The forward error correction scheme
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
@@ -260,9 +269,21 @@ pub(crate) struct SendArgs {
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "forever")]
     pub(crate) duration: Option<Duration>,
-    /// Send until Ctrl-C; this is the default without --for
+    /// Send until Ctrl-C; this is the default without --for and --until-done
     #[arg(long)]
     pub(crate) forever: bool,
+    /// Stop when this number of receivers have reported that they have all files. With --for, send
+    /// fails if they have not in that time
+    #[arg(long, value_name = "RECEIVERS", conflicts_with = "forever", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) until_done: Option<u32>,
+    /// The address and UDP port for these reports
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:5446",
+        requires = "until_done"
+    )]
+    pub(crate) reports: std::net::SocketAddr,
     /// The transport session identifier; random by default
     #[arg(long)]
     pub(crate) tsi: Option<u32>,
@@ -326,7 +347,8 @@ pub(crate) struct RecvArgs {
     /// the key itself as keygen prints it; can be repeated
     #[arg(long, value_name = "FILE|KEY")]
     pub(crate) trust: Vec<String>,
-    /// Drop packets that were not sealed with this key, which the sender has, too
+    /// Drop packets that were not sealed with this key, which the sender has, too, and decrypt the
+    /// others if the session is encrypted
     #[arg(long, value_name = "FILE")]
     pub(crate) group_key: Option<PathBuf>,
     /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of
@@ -355,6 +377,9 @@ pub(crate) struct RecvArgs {
     /// stored. If the command fails, recv exits with 1
     #[arg(long, value_name = "COMMAND")]
     pub(crate) post_receive: Option<String>,
+    /// Do not report to the sender that all files are here, even if it counts its receivers
+    #[arg(long)]
+    pub(crate) no_report: bool,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,

@@ -187,8 +187,9 @@ impl Transfer {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: None,
-            group_mac: false,
+            protection: None,
             amt_relay: None,
+            completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
         Ok(Transfer {

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match cli.command {
-            Command::Send(args) => send::run(args, &display).await,
+            Command::Send(args) => send::run(*args, &display).await,
             Command::Serve(args) => serve::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
@@ -95,7 +95,9 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// Returns the exit code that `--help` lists for this error.
 fn exit_code(error: &anyhow::Error) -> u8 {
-    use ReceiveError::{Config, Decoder, NoMac, Session, Silent, Stopped, Transport, Unverified};
+    use ReceiveError::{
+        Config, Decoder, NoGroupKey, NoMac, Session, Silent, Stopped, Transport, Unverified,
+    };
     if error.is::<Usage>() {
         return 2;
     }
@@ -117,7 +119,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(
             Silent { .. } | Transport(TransportError::Silent(_)) | Decoder(DecoderError::Closed),
         ) => 3,
-        Some(Session(_) | Config(_) | Unverified | NoMac) => 2,
+        Some(Session(_) | Config(_) | Unverified | NoMac | NoGroupKey) => 2,
         _ => 1,
     }
 }

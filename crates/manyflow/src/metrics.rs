@@ -265,12 +265,13 @@ fn report_objects(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     )?;
     out.counters(
         "symbols_unused",
-        "Symbols that arrived before, of complete blocks, probably false, or dropped before their file was announced.",
+        "Symbols that arrived before, of complete blocks, probably false, dropped for want of memory, or dropped before their file was announced.",
         |Progress { objects, .. }| {
             [
                 ("duplicate", objects.duplicate_symbols),
                 ("surplus", objects.surplus_symbols),
                 ("withdrawn", objects.withdrawn_symbols),
+                ("evicted", objects.evicted_symbols),
                 ("early", objects.early_dropped),
             ]
         },
@@ -321,6 +322,11 @@ impl Reported for SendProgress {
             "datagrams_unsent",
             "Datagrams dropped because of a full socket or a gateway's maximum rate.",
             |progress| progress.unsent,
+        )?;
+        out.gauge(
+            "receivers_done",
+            "Receivers that have reported that they have all files.",
+            |progress| Some(progress.receivers_done),
         )?;
         report_relay(out)
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::Existing;
 use manyflow_live::filecast::load::{self, Loaded, Trust};
-use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::sdp::{HostPort, Protection, SessionDescription};
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
@@ -44,11 +45,12 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let description = loaded.description;
     let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
     let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
-    if description.group_mac && group_key.is_none() {
+    if description.protection == Some(Protection::Mac) && group_key.is_none() {
         tracing::warn!(
             "the session has a group key; without --group-key, forged packets can disturb it"
         );
     }
+    let reports = reports(&args, &description, group_key.as_ref());
     let config = ReceiveConfig {
         route: route(&args, &description)?,
         description,
@@ -83,7 +85,69 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         post_receive::run(command, &args.output, &received).await?;
     }
     report(display, &received)?;
+    if let Some(reports) = reports {
+        reports.send(display).await?;
+    }
     Ok(())
+}
+
+/// Where to report that all files are here.
+struct Reports {
+    key: CompletionKey,
+    server: String,
+    window: Duration,
+}
+
+/// Returns where to report, if the sender counts its receivers.
+fn reports(
+    args: &RecvArgs,
+    description: &SessionDescription,
+    group_key: Option<&GroupKey>,
+) -> Option<Reports> {
+    let completion = description.completion.as_ref();
+    let completion = completion.filter(|_| !args.no_report)?;
+    let server = reachable(&completion.server, &args.session);
+    Some(Reports {
+        key: CompletionKey::new(description, group_key)?,
+        server: server.unwrap_or_else(|| {
+            let source = description.source.to_string();
+            let port = completion.server.port;
+            HostPort { host: source, port }.authority()
+        }),
+        window: completion.window,
+    })
+}
+
+impl Reports {
+    /// Reports until the sender answers, or the user interrupts. The files are here in any case, so
+    /// a sender that does not answer is no error.
+    async fn send(self, display: &Display) -> Result<(), OutputError> {
+        let within = self.window.as_secs();
+        let spinner = display.spinner(format!(
+            "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
+        ));
+        let reported = tokio::select! {
+            result = completion::report(self.key, &self.server, self.window) => result
+                .map_err(|error| error.to_string()),
+            () = interrupted() => Err("interrupted".to_owned()),
+        };
+        spinner.finish_and_clear();
+        if let Err(reason) = &reported {
+            tracing::warn!("the sender may not know that all files are here: {reason}");
+        }
+        display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
+    }
+}
+
+/// Returns the address of a server of the sender, as `host:port`. One that listens on the
+/// unspecified address is reachable where the description was loaded from; `None` if that is a
+/// file.
+fn reachable(server: &HostPort, session: &str) -> Option<String> {
+    let host: Result<std::net::IpAddr, _> = server.host.parse();
+    match host.is_ok_and(|host| host.is_unspecified()) {
+        true => load::host(session).map(|host| format!("{host}:{}", server.port)),
+        false => Some(server.authority()),
+    }
 }
 
 /// Completes when an interrupted receiver has not ended in time.
@@ -104,18 +168,10 @@ fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
     let Some(relay) = &description.amt_relay else {
         return Ok(Route::Multicast(None));
     };
-    let anywhere = relay
-        .host
-        .parse()
-        .is_ok_and(|host: std::net::IpAddr| host.is_unspecified());
-    if !anywhere {
-        return Ok(Route::Relays(vec![relay.authority()]));
-    }
-    // A relay on the unspecified address is reachable where the description was loaded from.
-    let host = load::host(&args.session).ok_or_else(|| {
+    let relay = reachable(relay, &args.session).ok_or_else(|| {
         usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
-    Ok(Route::Relays(vec![format!("{host}:{}", relay.port)]))
+    Ok(Route::Relays(vec![relay]))
 }
 
 /// Prints who signed the session, and when: an old description may have been served again.
@@ -213,6 +269,7 @@ fn refused_json(objects: &ObjectProgress) -> Value {
         "memory": refused.memory,
         "storage": refused.storage,
         "withdrawn_symbols": objects.withdrawn_symbols,
+        "evicted_symbols": objects.evicted_symbols,
     })
 }
 

@@ -10,17 +10,20 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::filecast::completion::{CompletionKey, CompletionServer, window};
 use manyflow_live::filecast::files::{Scratch, Selection, SourceOptions, Sources, find_sources};
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{AmtRelay, SessionDescription, ntp_seconds};
-use manyflow_live::filecast::session::{GroupKey, SendProgress, describe, flows};
+use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
+use manyflow_live::filecast::session::{
+    GroupKey, Sealer, SendProgress, describe, flows, memory_for_table,
+};
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_object::ext_auth;
-use manyflow_object::fec::FecScheme;
+use manyflow_object::fec::{BOOKKEEPING_BYTES, FecScheme};
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::RngExt as _;
@@ -43,8 +46,8 @@ const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0
 const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
 /// The portions of files with --in-order: some seconds at the default rate.
 const WINDOW_BYTES: u64 = 16_000_000;
-/// The number of files that a receiver accepts with its default memory.
-const DEFAULT_FILES_MAX: u64 = 256 << 10;
+/// The default of `recv --memory`.
+const RECEIVER_MEMORY: u64 = 256 << 20;
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
@@ -78,6 +81,24 @@ impl SendArgs {
     }
 }
 
+/// Prints what was sent, and the number of receivers if it was counted.
+///
+/// # Errors
+/// If the time was over before all expected receivers had reported.
+fn print_end(sent: &SendProgress, end: End, expected: Option<u32>, lines: &Display) -> Result<()> {
+    let bytes = Bytes(sent.bytes);
+    lines.print_line(&format!("sent {} packets, {bytes}", sent.packets))?;
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    let done = sent.receivers_done;
+    let line = format!("{done} of {expected} receivers have reported that they have all files");
+    match end {
+        End::TimeOver => Err(anyhow::Error::msg(line)),
+        _ => Ok(lines.print_line(&line)?),
+    }
+}
+
 fn check_outlets(args: &SendArgs) -> Result<()> {
     if args.multicast.is_some() || args.listen.is_some() {
         return Ok(());
@@ -97,6 +118,12 @@ async fn earlier_session(args: &SendArgs) -> Result<Option<SessionDescription>> 
     if u32::try_from(earlier.tsi).is_err() {
         return Err(usage(format!(
             "{session}: not a session of `manyflow send`, which never has so long a TSI"
+        )));
+    }
+    if earlier.protection.is_some() {
+        return Err(usage(format!(
+            "{session}: a session with a group key cannot be continued, because its receivers refuse packet numbers \
+             that they have seen; start a new session without --resume"
         )));
     }
     Ok(Some(earlier))
@@ -121,6 +148,9 @@ fn check_continues(earlier: &SessionDescription, now: &SessionDescription) -> Re
     if earlier.amt_relay != now.amt_relay {
         return differs("relay addresses (--listen)");
     }
+    if earlier.completion != now.completion {
+        return differs("reports (--until-done, --reports)");
+    }
     if (&earlier.webrc, earlier.fec_encoding_id) != (&now.webrc, now.fec_encoding_id) {
         return differs("rates, profiles or parameters");
     }
@@ -142,11 +172,6 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
             "{count} entries of folders are left out, as the log above says"
         ));
     }
-    if sources.files.len() as u64 > DEFAULT_FILES_MAX {
-        tracing::warn!(
-            "receivers accept {DEFAULT_FILES_MAX} files by default: they need a higher --memory"
-        );
-    }
     Ok(sources)
 }
 
@@ -154,13 +179,21 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
 struct Keys {
     signing: Option<SigningKey>,
     group: Option<GroupKey>,
+    /// The sealer with the group key.
+    sealer: Option<Sealer>,
 }
 
 impl Keys {
     fn read(args: &SendArgs) -> Result<Keys> {
+        let group = args.group_key.as_deref().map(GroupKey::read).transpose()?;
+        let seal = match args.encrypt {
+            true => Sealer::encrypting,
+            false => Sealer::authenticating,
+        };
         Ok(Keys {
             signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
-            group: args.group_key.as_deref().map(GroupKey::read).transpose()?,
+            sealer: group.as_ref().map(seal),
+            group,
         })
     }
 }
@@ -174,19 +207,45 @@ impl ServerArgs {
     }
 }
 
-/// Runs the session until its time is over, `interrupted` is ready, or its progress cannot be
-/// printed. Prints what it has sent.
+/// The reason why a session ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum End {
+    /// The user, or a service manager.
+    Interrupted,
+    /// The duration of the session.
+    TimeOver,
+    /// All expected receivers have all files.
+    AllDone,
+    /// Progress could not be printed.
+    Unheard,
+}
+
+/// Runs the session until it is complete, its time is over, `interrupted` is ready, or its progress
+/// cannot be printed. Prints what it has sent.
+///
+/// # Errors
+/// If a file cannot be sent, if the time is over before all expected receivers have reported, or if
+/// standard output cannot be written to.
 pub(crate) async fn send(
     session: Prepared,
     interrupted: impl Future<Output = ()>,
     display: &Display,
 ) -> Result<()> {
-    let Prepared { args, sender, .. } = session;
-    let (watching, unheard) = watch(watch_progress(sender.progress(), display.clone()));
+    let Prepared {
+        args,
+        sender,
+        reports,
+        completion_key,
+        ..
+    } = session;
+    let expected = args.until_done;
+    let watched = watch_progress(sender.progress(), expected, display.clone());
+    let (watching, unheard) = watch(watched);
+    let all_done = count_receivers(&args, reports, completion_key);
+    let mut end = End::Unheard;
     let stop = async {
         tokio::select! {
-            () = after(args.duration) => {}
-            () = interrupted => {}
+            reason = stop(args.duration, interrupted, all_done) => end = reason,
             () = unheard => {}
         }
     };
@@ -195,20 +254,67 @@ pub(crate) async fn send(
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
     let sent = sent?;
-    display.print_line(&format!(
-        "sent {} packets, {}",
-        sent.packets,
-        Bytes(sent.bytes)
-    ))?;
     display.print_json(&to_json("done", &sent))?;
-    Ok(())
+    print_end(&sent, end, expected, display)
 }
 
-/// Waits for this time; forever without one.
-async fn after(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => tokio::time::sleep(duration).await,
-        None => std::future::pending().await,
+async fn stop(
+    after: Option<Duration>,
+    interrupted: impl Future<Output = ()>,
+    all_done: impl Future<Output = ()>,
+) -> End {
+    let time_over = async {
+        match after {
+            Some(after) => tokio::time::sleep(after).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = time_over => End::TimeOver,
+        () = interrupted => End::Interrupted,
+        () = all_done => End::AllDone,
+    }
+}
+
+/// Opens the socket for the reports of receivers.
+async fn open_reports(
+    args: &SendArgs,
+    description: &mut SessionDescription,
+) -> Result<Option<CompletionServer>> {
+    let Some(expected) = args.until_done else {
+        return Ok(None);
+    };
+    let address = args.reports;
+    let server = CompletionServer::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen for reports on {address}: choose another address or port with --reports"
+        )
+    })?;
+    let local = server.local_address();
+    description.completion = Some(Completion {
+        server: HostPort {
+            host: local.ip().to_string(),
+            port: local.port(),
+        },
+        window: window(expected),
+    });
+    Ok(Some(server))
+}
+
+/// Takes the reports of receivers; completes when all have all files.
+async fn count_receivers(
+    args: &SendArgs,
+    reports: Option<CompletionServer>,
+    key: Option<CompletionKey>,
+) {
+    let (Some(reports), Some(key), Some(expected)) = (reports, key, args.until_done) else {
+        return std::future::pending().await;
+    };
+    let mut count = reports.count();
+    tokio::select! {
+        () = reports.run(key, expected) => {}
+        // An error means that the server has ended, which the other branch has noticed.
+        _ = count.wait_for(|count| *count >= expected) => {}
     }
 }
 
@@ -268,6 +374,7 @@ async fn prepare(
         // Receivers that have source symbols already need others.
         config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
     }
+    let files_count = files.len();
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let symbols = match config.scheme {
         FecScheme::RaptorQ => object::repair_bytes(length),
@@ -278,7 +385,25 @@ async fn prepare(
     let prepare = move || ObjectSender::with_storage(config, files, storage);
     let objects = tokio::task::spawn_blocking(prepare).await?;
     spinner.finish_and_clear();
-    Ok(objects?)
+    let objects = objects?;
+    warn_of_memory(&objects, files_count, args.in_order);
+    Ok(objects)
+}
+
+/// Warns of a session that receivers refuse with their default memory, or receive slowly.
+fn warn_of_memory(objects: &ObjectSender<Scratch>, files: usize, in_order: bool) {
+    let table = memory_for_table(files, objects.table_bytes());
+    let symbols = objects.source_symbols() * BOOKKEEPING_BYTES;
+    if table > RECEIVER_MEMORY {
+        let needed = Bytes(table);
+        tracing::warn!("receivers refuse so many files, unless they have --memory {needed}");
+    } else if symbols > RECEIVER_MEMORY && !in_order {
+        let needed = Bytes(symbols);
+        tracing::warn!(
+            "receivers need --memory {needed} to keep symbols of all files at once, and receive parts of them \
+             again with less; --in-order needs less memory"
+        );
+    }
 }
 
 /// The folder for large temporary files: `/tmp` is often in memory.
@@ -329,8 +454,10 @@ fn describe_session(
             "the session has {channels} channels, more than the range has groups"
         )));
     }
+    // An encrypted session does not publish the name of a file.
     let name = args.paths[0]
         .file_name()
+        .filter(|_| !args.encrypt)
         .map_or_else(|| "files".into(), |name| name.to_string_lossy());
     Ok(SessionDescription {
         name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
@@ -342,8 +469,9 @@ fn describe_session(
         ttl: first_group.is_ipv4().then_some(args.ttl),
         fec_encoding_id: if args.fec == Fec::Raptorq { 6 } else { 0 },
         table_sha256: None,
-        group_mac: args.group_key.is_some(),
+        protection: None,
         amt_relay: None,
+        completion: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })
 }
@@ -385,7 +513,7 @@ fn open_relay(
     let server = server
         .with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
     let local = server.local_addr();
-    description.amt_relay = Some(AmtRelay {
+    description.amt_relay = Some(HostPort {
         host: local.ip().to_string(),
         port: local.port(),
     });
@@ -410,6 +538,7 @@ pub(crate) async fn publish(
 /// Reports the sender's progress, until it is aborted or standard output cannot be written to.
 async fn watch_progress(
     mut progress: Receiver<SendProgress>,
+    expected: Option<u32>,
     display: Display,
 ) -> Result<(), OutputError> {
     let spinner = display.spinner("sending".to_owned());
@@ -420,8 +549,12 @@ async fn watch_progress(
         let now = *progress.borrow_and_update();
         let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
         last = now;
+        let done = match expected {
+            Some(expected) => format!(", {} of {expected} receivers done", now.receivers_done),
+            None => String::new(),
+        };
         spinner.set_message(format!(
-            "{rate}, {} sent, {} gateways",
+            "{rate}, {} sent, {} gateways{done}",
             Bytes(now.bytes),
             now.relay.gateways
         ));
@@ -438,5 +571,6 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
         "gateways": progress.relay.gateways,
+        "receivers_done": progress.receivers_done,
     })
 }

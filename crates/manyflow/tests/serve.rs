@@ -313,6 +313,8 @@ fn a_file_that_describes_no_service_is_refused() {
     same_groups.fails(2, &["`a` and `b`", "232.1.2.10:5445", "--multicast"]);
     let tsi = format!("{own_listen}\ntsi = 7");
     sessions(&tsi, &tsi).fails(2, &["`a` and `b`", "TSI 7"]);
+    let reports = format!("{own_listen}\nuntil-done = 3");
+    sessions(&reports, &reports).fails(2, &["session b", "session `a`", "5446", "reports ="]);
     let file = format!("{own_listen}\nsession = \"x.sdp\"");
     sessions(&file, &file).fails(2, &["session b", "x.sdp", "session `a`"]);
 }

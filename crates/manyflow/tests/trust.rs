@@ -221,6 +221,80 @@ fn members_of_a_group_receive_its_session() {
 }
 
 #[test]
+fn only_members_of_a_group_receive_its_encrypted_session() {
+    let folder = stage();
+    let own = write_group_key(&folder, "own.key", "A");
+    let other = write_group_key(&folder, "other.key", "E");
+    let description = path(&folder, "session.sdp");
+    let encrypted = ["--group-key", &own, "--encrypt", "--session", &description];
+    let (_sender, url) = send(&folder, &encrypted);
+    let text = std::fs::read_to_string(&description).unwrap();
+    assert!(text.contains("a=ext-auth:0 chacha20-poly1305 "), "{text}");
+
+    let parts = ["packets are encrypted", "--group-key"];
+    assert_fails(&recv(&folder, &url, &[]), 2, &parts);
+    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "2s"]);
+    assert_eq!(received.code(), 3, "{received:?}");
+    assert!(received.stderr.contains("no valid MAC"), "{received:?}");
+    assert!(!folder.path().join("output/files").exists());
+
+    let resume = ["send", &path(&folder, "files"), "--resume", &description];
+    let resumed = run(&[&resume[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_fails(
+        &resumed,
+        2,
+        &["session.sdp", "group key", "without --resume"],
+    );
+
+    recv(&folder, &url, &["--group-key", &own]).succeeded("member");
+    let output = folder.path().join("output/files");
+    assert_same(&folder.path().join("files"), &output, "member");
+}
+
+#[test]
+fn the_description_of_an_encrypted_session_has_no_name_of_a_file() {
+    let folder = stage();
+    let own = write_group_key(&folder, "own.key", "A");
+    let (file, description) = (path(&folder, "distinctive"), path(&folder, "session.sdp"));
+    write_random(Path::new(&file), 1_000, 1);
+    let arguments = ["send", &file, "--listen", "127.0.0.1:0", "--for", "1s"];
+    let group = ["--session", &description, "--group-key", &own, "--encrypt"];
+    for (count, has_name) in [(group.len(), false), (group.len() - 1, true)] {
+        run(&[&arguments[..], &group[..count]].concat()).succeeded("send");
+        let text = std::fs::read_to_string(&description).unwrap();
+        assert_eq!(text.contains("distinctive"), has_name, "{text}");
+    }
+}
+
+/// Somebody may change a description that is not signed.
+#[test]
+fn a_changed_description_of_an_encrypted_session_stores_nothing() {
+    let folder = stage();
+    let own = write_group_key(&folder, "own.key", "A");
+    let description = path(&folder, "session.sdp");
+    let encrypted = ["--group-key", &own, "--encrypt", "--session", &description];
+    let (_sender, _) = send(&folder, &encrypted);
+    let text = std::fs::read_to_string(&description).unwrap();
+    let is_kept = |line: &&str| !line.starts_with("a=ext-auth:");
+    let stripped: Vec<_> = text.lines().filter(is_kept).collect();
+    let (without, mac) = (path(&folder, "without.sdp"), path(&folder, "mac.sdp"));
+    std::fs::write(&without, stripped.join("\n")).unwrap();
+    let line = text.lines().find(|line| !is_kept(line)).unwrap();
+    std::fs::write(&mac, text.replace(line, "a=ext-auth:0 hmac-sha-256-128")).unwrap();
+
+    let parts = ["have no MAC", "without --group-key"];
+    assert_fails(&recv(&folder, &without, &["--group-key", &own]), 2, &parts);
+    let received = recv(&folder, &without, &["--patience", "2s"]);
+    assert_eq!(received.code(), 1, "{received:?}");
+    let received = recv(&folder, &mac, &["--group-key", &own, "--patience", "2s"]);
+    assert_eq!(received.code(), 3, "{received:?}");
+    assert!(received.stderr.contains("no valid MAC"), "{received:?}");
+    let received = recv(&folder, &mac, &["--patience", "2s"]);
+    assert_eq!(received.code(), 1, "{received:?}");
+    assert!(!folder.path().join("output/files").exists());
+}
+
+#[test]
 fn a_group_key_that_cannot_be_used_is_reported() {
     let folder = stage();
     let key = write_group_key(&folder, "group.key", "A");
@@ -237,4 +311,7 @@ fn a_group_key_that_cannot_be_used_is_reported() {
     let narrow = ["send", &file, "--packet", "128", "--group-key", &key];
     let ended = run(&[&narrow[..], &["--listen", "127.0.0.1:0", "--for", "1s"]].concat());
     ended.succeeded("the shortest packets");
+    let ended = run(&["send", &file, "--listen", "127.0.0.1:0", "--encrypt"]);
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    assert!(ended.stderr.contains("--group-key"), "{ended:?}");
 }

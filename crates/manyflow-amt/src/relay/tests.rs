@@ -106,7 +106,9 @@ fn join(relay: &mut Relay, now: Time, from: &str, group: u8) {
 fn receivers(relay: &mut Relay, now: Time, flow: usize) -> Vec<SocketAddr> {
     let mut to = Vec::new();
     relay
-        .forward(now, flow, b"data", |address, _, _| to.push(address))
+        .forward(now, flow, [&b"data"[..]], |address, _, _, _| {
+            to.push(address)
+        })
         .unwrap();
     to
 }
@@ -220,7 +222,7 @@ fn a_forwarded_packet_is_the_whole_datagram() {
     join(&mut relay, at(0), GATEWAY, 2);
     let mut sent = Vec::new();
     relay
-        .forward(at(0), 2, b"data", |_, _, message| {
+        .forward(at(0), 2, [&b"data"[..]], |_, _, message, _| {
             sent.push(message.to_vec())
         })
         .unwrap();
@@ -489,7 +491,7 @@ fn data_leaves_from_the_address_that_the_gateway_asked() {
     join(&mut relay, at(0), GATEWAY, 0);
     let mut from = Vec::new();
     relay
-        .forward(at(0), 0, b"data", |_, local, _| from.push(local))
+        .forward(at(0), 0, [&b"data"[..]], |_, local, _, _| from.push(local))
         .unwrap();
     assert_eq!(from, [LOCAL]);
 }

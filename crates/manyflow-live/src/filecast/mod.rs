@@ -1,5 +1,6 @@
 //! Files from one sender to many receivers, over a WEBRC session.
 
+pub mod completion;
 pub mod files;
 mod http;
 pub mod keys;

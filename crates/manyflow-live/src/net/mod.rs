@@ -1,7 +1,9 @@
 //! Sockets and the clock: what every role on the network needs.
 
 pub mod amt;
+pub(crate) mod client;
 pub mod clock;
 pub mod last_mile;
 pub mod multicast;
+pub mod train;
 mod udp;

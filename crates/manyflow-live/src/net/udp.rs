@@ -1,22 +1,26 @@
-//! A UDP socket that reports the address to which each datagram was sent, and can send from any
-//! address of the host.
+//! A UDP socket that receives many datagrams at a time, reports the address to which each was sent,
+//! and can send from any address of the host.
+//!
+//! quinn-udp makes the system calls: `recvmmsg` with generic receive offload (GRO), `sendmsg` with
+//! generic segmentation offload (GSO), and control messages with addresses.
 
+use std::array;
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use socket2::Socket;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
+
+use super::train::{self, Unsent};
 
 /// Upper bound for the length of a datagram, and of those that the kernel joins to one.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
-
-/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// A UDP socket.
 #[derive(Debug)]
@@ -25,23 +29,23 @@ pub(crate) struct Port {
     state: UdpSocketState,
 }
 
-/// A datagram that has arrived.
+/// The datagrams that one system call took from a socket, in memory that the next call uses again.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    buffer: Box<[u8]>,
+    arrivals: VecDeque<Arrival>,
+}
+
+/// A datagram in an [`Inbox`].
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    pub(crate) payload: Bytes,
+    /// The place of the payload, for [`Inbox::bytes`].
+    pub(crate) payload: Range<usize>,
     pub(crate) source: SocketAddr,
     /// The address to which the datagram was sent; `None` if the kernel does not know it.
     pub(crate) destination: Option<IpAddr>,
     /// Time at which the datagram was taken from the kernel.
     pub(crate) received_at: Instant,
-}
-
-/// Memory for the datagrams that a socket receives.
-#[derive(Debug, Default)]
-pub(crate) struct Inbox {
-    chunk: BytesMut,
-    /// The rest of the datagrams that the kernel had joined.
-    arrivals: VecDeque<Arrival>,
 }
 
 impl Port {
@@ -56,72 +60,104 @@ impl Port {
         &self.socket
     }
 
-    /// Sends a datagram from `source`, or from the address that the kernel chooses. Never waits.
-    ///
-    /// It does not ask tokio whether the socket is writable: tokio knows that only after it has
-    /// polled, so the first datagram would be lost.
+    /// Sends datagrams of `length` bytes, of which the last may be shorter, as [`train::send`]
+    /// does.
     pub(crate) fn send(
         &self,
         source: Option<IpAddr>,
         destination: SocketAddr,
-        contents: &[u8],
-    ) -> io::Result<()> {
-        let transmit = Transmit {
+        train: &[u8],
+        length: usize,
+    ) -> Unsent {
+        train::send(
+            &self.socket,
+            &self.state,
+            source,
             destination,
-            ecn: None,
-            contents,
-            segment_size: None,
-            src_ip: source,
-        };
-        self.state.try_send((&self.socket).into(), &transmit)
+            train,
+            length,
+        )
     }
 
-    /// Polls for the next datagram. `inbox` belongs to this socket.
+    /// Polls until `inbox` has datagrams, which must be taken from it before the next call.
     pub(crate) fn poll_recv(
         &self,
         inbox: &mut Inbox,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Arrival>> {
-        loop {
-            if let Some(arrival) = inbox.arrivals.pop_front() {
-                return Poll::Ready(Ok(arrival));
-            }
+    ) -> Poll<io::Result<()>> {
+        while inbox.arrivals.is_empty() {
             ready!(self.socket.poll_recv_ready(context))?;
-            let receive = || inbox.receive(&self.socket, &self.state);
-            match self.socket.try_io(tokio::io::Interest::READABLE, receive) {
+            match self.try_recv(inbox) {
                 Ok(()) => {}
                 // Readiness was stale. Polling again registers for the next datagram.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the datagrams that are there from the socket, as many as one system call returns.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there are none.
+    pub(crate) fn try_recv(&self, inbox: &mut Inbox) -> io::Result<()> {
+        let receive = || inbox.receive(&self.socket, &self.state);
+        self.socket.try_io(Interest::READABLE, receive)
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            // Pages that no datagram has reached are not resident.
+            buffer: vec![0; BATCH_SIZE * DATAGRAM_BYTES_MAX].into(),
+            arrivals: VecDeque::new(),
+        }
     }
 }
 
 impl Inbox {
-    /// Takes what the kernel has joined from the socket, and splits it into datagrams.
+    /// Takes the next datagram.
+    pub(crate) fn next(&mut self) -> Option<Arrival> {
+        self.arrivals.pop_front()
+    }
+
+    /// Returns the bytes in this place, which an [`Arrival`] of the last call gave.
+    pub(crate) fn bytes(&self, place: Range<usize>) -> &[u8] {
+        &self.buffer[place]
+    }
+
+    /// Drops the datagrams that were not taken.
+    pub(crate) fn clear(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// Receives messages, and splits those that the kernel has joined into datagrams.
     fn receive(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
-        if self.chunk.len() < DATAGRAM_BYTES_MAX {
-            self.chunk = BytesMut::zeroed(CHUNK_BYTES);
-        }
-        let mut meta = [RecvMeta::default()];
-        let buffer = IoSliceMut::new(&mut self.chunk[..DATAGRAM_BYTES_MAX]);
-        state.recv(socket.into(), &mut [buffer], &mut meta)?;
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut rest = &mut self.buffer[..];
+        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
+            let (first, behind) = std::mem::take(&mut rest).split_at_mut(DATAGRAM_BYTES_MAX);
+            rest = behind;
+            IoSliceMut::new(first)
+        });
+        let count = state.recv(socket.into(), &mut buffers, &mut metas)?;
         let received_at = Instant::now();
-        let [meta] = meta;
-        let mut rest = self.chunk.split_to(meta.len).freeze();
-        loop {
-            let payload = rest.split_to(rest.len().min(meta.stride));
-            self.arrivals.push_back(Arrival {
-                payload,
-                source: meta.addr,
-                destination: meta.dst_ip,
-                received_at,
-            });
-            if rest.is_empty() {
-                return Ok(());
+        for (message, meta) in metas[..count].iter().enumerate() {
+            let start = message * DATAGRAM_BYTES_MAX;
+            let end = start + meta.len;
+            // An empty datagram has no bytes to step over.
+            for first in (start..end.max(start + 1)).step_by(meta.stride.max(1)) {
+                self.arrivals.push_back(Arrival {
+                    payload: first..(first + meta.stride).min(end),
+                    source: meta.addr,
+                    destination: meta.dst_ip,
+                    received_at,
+                });
             }
         }
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
     self, GroupKey, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
-    SessionSender,
+    Sealer, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
@@ -64,9 +64,10 @@ impl Stage {
         rate: Rate,
         symbol: u16,
         files: Vec<TestFile>,
-        group_key: Option<GroupKey>,
+        group: Option<(GroupKey, Sealer)>,
     ) -> Stage {
-        let extension = group_key.as_ref().map_or(0, |_| EXTENSION_BYTES);
+        let (group_key, sealer) = group.unzip();
+        let extension = sealer.as_ref().map_or(0, |_| EXTENSION_BYTES);
         let packet_bytes = u32::from(symbol) + (overhead(CCI_LENGTH) + extension) as u32;
         let session = Session::new(SessionConfig {
             packet_bytes,
@@ -92,8 +93,9 @@ impl Stage {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: Some(objects.table_sha256()),
-            group_mac: group_key.is_some(),
+            protection: sealer.as_ref().map(Sealer::protection),
             amt_relay: None,
+            completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
         let server = RelayServer::bind(
@@ -105,7 +107,7 @@ impl Stage {
         let relay = server.local_addr();
         let outlets = Outlets::new(&description, None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);
-        let sender = sender.with_group_key(group_key.clone());
+        let sender = sender.with_sealer(sealer);
         let sending = tokio::spawn(async {
             sender.run(std::future::pending()).await.unwrap();
         });

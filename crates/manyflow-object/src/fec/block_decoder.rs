@@ -10,8 +10,8 @@ use raptorq::{EncodingPacket, PayloadId, SourceBlockDecoder};
 use super::Oti;
 use crate::storage::Storage;
 
-/// Approximate memory for each symbol that is in the storage.
-pub(crate) const BOOKKEEPING_BYTES: u64 = 64;
+/// Approximate memory of a receiver for each symbol that its storage has, in bytes.
+pub const BOOKKEEPING_BYTES: u64 = 64;
 
 /// Collects a block's symbols. K of them are in the storage, in the bytes that the block itself
 /// takes later: source symbols in their own places, if these are free, and the others behind.

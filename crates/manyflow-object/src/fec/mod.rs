@@ -10,7 +10,8 @@ mod block_encoder;
 mod digest;
 mod oti;
 
-pub(crate) use block_decoder::{BOOKKEEPING_BYTES, BlockDecoder, Insertion};
+pub use block_decoder::BOOKKEEPING_BYTES;
+pub(crate) use block_decoder::{BlockDecoder, Insertion};
 pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource};
 pub use block_encoder::{EncodeJob, Encoded};
 pub(crate) use digest::truncate;

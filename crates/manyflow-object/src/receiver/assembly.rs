@@ -205,6 +205,23 @@ impl Assembly {
         })
     }
 
+    /// Drops the last incomplete block behind block `after`, or of all blocks if that is `None`.
+    /// Returns the number of symbols that it had; `None` if there is no such block.
+    pub(super) fn drop_last_block(
+        &mut self,
+        after: Option<u32>,
+        storage: &mut impl Storage,
+    ) -> io::Result<Option<u64>> {
+        let last = self.blocks.iter().rev().find(|(_, block)| block.held() > 0);
+        let last = last.map(|(&sbn, block)| (sbn, block.held()));
+        let Some((sbn, held)) = last.filter(|(sbn, _)| after.is_none_or(|after| *sbn > after))
+        else {
+            return Ok(None);
+        };
+        self.drop_block(sbn, storage)?;
+        Ok(Some(held))
+    }
+
     /// Drops a symbol of an incomplete block, which is false. Returns whether the object had it.
     pub(super) fn withdraw(
         &mut self,

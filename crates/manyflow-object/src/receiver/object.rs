@@ -189,6 +189,12 @@ impl Object {
         }
     }
 
+    /// The block of a symbol; `None` unless the object needs symbols.
+    pub(super) fn block_of(&self, payload_id: [u8; PAYLOAD_ID_BYTES]) -> Option<u32> {
+        let (sbn, _) = self.under_way()?.oti().split_payload_id(payload_id);
+        Some(sbn)
+    }
+
     /// Records that a symbol was used; returns the file's name if it was the first.
     pub(super) fn start(&mut self) -> Option<String> {
         match std::mem::replace(&mut self.state, State::Complete) {

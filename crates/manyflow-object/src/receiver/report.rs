@@ -103,6 +103,9 @@ pub struct Progress {
     /// Symbols that were dropped after they had been used, because they are probably false: see
     /// [`ObjectReceiver::withdraw`](super::ObjectReceiver::withdraw).
     pub withdrawn_symbols: u64,
+    /// Symbols that were dropped after they had been used, because there was no memory for all
+    /// blocks at once.
+    pub evicted_symbols: u64,
     /// Packets of other sessions.
     pub foreign_packets: u64,
     /// Refused packets, by reason.

@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result};
 use manyflow_core::units::Bytes;
+use manyflow_live::filecast::completion::{CompletionKey, CompletionServer};
 use manyflow_live::filecast::files::Sources;
 use manyflow_live::filecast::publish::Publisher;
 use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::session::{Outlets, SessionSender, flows};
+use manyflow_live::filecast::session::{Outlets, Sealer, SessionSender, flows};
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::MulticastSender;
 use manyflow_webrc::Session;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use super::{
     Keys, check_continues, check_outlets, describe_session, earlier_session, find_files,
-    make_session, open_multicast, open_relay, prepare,
+    make_session, open_multicast, open_relay, open_reports, prepare,
 };
 use crate::cli::SendArgs;
 use crate::display::{Display, count_files};
@@ -30,6 +31,7 @@ pub(crate) struct Opened {
     sources: Sources,
     multicast: Option<MulticastSender>,
     relay: Option<RelayServer>,
+    reports: Option<CompletionServer>,
     description: SessionDescription,
 }
 
@@ -47,7 +49,9 @@ impl Opened {
         let sources = find_files(&args, display)?;
         let multicast = open_multicast(&args)?;
         let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
+        description.protection = keys.sealer.as_ref().map(Sealer::protection);
         let relay = open_relay(&args, &mut description)?;
+        let reports = open_reports(&args, &mut description).await?;
         Ok(Opened {
             args,
             session,
@@ -56,6 +60,7 @@ impl Opened {
             sources,
             multicast,
             relay,
+            reports,
             description,
         })
     }
@@ -75,13 +80,17 @@ impl Opened {
         };
         let text = text.map_err(|error| usage(error.to_string()))?;
         let outlets = Outlets::new(&self.description, self.multicast, self.relay);
-        let sender = SessionSender::new(self.session, objects, outlets);
+        let sender = SessionSender::new(self.session, objects, outlets)
+            .with_sealer(self.keys.sealer)
+            .with_receivers_done(self.reports.as_ref().map(CompletionServer::count));
         Ok(Prepared {
+            completion_key: CompletionKey::new(&self.description, self.keys.group.as_ref()),
+            reports: self.reports,
             args: self.args,
             sources: self.sources,
             description: self.description,
             text,
-            sender: sender.with_group_key(self.keys.group),
+            sender,
         })
     }
 
@@ -115,6 +124,9 @@ pub(crate) struct Prepared {
     /// The text of the description.
     pub(crate) text: String,
     pub(crate) sender: SessionSender,
+    /// The server of receivers' reports, with the key that they need.
+    pub(super) reports: Option<CompletionServer>,
+    pub(super) completion_key: Option<CompletionKey>,
 }
 
 impl Prepared {

@@ -1,6 +1,7 @@
 //! The file of `manyflow serve`. Each table becomes an argument vector that clap reads, so that
 //! options, defaults and checks are those of `manyflow send`.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
@@ -58,19 +59,24 @@ impl SessionConfig {
         )))
     }
 
-    /// Checks that the two sessions use neither one UDP port for their relays nor one file for
-    /// their descriptions. Port 0 is any free port.
+    /// Checks that the two sessions share neither the UDP port of their relays, nor that of their
+    /// receivers' reports, nor the file of their descriptions.
     fn check_apart(&self, other: &SessionConfig) -> Result<()> {
         let (place, other_name) = (&self.place, &other.name);
         if let (Some(one), Some(two)) = (self.args.listen, other.args.listen)
-            && one.port() == two.port()
-            && one.port() != 0
-            && one.is_ipv4() == two.is_ipv4()
-            && (one.ip() == two.ip() || one.ip().is_unspecified() || two.ip().is_unspecified())
+            && share_port(one, two)
         {
             let port = one.port();
             return Err(usage(format!(
                 "{place}: listens on UDP port {port}, as session `{other_name}` does: give each relay a port of its own"
+            )));
+        }
+        let (one, two) = (self.args.reports, other.args.reports);
+        let count_receivers = self.args.until_done.is_some() && other.args.until_done.is_some();
+        if count_receivers && share_port(one, two) {
+            return Err(usage(format!(
+                "{place}: takes reports on UDP port {}, as session `{other_name}` does: give each a port of its own with reports = \"ADDRESS:PORT\"",
+                one.port()
             )));
         }
         if let Some(file) = &self.args.session
@@ -83,6 +89,12 @@ impl SessionConfig {
         }
         Ok(())
     }
+}
+
+/// Whether two sockets cannot have these addresses at the same time. Port 0 is any free port.
+fn share_port(one: SocketAddr, two: SocketAddr) -> bool {
+    let is_same_ip = one.ip() == two.ip() || one.ip().is_unspecified() || two.ip().is_unspecified();
+    one.port() == two.port() && one.port() != 0 && one.is_ipv4() == two.is_ipv4() && is_same_ip
 }
 
 /// The file's name and text.

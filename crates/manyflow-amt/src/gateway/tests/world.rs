@@ -185,7 +185,7 @@ impl World {
         let mut sent = Vec::new();
         for flow in 0..self.flows.len() {
             self.relay
-                .forward(self.now, flow, b"data", |to, _, message| {
+                .forward(self.now, flow, [&b"data"[..]], |to, _, message, _| {
                     sent.push((to, message.to_vec()))
                 })
                 .unwrap();

@@ -62,7 +62,7 @@ fn a_gateway_gets_its_rate_and_what_exceeds_it_is_dropped_and_counted() {
     for step in 0..10_000u64 {
         let now = Time::ZERO + Duration::from_millis(step);
         relay
-            .forward(now, 0, &[0; 970], |_, _, message| {
+            .forward(now, 0, [&[0; 970][..]], |_, _, message, _| {
                 sent_bytes += message.len()
             })
             .unwrap();
@@ -94,7 +94,7 @@ fn the_relay_gets_its_rate_whatever_its_gateways_join() {
     for step in 0..1_000u64 {
         let now = Time::ZERO + Duration::from_millis(step * 10);
         relay
-            .forward(now, 0, &[0; 970], |_, _, message| {
+            .forward(now, 0, [&[0; 970][..]], |_, _, message, _| {
                 sent_bytes += message.len()
             })
             .unwrap();

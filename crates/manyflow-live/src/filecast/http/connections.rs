@@ -5,9 +5,11 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use tokio::task::{AbortHandle, JoinSet};
+
+use crate::net::client::client_of;
 
 /// Maximum number of connections. Each takes a file descriptor and some ten kilobytes.
 pub(super) const CONNECTIONS_MAX: usize = 512;
@@ -45,7 +47,7 @@ impl Connections {
             self.tasks.join_next().await;
         }
         self.open.push(Connection {
-            client: client(address),
+            client: client_of(address),
             task: self.tasks.spawn(serve),
         });
         debug_assert!(self.open.len() <= CONNECTIONS_MAX);
@@ -60,29 +62,5 @@ impl Connections {
         }
         let rank = |place: &usize| (counts.get(&self.open[*place].client), Reverse(*place));
         (0..self.open.len()).max_by_key(rank)
-    }
-}
-
-/// Returns the client that an address belongs to: itself, or the first address of an IPv6 network
-/// of 64 bits, in which one host can take any address.
-fn client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_one_ipv6_network_are_one_client() {
-        let same =
-            |one: &str, two: &str| client(one.parse().unwrap()) == client(two.parse().unwrap());
-        assert!(same("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff"));
-        assert!(same("192.0.2.1", "::ffff:192.0.2.1"));
-        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(!same("192.0.2.1", "192.0.2.2"));
     }
 }

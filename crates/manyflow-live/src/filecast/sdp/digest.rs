@@ -6,17 +6,22 @@ const ALGORITHM: &str = "sha-256 ";
 
 /// Returns the attribute's value: the algorithm, and the digest in hexadecimal.
 pub(super) fn to_text(digest: &[u8; 32]) -> String {
-    let hexadecimal: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{ALGORITHM}{hexadecimal}")
+    format!("{ALGORITHM}{}", to_digits(digest))
 }
 
 pub(super) fn parse(text: &str) -> Result<[u8; 32], DescriptionError> {
-    let decoded = text.strip_prefix(ALGORITHM).and_then(decode);
+    let decoded = text.strip_prefix(ALGORITHM).and_then(from_digits);
     let expected = "sha-256 and 64 hexadecimal digits";
     decoded.ok_or_else(|| invalid("a=fdt-digest", text, expected))
 }
 
-fn decode(digits: &str) -> Option<[u8; 32]> {
+/// Returns 32 bytes in hexadecimal.
+pub(super) fn to_digits(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the bytes that 64 hexadecimal digits stand for; `None` for any other text.
+pub(super) fn from_digits(digits: &str) -> Option<[u8; 32]> {
     if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -1,7 +1,8 @@
 //! The session description: everything that a receiver must know before it joins (RFC 5775 section
 //! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
 //! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
-//! manyflow's own attributes `webrc`, `fdt-digest`, `ext-auth`, `amt-relay` and `signature`:
+//! manyflow's own attributes `webrc`, `fdt-digest`, `ext-auth`, `amt-relay`, `completion` and
+//! `signature`:
 //!
 //! ```text
 //! v=0
@@ -16,6 +17,7 @@
 //! a=fdt-digest:sha-256 a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
 //! a=ext-auth:0 hmac-sha-256-128
 //! a=amt-relay:relay.example.net:2268
+//! a=completion:192.0.2.1:5446 400
 //! m=application 5000 FLUTE/UDP *
 //! c=IN IP4 232.1.2.0/1/46
 //! a=FEC:0
@@ -36,7 +38,8 @@
 
 mod digest;
 mod error;
-mod relay;
+mod host_port;
+mod protection;
 mod signature;
 mod text;
 mod webrc;
@@ -49,7 +52,8 @@ use crate::net::multicast::is_source_specific;
 
 pub use error::DescriptionError;
 use error::{in_range, require};
-pub use relay::AmtRelay;
+pub use host_port::{Completion, HostPort};
+pub use protection::Protection;
 pub use webrc::{CciFormat, WebrcParameters};
 
 /// Maximum length of a description in bytes. Longer texts are refused unread.
@@ -88,11 +92,13 @@ pub struct SessionDescription {
     /// makes the description the root of trust: a receiver that trusts it can check all files.
     /// `None` for sessions of other senders.
     pub table_sha256: Option<[u8; 32]>,
-    /// Whether packets have a MAC of a group key (RFC 6584 section 5): HMAC-SHA-256 truncated to
-    /// 128 bits, with anti-replay, as authentication scheme 0.
-    pub group_mac: bool,
+    /// How a group key protects packets; `None` if there is no group key.
+    pub protection: Option<Protection>,
     /// An AMT relay (RFC 7450) for receivers without multicast.
-    pub amt_relay: Option<AmtRelay>,
+    pub amt_relay: Option<HostPort>,
+    /// Where and when receivers report that they have all files; `None` if the sender does not
+    /// count them.
+    pub completion: Option<Completion>,
     /// Parameters of the rate control, which determine the number of channels.
     pub webrc: WebrcParameters,
 }
@@ -166,7 +172,10 @@ impl SessionDescription {
             "0 (no code) or 6 (RaptorQ)",
         )?;
         if let Some(relay) = &self.amt_relay {
-            relay.check()?;
+            relay.check("a=amt-relay")?;
+        }
+        if let Some(completion) = &self.completion {
+            completion.check()?;
         }
         self.webrc.check()?;
         self.check_addresses()

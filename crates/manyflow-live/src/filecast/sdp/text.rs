@@ -7,13 +7,12 @@ use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterM
 
 use super::error::{DescriptionError, invalid, missing, number, require};
 use super::{
-    AmtRelay, DESCRIPTION_BYTES_MAX, SessionDescription, WebrcParameters, digest, signature,
+    Completion, DESCRIPTION_BYTES_MAX, HostPort, SessionDescription, WebrcParameters, digest,
+    protection, signature,
 };
 use crate::filecast::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
-/// The authentication scheme 0 of RFC 6584 section 2: its MAC and the MAC's length in bits.
-const GROUP_MAC: &str = "0 hmac-sha-256-128";
 
 impl SessionDescription {
     /// Returns the text of the description, which [`parse`](Self::parse) reads back. Fails if
@@ -34,18 +33,22 @@ impl SessionDescription {
         let channels = self.channels();
         let version = if source.is_ipv4() { "IP4" } else { "IP6" };
         let ttl = self.ttl.map(|ttl| format!("/{ttl}")).unwrap_or_default();
-        let relay = self.amt_relay.as_ref().map(AmtRelay::authority);
+        let relay = self.amt_relay.as_ref().map(HostPort::authority);
         let relay = relay
             .map(|relay| format!("a=amt-relay:{relay}\r\n"))
+            .unwrap_or_default();
+        let completion = self.completion.as_ref();
+        let completion = completion
+            .map(|completion| format!("a=completion:{completion}\r\n"))
             .unwrap_or_default();
         let digest = self.table_sha256.as_ref().map(digest::to_text);
         let digest = digest
             .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
             .unwrap_or_default();
-        let group_mac = match self.group_mac {
-            true => format!("a=ext-auth:{GROUP_MAC}\r\n"),
-            false => String::new(),
-        };
+        let protection = self.protection.as_ref().map(protection::to_text);
+        let protection = protection
+            .map(|protection| format!("a=ext-auth:{protection}\r\n"))
+            .unwrap_or_default();
         Ok(format!(
             "v=0\r\n\
              o=- {tsi} {written} IN {version} {source}\r\n\
@@ -57,8 +60,9 @@ impl SessionDescription {
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
              {digest}\
-             {group_mac}\
+             {protection}\
              {relay}\
+             {completion}\
              m=application {port} {PROTOCOL} *\r\n\
              c=IN {version} {first_group}{ttl}/{channels}\r\n\
              a=FEC:0\r\n"
@@ -112,10 +116,17 @@ impl SessionDescription {
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
                 .transpose()?,
-            group_mac: sdp.group_mac()?,
+            protection: sdp
+                .optional_attribute("ext-auth")?
+                .map(protection::parse)
+                .transpose()?,
             amt_relay: sdp
                 .optional_attribute("amt-relay")?
-                .map(AmtRelay::parse)
+                .map(|text| HostPort::parse("a=amt-relay", text))
+                .transpose()?,
+            completion: sdp
+                .optional_attribute("completion")?
+                .map(Completion::parse)
                 .transpose()?,
             webrc: WebrcParameters::parse(sdp.attribute("webrc")?)?,
         };
@@ -201,14 +212,6 @@ impl<'a> Sdp<'a> {
         let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
         let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
         number("the FEC encoding-id", id.unwrap_or_default())
-    }
-
-    fn group_mac(&self) -> Result<bool, DescriptionError> {
-        match self.optional_attribute("ext-auth")? {
-            None => Ok(false),
-            Some(GROUP_MAC) => Ok(true),
-            Some(other) => Err(invalid("a=ext-auth", other, GROUP_MAC)),
-        }
     }
 
     fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {

@@ -66,6 +66,8 @@ pub(super) enum DecoderEvent {
 pub(super) struct Decoder {
     /// The queue to the decoder; `None` once the session is over.
     input: Option<Input>,
+    /// Datagrams for the queue.
+    batch: Batch,
     pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
     pub(super) progress: watch::Receiver<Progress>,
     /// Datagrams dropped because the decoder was behind.
@@ -112,6 +114,7 @@ impl Decoder {
         });
         Ok(Decoder {
             input: Some(input),
+            batch: Batch::default(),
             events,
             progress,
             dropped: 0,
@@ -119,11 +122,17 @@ impl Decoder {
         })
     }
 
+    /// Adds a datagram to those that [`flush`](Self::flush) passes on.
     pub(super) fn push(&mut self, datagram: &[u8]) {
-        if let Some(input) = &self.input
-            && !input.push(datagram)
-        {
-            self.dropped += 1;
+        if self.input.is_some() {
+            self.batch.push(datagram);
+        }
+    }
+
+    /// Passes datagrams to the thread. Without room for them, they are dropped and counted.
+    pub(super) fn flush(&mut self) {
+        if let Some(input) = &self.input {
+            self.dropped += input.push(&mut self.batch) as u64;
         }
     }
 

@@ -1,6 +1,8 @@
 //! Authenticates packets with a key that all members of a session share: the group-keyed MAC of
-//! RFC 6584 section 5, HMAC-SHA-256 truncated to 128 bits, with anti-replay.
+//! RFC 6584 section 5, HMAC-SHA-256 truncated to 128 bits, with anti-replay. If the session is
+//! encrypted, the tag of its [`Cipher`] takes the place of the MAC.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -9,15 +11,18 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use manyflow_object::ext_auth::{GroupMac, MAC_BYTES, SEQUENCE_MAX};
 use manyflow_object::lct::Header;
 use ring::hmac;
+use ring::rand::SystemRandom;
 use subtle::ConstantTimeEq as _;
 
+use super::cipher::Cipher;
 use crate::filecast::keys::KeyError;
+use crate::filecast::sdp::Protection;
 
 const KEY_BYTES: usize = 32;
 
 /// A key that the sender and all receivers share. Every member can forge packets of the sender.
-#[derive(Clone, Debug)]
-pub struct GroupKey(hmac::Key);
+#[derive(Clone)]
+pub struct GroupKey([u8; KEY_BYTES]);
 
 impl GroupKey {
     /// Reads the file at `path`: 32 bytes in base64.
@@ -30,35 +35,87 @@ impl GroupKey {
             cause,
         })?;
         let key = BASE64.decode(text.trim_ascii()).ok();
-        let key = key.filter(|key| key.len() == KEY_BYTES);
-        let key = key.ok_or_else(|| KeyError::NotGroup(path.to_owned()))?;
-        Ok(GroupKey(hmac::Key::new(hmac::HMAC_SHA256, &key)))
+        let key = key.and_then(|key| key.try_into().ok());
+        key.map(GroupKey)
+            .ok_or_else(|| KeyError::NotGroup(path.to_owned()))
     }
 
-    /// Returns the MAC of a datagram whose MAC field is taken as zeros.
-    fn mac(&self, datagram: &[u8], field: &GroupMac) -> [u8; MAC_BYTES] {
-        let mut context = hmac::Context::with_key(&self.0);
-        context.update(&datagram[..field.mac.start]);
-        context.update(&[0; MAC_BYTES]);
-        context.update(&datagram[field.mac.end..]);
-        let tag = context.sign();
-        let first = tag.as_ref().first_chunk();
-        *first.expect("HMAC-SHA-256 has 32 bytes")
+    /// Returns the key for MACs of other messages of the session.
+    pub(crate) fn hmac_key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 }
 
-/// Adds MACs to the packets of a sender.
+/// Hides the key.
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GroupKey")
+    }
+}
+
+/// The keys of a session.
+#[derive(Debug)]
+enum SessionKey {
+    Mac(hmac::Key),
+    Encryption(Box<Cipher>),
+}
+
+impl SessionKey {
+    fn new(key: &GroupKey, protection: &Protection) -> Self {
+        match protection {
+            Protection::Mac => SessionKey::Mac(key.hmac_key()),
+            Protection::Encryption { salt } => {
+                SessionKey::Encryption(Box::new(Cipher::derive(&key.0, salt)))
+            }
+        }
+    }
+}
+
+/// Returns the MAC of a datagram whose MAC field is taken as zeros.
+fn mac(key: &hmac::Key, datagram: &[u8], field: &GroupMac) -> [u8; MAC_BYTES] {
+    let mut context = hmac::Context::with_key(key);
+    context.update(&datagram[..field.mac.start]);
+    context.update(&[0; MAC_BYTES]);
+    context.update(&datagram[field.mac.end..]);
+    let tag = context.sign();
+    let first = tag.as_ref().first_chunk();
+    *first.expect("HMAC-SHA-256 has 32 bytes")
+}
+
+/// Adds MACs to the packets of a sender, or encrypts them.
 #[derive(Debug)]
 pub struct Sealer {
-    key: GroupKey,
+    key: SessionKey,
+    protection: Protection,
     /// The sequence number of the last packet.
     sequence: u64,
 }
 
 impl Sealer {
-    /// Makes a sealer for a new session.
-    pub fn new(key: GroupKey) -> Self {
-        Sealer { key, sequence: 0 }
+    /// Makes a sealer that adds MACs to the packets of a new session.
+    pub fn authenticating(key: &GroupKey) -> Self {
+        Sealer::new(key, Protection::Mac)
+    }
+
+    /// Makes a sealer that encrypts the packets of a new session. Each one has a random salt, so
+    /// two sealers never use the same nonce under the same key.
+    pub fn encrypting(key: &GroupKey) -> Self {
+        let salt = ring::rand::generate(&SystemRandom::new());
+        let salt = salt.expect("the system has a random generator").expose();
+        Sealer::new(key, Protection::Encryption { salt })
+    }
+
+    fn new(key: &GroupKey, protection: Protection) -> Self {
+        Sealer {
+            key: SessionKey::new(key, &protection),
+            protection,
+            sequence: 0,
+        }
+    }
+
+    /// Returns the part of the session's description that receivers need to open the packets.
+    pub fn protection(&self) -> Protection {
+        self.protection
     }
 
     /// Whether all sequence numbers are used, after 2^40 packets. The session has to end then,
@@ -67,50 +124,61 @@ impl Sealer {
         self.sequence == SEQUENCE_MAX
     }
 
-    /// Adds the extension with the MAC to a datagram.
+    /// Adds the extension with the MAC to a datagram, and encrypts the datagram if this is an
+    /// encrypting sealer.
     ///
     /// # Panics
     /// If the sealer is exhausted, or `datagram` is not an ALC packet.
     pub fn seal(&mut self, datagram: &mut Vec<u8>) {
         self.sequence += 1;
         let field = GroupMac::insert(datagram, self.sequence);
-        let mac = self.key.mac(datagram, &field);
-        datagram[field.mac].copy_from_slice(&mac);
+        match &self.key {
+            SessionKey::Mac(key) => {
+                let mac = mac(key, datagram, &field);
+                datagram[field.mac].copy_from_slice(&mac);
+            }
+            SessionKey::Encryption(cipher) => cipher.seal(datagram, &field),
+        }
     }
 }
 
-/// Checks the MACs of the packets that a receiver gets.
+/// Checks the packets that a receiver gets, and decrypts them.
 #[derive(Debug)]
-pub struct Verifier {
-    key: GroupKey,
+pub struct Opener {
+    key: SessionKey,
     window: ReplayWindow,
+    /// The last packet that was decrypted.
+    plain: Vec<u8>,
 }
 
-impl Verifier {
-    /// Makes a verifier for a session.
-    pub fn new(key: GroupKey) -> Self {
-        Verifier {
-            key,
+impl Opener {
+    /// Makes an opener for the session whose description has this protection.
+    pub fn new(key: &GroupKey, protection: &Protection) -> Self {
+        Opener {
+            key: SessionKey::new(key, protection),
             window: ReplayWindow::default(),
+            plain: Vec::new(),
         }
     }
 
-    /// Whether a member of the group has sealed the datagram, which has this header, and it has not
-    /// been here before.
-    pub fn accepts(&mut self, datagram: &[u8], header: &Header<'_>) -> bool {
-        let Some(field) = GroupMac::find(header) else {
-            return false;
-        };
+    /// Returns the datagram, which has this header, in plain text. Returns `None` unless a member
+    /// of the group has sealed it, and it has not been here before.
+    pub fn open<'a>(&'a mut self, datagram: &'a [u8], header: &Header<'_>) -> Option<&'a [u8]> {
+        let field = GroupMac::find(header)?;
         // A repeated packet costs no MAC (RFC 6584 section 3.3.2).
         if !self.window.is_new(field.sequence) {
-            return false;
+            return None;
         }
-        let mac = self.key.mac(datagram, &field);
-        let is_genuine = mac[..].ct_eq(&datagram[field.mac]).into();
-        if is_genuine {
-            self.window.note(field.sequence);
-        }
-        is_genuine
+        let opened = match &self.key {
+            SessionKey::Mac(key) => {
+                let mac = mac(key, datagram, &field);
+                let is_genuine: bool = mac[..].ct_eq(&datagram[field.mac.clone()]).into();
+                is_genuine.then_some(datagram)?
+            }
+            SessionKey::Encryption(cipher) => cipher.open(datagram, &field, &mut self.plain)?,
+        };
+        self.window.note(field.sequence);
+        Some(opened)
     }
 }
 
@@ -172,10 +240,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn key(byte: u8) -> GroupKey {
-        GroupKey(hmac::Key::new(hmac::HMAC_SHA256, &[byte; KEY_BYTES]))
+        GroupKey([byte; KEY_BYTES])
     }
 
-    fn datagram() -> Vec<u8> {
+    /// One sealer of each kind.
+    fn sealers(key: &GroupKey) -> [Sealer; 2] {
+        [Sealer::authenticating(key), Sealer::encrypting(key)]
+    }
+
+    /// The opener of a sealer's packets for a member of the group.
+    fn opener(sealer: &Sealer) -> Opener {
+        Opener::new(&key(1), &sealer.protection())
+    }
+
+    fn datagram_with(content: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let fields = Fields {
             cci: &[7; 4],
@@ -186,65 +264,142 @@ mod tests {
             extensions: &[],
         };
         fields.encode(&mut bytes);
-        bytes.extend_from_slice(&[9; 100]);
+        bytes.extend_from_slice(content);
         bytes
     }
 
-    fn accepts(verifier: &mut Verifier, datagram: &[u8]) -> bool {
-        let decoded = Header::decode(datagram);
-        decoded.is_ok_and(|(header, _)| verifier.accepts(datagram, &header))
+    fn datagram() -> Vec<u8> {
+        datagram_with(&[9; 100])
+    }
+
+    fn sealed(sealer: &mut Sealer, mut datagram: Vec<u8>) -> Vec<u8> {
+        sealer.seal(&mut datagram);
+        datagram
+    }
+
+    /// Returns what follows the LCT header of an opened datagram.
+    fn open(opener: &mut Opener, datagram: &[u8]) -> Option<Vec<u8>> {
+        let (header, _) = Header::decode(datagram).ok()?;
+        let opened = opener.open(datagram, &header)?;
+        let (opened_header, content) = Header::decode(opened).expect("the header remains");
+        assert_eq!(opened_header, header);
+        Some(content.to_vec())
     }
 
     #[test]
-    fn sealed_packets_are_accepted_once_in_any_order() {
-        let (mut sealer, mut verifier) = (Sealer::new(key(1)), Verifier::new(key(1)));
-        let mut packets = vec![datagram(); 100];
-        packets.iter_mut().for_each(|packet| sealer.seal(packet));
-        packets.reverse();
-        packets.swap(3, 90);
-        for accepted in [true, false] {
-            for packet in &packets {
-                assert_eq!(accepts(&mut verifier, packet), accepted);
+    fn sealed_packets_are_opened_once_in_any_order() {
+        for mut sealer in sealers(&key(1)) {
+            let mut opener = opener(&sealer);
+            let mut packets: Vec<_> = (0..100).map(|_| sealed(&mut sealer, datagram())).collect();
+            packets.reverse();
+            packets.swap(3, 90);
+            for is_first in [true, false] {
+                for packet in &packets {
+                    let opened = open(&mut opener, packet);
+                    assert_eq!(opened, is_first.then(|| vec![9; 100]));
+                }
             }
         }
     }
 
     #[test]
-    fn a_packet_with_any_changed_byte_is_refused() {
-        let mut sealed = datagram();
-        Sealer::new(key(1)).seal(&mut sealed);
-        let mut verifier = Verifier::new(key(1));
-        for place in 0..sealed.len() {
-            let mut forged = sealed.clone();
-            forged[place] ^= 1;
-            assert!(!accepts(&mut verifier, &forged), "byte {place}");
+    fn a_packet_with_any_changed_bit_is_refused() {
+        for mut sealer in sealers(&key(1)) {
+            let sealed = sealed(&mut sealer, datagram());
+            let mut opener = opener(&sealer);
+            for place in 0..sealed.len() * 8 {
+                let mut forged = sealed.clone();
+                forged[place / 8] ^= 1 << (place % 8);
+                assert_eq!(open(&mut opener, &forged), None, "bit {place}");
+            }
+            assert_eq!(open(&mut opener, &sealed[..sealed.len() - 1]), None);
+            let opened = open(&mut opener, &sealed);
+            assert!(opened.is_some(), "forgeries are not noted");
         }
-        assert!(!accepts(&mut verifier, &sealed[..sealed.len() - 1]));
-        assert!(accepts(&mut verifier, &sealed), "forgeries are not noted");
     }
 
     #[test]
     fn packets_of_another_key_or_without_a_mac_are_refused() {
-        let mut sealed = datagram();
-        Sealer::new(key(1)).seal(&mut sealed);
-        assert!(!accepts(&mut Verifier::new(key(2)), &sealed));
-        assert!(!accepts(&mut Verifier::new(key(1)), &datagram()));
+        for mut sealer in sealers(&key(2)) {
+            let sealed = sealed(&mut sealer, datagram());
+            assert_eq!(open(&mut opener(&sealer), &sealed), None);
+            assert_eq!(open(&mut opener(&sealer), &datagram()), None);
+        }
+    }
+
+    #[test]
+    fn packets_of_another_protection_are_refused() {
+        let [mut mac, mut encryption] = sealers(&key(1));
+        let mut other = Sealer::encrypting(&key(1));
+        let authenticated = sealed(&mut mac, datagram());
+        let encrypted = sealed(&mut encryption, datagram());
+        assert_eq!(open(&mut opener(&mac), &encrypted), None);
+        assert_eq!(open(&mut opener(&encryption), &authenticated), None);
+        let of_other = sealed(&mut other, datagram());
+        assert_eq!(open(&mut opener(&encryption), &of_other), None, "the salt");
+        assert!(open(&mut opener(&encryption), &encrypted).is_some());
+    }
+
+    #[test]
+    fn equal_packets_are_encrypted_to_different_bytes() {
+        let content = |datagram: Vec<u8>| Header::decode(&datagram).unwrap().1.to_vec();
+        let mut sealers = [Sealer::encrypting(&key(1)), Sealer::encrypting(&key(1))];
+        let contents: BTreeSet<_> = (0..8)
+            .map(|number| content(sealed(&mut sealers[number % 2], datagram())))
+            .collect();
+        assert_eq!(contents.len(), 8);
+    }
+
+    #[test]
+    fn a_group_key_is_not_printed() {
+        assert_eq!(format!("{:?}", key(0x5a)), "GroupKey");
+        let sealers = sealers(&key(0x5a)).map(|sealer| format!("{:?}", sealer.key));
+        assert!(!sealers.concat().contains("90, 90"), "{sealers:?}");
     }
 
     #[test]
     fn the_mac_is_the_hmac_of_the_packet_with_zeros_in_its_place() {
-        let mut sealed = datagram();
-        Sealer::new(key(1)).seal(&mut sealed);
-        let (header, _) = Header::decode(&sealed).unwrap();
+        let sealed = sealed(&mut Sealer::authenticating(&key(1)), datagram());
+        let (header, content) = Header::decode(&sealed).unwrap();
+        assert_eq!(content, [9; 100]);
         let field = GroupMac::find(&header).unwrap();
         assert_eq!(field.sequence, 1);
         let mut zeroed = sealed.clone();
         zeroed[field.mac.clone()].fill(0);
-        let tag = hmac::sign(&key(1).0, &zeroed);
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &[1; 32]), &zeroed);
         assert_eq!(sealed[field.mac], tag.as_ref()[..MAC_BYTES]);
     }
 
     proptest! {
+        #[test]
+        fn any_content_is_opened_as_it_was_sealed(content: Vec<u8>) {
+            for mut sealer in sealers(&key(1)) {
+                let sealed = sealed(&mut sealer, datagram_with(&content));
+                prop_assert_eq!(open(&mut opener(&sealer), &sealed), Some(content.clone()));
+            }
+        }
+
+        /// No bytes make an opener panic, with an extension that could be a member's or without.
+        #[test]
+        fn bytes_of_nobody_are_refused(
+            bytes: Vec<u8>,
+            sequence in 0..=SEQUENCE_MAX,
+            place: usize,
+            byte: u8,
+            length: usize,
+        ) {
+            let mut forged = datagram_with(&bytes);
+            GroupMac::insert(&mut forged, sequence);
+            let count = forged.len();
+            forged[place % count] = byte;
+            forged.truncate(length % (count + 1));
+            for sealer in sealers(&key(1)) {
+                for datagram in [&bytes, &forged] {
+                    prop_assert_eq!(open(&mut opener(&sealer), datagram), None);
+                }
+            }
+        }
+
         /// The window accepts what a set of all numbers would, down to its lower edge.
         #[test]
         fn each_number_is_accepted_once_within_the_window(

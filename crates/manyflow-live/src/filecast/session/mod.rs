@@ -11,6 +11,7 @@
 //! LENP_B, the packet length in which rates are counted, is the length of the UDP payload: a whole
 //! ALC packet.
 
+mod cipher;
 mod decoder;
 mod group;
 mod numbers;
@@ -28,8 +29,11 @@ use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
-pub use group::{GroupKey, Sealer, Verifier};
-pub use receive::{Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, receive};
+pub use group::{GroupKey, Opener, Sealer};
+pub use receive::{
+    Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, memory_for_table,
+    receive,
+};
 pub use send::{SendProgress, SessionSender};
 pub use transport::{Outlets, TransportError, flows};
 

@@ -1,7 +1,8 @@
 //! The queue between the network and the decoder.
 //!
-//! Datagrams are copied into one buffer, and the decoder takes all that are there at once. So a
-//! queued datagram pins no larger buffer, and the decoder's thread is woken once for a batch.
+//! Datagrams are copied into one buffer, and pass in batches: the driver queues all that it has
+//! received together, and the decoder takes all that are queued. So there is one lock, and at most
+//! one wake-up, for a batch.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -45,6 +46,18 @@ impl Batch {
             .map(|(&start, &end)| &self.bytes[start..end])
     }
 
+    /// Adds a datagram.
+    pub(super) fn push(&mut self, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn append(&mut self, other: &Batch) {
+        let offset = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|end| offset + end));
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -58,21 +71,29 @@ pub(super) fn queue() -> (Input, Output) {
 }
 
 impl Input {
-    /// Queues a datagram. Returns whether there was room.
-    pub(super) fn push(&self, datagram: &[u8]) -> bool {
-        let mut state = self.0.lock();
-        let batch = &mut state.batch;
-        if batch.bytes.len() + datagram.len() > BYTES_MAX {
-            return false;
+    /// Queues the datagrams of `batch`, which is empty then. Returns the number of datagrams that
+    /// were dropped, because there was no room.
+    pub(super) fn push(&self, batch: &mut Batch) -> usize {
+        if batch.ends.is_empty() {
+            return 0;
         }
-        let was_empty = batch.ends.is_empty();
-        batch.bytes.extend_from_slice(datagram);
-        batch.ends.push(batch.bytes.len());
+        let mut state = self.0.lock();
+        let queued = &mut state.batch;
+        let was_empty = queued.ends.is_empty();
+        let mut dropped = 0;
+        if was_empty {
+            std::mem::swap(queued, batch);
+        } else if queued.bytes.len() + batch.bytes.len() <= BYTES_MAX {
+            queued.append(batch);
+        } else {
+            dropped = batch.ends.len();
+        }
         drop(state);
+        batch.clear();
         if was_empty {
             self.0.changed.notify_one();
         }
-        true
+        dropped
     }
 }
 
@@ -105,28 +126,35 @@ impl Queue {
 mod tests {
     use super::*;
 
+    fn batch(datagrams: &[&[u8]]) -> Batch {
+        let mut batch = Batch::default();
+        datagrams.iter().for_each(|datagram| batch.push(datagram));
+        batch
+    }
+
     #[test]
     fn datagrams_come_in_batches_and_in_order() {
         let (input, output) = queue();
-        let mut batch = Batch::default();
-        assert!(input.push(b"one") && input.push(b"") && input.push(b"three"));
-        assert!(output.take(&mut batch));
-        let datagrams: Vec<_> = batch.datagrams().collect();
+        let mut taken = Batch::default();
+        assert_eq!(input.push(&mut batch(&[b"one", b""])), 0);
+        assert_eq!(input.push(&mut batch(&[b"three"])), 0);
+        assert!(output.take(&mut taken));
+        let datagrams: Vec<_> = taken.datagrams().collect();
         assert_eq!(datagrams, [&b"one"[..], b"", b"three"]);
-        input.push(b"four");
+        input.push(&mut batch(&[b"four"]));
         drop(input);
-        assert!(output.take(&mut batch));
-        assert_eq!(batch.datagrams().collect::<Vec<_>>(), [b"four"]);
-        assert!(!output.take(&mut batch));
+        assert!(output.take(&mut taken));
+        assert_eq!(taken.datagrams().collect::<Vec<_>>(), [b"four"]);
+        assert!(!output.take(&mut taken));
     }
 
     #[test]
     fn a_full_queue_takes_no_more() {
         let (input, output) = queue();
         let datagram = vec![0; 60_000];
-        let taken = (0..1_000).take_while(|_| input.push(&datagram)).count();
-        assert_eq!(taken, BYTES_MAX / 60_000);
+        let dropped = (0..1_000).map(|_| input.push(&mut batch(&[&datagram])));
+        assert_eq!(dropped.sum::<usize>(), 1_000 - BYTES_MAX / 60_000);
         output.take(&mut Batch::default());
-        assert!(input.push(&datagram));
+        assert_eq!(input.push(&mut batch(&[&datagram])), 0);
     }
 }

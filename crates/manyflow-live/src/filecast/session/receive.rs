@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_object::alc;
@@ -17,12 +17,12 @@ use manyflow_webrc::{
 use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
-use super::group::{GroupKey, Verifier};
+use super::group::{GroupKey, Opener};
 use super::session_of;
 pub use super::transport::Route;
-use super::transport::{Delivery, Inlet, TransportError};
+use super::transport::{Inlet, TransportError};
 use crate::filecast::files::Existing;
-use crate::filecast::sdp::SessionDescription;
+use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
 
 /// Time between two reports of progress.
@@ -74,6 +74,11 @@ pub enum ReceiveError {
         "the session's packets have no MAC (a=ext-auth), so none would be accepted: receive it without --group-key, or send it with one"
     )]
     NoMac,
+    /// The session is encrypted, and there is no group key.
+    #[error(
+        "the session's packets are encrypted (a=ext-auth): get the group's key from its sender, and give it with --group-key"
+    )]
+    NoGroupKey,
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -194,6 +199,12 @@ pub async fn receive(
     result.map(|()| received)
 }
 
+/// Returns the [`memory_max`](ReceiveConfig::memory_max) with which receivers accept a table of
+/// this number of entries and of this length.
+pub fn memory_for_table(entries: usize, table_bytes: u64) -> u64 {
+    (table_bytes << 3).max((entries as u64) << 10)
+}
+
 /// The limits of the object layer. An eighth of the memory is for symbols of files that are not
 /// announced yet, and an eighth for a table of files; a file takes up to 1 KiB.
 fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
@@ -201,9 +212,19 @@ fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
         tsi: config.description.tsi,
         table_sha256: config.description.table_sha256,
         memory_max: config.memory_max,
-        early_max: (config.memory_max / 8) as usize,
-        fdt_length_max: config.memory_max / 8,
+        early_max: (config.memory_max >> 3) as usize,
+        fdt_length_max: config.memory_max >> 3,
         files_max: (config.memory_max >> 10) as usize,
+    }
+}
+
+/// Returns the opener of the session's packets; `None` if they are used as they are.
+fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
+    match (&config.group_key, &config.description.protection) {
+        (Some(key), Some(protection)) => Ok(Some(Opener::new(key, protection))),
+        (Some(_), None) => Err(ReceiveError::NoMac),
+        (None, Some(Protection::Encryption { .. })) => Err(ReceiveError::NoGroupKey),
+        (None, Some(Protection::Mac) | None) => Ok(None),
     }
 }
 
@@ -215,6 +236,8 @@ struct Driver {
     now: Time,
     endpoint: Receiver,
     inlet: Inlet,
+    /// Memory for a datagram.
+    datagram: Vec<u8>,
     decoder: Decoder,
     files: Vec<FileDone>,
     progress: Progress,
@@ -236,7 +259,7 @@ struct Driver {
     malformed_packets: u64,
     /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
-    verifier: Option<Verifier>,
+    opener: Option<Opener>,
 }
 
 impl Driver {
@@ -244,10 +267,7 @@ impl Driver {
         if config.description.table_sha256.is_none() && !config.allow_unverified {
             return Err(ReceiveError::Unverified);
         }
-        if config.group_key.is_some() && !config.description.group_mac {
-            return Err(ReceiveError::NoMac);
-        }
-        let verifier = config.group_key.clone().map(Verifier::new);
+        let opener = opener(&config)?;
         let session = Arc::new(session_of(&config.description.webrc)?);
         let mut webrc = config.webrc.clone();
         webrc
@@ -265,6 +285,7 @@ impl Driver {
             now: Time::ZERO,
             endpoint,
             inlet,
+            datagram: Vec::new(),
             decoder,
             files: Vec::new(),
             progress: Progress::default(),
@@ -278,7 +299,7 @@ impl Driver {
             closed_at: None,
             malformed_packets: 0,
             malformed: Vec::new(),
-            verifier,
+            opener,
         })
     }
 
@@ -315,8 +336,9 @@ impl Driver {
                     }
                     None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
                 },
-                received = self.inlet.recv() => {
-                    self.on_datagram(received?);
+                waited = self.inlet.wait() => {
+                    waited?;
+                    self.take_datagrams();
                 }
                 () = self.clock.sleep_until(due) => {}
             }
@@ -359,14 +381,22 @@ impl Driver {
         self.drain_endpoint()
     }
 
+    /// Handles the datagrams that were received together.
+    fn take_datagrams(&mut self) {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        while let Some(delivery) = self.inlet.next_delivery() {
+            datagram.clear();
+            datagram.extend_from_slice(delivery.payload);
+            let (channel, received_at) = (delivery.channel, delivery.received_at);
+            self.on_datagram(&datagram, channel, received_at);
+        }
+        self.datagram = datagram;
+        self.decoder.flush();
+    }
+
     /// Passes the header to the rate control, and the datagram to the decoder.
-    fn on_datagram(&mut self, delivery: Delivery) {
-        let Delivery {
-            payload: datagram,
-            channel,
-            received_at,
-        } = delivery;
-        let decoded = alc::Packet::decode(&datagram);
+    fn on_datagram(&mut self, datagram: &[u8], channel: Option<u16>, received_at: Instant) {
+        let decoded = alc::Packet::decode(datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
         let fits = datagram.len() <= self.session.config().packet_bytes as usize;
         let cci = match &decoded {
@@ -385,10 +415,14 @@ impl Driver {
             return;
         };
         // Before rate control sees the packet (RFC 5651 section 5.2.2).
-        if !self.is_authentic(&datagram, &decoded) {
-            self.progress.packets.unauthenticated += 1;
+        let opened = match (&mut self.opener, &decoded) {
+            (Some(opener), Ok(packet)) => opener.open(datagram, &packet.header),
+            _ => Some(datagram),
+        };
+        let Some(datagram) = opened else {
+            self.count_unauthenticated();
             return;
-        }
+        };
         self.now = self.clock.time_of(received_at).max(self.now);
         let channel = Channel { session: 0, number };
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
@@ -400,25 +434,16 @@ impl Driver {
         }
         self.last_packet = self.now;
         self.closed_at = closes.then_some(self.now);
-        self.decoder.push(&datagram);
+        self.decoder.push(datagram);
     }
 
-    /// Whether the packet has a valid MAC, if the session has a group key.
-    fn is_authentic(
-        &mut self,
-        datagram: &[u8],
-        decoded: &Result<alc::Packet<'_>, PacketError>,
-    ) -> bool {
-        let (Some(verifier), Ok(packet)) = (&mut self.verifier, decoded) else {
-            return true;
-        };
-        let is_authentic = verifier.accepts(datagram, &packet.header);
-        if !is_authentic && self.progress.packets.unauthenticated == 0 {
+    fn count_unauthenticated(&mut self) {
+        if self.progress.packets.unauthenticated == 0 {
             tracing::warn!(
                 "a packet has no valid MAC of the group key, and is dropped (logged once; more are counted)"
             );
         }
-        is_authentic
+        self.progress.packets.unauthenticated += 1;
     }
 
     fn log_once(&mut self, error: &PacketError) {

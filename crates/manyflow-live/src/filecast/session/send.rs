@@ -11,7 +11,7 @@ use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::group::{GroupKey, Sealer};
+use super::group::Sealer;
 use super::transport::Outlets;
 use crate::filecast::files::Scratch;
 use crate::net::amt::RelayStats;
@@ -36,6 +36,8 @@ pub struct SendProgress {
     pub skipped: u64,
     /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
     pub unsent: u64,
+    /// Receivers that have reported that they have all files.
+    pub receivers_done: u32,
     /// Load and counts of the AMT relay; all 0 without a relay.
     pub relay: RelayStats,
 }
@@ -53,6 +55,7 @@ pub struct SessionSender {
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
     sealer: Option<Sealer>,
+    receivers_done: Option<watch::Receiver<u32>>,
 }
 
 impl SessionSender {
@@ -73,13 +76,20 @@ impl SessionSender {
             reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
             sealer: None,
+            receivers_done: None,
         }
     }
 
-    /// With a key, adds a MAC to each packet, which lengthens it by
+    /// With a sealer, seals each packet, which lengthens it by
     /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
-    pub fn with_group_key(mut self, key: Option<GroupKey>) -> SessionSender {
-        self.sealer = key.map(Sealer::new);
+    pub fn with_sealer(mut self, sealer: Option<Sealer>) -> SessionSender {
+        self.sealer = sealer;
+        self
+    }
+
+    /// Includes the number of receivers that have all files in the progress.
+    pub fn with_receivers_done(mut self, count: Option<watch::Receiver<u32>>) -> SessionSender {
+        self.receivers_done = count;
         self
     }
 
@@ -145,6 +155,7 @@ impl SessionSender {
                 self.send(packet.header)?;
             }
         }
+        self.outlets.flush();
         Ok(())
     }
 
@@ -184,13 +195,16 @@ impl SessionSender {
         }
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
-        self.outlets.send(channel, &self.datagram);
+        self.outlets.push(channel, &self.datagram);
     }
 
     fn report(&mut self) {
         self.progress.skipped = self.endpoint.skipped();
         self.progress.unsent = self.outlets.unsent();
         self.progress.relay = self.outlets.relay_stats();
+        if let Some(count) = &self.receivers_done {
+            self.progress.receivers_done = *count.borrow();
+        }
         self.reports.send_replace(self.progress);
     }
 
@@ -204,6 +218,7 @@ impl SessionSender {
             self.objects
                 .close_datagram(&field[..length], &mut self.datagram);
             self.emit(cci.channel);
+            self.outlets.flush();
             tokio::time::sleep(CLOSE_INTERVAL).await;
         }
     }

@@ -6,7 +6,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use manyflow_amt::{Family, Flow, JoinError, Subscription};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -17,6 +16,7 @@ use crate::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
     is_source_specific,
 };
+use crate::net::train::{Train, Unsent};
 
 /// The reason why a transport does not work.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +53,19 @@ pub enum TransportError {
 
 /// The outlets of a sender: multicast groups, the gateways of a relay, or both.
 pub struct Outlets {
-    /// Returns the flow of each channel, by its number.
-    groups: Vec<Flow>,
+    channels: Vec<Outlet>,
+    /// The channels whose trains have datagrams.
+    waiting: Vec<u16>,
     multicast: Option<MulticastSender>,
     relay: Option<(RelayServer, RelaySender)>,
-    unsent: u64,
+    /// Datagrams that the multicast socket dropped.
+    unsent: Unsent,
+}
+
+/// A channel with the datagrams that wait to be sent on it.
+struct Outlet {
+    group: IpAddr,
+    train: Train,
 }
 
 impl Outlets {
@@ -71,11 +79,16 @@ impl Outlets {
             let sender = server.sender();
             (server, sender)
         });
+        let channels = flows(description).into_iter().map(|flow| Outlet {
+            group: flow.group.ip(),
+            train: Train::default(),
+        });
         Outlets {
-            groups: flows(description),
+            channels: channels.collect(),
+            waiting: Vec::new(),
             multicast,
             relay,
-            unsent: 0,
+            unsent: Unsent::default(),
         }
     }
 
@@ -88,20 +101,45 @@ impl Outlets {
                 .is_some_and(|(_, relay)| relay.is_joined(channel.into()))
     }
 
-    /// Sends a datagram to all outlets. An outlet without room drops and counts it, as any full
-    /// queue does.
-    pub(super) fn send(&mut self, channel: u16, datagram: &[u8]) {
-        let flow = self.groups[usize::from(channel)];
-        if let Some(socket) = &self.multicast
-            && socket.try_send(flow.group.ip(), datagram).is_err()
-        {
-            self.unsent += 1;
+    /// Adds a datagram to those that [`flush`](Self::flush) sends.
+    pub(super) fn push(&mut self, channel: u16, datagram: &[u8]) {
+        let place = usize::from(channel);
+        if self.channels[place].train.is_empty() {
+            self.waiting.push(channel);
+        }
+        if !self.channels[place].train.push(datagram) {
+            self.send(channel);
+            self.channels[place].train.push(datagram);
+        }
+    }
+
+    /// Sends the datagrams that wait, channel by channel, to all outlets. An outlet without room
+    /// drops and counts them, as any full queue does.
+    pub(super) fn flush(&mut self) {
+        for place in 0..self.waiting.len() {
+            self.send(self.waiting[place]);
+        }
+        self.waiting.clear();
+    }
+
+    fn send(&mut self, channel: u16) {
+        let Outlet { group, train } = &mut self.channels[usize::from(channel)];
+        if let Some(socket) = &self.multicast {
+            let unsent = socket.send(*group, train);
+            if unsent.too_long > 0 && self.unsent.too_long == 0 {
+                tracing::warn!(
+                    "packets are longer than the interface's MTU: reduce --packet (logged once; more are counted)"
+                );
+            }
+            self.unsent.too_long += unsent.too_long;
+            self.unsent.refused += unsent.refused;
         }
         if let Some((_, relay)) = &self.relay
-            && relay.send(channel.into(), datagram).is_err()
+            && relay.send(channel.into(), train).is_err()
         {
-            self.unsent += 1;
+            self.unsent.too_long += train.datagrams().count() as u64;
         }
+        train.clear();
     }
 
     /// Returns the number of datagrams that an outlet dropped, for lack of room, because of
@@ -109,7 +147,8 @@ impl Outlets {
     pub(super) fn unsent(&self) -> u64 {
         let relay = self.relay_stats();
         let refused = relay.counters.over_rate + relay.counters.over_relay_rate;
-        self.unsent + relay.unsent + relay.too_long + refused
+        let socket = self.unsent.refused + self.unsent.too_long;
+        socket + relay.unsent + relay.too_long + refused
     }
 
     /// Returns the load and counts of the AMT relay; all 0 without a relay.
@@ -151,8 +190,8 @@ fn network_check() -> Interval {
 }
 
 /// A datagram of the session.
-pub(super) struct Delivery {
-    pub(super) payload: Bytes,
+pub(super) struct Delivery<'a> {
+    pub(super) payload: &'a [u8],
     /// The channel of the group to which the datagram was sent; `None` if the session has no such
     /// group.
     pub(super) channel: Option<u16>,
@@ -216,31 +255,41 @@ impl Inlet {
         Ok(())
     }
 
-    /// Returns the next datagram. Cancel safe.
-    pub(super) async fn recv(&mut self) -> Result<Delivery, TransportError> {
-        let (payload, group, received_at) = match &mut self.kind {
-            Kind::Multicast(socket) => loop {
-                tokio::select! {
+    /// Waits for datagrams, which [`next_delivery`](Self::next_delivery) returns. Cancel safe.
+    pub(super) async fn wait(&mut self) -> Result<(), TransportError> {
+        loop {
+            match &mut self.kind {
+                Kind::Multicast(socket) => tokio::select! {
                     biased;
-                    datagram = socket.recv() => {
-                        let datagram = datagram?;
-                        break (datagram.payload, datagram.group, datagram.received_at);
-                    }
+                    waited = socket.wait() => return Ok(waited?),
                     _ = self.network_check.tick() => socket.follow_interface(),
-                }
-            },
-            Kind::Tunnel(tunnel) => loop {
-                tokio::select! {
+                },
+                Kind::Tunnel(tunnel) => tokio::select! {
                     biased;
-                    datagram = tunnel.recv() => {
-                        let datagram = datagram?;
-                        break (datagram.payload, datagram.flow.group.ip(), datagram.received_at);
-                    }
+                    waited = tunnel.wait() => return waited,
                     _ = self.network_check.tick() => tunnel.follow_network(),
-                }
-            },
+                },
+            }
+        }
+    }
+
+    /// Returns the next of the datagrams that were received together.
+    pub(super) fn next_delivery(&mut self) -> Option<Delivery<'_>> {
+        let (payload, group, received_at) = match &mut self.kind {
+            Kind::Multicast(socket) => {
+                let datagram = socket.next_datagram()?;
+                (datagram.payload, datagram.group, datagram.received_at)
+            }
+            Kind::Tunnel(tunnel) => {
+                let datagram = tunnel.next_datagram()?;
+                (
+                    datagram.payload,
+                    datagram.flow.group.ip(),
+                    datagram.received_at,
+                )
+            }
         };
-        Ok(Delivery {
+        Some(Delivery {
             payload,
             channel: self.groups.channel(group),
             received_at,

@@ -100,13 +100,15 @@ impl Tunnel {
         self.gateway.follow_network();
     }
 
-    /// Returns the next datagram. Cancel safe.
-    pub(super) async fn recv(&mut self) -> Result<TunnelDatagram, TransportError> {
-        loop {
-            if let Some(Incoming::Datagram(datagram)) = self.next_incoming().await? {
-                return Ok(datagram);
-            }
-        }
+    /// Waits for datagrams, which [`next_datagram`](Self::next_datagram) returns. Cancel safe.
+    pub(super) async fn wait(&mut self) -> Result<(), TransportError> {
+        while self.next_incoming().await? != Some(Incoming::Datagrams) {}
+        Ok(())
+    }
+
+    /// Returns the next of the datagrams that were received together.
+    pub(super) fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
+        self.gateway.next_datagram()
     }
 
     /// Returns what the gateway reports, or `None` after the next relay was tried. Cancel safe.
@@ -124,7 +126,7 @@ impl Tunnel {
         match incoming {
             Incoming::Event(GatewayEvent::Ready) => self.switch_at = None,
             Incoming::Event(GatewayEvent::RelayLost(reason)) => self.on_lost(reason),
-            Incoming::Datagram(_) => {}
+            Incoming::Datagrams => {}
         }
         Ok(Some(incoming))
     }

@@ -1,39 +1,36 @@
 //! A gateway on a socket.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
 use manyflow_amt::{Flow, Gateway, GatewayConfig, GatewayEvent, JoinError, Subscription};
 use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::UdpSocket;
 
 use super::server::random_seed;
-use super::{DATAGRAM_BYTES_MAX, any_address, open_socket};
+use super::{any_address, open_socket};
 use crate::net::clock::Clock;
-use crate::net::udp::route_to;
-
-/// Size of the chunks that datagrams are split from, so that hundreds of them share one allocation.
-const CHUNK_BYTES: usize = 1 << 20;
+use crate::net::udp::{Inbox, Port, route_to};
 
 /// A packet that came through the tunnel.
 #[derive(Clone, Debug)]
-pub struct TunnelDatagram {
+pub struct TunnelDatagram<'a> {
     /// The flow that the packet belongs to.
     pub flow: Flow,
     /// The UDP payload.
-    pub payload: Bytes,
+    pub payload: &'a [u8],
     /// Time at which the packet was taken from the kernel.
     pub received_at: Instant,
 }
 
 /// The result of [`GatewayClient::recv`].
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// A packet of a joined flow.
-    Datagram(TunnelDatagram),
+    /// Packets of joined flows, for [`GatewayClient::next_datagram`].
+    Datagrams,
     /// The tunnel came up or went down.
     Event(GatewayEvent),
 }
@@ -42,12 +39,21 @@ pub enum Incoming {
 /// awaited.
 pub struct GatewayClient {
     gateway: Gateway,
-    socket: UdpSocket,
+    port: Port,
     peer: SocketAddr,
     /// Whether no route led to the relay at the last check.
     is_cut_off: bool,
     clock: Clock,
-    buffer: BytesMut,
+    inbox: Inbox,
+    /// Packets in the inbox.
+    received: VecDeque<Packet>,
+}
+
+/// A packet of a flow, with the place of its payload in the inbox.
+struct Packet {
+    flow: Flow,
+    payload: Range<usize>,
+    received_at: Instant,
 }
 
 impl GatewayClient {
@@ -64,11 +70,12 @@ impl GatewayClient {
         let peer = gateway.relay();
         Ok(Self {
             gateway,
-            socket: connected_socket(peer)?,
+            port: connected_port(peer)?,
             peer,
             is_cut_off: false,
             clock,
-            buffer: BytesMut::new(),
+            inbox: Inbox::default(),
+            received: VecDeque::new(),
         })
     }
 
@@ -105,35 +112,47 @@ impl GatewayClient {
             self.is_cut_off = true;
             return;
         };
-        let before = self.socket.local_addr().map(|local| local.ip());
+        let before = self.port.socket().local_addr().map(|local| local.ip());
         if !self.is_cut_off && before.is_ok_and(|before| before == address) {
             return;
         }
-        let Ok(socket) = connected_socket(self.peer) else {
+        let Ok(port) = connected_port(self.peer) else {
             self.is_cut_off = true;
             return;
         };
         tracing::info!(%address, relay = %self.peer, "the network has changed; opening the tunnel again");
-        (self.socket, self.is_cut_off) = (socket, false);
+        (self.port, self.is_cut_off) = (port, false);
         self.gateway.handle_network_change(self.clock.now());
         self.flush();
     }
 
-    /// Waits for the next packet or event, and keeps the tunnel up meanwhile. Cancel safe: nothing
-    /// that is not returned is lost.
+    /// Waits for packets or an event, and keeps the tunnel up meanwhile. Cancel safe: nothing that
+    /// is not returned is lost. Packets that were not taken by then are dropped.
     ///
     /// # Errors
     /// If the socket fails. An unreachable relay is not an error: after some attempts, it is
     /// reported as an event.
     pub async fn recv(&mut self) -> io::Result<Incoming> {
+        self.received.clear();
         loop {
             if let Some(event) = self.gateway.poll_event() {
                 return Ok(Incoming::Event(event));
             }
-            if let Some(datagram) = self.turn().await? {
-                return Ok(Incoming::Datagram(datagram));
+            if !self.received.is_empty() {
+                return Ok(Incoming::Datagrams);
             }
+            self.turn().await?;
         }
+    }
+
+    /// Returns the next of the packets that were received together.
+    pub fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
+        let packet = self.received.pop_front()?;
+        Some(TunnelDatagram {
+            flow: packet.flow,
+            payload: self.inbox.bytes(packet.payload),
+            received_at: packet.received_at,
+        })
     }
 
     /// Ends the tunnel, and tells the relay as often as its robustness variable asks. With a
@@ -144,61 +163,66 @@ impl GatewayClient {
         while !self.gateway.is_closed() && self.turn().await.is_ok() {}
     }
 
-    /// Handles one datagram or timer, whichever comes first.
-    async fn turn(&mut self) -> io::Result<Option<TunnelDatagram>> {
+    /// Handles datagrams or a timer, whichever comes first.
+    async fn turn(&mut self) -> io::Result<()> {
         self.flush();
-        let mut received = None;
         tokio::select! {
             biased;
-            ready = self.socket.ready(Interest::READABLE | Interest::ERROR) => {
+            ready = self.port.socket().ready(Interest::READABLE | Interest::ERROR) => {
                 if ready?.is_error() {
                     self.take_error();
                 }
-                received = self.read()?;
+                self.read()?;
             }
             () = self.clock.sleep_until(self.gateway.poll_timeout()) => {}
         }
         self.gateway.handle_timeout(self.clock.now());
         self.flush();
-        Ok(received)
+        Ok(())
     }
 
     /// Handles an ICMP Destination Unreachable, which makes a socket ready but not readable.
     fn take_error(&mut self) {
+        let socket = self.port.socket();
         let pending = || {
-            self.socket
+            socket
                 .take_error()?
                 .map_or(Err(io::ErrorKind::WouldBlock.into()), Err)
         };
-        let outcome: io::Result<()> = self.socket.try_io(Interest::ERROR, pending);
+        let outcome: io::Result<()> = socket.try_io(Interest::ERROR, pending);
         if outcome.is_err_and(|error| is_unreachable(&error)) {
             self.gateway.handle_unreachable(self.clock.now());
         }
     }
 
-    fn read(&mut self) -> io::Result<Option<TunnelDatagram>> {
-        if self.buffer.capacity() < DATAGRAM_BYTES_MAX {
-            self.buffer.reserve(CHUNK_BYTES);
-        }
-        let from = match self.socket.try_recv_buf_from(&mut self.buffer) {
-            Ok((_, from)) => from,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+    fn read(&mut self) -> io::Result<()> {
+        self.inbox.clear();
+        match self.port.try_recv(&mut self.inbox) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if is_unreachable(&error) => {
                 self.gateway.handle_unreachable(self.clock.now());
-                return Ok(None);
+                return Ok(());
             }
             Err(error) => return Err(error),
-        };
-        let received_at = Instant::now();
-        let datagram = self.buffer.split().freeze();
-        let data = self
-            .gateway
-            .handle_datagram(self.clock.time_of(received_at), from, &datagram);
-        Ok(data.map(|(flow, payload)| TunnelDatagram {
-            flow,
-            payload: datagram.slice_ref(payload),
-            received_at,
-        }))
+        }
+        while let Some(arrival) = self.inbox.next() {
+            let datagram = self.inbox.bytes(arrival.payload.clone());
+            let now = self.clock.time_of(arrival.received_at);
+            let data = self.gateway.handle_datagram(now, arrival.source, datagram);
+            let Some((flow, payload)) = data else {
+                continue;
+            };
+            // The payload is a part of the datagram.
+            let offset = payload.as_ptr().addr() - datagram.as_ptr().addr();
+            let start = arrival.payload.start + offset;
+            self.received.push_back(Packet {
+                flow,
+                payload: start..start + payload.len(),
+                received_at: arrival.received_at,
+            });
+        }
+        Ok(())
     }
 
     /// Sends the gateway's messages. A message that cannot be sent counts as lost: the gateway
@@ -207,13 +231,13 @@ impl GatewayClient {
         while let Some(transmit) = self.gateway.poll_transmit() {
             if transmit.destination != self.peer {
                 self.peer = transmit.destination;
-                if let Err(error) = SockRef::from(&self.socket).connect(&self.peer.into()) {
+                if let Err(error) = SockRef::from(self.port.socket()).connect(&self.peer.into()) {
                     tracing::debug!(%error, relay = %self.peer, "no route to the relay");
                 }
             }
             // tokio's `try_send` fails until tokio has polled the socket: the first Request would
             // be lost.
-            let send = || SockRef::from(&self.socket).send(&transmit.contents);
+            let send = || SockRef::from(self.port.socket()).send(&transmit.contents);
             // The error may belong to an earlier datagram. Then the kernel has not tried to send
             // this one.
             if let Err(error) = send().or_else(|error| {
@@ -238,10 +262,10 @@ impl std::fmt::Debug for GatewayClient {
 }
 
 /// Opens a socket that sends to `peer`, and receives only from it.
-fn connected_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
+fn connected_port(peer: SocketAddr) -> io::Result<Port> {
     let socket = open_socket(any_address(peer))?;
     socket.connect(&peer.into())?;
-    UdpSocket::from_std(socket.into())
+    Port::new(socket)
 }
 
 /// Whether a connected UDP socket reports an ICMP Destination Unreachable.

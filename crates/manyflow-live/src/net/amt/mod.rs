@@ -14,9 +14,6 @@ pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelaySender, RelayServer, RelayStats};
 use crate::net::multicast::SOCKET_BUFFER_BYTES;
 
-/// Upper bound for the length of any datagram.
-const DATAGRAM_BYTES_MAX: usize = 1 << 16;
-
 /// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.
 fn open_socket(local: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;

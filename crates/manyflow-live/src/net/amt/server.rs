@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use super::open_socket;
 use crate::net::clock::Clock;
+use crate::net::train::Train;
 use crate::net::udp::{Inbox, Port};
 
 /// Pause after an error of the socket, so that a lasting failure does not keep a core busy.
@@ -126,22 +127,22 @@ impl RelaySender {
         self.shared.relay().is_joined(flow)
     }
 
-    /// Sends `payload` to all gateways that have joined the flow. `flow` is an index into the list
-    /// given to [`RelayServer::bind`]. Never waits: datagrams that the kernel refuses are dropped
-    /// and counted, as in any full queue.
+    /// Sends the datagrams of `train` to all gateways that have joined the flow. `flow` is an index
+    /// into the list given to [`RelayServer::bind`]. Never waits: datagrams that the kernel refuses
+    /// are dropped and counted, as in any full queue.
     ///
     /// # Errors
     /// If payload or addresses do not form a UDP datagram.
     ///
     /// # Panics
     /// If there is no such flow.
-    pub fn send(&self, flow: usize, payload: &[u8]) -> Result<(), IpError> {
+    pub fn send(&self, flow: usize, train: &Train) -> Result<(), IpError> {
         let shared = &*self.shared;
         shared.relay().forward(
             shared.clock.now(),
             flow,
-            payload,
-            |gateway, local, message| shared.send(local, gateway, message),
+            train.datagrams(),
+            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
         )
     }
 }
@@ -151,22 +152,17 @@ impl Shared {
         self.relay.lock().expect("no datagram makes a relay panic")
     }
 
-    fn send(&self, local: IpAddr, destination: SocketAddr, message: &[u8]) {
+    fn send(&self, local: IpAddr, destination: SocketAddr, messages: &[u8], length: usize) {
         let source = Some(local).filter(|address| !address.is_unspecified());
-        match self.port.send(source, destination, message) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                if self.too_long.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!(
-                        bytes = message.len(),
-                        gateway = %destination,
-                        "a packet is longer than the interface's MTU: reduce --packet (logged once; more are counted)"
-                    );
-                }
-            }
-            Err(_) => {
-                self.unsent.fetch_add(1, Ordering::Relaxed);
-            }
+        let unsent = self.port.send(source, destination, messages, length);
+        self.unsent.fetch_add(unsent.refused, Ordering::Relaxed);
+        let too_long = unsent.too_long;
+        if too_long > 0 && self.too_long.fetch_add(too_long, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                bytes = length,
+                gateway = %destination,
+                "a packet is longer than the interface's MTU: reduce --packet (logged once; more are counted)"
+            );
         }
     }
 
@@ -177,7 +173,8 @@ impl Shared {
         let mut relay = self.relay();
         relay.handle_datagram(self.clock.now(), from, local, datagram);
         if let Some(reply) = relay.poll_transmit() {
-            self.send(local, reply.destination, &reply.contents);
+            let message = &reply.contents;
+            self.send(local, reply.destination, message, message.len());
         }
     }
 }
@@ -197,9 +194,10 @@ async fn serve(shared: Arc<Shared>) {
         let deadline = shared.relay().poll_timeout();
         tokio::select! {
             received = poll_fn(|context| shared.port.poll_recv(&mut inbox, context)) => match received {
-                Ok(arrival) => {
-                    shared.handle_datagram(arrival.source, arrival.destination, &arrival.payload);
-                }
+                Ok(()) => while let Some(arrival) = inbox.next() {
+                    let datagram = inbox.bytes(arrival.payload);
+                    shared.handle_datagram(arrival.source, arrival.destination, datagram);
+                },
                 Err(error) => {
                     tracing::warn!(%error, "the relay's socket failed");
                     sleep(ERROR_PAUSE).await;

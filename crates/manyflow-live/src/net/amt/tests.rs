@@ -7,6 +7,7 @@ use manyflow_amt::{
 use tokio::time::timeout;
 
 use super::*;
+use crate::net::train::Train;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -68,12 +69,15 @@ async fn expect_event(client: &mut GatewayClient, expected: GatewayEvent) {
 }
 
 async fn expect_datagram(client: &mut GatewayClient, flow: Flow, payload: &[u8]) {
-    match next(client).await {
-        Incoming::Datagram(datagram) => {
-            assert_eq!((datagram.flow, &datagram.payload[..]), (flow, payload))
+    let datagram = match client.next_datagram() {
+        // Received together with the one before.
+        Some(datagram) => datagram,
+        None => {
+            assert_eq!(next(client).await, Incoming::Datagrams);
+            client.next_datagram().expect("a datagram")
         }
-        other => panic!("{other:?} instead of a datagram"),
-    }
+    };
+    assert_eq!((datagram.flow, datagram.payload), (flow, payload));
 }
 
 #[tokio::test]
@@ -88,8 +92,8 @@ async fn gateways_receive_what_they_joined_until_they_leave() {
             expect_event(client, GatewayEvent::Ready).await;
         }
         until(|| server.stats().joins == 2).await;
-        sender.send(0, b"to the first").unwrap();
-        sender.send(1, b"to the second").unwrap();
+        sender.send(0, &Train::of(b"to the first")).unwrap();
+        sender.send(1, &Train::of(b"to the second")).unwrap();
         let [first, second] = &mut clients;
         expect_datagram(first, flows[0], b"to the first").await;
         expect_datagram(second, flows[1], b"to the second").await;
@@ -98,8 +102,8 @@ async fn gateways_receive_what_they_joined_until_they_leave() {
         until(|| server.stats().joins == 1).await;
         first.join(flows[1]).unwrap();
         until(|| server.stats().joins == 2).await;
-        sender.send(0, b"to nobody").unwrap();
-        sender.send(1, b"to both").unwrap();
+        sender.send(0, &Train::of(b"to nobody")).unwrap();
+        sender.send(1, &Train::of(b"to both")).unwrap();
         assert_eq!(server.stats().counters.forwarded, 2 + 2);
         expect_datagram(first, flows[1], b"to both").await;
         expect_datagram(second, flows[1], b"to both").await;
@@ -191,8 +195,8 @@ async fn a_message_longer_than_the_mtu_is_dropped_and_counted() {
     client.join(flows(Family::V4)[0]).unwrap();
     expect_event(&mut client, GatewayEvent::Ready).await;
     until(|| server.stats().joins == 1).await;
-    server.sender().send(0, &[0; 65_500]).unwrap();
-    server.sender().send(0, b"short").unwrap();
+    server.sender().send(0, &Train::of(&[0; 65_500])).unwrap();
+    server.sender().send(0, &Train::of(b"short")).unwrap();
     expect_datagram(&mut client, flows(Family::V4)[0], b"short").await;
     assert_eq!((server.stats().too_long, server.stats().unsent), (1, 0));
 }

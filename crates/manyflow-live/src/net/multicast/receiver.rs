@@ -4,10 +4,9 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::Bytes;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::interface::LocalInterface;
@@ -35,9 +34,9 @@ pub struct ReceiverConfig {
 
 /// A datagram that has arrived.
 #[derive(Clone, Debug)]
-pub struct Datagram {
+pub struct Datagram<'a> {
     /// The UDP payload.
-    pub payload: Bytes,
+    pub payload: &'a [u8],
     /// Source of the datagram: the session's sender.
     pub source: SocketAddr,
     /// The group to which the datagram was sent.
@@ -59,6 +58,7 @@ pub struct MulticastReceiver {
     is_gone: bool,
     /// The socket to poll first, so that a busy one does not starve the others.
     first: usize,
+    inbox: Inbox,
     foreign_datagrams: u64,
 }
 
@@ -66,7 +66,6 @@ pub struct MulticastReceiver {
 #[derive(Debug)]
 struct Member {
     port: Port,
-    inbox: Inbox,
     groups: Vec<IpAddr>,
 }
 
@@ -89,6 +88,7 @@ impl MulticastReceiver {
             is_gone: false,
             sockets,
             first: 0,
+            inbox: Inbox::default(),
             foreign_datagrams: 0,
         })
     }
@@ -193,8 +193,28 @@ impl MulticastReceiver {
 
     /// Waits for the next datagram of the session. Cancel safe: a datagram that is not returned
     /// remains in the queue.
-    pub async fn recv(&mut self) -> io::Result<Datagram> {
+    ///
+    /// # Errors
+    /// If a socket fails.
+    pub async fn recv(&mut self) -> io::Result<Datagram<'_>> {
+        loop {
+            self.wait().await?;
+            // Borrowed once more below, because the loop may continue.
+            if let Some(next) = self.next_arrival() {
+                return Ok(self.datagram(next));
+            }
+        }
+    }
+
+    /// Waits until a socket has datagrams, which [`next_datagram`](Self::next_datagram) returns.
+    /// Cancel safe.
+    pub(crate) async fn wait(&mut self) -> io::Result<()> {
         poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Returns the next datagram of those that were received together.
+    pub(crate) fn next_datagram(&mut self) -> Option<Datagram<'_>> {
+        self.next_arrival().map(|next| self.datagram(next))
     }
 
     /// Returns the number of datagrams that came to the port from other hosts than the session's
@@ -224,11 +244,13 @@ impl MulticastReceiver {
         Ok(&mut self.sockets[place])
     }
 
-    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Datagram>> {
+    /// Polls the sockets in turn, so that each is read as often as the others.
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let count = self.sockets.len();
         let first = self.first;
         for place in (first..first + count).map(|place| place % count) {
-            if let Poll::Ready(result) = self.poll_socket(place, context) {
+            let port = &self.sockets[place].port;
+            if let Poll::Ready(result) = port.poll_recv(&mut self.inbox, context) {
                 self.first = place + 1;
                 return Poll::Ready(result);
             }
@@ -236,33 +258,26 @@ impl MulticastReceiver {
         Poll::Pending
     }
 
-    /// Polls one socket until it returns a datagram of the session, or is empty.
-    fn poll_socket(
-        &mut self,
-        place: usize,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Datagram>> {
-        let Member { port, inbox, .. } = &mut self.sockets[place];
-        loop {
-            let arrival = ready!(port.poll_recv(inbox, context))?;
-            let Arrival {
-                payload,
-                source,
-                received_at,
-                destination: Some(group),
-            } = arrival
-            else {
+    /// Returns the next datagram that came from the session's sender.
+    fn next_arrival(&mut self) -> Option<(Arrival, IpAddr)> {
+        while let Some(arrival) = self.inbox.next() {
+            let Some(group) = arrival.destination else {
                 continue;
             };
-            if source.ip() == self.config.source {
-                return Poll::Ready(Ok(Datagram {
-                    payload,
-                    source,
-                    group,
-                    received_at,
-                }));
+            if arrival.source.ip() == self.config.source {
+                return Some((arrival, group));
             }
             self.foreign_datagrams += 1;
+        }
+        None
+    }
+
+    fn datagram(&self, (arrival, group): (Arrival, IpAddr)) -> Datagram<'_> {
+        Datagram {
+            payload: self.inbox.bytes(arrival.payload),
+            source: arrival.source,
+            group,
+            received_at: arrival.received_at,
         }
     }
 }
@@ -298,7 +313,6 @@ impl Member {
         ))?;
         Ok(Self {
             port,
-            inbox: Inbox::default(),
             groups: Vec::new(),
         })
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
+use quinn_udp::UdpSocketState;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::interface::LocalInterface;
@@ -10,6 +11,7 @@ use super::{
     Interface, MulticastError, NAME_THE_INTERFACE, SOCKET_BUFFER_BYTES, check_multicast,
     check_same_version,
 };
+use crate::net::train::{Train, Unsent};
 
 /// The destination of a session, and the way to it.
 #[derive(Clone, Debug)]
@@ -41,6 +43,7 @@ impl SenderConfig {
 #[derive(Debug)]
 pub struct MulticastSender {
     socket: UdpSocket,
+    state: UdpSocketState,
     source: IpAddr,
     port: u16,
 }
@@ -66,7 +69,12 @@ impl MulticastSender {
                 format!("bind to {source}"),
                 NAME_THE_INTERFACE,
             ))?;
+        let state = UdpSocketState::new((&socket).into());
         Ok(Self {
+            state: state.map_err(MulticastError::refused(
+                format!("send from {source}"),
+                NAME_THE_INTERFACE,
+            ))?,
             socket: socket.into(),
             source: source.ip(),
             port: config.port,
@@ -78,12 +86,11 @@ impl MulticastSender {
         self.source
     }
 
-    /// Passes one datagram to the kernel. [`io::ErrorKind::WouldBlock`] means that the send buffer
-    /// is full: a sender that paces its packets counts the datagram as lost and goes on.
-    pub fn try_send(&self, group: IpAddr, payload: &[u8]) -> io::Result<()> {
-        self.socket
-            .send_to(payload, SocketAddr::new(group, self.port))
-            .map(drop)
+    /// Passes datagrams to the kernel, and never waits: a sender that paces its packets counts
+    /// those that are not taken as lost.
+    pub fn send(&self, group: IpAddr, train: &Train) -> Unsent {
+        let destination = SocketAddr::new(group, self.port);
+        train.send(&self.socket, &self.state, None, destination)
     }
 }
 
