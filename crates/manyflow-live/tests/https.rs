@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use manyflow_live::filecast::load::{LoadError, fetch};
-use manyflow_live::filecast::publish::Publisher;
+use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::tls::{Identity, TlsError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
@@ -57,7 +57,8 @@ impl Authority {
 }
 
 async fn serve(identity: Option<Identity>) -> Publisher {
-    Publisher::serve("127.0.0.1:0", DESCRIPTION.to_owned(), identity)
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), DESCRIPTION.to_owned())];
+    Publisher::serve("127.0.0.1:0", descriptions.into(), identity)
         .await
         .unwrap()
 }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use manyflow_live::filecast::load::{LoadError, Trust, fetch, load};
-use manyflow_live::filecast::publish::Publisher;
+use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,14 @@ a=FEC:0\r
 ";
 
 async fn publisher() -> Publisher {
-    Publisher::serve("127.0.0.1:0", DESCRIPTION.to_owned(), None)
+    publisher_of("127.0.0.1:0", &[(DESCRIPTION_PATH, DESCRIPTION)]).await
+}
+
+/// Starts a server of descriptions, each with its path.
+async fn publisher_of(address: &str, descriptions: &[(&str, &str)]) -> Publisher {
+    let descriptions = descriptions.iter();
+    let descriptions = descriptions.map(|(path, text)| (path.to_string(), text.to_string()));
+    Publisher::serve(address, descriptions.collect(), None)
         .await
         .unwrap()
 }
@@ -77,14 +84,44 @@ async fn a_published_description_is_loaded_by_its_url() {
 
 #[tokio::test]
 async fn a_description_is_published_over_ipv6() {
-    let publisher = Publisher::serve("[::1]:0", DESCRIPTION.to_owned(), None)
-        .await
-        .unwrap();
+    let publisher = publisher_of("[::1]:0", &[(DESCRIPTION_PATH, DESCRIPTION)]).await;
     assert_eq!(
         fetch(&url(publisher.local_address(), "/session.sdp"), None)
             .await
             .unwrap(),
         DESCRIPTION
+    );
+}
+
+#[tokio::test]
+async fn several_descriptions_have_their_paths_and_are_listed() {
+    let other = DESCRIPTION.replace("nightly", "weekly");
+    let descriptions = [("/nightly.sdp", DESCRIPTION), ("/weekly.sdp", &other)];
+    let publisher = publisher_of("127.0.0.1:0", &descriptions).await;
+    let address = publisher.local_address();
+    for (path, text) in descriptions {
+        let url = publisher.url(Ipv4Addr::UNSPECIFIED.into(), path);
+        assert_eq!(url, format!("http://{address}{path}"));
+        assert_eq!(fetch(&url, None).await.unwrap(), text);
+    }
+    let list = exchange(address, "GET / HTTP/1.1\r\nHost: builds:80\r\n\r\n").await;
+    for (path, _) in descriptions {
+        let command = format!("    manyflow recv http://builds:80{path}\n");
+        assert!(list.contains(&command), "{list}");
+    }
+    let error = fetch(&url(address, DESCRIPTION_PATH), None).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("404") && error.contains("lists"), "{error}");
+}
+
+#[tokio::test]
+async fn a_url_names_the_given_host_only_if_the_server_is_on_all_addresses() {
+    let host = Ipv4Addr::new(192, 0, 2, 1).into();
+    let publisher = publisher_of("0.0.0.0:0", &[]).await;
+    let port = publisher.local_address().port();
+    assert_eq!(
+        publisher.url(host, "/a"),
+        format!("http://192.0.2.1:{port}/a")
     );
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use manyflow_live::filecast::load::fetch;
-use manyflow_live::filecast::publish::Publisher;
+use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::tls::Identity;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -48,7 +48,8 @@ async fn with_frozen_time(test: impl Future<Output = ()>) {
 }
 
 async fn serve(identity: Option<Identity>) -> Publisher {
-    Publisher::serve("127.0.0.1:0", DESCRIPTION.to_owned(), identity)
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), DESCRIPTION.to_owned())];
+    Publisher::serve("127.0.0.1:0", descriptions.into(), identity)
         .await
         .unwrap()
 }

@@ -3,19 +3,20 @@
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
+use crate::group_range::GroupRange;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    failed: a file, a socket, a disk, a session that cannot continue
-  2    the command line or the session description is invalid
+  2    the command line, the session description or the file of serve is invalid
   3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send ends its session in that case and exits with 0
+  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send and serve end their sessions in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -50,6 +51,9 @@ pub(crate) enum Command {
     /// Send files and folders repeatedly until all receivers have them
     #[command(after_help = SEND_EXAMPLES)]
     Send(Box<SendArgs>),
+    /// Send several sessions from one process, as a file describes them
+    #[command(after_help = SERVE_EXAMPLE)]
+    Serve(ServeArgs),
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
@@ -128,6 +132,30 @@ Examples:
 
   # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
+
+const SERVE_EXAMPLE: &str = r#"Example:
+  manyflow serve /etc/manyflow/sessions.toml
+
+  # sessions.toml
+  publish = "0.0.0.0:8080"     # descriptions: http://HOST:8080/firmware.sdp; / lists them
+  metrics = "127.0.0.1:9464"   # each sample has the label session="firmware"
+
+  [defaults]                   # options of all sessions that have none of their own
+  sign = "builds.key"
+
+  [session.firmware]
+  paths = ["/srv/firmware"]
+  listen = "0.0.0.0:2268"
+
+  [session.images]
+  paths = ["/srv/images"]
+  multicast = "232.1.2.0/24"
+  interface = "eth0"
+  exclude = ["*.tmp", ".git"]
+  archive = true
+
+The keys of a session are paths and the long options of `manyflow send`. The options publish, tls-cert, tls-key and
+metrics belong above the first table. Relative paths are relative to the file's folder."#;
 
 const RECV_EXAMPLES: &str = "\
 Examples:
@@ -211,16 +239,8 @@ pub(crate) struct SendArgs {
     /// The maximum number of receivers behind one IPv4 address or in one IPv6 /64; others wait
     #[arg(long, value_name = "NUMBER", default_value_t = 16, requires = "listen")]
     pub(crate) relay_gateways_per_address: usize,
-    /// Serve the session description over HTTP on this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) publish: Option<std::net::SocketAddr>,
-    /// Serve the session description over HTTPS, with this certificate and those between it and
-    /// its authority (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) servers: ServerArgs,
     /// Write the session description to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
@@ -275,9 +295,6 @@ pub(crate) struct SendArgs {
     /// The number of threads that encode; by default the number of cores
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
     /// The folder for temporary files [default: /var/tmp, or the value of TMPDIR]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
@@ -289,6 +306,31 @@ pub(crate) struct SendArgs {
     /// constant=no
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
+}
+
+/// Options for the HTTP servers of a process that sends one session or several.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Serve the session description over HTTP on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) publish: Option<std::net::SocketAddr>,
+    /// Serve the session description over HTTPS, with this certificate and those between it and
+    /// its authority (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["publish", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The file that describes the sessions, in TOML
+    pub(crate) file: PathBuf,
 }
 
 /// Arguments of `recv`.
@@ -507,47 +549,4 @@ pub(crate) enum Fec {
     Raptorq,
     /// No code: every single packet is needed.
     None,
-}
-
-/// A range of multicast groups such as `232.1.2.0/24`, or only its first group.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GroupRange {
-    /// The first group.
-    pub(crate) first: IpAddr,
-    /// The length of the prefix that the groups of the range share, in bits.
-    pub(crate) prefix: Option<u8>,
-}
-
-impl GroupRange {
-    /// The number of groups in the range; `None` if no prefix limits it.
-    pub(crate) fn size(&self) -> Option<u128> {
-        let bits = if self.first.is_ipv4() { 32 } else { 128 };
-        self.prefix.map(|prefix| {
-            1u128
-                .checked_shl(bits - u32::from(prefix))
-                .unwrap_or(u128::MAX)
-        })
-    }
-}
-
-impl FromStr for GroupRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<GroupRange, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112"
-            )
-        };
-        let (address, prefix) = text
-            .split_once('/')
-            .map_or((text, None), |(a, p)| (a, Some(p)));
-        let first: IpAddr = address.parse().map_err(|_| wrong())?;
-        let bits = if first.is_ipv4() { 32 } else { 128 };
-        let prefix: Option<u8> = prefix.map(str::parse).transpose().map_err(|_| wrong())?;
-        if !first.is_multicast() || prefix.is_some_and(|prefix| prefix > bits) {
-            return Err(wrong());
-        }
-        Ok(GroupRange { first, prefix })
-    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Display {
     log_format: LogFormat,
     /// Whether lines for people go to standard error.
     to_standard_error: bool,
+    /// The name of the session that everything is about, if the command runs several.
+    session: Option<String>,
     bars: MultiProgress,
 }
 
@@ -35,6 +37,7 @@ impl Display {
             json,
             log_format,
             to_standard_error: false,
+            session: None,
             bars,
         }
     }
@@ -43,6 +46,14 @@ impl Display {
     pub(crate) fn on_standard_error(&self) -> Display {
         Display {
             to_standard_error: true,
+            ..self.clone()
+        }
+    }
+
+    /// A copy of this display that names the session `name` in lines, bars and objects.
+    pub(crate) fn of_session(&self, name: &str) -> Display {
+        Display {
+            session: Some(name.to_owned()),
             ..self.clone()
         }
     }
@@ -67,7 +78,7 @@ impl Display {
             LogFormat::Json => log
                 .json()
                 .flatten_event(true)
-                .with_current_span(false)
+                .with_current_span(true)
                 .with_span_list(false)
                 .init(),
         }
@@ -78,7 +89,9 @@ impl Display {
         if self.to_standard_error {
             self.print_note(line);
         } else if !self.json {
-            self.bars.suspend(|| print_line(line))?;
+            let label = self.label();
+            self.bars
+                .suspend(|| print_line(format_args!("{label}{line}")))?;
         }
         Ok(())
     }
@@ -89,8 +102,11 @@ impl Display {
         if self.log_format == LogFormat::Json {
             tracing::info!("{line}");
         } else if !self.json {
+            let label = self.label();
             // If standard error is closed, the line cannot be reported anywhere.
-            let _ = self.bars.suspend(|| writeln!(io::stderr(), "{line}"));
+            let _ = self
+                .bars
+                .suspend(|| writeln!(io::stderr(), "{label}{line}"));
         }
     }
 
@@ -106,19 +122,36 @@ impl Display {
             .suspend(|| writeln!(io::stderr(), "error: {message}"));
     }
 
-    /// Prints one object for programs; nothing without `--json`.
+    /// Prints one object for programs; nothing without `--json`. The key `session_name` names the
+    /// session, if the command runs several.
     pub(crate) fn print_json(&self, value: &Value) -> Result<(), OutputError> {
-        if self.json {
-            print_line(value)?;
+        if !self.json {
+            return Ok(());
         }
-        Ok(())
+        match &self.session {
+            None => print_line(value),
+            Some(session) => {
+                let mut value = value.clone();
+                value["session_name"] = session.as_str().into();
+                print_line(value)
+            }
+        }
+    }
+
+    /// The beginning of lines and bars.
+    fn label(&self) -> String {
+        let session = self.session.as_ref();
+        session.map_or_else(String::new, |session| format!("{session}: "))
     }
 
     /// A bar that only shows that work is in progress.
     pub(crate) fn spinner(&self, message: String) -> ProgressBar {
-        let bar = self
-            .bars
-            .add(ProgressBar::new_spinner().with_message(message));
+        let style = ProgressStyle::with_template("{spinner} {prefix}{msg}");
+        let bar = ProgressBar::new_spinner()
+            .with_style(style.expect("the template is ours"))
+            .with_prefix(self.label())
+            .with_message(message);
+        let bar = self.bars.add(bar);
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
     }

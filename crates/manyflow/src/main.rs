@@ -6,6 +6,7 @@ mod cli;
 mod cost;
 mod demo;
 mod display;
+mod group_range;
 mod inspect;
 mod keygen;
 mod metrics;
@@ -14,6 +15,7 @@ mod post_receive;
 mod progress;
 mod recv;
 mod send;
+mod serve;
 mod signals;
 mod sim;
 mod soak;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match cli.command {
             Command::Send(args) => send::run(*args, &display).await,
+            Command::Serve(args) => serve::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,

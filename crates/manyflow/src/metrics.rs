@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_live::filecast::session::{Progress, SendProgress};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -16,11 +16,12 @@ use tokio::sync::watch;
 use crate::display::Display;
 use crate::signals::process_status;
 
-/// Serves the metrics of `progress` on `address`, if there is one, and prints their URL. They are
-/// served until the returned value is dropped.
+/// Serves the metrics of `sessions` on `address`, if there is one, and prints their URL. They are
+/// served until the returned value is dropped. Samples of a session with a name have it as the
+/// label `session`.
 pub(crate) async fn serve<P: Reported>(
     address: Option<SocketAddr>,
-    progress: watch::Receiver<P>,
+    sessions: Vec<(Option<String>, watch::Receiver<P>)>,
     display: &Display,
 ) -> Result<Option<MetricsServer>> {
     let Some(address) = address else {
@@ -30,7 +31,7 @@ pub(crate) async fn serve<P: Reported>(
     registry.register_collector(Box::new(Process));
     registry
         .sub_registry_with_prefix(P::PREFIX)
-        .register_collector(Box::new(Watched(progress)));
+        .register_collector(Box::new(Watched(sessions)));
     let server = MetricsServer::serve(address, move || render(&registry)).await;
     let server = server.with_context(|| {
         format!("cannot serve metrics on {address}: choose another address or port")
@@ -53,18 +54,22 @@ pub(crate) trait Reported: fmt::Debug + Copy + Send + Sync + 'static {
     /// The beginning of the metrics' names.
     const PREFIX: &str;
 
-    /// Writes the metrics.
-    fn report(&self, out: &mut Metrics<'_>) -> fmt::Result;
+    /// Writes the metrics of all sessions.
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result;
 }
 
-/// The latest progress.
+/// The latest progress of each session, by its name.
 #[derive(Debug)]
-struct Watched<P>(watch::Receiver<P>);
+struct Watched<P>(Vec<(Option<String>, watch::Receiver<P>)>);
 
 impl<P: Reported> Collector for Watched<P> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let progress = *self.0.borrow();
-        progress.report(&mut Metrics(encoder))
+        let sessions = self.0.iter();
+        let sessions = sessions.map(|(name, progress)| (name.clone(), *progress.borrow()));
+        P::report(&mut Metrics {
+            encoder,
+            sessions: sessions.collect(),
+        })
     }
 }
 
@@ -76,229 +81,294 @@ impl Collector for Process {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let kibibytes = process_status("VmRSS:").and_then(|size| size.parse::<u64>().ok());
         let bytes = kibibytes.map(|kibibytes| kibibytes << 10);
-        Metrics(encoder).gauge("process_resident_memory_bytes", "Resident memory.", bytes)
+        let sessions = vec![(None, bytes)];
+        Metrics { encoder, sessions }.gauge(
+            "process_resident_memory_bytes",
+            "Resident memory.",
+            |bytes| *bytes,
+        )
     }
 }
 
-/// Writes metrics, each with its help.
+/// Writes metrics, each with its help and with samples of all sessions: OpenMetrics wants them
+/// together.
 #[derive(Debug)]
-pub(crate) struct Metrics<'a>(DescriptorEncoder<'a>);
+pub(crate) struct Metrics<'a, P> {
+    encoder: DescriptorEncoder<'a>,
+    /// The progress of each session, with the session's name if it has one.
+    sessions: Vec<(Option<String>, P)>,
+}
 
-impl Metrics<'_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+impl<P> Metrics<'_, P> {
+    fn counter(&mut self, name: &str, help: &str, value: impl Fn(&P) -> u64) -> fmt::Result {
+        let mut family = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        self.sessions.iter().try_for_each(|(session, progress)| {
+            encode_sample(&mut family, session.as_deref(), None, |sample| {
+                sample.encode_counter::<NoLabelSet, _, u64>(&value(progress), None)
+            })
+        })
     }
 
     /// Writes a counter for each value of the label `reason`.
-    fn counters(&mut self, name: &str, help: &str, values: &[(&str, u64)]) -> fmt::Result {
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Fn(&P) -> [(&'static str, u64); N],
+    ) -> fmt::Result {
         let mut family = self
-            .0
+            .encoder
             .encode_descriptor(name, help, None, MetricType::Counter)?;
-        values.iter().try_for_each(|(reason, value)| {
-            family
-                .encode_family(&[("reason", *reason)])?
-                .encode_counter::<NoLabelSet, _, u64>(value, None)
+        self.sessions.iter().try_for_each(|(session, progress)| {
+            values(progress).iter().try_for_each(|(reason, value)| {
+                encode_sample(&mut family, session.as_deref(), Some(reason), |sample| {
+                    sample.encode_counter::<NoLabelSet, _, u64>(value, None)
+                })
+            })
         })
     }
 
     /// Writes a gauge; without a value, nothing.
-    fn gauge(
+    fn gauge<V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,
-        value: Option<impl EncodeGaugeValue>,
+        value: impl Fn(&P) -> Option<V>,
     ) -> fmt::Result {
-        let Some(value) = value else { return Ok(()) };
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&value)
+        let sessions = self.sessions.iter();
+        let samples: Vec<_> = sessions
+            .filter_map(|(session, progress)| Some((session.as_deref(), value(progress)?)))
+            .collect();
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let mut family = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        samples.iter().try_for_each(|(session, value)| {
+            encode_sample(&mut family, *session, None, |sample| {
+                sample.encode_gauge(value)
+            })
+        })
+    }
+}
+
+/// Encodes one sample with the labels that have a value. An empty set of labels would be written as
+/// an empty pair of braces.
+fn encode_sample(
+    family: &mut MetricEncoder<'_>,
+    session: Option<&str>,
+    reason: Option<&str>,
+    encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let labels = [("session", session), ("reason", reason)];
+    let labels = labels.into_iter();
+    let labels: Vec<_> = labels
+        .filter_map(|(label, value)| Some((label, value?)))
+        .collect();
+    match labels.is_empty() {
+        true => encode(family),
+        false => encode(&mut family.encode_family(&labels)?),
     }
 }
 
 impl Reported for Progress {
     const PREFIX: &str = "manyflow_receiver";
 
-    fn report(&self, out: &mut Metrics<'_>) -> fmt::Result {
-        report_packets(self, out)?;
-        report_objects(self, out)
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        report_packets(out)?;
+        report_objects(out)
     }
 }
 
-fn report_packets(progress: &Progress, out: &mut Metrics<'_>) -> fmt::Result {
-    let (packets, webrc) = (&progress.packets, progress.webrc);
+fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counter(
         "packets_received",
         "Packets received on joined channels.",
-        packets.received,
+        |progress| progress.packets.received,
     )?;
     out.counter(
         "packets_lost",
         "Packets lost, by their sequence numbers.",
-        packets.lost,
+        |progress| progress.packets.lost,
     )?;
     out.counters(
         "packets_dropped",
         "Datagrams that do not belong to the session, have no valid MAC, or found the decoder behind.",
-        &[
-            ("refused", packets.refused),
-            ("unauthenticated", packets.unauthenticated),
-            ("behind", packets.behind),
-        ],
+        |Progress { packets, .. }| {
+            [
+                ("refused", packets.refused),
+                ("unauthenticated", packets.unauthenticated),
+                ("behind", packets.behind),
+            ]
+        },
     )?;
     out.counters(
         "packets_forged",
         "Packets that the sender cannot have sent, included among those refused.",
-        &[
-            ("channel", packets.forged.channel),
-            ("time_slot", packets.forged.time_slot),
-            ("sequence_number", packets.forged.sequence_number),
-        ],
+        |Progress { packets, .. }| {
+            [
+                ("channel", packets.forged.channel),
+                ("time_slot", packets.forged.time_slot),
+                ("sequence_number", packets.forged.sequence_number),
+            ]
+        },
     )?;
-    let rate = webrc.map_or(0.0, |status| status.received.bits_per_s() as f64 / 8.0);
     out.gauge(
         "rate_bytes_per_second",
         "Average reception rate; 0 while no packets come.",
-        Some(rate),
+        |progress| {
+            let rate = progress.webrc.map(|status| status.received);
+            Some(rate.map_or(0.0, |rate| rate.bits_per_s() as f64 / 8.0))
+        },
     )?;
     out.gauge(
         "waves_joined",
         "Joined waves, besides the base channel.",
-        Some(webrc.map_or(0, |status| status.waves)),
+        |progress| Some(progress.webrc.map_or(0, |status| status.waves)),
     )?;
     out.gauge(
         "rtt_seconds",
         "Average multicast round-trip time.",
-        webrc.map(|status| status.rtt_s),
+        |progress| progress.webrc.map(|status| status.rtt_s),
     )
 }
 
-fn report_objects(progress: &Progress, out: &mut Metrics<'_>) -> fmt::Result {
-    let objects = &progress.objects;
-    out.gauge("files", "Announced files.", Some(objects.files))?;
-    let complete = Some(objects.files_complete);
-    out.gauge("files_complete", "Complete files.", complete)?;
+fn report_objects(out: &mut Metrics<'_, Progress>) -> fmt::Result {
+    out.gauge("files", "Announced files.", |progress| {
+        Some(progress.objects.files)
+    })?;
+    out.gauge("files_complete", "Complete files.", |progress| {
+        Some(progress.objects.files_complete)
+    })?;
     out.gauge(
         "files_refused",
         "Files that cannot be received.",
-        Some(objects.files_refused),
+        |progress| Some(progress.objects.files_refused),
     )?;
     out.gauge(
         "needed_bytes",
         "Length of all announced files, as they are sent.",
-        Some(objects.needed_bytes),
+        |progress| Some(progress.objects.needed_bytes),
     )?;
     out.gauge(
         "earlier_bytes",
         "Bytes that were there before this process.",
-        Some(objects.earlier_bytes),
+        |progress| Some(progress.objects.earlier_bytes),
     )?;
     out.counter(
         "useful_bytes",
         "Received bytes that contributed to files.",
-        objects.useful_bytes - objects.earlier_bytes,
+        |progress| progress.objects.useful_bytes - progress.objects.earlier_bytes,
     )?;
-    let symbols = [
-        ("duplicate", objects.duplicate_symbols),
-        ("surplus", objects.surplus_symbols),
-        ("withdrawn", objects.withdrawn_symbols),
-        ("evicted", objects.evicted_symbols),
-        ("early", objects.early_dropped),
-    ];
     out.counters(
         "symbols_unused",
         "Symbols that arrived before, of complete blocks, probably false, dropped for want of memory, or dropped before their file was announced.",
-        &symbols,
+        |Progress { objects, .. }| {
+            [
+                ("duplicate", objects.duplicate_symbols),
+                ("surplus", objects.surplus_symbols),
+                ("withdrawn", objects.withdrawn_symbols),
+                ("evicted", objects.evicted_symbols),
+                ("early", objects.early_dropped),
+            ]
+        },
     )?;
-    let refused = &objects.refused;
-    let reasons = [
-        ("oti", refused.oti),
-        ("symbol_id", refused.symbol_id),
-        ("payload_length", refused.payload_length),
-        ("fdt", refused.fdt),
-        ("table", refused.table),
-        ("expired", refused.expired),
-        ("contradiction", refused.contradiction),
-        ("block", refused.block),
-        ("memory", refused.memory),
-        ("storage", refused.storage),
-        ("session", objects.foreign_packets),
-    ];
     out.counters(
         "symbols_refused",
         "Symbols and tables of files that the object layer refused.",
-        &reasons,
+        |Progress { objects, .. }| {
+            let refused = &objects.refused;
+            [
+                ("oti", refused.oti),
+                ("symbol_id", refused.symbol_id),
+                ("payload_length", refused.payload_length),
+                ("fdt", refused.fdt),
+                ("table", refused.table),
+                ("expired", refused.expired),
+                ("contradiction", refused.contradiction),
+                ("block", refused.block),
+                ("memory", refused.memory),
+                ("storage", refused.storage),
+                ("session", objects.foreign_packets),
+            ]
+        },
     )
 }
 
 impl Reported for SendProgress {
     const PREFIX: &str = "manyflow_sender";
 
-    fn report(&self, out: &mut Metrics<'_>) -> fmt::Result {
-        let counters = [
-            ("packets", "Packets passed to an outlet.", self.packets),
-            ("bytes", "UDP payload of these packets.", self.bytes),
-            (
-                "packets_unwanted",
-                "Packets of channels that nobody had joined.",
-                self.unwanted,
-            ),
-            (
-                "packets_skipped",
-                "Packets skipped because the machine was busy or suspended.",
-                self.skipped,
-            ),
-            (
-                "datagrams_unsent",
-                "Datagrams dropped because of a full socket or a gateway's maximum rate.",
-                self.unsent,
-            ),
-        ];
-        for (name, help, value) in counters {
-            out.counter(name, help, value)?;
-        }
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        out.counter("packets", "Packets passed to an outlet.", |progress| {
+            progress.packets
+        })?;
+        out.counter("bytes", "UDP payload of these packets.", |progress| {
+            progress.bytes
+        })?;
+        out.counter(
+            "packets_unwanted",
+            "Packets of channels that nobody had joined.",
+            |progress| progress.unwanted,
+        )?;
+        out.counter(
+            "packets_skipped",
+            "Packets skipped because the machine was busy or suspended.",
+            |progress| progress.skipped,
+        )?;
+        out.counter(
+            "datagrams_unsent",
+            "Datagrams dropped because of a full socket or a gateway's maximum rate.",
+            |progress| progress.unsent,
+        )?;
         out.gauge(
             "receivers_done",
             "Receivers that have reported that they have all files.",
-            Some(self.receivers_done),
+            |progress| Some(progress.receivers_done),
         )?;
-        report_relay(self, out)
+        report_relay(out)
     }
 }
 
-fn report_relay(progress: &SendProgress, out: &mut Metrics<'_>) -> fmt::Result {
-    let (relay, counters) = (&progress.relay, &progress.relay.counters);
+fn report_relay(out: &mut Metrics<'_, SendProgress>) -> fmt::Result {
     out.gauge(
         "relay_gateways",
         "Gateways that have joined a channel.",
-        Some(relay.gateways),
+        |progress| Some(progress.relay.gateways),
     )?;
-    let joins = Some(relay.joins);
-    out.gauge("relay_joins", "Joins of all gateways.", joins)?;
+    out.gauge("relay_joins", "Joins of all gateways.", |progress| {
+        Some(progress.relay.joins)
+    })?;
     out.counter(
         "relay_datagrams_forwarded",
         "Datagrams of data for gateways.",
-        counters.forwarded,
+        |progress| progress.relay.counters.forwarded,
     )?;
     out.counters(
         "relay_datagrams_dropped",
         "Datagrams above the maximum rate of a gateway or of the relay, or longer than the MTU.",
-        &[
-            ("gateway_rate", counters.over_rate),
-            ("relay_rate", counters.over_relay_rate),
-            ("too_long", relay.too_long),
-        ],
+        |SendProgress { relay, .. }| {
+            [
+                ("gateway_rate", relay.counters.over_rate),
+                ("relay_rate", relay.counters.over_relay_rate),
+                ("too_long", relay.too_long),
+            ]
+        },
     )?;
     out.counters(
         "relay_refusals",
         "Messages that are none for a relay, have no valid MAC, exceed the maximum of gateways or joins, or exceed the rate of answers to their prefix.",
-        &[
-            ("ignored", counters.ignored),
-            ("unauthenticated", counters.unauthenticated),
-            ("gateways", counters.gateways_refused),
-            ("joins", counters.joins_refused),
-            ("unanswered", counters.unanswered),
-        ],
+        |SendProgress { relay, .. }| {
+            let counters = &relay.counters;
+            [
+                ("ignored", counters.ignored),
+                ("unauthenticated", counters.unauthenticated),
+                ("gateways", counters.gateways_refused),
+                ("joins", counters.joins_refused),
+                ("unanswered", counters.unanswered),
+            ]
+        },
     )
 }

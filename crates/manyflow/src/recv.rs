@@ -67,7 +67,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         patience: args.patience,
     };
     let (sinks, progress, files) = ProgressSinks::channels();
-    let _metrics = metrics::serve(args.metrics, progress.clone(), display).await?;
+    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {

@@ -1,5 +1,8 @@
 //! `manyflow send`: sends files and folders.
 
+mod session;
+
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,7 +17,7 @@ use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use manyflow_live::filecast::session::{
-    GroupKey, Outlets, Sealer, SendProgress, SessionSender, describe, flows, memory_for_table,
+    GroupKey, Sealer, SendProgress, describe, flows, memory_for_table,
 };
 use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
@@ -23,14 +26,15 @@ use manyflow_object::ext_auth;
 use manyflow_object::fec::{BOOKKEEPING_BYTES, FecScheme};
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
-use rand::{Rng as _, RngExt as _};
+use rand::RngExt as _;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
-use crate::cli::{Fec, Profile, SendArgs, threads};
-use crate::display::{Display, OutputError, count_files, watch};
+use crate::cli::{Fec, Profile, SendArgs, ServerArgs};
+use crate::display::{Display, OutputError, watch};
 use crate::signals::interrupted;
 use crate::{metrics, parameters, usage};
+pub(crate) use session::{Opened, Prepared};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -46,70 +50,35 @@ const WINDOW_BYTES: u64 = 16_000_000;
 const RECEIVER_MEMORY: u64 = 256 << 20;
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
-    check_outlets(&args)?;
-    let session = make_session(&args)?;
-    let earlier = earlier_session(&args).await?;
-    let tsi = match &earlier {
-        Some(earlier) => earlier.tsi as u32,
-        None => args.tsi.unwrap_or_else(|| rand::rng().next_u32()),
-    };
-    let keys = Keys::read(&args)?;
-    let sources = find_files(&args, display)?;
-    let multicast = open_multicast(&args)?;
-    let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
-    description.protection = keys.sealer.as_ref().map(Sealer::protection);
-    let relay = open_relay(&args, &mut description)?;
-    let reports = open_reports(&args, &mut description).await?;
-    // Open the sockets first, so that their errors show before the long encoding.
-    let objects = prepare(&args, &session, tsi, sources.files, display).await?;
-    description.table_sha256 = Some(objects.table_sha256());
-    if let Some(earlier) = &earlier {
-        check_continues(earlier, &description)?;
-    }
-    let text = match &keys.signing {
-        Some(key) => description.to_signed_sdp(key),
-        None => description.to_sdp(),
-    };
-    let text = text.map_err(|error| usage(error.to_string()))?;
-    let publisher = publish(&args, &text, keys.identity).await?;
+    let identity = args.servers.identity()?;
+    let prepared = Opened::open(args, display).await?.prepare(display).await?;
+    let args = &prepared.args;
+    prepared.write_description()?;
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), prepared.text.clone())];
+    let publisher = publish(&args.servers, descriptions.into(), identity).await?;
     // If the description goes to standard output, nothing else does.
-    let prints_description = publisher.is_none() && args.session.is_none() && args.resume.is_none();
+    let prints_description = publisher.is_none() && !args.keeps_description();
     let lines = match prints_description {
         true => display.on_standard_error(),
         false => display.clone(),
     };
 
-    let (count, total) = (sources.count, Bytes(sources.bytes));
-    lines.print_line(&format!(
-        "sending {}, {total}, at up to {} on {} channels",
-        count_files(count as usize),
-        args.rate,
-        description.channels()
-    ))?;
-    if let Some(publisher) = &publisher {
-        let at = reachable(publisher.local_address(), description.source);
-        let scheme = args.tls_cert.as_ref().map_or("http", |_| "https");
-        let at = format!("{scheme}://{at}{DESCRIPTION_PATH}");
-        lines.print_line(&format!("receivers type: manyflow recv {at}"))?;
-        display.print_json(&json!({"event": "published", "url": at}))?;
-    } else if prints_description {
-        display.print_line(text.trim_end())?;
+    let url = publisher.as_ref();
+    let url = url.map(|publisher| prepared.url(publisher, DESCRIPTION_PATH));
+    prepared.announce(url, &lines)?;
+    if prints_description {
+        display.print_line(prepared.text.trim_end())?;
     }
-    display.print_json(
-        &json!({"event": "started", "session": text, "files": count, "bytes": total.0}),
-    )?;
+    let sessions = vec![(None, prepared.sender.progress())];
+    let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
+    send(prepared, interrupted(), &lines).await
+}
 
-    let outlets = Outlets::new(&description, multicast, relay);
-    let key = CompletionKey::new(&description, keys.group.as_ref());
-    let sender = SessionSender::new(session, objects, outlets)
-        .with_threads(threads(args.threads))
-        .with_sealer(keys.sealer)
-        .with_receivers_done(reports.as_ref().map(CompletionServer::count));
-    let _metrics = metrics::serve(args.metrics, sender.progress(), &lines).await?;
-    let stop = stop(args.duration, count_receivers(&args, reports, key));
-    let (sent, end) = send(sender, stop, args.until_done, display).await?;
-    display.print_json(&to_json("done", &sent))?;
-    print_end(&sent, end, args.until_done, &lines)
+impl SendArgs {
+    /// Whether the description is in a file after the start.
+    pub(crate) fn keeps_description(&self) -> bool {
+        self.session.is_some() || self.resume.is_some()
+    }
 }
 
 /// Prints what was sent, and the number of receivers if it was counted.
@@ -209,7 +178,6 @@ fn find_files(args: &SendArgs, display: &Display) -> Result<Sources> {
 /// The keys in the files that the command line names.
 struct Keys {
     signing: Option<SigningKey>,
-    identity: Option<Identity>,
     group: Option<GroupKey>,
     /// The sealer with the group key.
     sealer: Option<Sealer>,
@@ -217,7 +185,6 @@ struct Keys {
 
 impl Keys {
     fn read(args: &SendArgs) -> Result<Keys> {
-        let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
         let group = args.group_key.as_deref().map(GroupKey::read).transpose()?;
         let seal = match args.encrypt {
             true => Sealer::encrypting,
@@ -225,12 +192,18 @@ impl Keys {
         };
         Ok(Keys {
             signing: args.sign.as_deref().map(SigningKey::read).transpose()?,
-            identity: tls
-                .map(|(certificates, key)| Identity::read(certificates, key))
-                .transpose()?,
             sealer: group.as_ref().map(seal),
             group,
         })
+    }
+}
+
+impl ServerArgs {
+    /// Reads the certificate of the server of descriptions.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>> {
+        let tls = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+        let identity = tls.map(|(certificates, key)| Identity::read(certificates, key));
+        Ok(identity.transpose()?)
     }
 }
 
@@ -247,19 +220,32 @@ enum End {
     Unheard,
 }
 
-/// Runs the sender until `stop` is ready, or its progress cannot be printed.
-async fn send(
-    sender: SessionSender,
-    stop: impl Future<Output = End>,
-    expected: Option<u32>,
+/// Runs the session until it is complete, its time is over, `interrupted` is ready, or its progress
+/// cannot be printed. Prints what it has sent.
+///
+/// # Errors
+/// If a file cannot be sent, if the time is over before all expected receivers have reported, or if
+/// standard output cannot be written to.
+pub(crate) async fn send(
+    session: Prepared,
+    interrupted: impl Future<Output = ()>,
     display: &Display,
-) -> Result<(SendProgress, End)> {
+) -> Result<()> {
+    let Prepared {
+        args,
+        sender,
+        reports,
+        completion_key,
+        ..
+    } = session;
+    let expected = args.until_done;
     let watched = watch_progress(sender.progress(), expected, display.clone());
     let (watching, unheard) = watch(watched);
+    let all_done = count_receivers(&args, reports, completion_key);
     let mut end = End::Unheard;
     let stop = async {
         tokio::select! {
-            reason = stop => end = reason,
+            reason = stop(args.duration, interrupted, all_done) => end = reason,
             () = unheard => {}
         }
     };
@@ -267,10 +253,16 @@ async fn send(
     watching.abort();
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
-    Ok((sent?, end))
+    let sent = sent?;
+    display.print_json(&to_json("done", &sent))?;
+    print_end(&sent, end, expected, display)
 }
 
-async fn stop(after: Option<Duration>, all_done: impl Future<Output = ()>) -> End {
+async fn stop(
+    after: Option<Duration>,
+    interrupted: impl Future<Output = ()>,
+    all_done: impl Future<Output = ()>,
+) -> End {
     let time_over = async {
         match after {
             Some(after) => tokio::time::sleep(after).await,
@@ -279,7 +271,7 @@ async fn stop(after: Option<Duration>, all_done: impl Future<Output = ()>) -> En
     };
     tokio::select! {
         () = time_over => End::TimeOver,
-        () = interrupted() => End::Interrupted,
+        () = interrupted => End::Interrupted,
         () = all_done => End::AllDone,
     }
 }
@@ -528,30 +520,19 @@ fn open_relay(
     Ok(Some(server))
 }
 
-async fn publish(
-    args: &SendArgs,
-    text: &str,
+/// Serves the descriptions, by their paths, if there is an address for that.
+pub(crate) async fn publish(
+    servers: &ServerArgs,
+    descriptions: BTreeMap<String, String>,
     identity: Option<Identity>,
 ) -> Result<Option<Publisher>> {
-    if let Some(path) = &args.session {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let Some(address) = args.publish else {
+    let Some(address) = servers.publish else {
         return Ok(None);
     };
-    let publisher = Publisher::serve(address, text.to_owned(), identity).await;
+    let publisher = Publisher::serve(address, descriptions, identity).await;
     Ok(Some(publisher.with_context(|| {
         format!("cannot publish on {address}: choose another address or port")
     })?))
-}
-
-/// The session's source, which is an address of this host, instead of the unspecified address,
-/// which nobody can connect to.
-fn reachable(mut listening: SocketAddr, source: IpAddr) -> SocketAddr {
-    if listening.ip().is_unspecified() {
-        listening.set_ip(source);
-    }
-    listening
 }
 
 /// Reports the sender's progress, until it is aborted or standard output cannot be written to.

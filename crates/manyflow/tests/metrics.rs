@@ -6,10 +6,8 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 
-use common::{LIMIT, Manyflow, manyflow, text, write_random};
+use common::{LIMIT, Manyflow, get, manyflow, text, write_random};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -20,17 +18,6 @@ fn url_of(process: &mut Manyflow, kind: &str) -> String {
         let url = event["url"].as_str().filter(|_| event["event"] == kind);
         url.map(str::to_owned)
     })
-}
-
-/// Returns the head and the body of the answer to a GET request.
-fn get(url: &str) -> (String, String) {
-    let (host, path) = url["http://".len()..].split_once('/').unwrap();
-    let mut stream = TcpStream::connect(host).unwrap();
-    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_ascii_lowercase(), body.to_owned())
 }
 
 /// Returns the samples of a document by name and labels, after a check of its structure: each
@@ -130,6 +117,36 @@ fn metrics_follow_a_transfer() {
     let (head, _) = get(&sent.replace("/metrics", "/other"));
     assert!(head.starts_with("http/1.1 404"), "{head}");
     receiver.finish().succeeded("receiver");
+    sender.signal(Signal::SIGTERM);
+    sender.finish().succeeded("sender");
+}
+
+#[test]
+fn metrics_of_several_sessions_have_their_names() {
+    let folder = common::folder_with_file(1_000);
+    let config = r#"
+        publish = "127.0.0.1:0"
+        metrics = "127.0.0.1:0"
+        [defaults]
+        paths = ["file"]
+        listen = "127.0.0.1:0"
+        [session.one]
+        [session.two]
+    "#;
+    let file = folder.path().join("sessions.toml");
+    std::fs::write(&file, config).unwrap();
+    let mut sender = Manyflow::start(manyflow(&["serve", text(&file), "--json"]));
+    let url = url_of(&mut sender, "metrics");
+    wait_for(&url, |samples| {
+        let of = |name: &str| samples[&format!("manyflow_sender_{name}")];
+        let refusals = r#"relay_refusals_total{session="two",reason="joins"}"#;
+        of(r#"packets_unwanted_total{session="one"}"#) > 0.0
+            && of(r#"packets_unwanted_total{session="two"}"#) > 0.0
+            && of(r#"relay_gateways{session="one"}"#) == 0.0
+            && of(refusals) == 0.0
+            && !samples.contains_key("manyflow_sender_packets_total")
+            && samples["process_resident_memory_bytes"] > 1e6
+    });
     sender.signal(Signal::SIGTERM);
     sender.finish().succeeded("sender");
 }

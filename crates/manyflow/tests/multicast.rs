@@ -157,3 +157,48 @@ fn a_description_can_be_a_file_instead_of_a_url() {
     receiver.running.finish().succeeded("receiver");
     assert_same(sources.path(), receiver.output.path(), file);
 }
+
+#[test]
+fn two_sessions_of_one_service_arrive_by_multicast() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sources = Sources::new();
+    let config = format!(
+        r#"
+        publish = "10.77.0.1:0"
+        [defaults]
+        interface = "{}"
+        [session.image]
+        paths = ["image.bin"]
+        multicast = "232.1.2.0/25"
+        [session.docs]
+        paths = ["docs"]
+        multicast = "232.1.2.128/25"
+        "#,
+        TwoHosts::INTERFACE
+    );
+    let file = sources.path().join("sessions.toml");
+    std::fs::write(&file, config).unwrap();
+    let command = manyflow(&["serve", file.to_str().unwrap()]);
+    let mut sender = hosts.on_sender(|| Manyflow::start(command));
+    let receivers = ["image", "docs"].map(|name| {
+        let label = format!("{name}: receivers type: manyflow recv ");
+        let url = sender.wait_for(|line| Some(line.strip_prefix(&label)?.to_owned()));
+        receive(&hosts, &url, BY_INTERFACE)
+    });
+    let outputs = receivers.map(|receiver| {
+        receiver.running.finish().succeeded("receiver");
+        receiver.output
+    });
+    let [image, docs] = &outputs;
+    assert_eq!(
+        std::fs::read(image.path().join("image.bin")).unwrap(),
+        std::fs::read(sources.path().join("image.bin")).unwrap()
+    );
+    assert_same(
+        &sources.path().join("docs"),
+        &docs.path().join("docs"),
+        "docs",
+    );
+    sender.signal(Signal::SIGINT);
+    sender.finish().succeeded("sender");
+}

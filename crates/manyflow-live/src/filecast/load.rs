@@ -84,7 +84,7 @@ pub enum LoadError {
     TimedOut(String),
     /// The server has no such file, redirects, or fails.
     #[error(
-        "{url} answered {status}: a published session is at http(s)://HOST:PORT{DESCRIPTION_PATH}"
+        "{url} answered {status}: a session is at http(s)://HOST:PORT{DESCRIPTION_PATH}, and http(s)://HOST:PORT/ lists several"
     )]
     Status {
         /// The requested URL.

@@ -1,8 +1,9 @@
-//! Serves a session description by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
+//! Serves session descriptions by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
 //! this server and the client in [`load`](mod@crate::filecast::load) use hyper.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -14,35 +15,46 @@ use tokio::net::{TcpListener, ToSocketAddrs};
 use super::http::{HttpServer, Page, TEXT, page};
 use crate::filecast::tls::Identity;
 
-/// The path of the description in its URL.
+/// The path of the description in the URL of a server of one session.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
 /// The media type of SDP (RFC 8866 section 8.1).
 pub const DESCRIPTION_TYPE: &str = "application/sdp";
 
-/// A server of one description, which ends when it is dropped.
+/// A server of session descriptions, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Publisher {
     local_address: SocketAddr,
+    scheme: &'static str,
     _server: HttpServer,
 }
 
 impl Publisher {
-    /// Listens on `address` and starts to serve `description`, by HTTPS if there is an `identity`.
+    /// Listens on `address` and starts to serve `descriptions`, each at its path, by HTTPS if there
+    /// is an `identity`. The page `/` lists them. A path starts with `/`, as [`DESCRIPTION_PATH`]
+    /// does, and has only characters that a URL takes as they are.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
     pub async fn serve(
         address: impl ToSocketAddrs,
-        description: String,
+        descriptions: BTreeMap<String, String>,
         identity: Option<Identity>,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let local_address = listener.local_addr()?;
+        let scheme = if identity.is_some() { "https" } else { "http" };
+        let descriptions = descriptions.into_iter();
         let site = Site {
             local_address,
-            description: description.into(),
-            scheme: if identity.is_some() { "https" } else { "http" },
+            descriptions: descriptions
+                .map(|(path, text)| (path, text.into()))
+                .collect(),
+            scheme,
         };
         let respond = move |request: &Request<Incoming>| site.respond(request);
         Ok(Self {
             local_address,
+            scheme,
             _server: HttpServer::start(listener, identity, respond),
         })
     }
@@ -52,24 +64,38 @@ impl Publisher {
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
+
+    /// Returns the URL of a path on this server for clients that reach the server's host at `host`.
+    /// Only a server on the unspecified address needs `host`: nobody can connect to that address.
+    pub fn url(&self, host: IpAddr, path: &str) -> String {
+        let mut address = self.local_address;
+        if address.ip().is_unspecified() {
+            address.set_ip(host);
+        }
+        format!("{}://{address}{path}", self.scheme)
+    }
 }
 
 /// The contents of the server.
 struct Site {
     local_address: SocketAddr,
-    description: Bytes,
+    /// The descriptions by their paths.
+    descriptions: BTreeMap<String, Bytes>,
     scheme: &'static str,
 }
 
 impl Site {
     fn respond(&self, request: &Request<Incoming>) -> Page {
-        match request.uri().path() {
-            DESCRIPTION_PATH => page(StatusCode::OK, DESCRIPTION_TYPE, self.description.clone()),
+        let path = request.uri().path();
+        if let Some(description) = self.descriptions.get(path) {
+            return page(StatusCode::OK, DESCRIPTION_TYPE, description.clone());
+        }
+        match path {
             "/" => page(StatusCode::OK, TEXT, self.invitation(request)),
             _ => page(
                 StatusCode::NOT_FOUND,
                 TEXT,
-                format!("the session is at {DESCRIPTION_PATH}\n"),
+                "no session is here: / lists the sessions\n",
             ),
         }
     }
@@ -83,8 +109,13 @@ impl Site {
             .and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let host = host.map_or_else(|| self.local_address.to_string(), |host| host.to_string());
         let scheme = self.scheme;
-        format!(
-            "Receive this session with\n\n    manyflow recv {scheme}://{host}{DESCRIPTION_PATH}\n"
-        )
+        let mut text = match self.descriptions.len() {
+            1 => "Receive this session with\n\n".to_owned(),
+            _ => "Receive one of these sessions with\n\n".to_owned(),
+        };
+        for path in self.descriptions.keys() {
+            text += &format!("    manyflow recv {scheme}://{host}{path}\n");
+        }
+        text
     }
 }

@@ -1,7 +1,8 @@
 //! Runs the real binary as a user would.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -234,6 +235,17 @@ pub(crate) fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
     let mut sender = Manyflow::start(command);
     let url = sender.url();
     (sender, url)
+}
+
+/// Returns the head and the body of the answer to a GET request.
+pub(crate) fn get(url: &str) -> (String, String) {
+    let (host, path) = url["http://".len()..].split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_owned())
 }
 
 /// Waits until a file exists.

@@ -60,7 +60,7 @@ pub struct SessionSender {
 }
 
 impl SessionSender {
-    /// Makes a sender, whose first time slot starts immediately.
+    /// Makes a sender, whose first time slot starts when it runs.
     pub fn new(
         session: Session,
         objects: ObjectSender<Scratch>,
@@ -113,6 +113,7 @@ impl SessionSender {
     /// too.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
         tokio::pin!(stop);
+        self.clock = Clock::start();
         let result = self.send_until(stop).await;
         self.close().await;
         self.report();

@@ -13,6 +13,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tracing::Instrument as _;
 
 use super::open_socket;
 use crate::net::clock::Clock;
@@ -82,7 +83,7 @@ impl RelayServer {
             unsent: AtomicU64::new(0),
             too_long: AtomicU64::new(0),
         });
-        let task = tokio::spawn(serve(shared.clone()));
+        let task = tokio::spawn(serve(shared.clone()).in_current_span());
         Ok(Self { shared, task })
     }
 

@@ -1,0 +1,47 @@
+//! Ranges of multicast groups.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A range of multicast groups such as `232.1.2.0/24`, or only its first group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GroupRange {
+    /// The first group.
+    pub(crate) first: IpAddr,
+    /// The length of the prefix that the groups of the range share, in bits.
+    pub(crate) prefix: Option<u8>,
+}
+
+impl GroupRange {
+    /// The number of groups in the range; `None` if no prefix limits it.
+    pub(crate) fn size(&self) -> Option<u128> {
+        let bits = if self.first.is_ipv4() { 32 } else { 128 };
+        self.prefix.map(|prefix| {
+            1u128
+                .checked_shl(bits - u32::from(prefix))
+                .unwrap_or(u128::MAX)
+        })
+    }
+}
+
+impl FromStr for GroupRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GroupRange, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112"
+            )
+        };
+        let (address, prefix) = text
+            .split_once('/')
+            .map_or((text, None), |(a, p)| (a, Some(p)));
+        let first: IpAddr = address.parse().map_err(|_| wrong())?;
+        let bits = if first.is_ipv4() { 32 } else { 128 };
+        let prefix: Option<u8> = prefix.map(str::parse).transpose().map_err(|_| wrong())?;
+        if !first.is_multicast() || prefix.is_some_and(|prefix| prefix > bits) {
+            return Err(wrong());
+        }
+        Ok(GroupRange { first, prefix })
+    }
+}
