@@ -1,6 +1,5 @@
 //! The command line: its commands, options and help.
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
