@@ -62,7 +62,7 @@ mod tests {
         /// Each number's position lies before that of the next, and numbers are unsent until then.
         #[test]
         fn positions_and_numbers_are_each_others_inverse(
-            kbit in 100u64..20_000,
+            kbit in 140u64..20_000,
             constant_aggregate: bool,
             wan: bool,
             long: bool,
