@@ -54,9 +54,9 @@
 //!   packet does not change the rate control's state.
 //! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at
 //!   the end of the next epoch.
-//! - Three options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
-//!   `rtt_rule` and `equation_factor`. Their effects, with figures, are in `docs/fidelity.md` in
-//!   the repository.
+//! - Four options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
+//!   `delay_check`, `rtt_rule` and `equation_factor`. Their effects, with figures, are in
+//!   `docs/fidelity.md` in the repository. [`ReceiverConfig::live`] turns the first three on.
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
 //!
 //! # Example

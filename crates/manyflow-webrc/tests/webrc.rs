@@ -173,13 +173,15 @@ fn a_large_buffer_is_used_almost_wholly() {
 
 #[test]
 fn with_the_capacity_check_a_large_buffer_does_not_overflow_again() {
-    for seed in 0..9 {
-        let config = ReceiverConfig {
-            capacity_check: true,
-            ..ReceiverConfig::default()
-        };
+    let with_check = ReceiverConfig {
+        capacity_check: true,
+        ..ReceiverConfig::default()
+    };
+    let configs = [with_check, ReceiverConfig::live()];
+    for (seed, config) in (0..9).flat_map(|seed| configs.iter().map(move |config| (seed, config))) {
         let session = SessionConfig::wan(rate("20 Mbit/s"));
-        let mut world = world_of(session, config, bottleneck("3.2 Mbit/s", 160, 50), seed);
+        let link = bottleneck("3.2 Mbit/s", 160, 50);
+        let mut world = world_of(session, config.clone(), link, seed);
         let used = mean_rate(&mut world, secs(250), secs(500)) / 3.2e6;
         let losses = only(&world).events().into_iter().filter(|(time, event)| {
             *time > Time::ZERO + secs(100) && matches!(event, Event::LossEvent)
@@ -198,13 +200,12 @@ fn the_lan_profile_fills_bottlenecks_of_all_sizes() {
         ("32 Mbit/s", 200),
     ] {
         for seed in 0..4 {
-            let mut world = lan(
-                ReceiverConfig::default(),
-                bottleneck(speed, queue, 10),
-                seed,
-            );
-            let used = mean_rate(&mut world, secs(20), secs(60)) / rate(speed).bits_per_s() as f64;
-            assert!(used > 0.85, "{speed}, seed {seed}: {used:.3}");
+            for config in [ReceiverConfig::default(), ReceiverConfig::live()] {
+                let mut world = lan(config, bottleneck(speed, queue, 10), seed);
+                let used = mean_rate(&mut world, secs(20), secs(60));
+                let used = used / rate(speed).bits_per_s() as f64;
+                assert!(used > 0.85, "{speed}, seed {seed}: {used:.3}");
+            }
         }
     }
 }

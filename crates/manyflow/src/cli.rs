@@ -362,6 +362,10 @@ pub(crate) struct RecvArgs {
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
+    /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check
+    /// and delay-check, which are on otherwise
+    #[arg(long)]
+    pub(crate) strict_rfc3738: bool,
     /// Receive by multicast on this interface: its name or address
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,

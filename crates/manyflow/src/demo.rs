@@ -230,7 +230,7 @@ impl Running {
         let config = ReceiveConfig {
             description: transfer.description.clone(),
             route: Route::Relays(vec![last_mile.address().to_string()]),
-            webrc: ReceiverConfig::default(),
+            webrc: ReceiverConfig::live(),
             output: output.to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,

@@ -30,10 +30,11 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 const STOP_GRACE: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
-    let mut webrc = ReceiverConfig {
-        maximum_rate: args.max_rate,
-        ..ReceiverConfig::default()
+    let mut webrc = match args.strict_rfc3738 {
+        true => ReceiverConfig::default(),
+        false => ReceiverConfig::live(),
     };
+    webrc.maximum_rate = args.max_rate;
     parameters::set_receiver(&mut webrc, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
     let trust = Trust {

@@ -278,7 +278,7 @@ async fn transfer(
         let config = ReceiveConfig {
             description: soak.description.clone(),
             route: Route::Relays(vec![relay.to_string()]),
-            webrc: ReceiverConfig::default(),
+            webrc: ReceiverConfig::live(),
             output: output.to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,

@@ -131,7 +131,7 @@ impl Stage {
         let config = ReceiveConfig {
             description: self.description.clone(),
             route: Route::Relays(relays),
-            webrc: ReceiverConfig::default(),
+            webrc: ReceiverConfig::live(),
             output: folder.path().to_owned(),
             existing: Existing::Keep,
             allow_unverified: false,

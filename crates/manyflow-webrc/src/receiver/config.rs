@@ -43,6 +43,12 @@ pub struct ReceiverConfig {
     /// one slot if there is no loss, which overflows a large buffer. The check needs leaves that
     /// take effect immediately, which IGMP does not guarantee.
     pub capacity_check: bool,
+    /// Whether a shortfall of the rate, or a rise of the time from join to first packet, counts only
+    /// if packets are also later behind the sender's schedule than before. Neither in the RFC nor
+    /// in the paper. On computers that share their processors, a sender or a receiver that waits
+    /// for a processor looks like a full path otherwise, and start-up ends far below the path's
+    /// rate.
+    pub delay_check: bool,
     /// The factor by which the equation's rate is multiplied, above 0. With the RFC's 1, the peaks
     /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is
     /// 1.15 for P = 0.75, the average follows the equation (the paper's Eq. (7)).
@@ -78,6 +84,7 @@ impl Default for ReceiverConfig {
             shortfall_check: true,
             falling_rate_check: true,
             capacity_check: false,
+            delay_check: false,
             equation_factor: 1.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,
@@ -110,6 +117,17 @@ pub enum TargetRule {
 }
 
 impl ReceiverConfig {
+    /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`] and the checks of
+    /// capacity and delay.
+    pub fn live() -> ReceiverConfig {
+        ReceiverConfig {
+            rtt_rule: RttRule::Spacing,
+            capacity_check: true,
+            delay_check: true,
+            ..ReceiverConfig::default()
+        }
+    }
+
     /// Returns EL, the duration of an epoch, for `session`.
     pub fn epoch(&self, session: &Session) -> Duration {
         self.epoch.unwrap_or(session.config().time_slot / 20)

@@ -11,6 +11,9 @@ use manyflow_core::estimate::tcp_equation;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 
+/// Changes of the least delay that are no queue, in seconds: senders work once in a millisecond.
+const DELAY_NOISE_S: f64 = 0.001;
+
 impl Running {
     /// Withdraws a join that brought no packet in time (section 3.2.3.7).
     pub(super) fn on_join_timeout(&mut self, context: &mut Context) {
@@ -35,7 +38,7 @@ impl Running {
         let epoch_s = self.begin_next_epoch(context, now);
         self.update_rates(context, epoch_s);
         if context.config.capacity_check {
-            self.measure_capacity(now, epoch_s, &context.session);
+            self.measure_capacity(context, now, epoch_s);
         }
         self.leave_start_up_if_due(context);
         self.join_if_allowed(context, now);
@@ -102,6 +105,7 @@ impl Running {
         } else if context.config.shortfall_check
             && self.epochs_since_first == 2
             && self.falls_short(context)
+            && self.confirms_shortfall(context)
         {
             self.end_start_up(context, SlowStartEnd::RateShortfall);
         }
@@ -219,6 +223,7 @@ impl Running {
         let number = (self.ctsi + layer) % session.wave_channels();
         let wave = Sequence::wave(number, session.cci_format().sequence_numbers());
         self.waves.push_back(wave);
+        self.delays.on_join();
         self.rates.on_join(growth(session, layer));
         let timeout = context.config.join_timeout;
         self.joining = Some(Joining {
@@ -241,8 +246,9 @@ impl Running {
     /// is joined, lost packets included, a queue is filling, and what arrives is the capacity. The
     /// measurement holds for a slot and a half, since a receiver that is alone on its bottleneck
     /// makes one per slot.
-    fn measure_capacity(&mut self, now: Time, epoch_s: f64, session: &Session) {
-        if now >= self.capacity_since + session.config().time_slot.mul_f64(1.5) {
+    fn measure_capacity(&mut self, context: &Context, now: Time, epoch_s: f64) {
+        let time_slot = context.session.config().time_slot;
+        if now >= self.capacity_since + time_slot.mul_f64(1.5) {
             self.capacity = f64::INFINITY;
         }
         if self.epochs_since_first != 2 || self.joining.is_some() {
@@ -251,11 +257,30 @@ impl Running {
         let margin = 2.0 / epoch_s;
         let falls_short = self.rates.irr < self.rates.arr - margin;
         // Two packets an epoch or fewer say nothing about the capacity.
-        if falls_short && self.rates.irr > margin {
+        if falls_short && self.rates.irr > margin && self.confirms_shortfall(context) {
             (self.capacity, self.capacity_since) = (self.rates.rr, now);
         } else if self.rates.irr > self.capacity + margin {
             self.capacity = f64::INFINITY;
         }
+    }
+
+    /// Whether a queue can be the reason why less arrived in the last epoch than is joined. A queue
+    /// that takes this part of the packets grows by this part of the time; half of that, for half
+    /// an epoch, is asked for.
+    fn confirms_shortfall(&self, context: &Context) -> bool {
+        if !context.config.delay_check {
+            return true;
+        }
+        let epoch_s = context.config.epoch(&context.session).as_secs_f64();
+        let missing = 1.0 - self.rates.irr / self.rates.arr;
+        self.delays.rise_s() >= DELAY_NOISE_S.max(missing * epoch_s / 4.0)
+    }
+
+    /// Whether a queue can be the reason why the time from join to first packet has risen by
+    /// `rise_s`. The queue grew until the join, so the delay had risen by then, too.
+    pub(super) fn confirms_rtt_increase(&self, context: &Context, rise_s: f64) -> bool {
+        let rise_before_s = self.delays.rise_between_joins_s();
+        !context.config.delay_check || rise_before_s >= DELAY_NOISE_S.max(rise_s / 4.0)
     }
 
     /// REQN in packets per second (section 3.2.2.3).

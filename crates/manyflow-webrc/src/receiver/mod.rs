@@ -17,6 +17,7 @@
 mod check;
 mod config;
 mod context;
+mod delay;
 mod epoch;
 mod rates;
 mod running;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::context::Context;
+use super::delay::Delays;
 use super::rates::Rates;
 use super::timeline::Timeline;
 use super::{ReceiverConfig, Status, check};
@@ -56,6 +57,7 @@ pub(super) struct Running {
     pub(super) epoch_since: Time,
     pub(super) next_epoch: Time,
     pub(super) timeline: Timeline,
+    pub(super) delays: Delays,
     /// The number of the current slot, as the base channel's sequence numbers give it.
     pub(super) base_slot: u64,
     base_received_in_slot: u32,
@@ -116,6 +118,7 @@ impl Running {
             epoch_since: now,
             next_epoch: now + epoch,
             timeline: Timeline::new(place.phase, now),
+            delays: Delays::new(epoch, now),
             base_slot: place.slot,
             base_received_in_slot: 0,
             base_loss_slots: 0,
@@ -247,6 +250,7 @@ impl Running {
         self.ctsi = (self.ctsi + 1) % session.wave_channels();
         self.base_slot = (self.base_slot + 1) % session.base_slots();
         self.timeline.begin_next_slot();
+        self.delays.begin_next_slot();
         self.rates.arr += (1.0 - p) * base_rate;
         let Some(mut wave) = self.waves.pop_front() else {
             return;
@@ -296,7 +300,9 @@ impl Running {
         let arrival = sequence.on_packet(cci.psn.into());
         match arrival {
             Arrival::InOrder | Arrival::Gap { .. } => {
-                self.timeline.advance(now, position.min(reach), session);
+                let position = position.min(reach);
+                self.timeline.advance(now, position, session);
+                self.delays.on_packet(now, position, session);
             }
             Arrival::First if !is_base => self.skip_numbers_before_join(session, number),
             _ => {}
@@ -372,7 +378,8 @@ impl Running {
             .last_delay_s
             .replace(delay_s)
             .map_or(0.0, |last_s| delay_s - last_s);
-        if self.in_start_up() && rise_s > context.config.rtt_increase_factor * threshold_s {
+        let has_risen = rise_s > context.config.rtt_increase_factor * threshold_s;
+        if self.in_start_up() && has_risen && self.confirms_rtt_increase(context, rise_s) {
             self.end_start_up(context, SlowStartEnd::RttIncrease);
         }
     }

@@ -66,6 +66,8 @@ pub struct WebrcTable {
     pub falling_rate_check: Option<bool>,
     /// Whether joins depend on the rate that the bottleneck carried when a wave last filled it.
     pub capacity_check: Option<bool>,
+    /// Whether a shortfall or a rise of the round-trip time needs a rise of the delay.
+    pub delay_check: Option<bool>,
     /// The rule for the average round-trip time.
     pub rtt_rule: Option<RttRuleName>,
     /// The factor by which the rate of the TCP equation is multiplied.
@@ -178,6 +180,7 @@ impl WebrcTable {
         set(&mut config.shortfall_check, self.shortfall_check);
         set(&mut config.falling_rate_check, self.falling_rate_check);
         set(&mut config.capacity_check, self.capacity_check);
+        set(&mut config.delay_check, self.delay_check);
         set(
             &mut config.equation_factor,
             self.equation_factor.map(|number| number.0),
