@@ -43,11 +43,11 @@ pub struct ReceiverConfig {
     /// one slot if there is no loss, which overflows a large buffer. The check needs leaves that
     /// take effect immediately, which IGMP does not guarantee.
     pub capacity_check: bool,
-    /// Whether a shortfall of the rate, or a rise of the time from join to first packet, counts only
-    /// if packets are also later behind the sender's schedule than before. Neither in the RFC nor
-    /// in the paper. On computers that share their processors, a sender or a receiver that waits
-    /// for a processor looks like a full path otherwise, and start-up ends far below the path's
-    /// rate.
+    /// Whether a shortfall of the rate, or a rise of the time from join to first packet, counts
+    /// only if packets are also later behind the sender's schedule than before. Neither in the
+    /// RFC nor in the paper. On computers that share their processors, a sender or a receiver that
+    /// waits for a processor looks like a full path otherwise, and start-up ends far below the
+    /// path's rate.
     pub delay_check: bool,
     /// The factor by which the equation's rate is multiplied, above 0. With the RFC's 1, the peaks
     /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is

@@ -3,8 +3,8 @@
 //! The schedule gives each packet's position, the time in slots at which the sender sends it
 //! (`schedule.rs`). The time of arrival less the position is the packet's one-way delay, plus a
 //! constant, because the clocks differ. A queue delays all packets. A sender or receiver that waits
-//! for its processor delays some, but not the packets after that. So the least delay of many packets
-//! follows the queue and not the processors.
+//! for its processor delays some, but not the packets after that. So the least delay of many
+//! packets follows the queue and not the processors.
 
 use core::time::Duration;
 
