@@ -55,6 +55,10 @@ fn main() -> ExitCode {
             Command::Figure(args) => sim::figure(&args, &display),
             Command::Soak(SoakCommand::Files(args)) => soak::run(args, &display).await,
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
+            Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args, &display),
+            Command::Bench(BenchCommand::Heterogeneity(args)) => {
+                bench::live::heterogeneity(&args, &display)
+            }
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });

@@ -7,8 +7,12 @@
 //! which was measured once.
 
 mod cases;
+pub(crate) mod live;
 pub(crate) mod scale;
 
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,6 +21,8 @@ use cases::{CASES, Case, Ns2};
 use manyflow_core::Time;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use serde_json::json;
 
 use crate::display::{Display, OutputError};
@@ -135,6 +141,21 @@ fn measure_ns2(case: &Case, ours: u64) -> Result<Measured> {
         cpu: cpu.saturating_sub(set_up),
         set_up,
     })
+}
+
+/// Writes a file of random bytes.
+fn write_random(path: &Path, bytes: u64) -> Result<()> {
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut file = File::create(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(buffer.len() as u64) as usize;
+        random.fill_bytes(&mut buffer[..length]);
+        file.write_all(&buffer[..length])?;
+        left -= length as u64;
+    }
+    Ok(())
 }
 
 fn cpu(who: UsageWho) -> Result<Duration> {

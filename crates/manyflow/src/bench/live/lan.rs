@@ -1,0 +1,101 @@
+//! A sender and receivers in network namespaces, on a bridge that snoops IGMP and queries.
+
+use std::process::{Command, id};
+
+use anyhow::{Context, Result, bail};
+use manyflow_core::units::Rate;
+
+use super::check_root;
+
+/// The name of each host's interface.
+pub(super) const INTERFACE: &str = "eth0";
+/// The sender's address.
+pub(super) const SENDER: &str = "10.99.0.1";
+/// The queue of a slow link: that of a common router.
+const SLOW_QUEUE_BYTES: u64 = 200_000;
+
+/// The namespaces, which are removed on drop.
+pub(super) struct Lan {
+    bridge: String,
+    pub(super) sender: String,
+    pub(super) receivers: Vec<String>,
+}
+
+impl Lan {
+    /// Makes a sender and `receivers`, of which the last has a link of the rate `slow`.
+    pub(super) fn new(receivers: usize, slow: Option<Rate>) -> Result<Lan> {
+        check_root()?;
+        let name = |role: &str| format!("manyflow-bench-{}-{role}", id());
+        let lan = Lan {
+            bridge: name("bridge"),
+            sender: name("sender"),
+            receivers: (1..=receivers)
+                .map(|number| name(&number.to_string()))
+                .collect(),
+        };
+        let bridge = &lan.bridge;
+        ip(&format!("netns add {bridge}"))?;
+        ip(&format!(
+            "-n {bridge} link add lan type bridge mcast_querier 1 mcast_query_response_interval 10"
+        ))?;
+        ip(&format!("-n {bridge} link set lan up"))?;
+        for (number, host) in std::iter::once(&lan.sender)
+            .chain(&lan.receivers)
+            .enumerate()
+        {
+            ip(&format!("netns add {host}"))?;
+            ip(&format!(
+                "link add {INTERFACE} netns {host} type veth peer name port{number} netns {bridge}"
+            ))?;
+            ip(&format!("-n {bridge} link set port{number} master lan up"))?;
+            let address = number + 1;
+            ip(&format!(
+                "-n {host} address add 10.99.0.{address}/24 dev {INTERFACE}"
+            ))?;
+            ip(&format!("-n {host} link set {INTERFACE} up"))?;
+            ip(&format!("-n {host} link set lo up"))?;
+            ip(&format!("-n {host} route add 224.0.0.0/4 dev {INTERFACE}"))?;
+        }
+        if let Some(rate) = slow {
+            let rate = rate.bits_per_s();
+            run(
+                "tc",
+                &format!(
+                    "-n {bridge} qdisc add dev port{receivers} root tbf rate {rate}bit burst 16kb limit {SLOW_QUEUE_BYTES}"
+                ),
+            )?;
+        }
+        Ok(lan)
+    }
+}
+
+impl Drop for Lan {
+    fn drop(&mut self) {
+        for namespace in [&self.bridge, &self.sender]
+            .into_iter()
+            .chain(&self.receivers)
+        {
+            // One that was never made is no failure.
+            let _ = Command::new("ip")
+                .args(["netns", "delete", namespace])
+                .output();
+        }
+    }
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &str) -> Result<()> {
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .output();
+    let output = output
+        .with_context(|| format!("cannot run {program} (Debian: apt-get install iproute2)"))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {arguments}: {}", reason.trim());
+    }
+    Ok(())
+}

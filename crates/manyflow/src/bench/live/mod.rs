@@ -1,0 +1,172 @@
+//! `manyflow bench live` and `manyflow bench heterogeneity`: transfers between network namespaces by
+//! our own programs and by UFTP, if it is installed, in turn.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `lan.rs` | the namespaces and their links |
+//! | `transfer.rs` | one transfer, by our programs or by UFTP |
+
+mod lan;
+mod transfer;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use manyflow_core::units::Rate;
+use serde_json::json;
+
+use self::lan::Lan;
+use self::transfer::{Measured, Program, transfer};
+use crate::bench::write_random;
+use crate::cli::{HeterogeneityArgs, LiveArgs};
+use crate::display::Display;
+use crate::usage;
+
+/// The rate above which UFTP's is no bound.
+const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);
+/// The bounds of the processor time for a packet, in microseconds.
+const SENDER_BOUND_US: f64 = 3.0;
+const RECEIVER_BOUND_US: f64 = 6.0;
+/// The bounds for receivers with a fast and with a slow link, in seconds.
+const FAST_BOUND_S: f64 = 7.0;
+const SLOW_BOUND_S: f64 = 45.0;
+
+/// Compares the rates of transfers to equal receivers.
+pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
+    let lan = Lan::new(args.receivers.into(), None)?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("file");
+    write_random(&file, args.size.0)?;
+    display.print_line(&format!(
+        "{:<28} {:>14} {:>10} {:>22} {:>22}",
+        "program", "Mbit/s", "seconds", "sender us/packet", "receiver us/packet"
+    ))?;
+    let programs = programs(&[Program::Ours(args.rate), Program::UftpUnlimited]);
+    let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
+    let mut rates = Vec::new();
+    let mut missed = Vec::new();
+    for (program, runs) in programs.iter().zip(&results) {
+        let seconds = median(runs.iter().map(|run| run.slowest_s()));
+        let rate = args.size.0 as f64 * 8.0 / seconds;
+        let sender_us = median(runs.iter().map(|run| run.sender_us));
+        let receiver_us = median(runs.iter().map(|run| run.receiver_us));
+        rates.push(rate);
+        display.print_line(&format!(
+            "{:<28} {:>14.0} {seconds:>10.2} {sender_us:>22.1} {receiver_us:>22.1}",
+            program.name(),
+            rate / 1e6,
+        ))?;
+        display.print_json(&json!({
+            "event": "program", "program": program.name(), "bits_per_s": rate, "seconds": seconds,
+            "sender_us_per_packet": sender_us, "receiver_us_per_packet": receiver_us,
+        }))?;
+        if matches!(program, Program::Ours(_)) {
+            if sender_us > SENDER_BOUND_US {
+                missed.push(format!(
+                    "the sender takes more than {SENDER_BOUND_US} us a packet"
+                ));
+            }
+            if receiver_us > RECEIVER_BOUND_US {
+                missed.push(format!(
+                    "a receiver takes more than {RECEIVER_BOUND_US} us a packet"
+                ));
+            }
+        }
+    }
+    let bound = rates.get(1).copied().unwrap_or(f64::INFINITY);
+    let bound = bound.min(RATE_BOUND.bits_per_s() as f64);
+    if rates[0] < bound {
+        missed.push(format!("the rate is below {:.0} Mbit/s", bound / 1e6));
+    }
+    end(display, &missed)
+}
+
+/// Compares the times of receivers, of which the last has a slow link.
+pub(crate) fn heterogeneity(args: &HeterogeneityArgs, display: &Display) -> Result<()> {
+    let lan = Lan::new(4, Some(args.slow))?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("file");
+    write_random(&file, args.size.0)?;
+    let (size, slow) = (args.size, args.slow);
+    display.print_line(&format!("{size} to three receivers, and one behind {slow}"))?;
+    display.print_line(&format!(
+        "{:<28} {:>16} {:>16}",
+        "program", "fast, seconds", "slow, seconds"
+    ))?;
+    let programs = programs(&[Program::Ours(args.rate), Program::UftpTfmcc]);
+    let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
+    let mut missed = Vec::new();
+    for (program, runs) in programs.iter().zip(&results) {
+        let fast = median(
+            runs.iter()
+                .map(|run| run.seconds[..3].iter().copied().fold(0.0, f64::max)),
+        );
+        let slow = median(runs.iter().map(|run| run.seconds[3]));
+        display.print_line(&format!("{:<28} {fast:>16.1} {slow:>16.1}", program.name()))?;
+        display.print_json(&json!({
+            "event": "program", "program": program.name(), "fast_seconds": fast, "slow_seconds": slow,
+        }))?;
+        if matches!(program, Program::Ours(_)) {
+            if fast > FAST_BOUND_S {
+                missed.push(format!("a fast receiver takes more than {FAST_BOUND_S} s"));
+            }
+            if slow > SLOW_BOUND_S {
+                missed.push(format!(
+                    "the slow receiver takes more than {SLOW_BOUND_S} s"
+                ));
+            }
+        }
+    }
+    end(display, &missed)
+}
+
+/// Returns those of the programs that are installed.
+fn programs(wanted: &[Program]) -> Vec<Program> {
+    let is_there = |program: &&Program| program.is_installed();
+    wanted.iter().filter(is_there).copied().collect()
+}
+
+/// Runs the programs in turn, and returns the measurements of each.
+fn in_turn(
+    lan: &Lan,
+    programs: &[Program],
+    runs: u32,
+    file: &Path,
+    folder: &Path,
+) -> Result<Vec<Vec<Measured>>> {
+    let mut results = vec![Vec::new(); programs.len()];
+    for _ in 0..runs {
+        for (program, results) in programs.iter().zip(&mut results) {
+            results.push(transfer(lan, *program, file, folder)?);
+        }
+    }
+    Ok(results)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn end(display: &Display, missed: &[String]) -> Result<()> {
+    if !Program::UftpUnlimited.is_installed() {
+        display.print_line(
+            "UFTP is not installed (Debian: apt-get install uftp), so nothing was compared.",
+        )?;
+    }
+    if !missed.is_empty() {
+        bail!("missed: {}", missed.join("; "));
+    }
+    Ok(())
+}
+
+/// Returns an error if the user may not make network namespaces.
+fn check_root() -> Result<()> {
+    match nix::unistd::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(usage(
+            "network namespaces need root: run this command with sudo",
+        )),
+    }
+}

@@ -1,0 +1,301 @@
+//! One transfer of a file, by our own programs or by UFTP.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use manyflow_core::units::Rate;
+use nix::sys::resource::UsageWho;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::lan::{INTERFACE, Lan, SENDER};
+use crate::bench::cpu;
+
+/// Maximum time of a transfer.
+const LIMIT: Duration = Duration::from_secs(180);
+/// The bytes of a packet of UFTP by default.
+const UFTP_BLOCK: u64 = 1_300;
+
+/// A program that transfers files.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) enum Program {
+    /// `manyflow send` and `recv`, with a session of this rate.
+    Ours(Rate),
+    /// UFTP without congestion control, as fast as it can.
+    UftpUnlimited,
+    /// UFTP with TFMCC.
+    UftpTfmcc,
+}
+
+/// The measurements of one transfer.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// The time of each receiver, from the start to the complete file.
+    pub(super) seconds: Vec<f64>,
+    /// Processor time for each packet, in microseconds; of the receivers, for each of them.
+    pub(super) sender_us: f64,
+    pub(super) receiver_us: f64,
+}
+
+impl Measured {
+    pub(super) fn slowest_s(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+impl Program {
+    pub(super) fn name(self) -> String {
+        match self {
+            Program::Ours(rate) => format!("manyflow, {rate}"),
+            Program::UftpUnlimited => "uftp, no rate control".to_owned(),
+            Program::UftpTfmcc => "uftp, TFMCC".to_owned(),
+        }
+    }
+
+    pub(super) fn is_installed(self) -> bool {
+        let help = || Command::new("uftp").stdin(Stdio::null()).output().is_ok();
+        matches!(self, Program::Ours(_)) || help()
+    }
+}
+
+/// Transfers `file` from the sender to all receivers of `lan`, to new folders in `folder`.
+pub(super) fn transfer(
+    lan: &Lan,
+    program: Program,
+    file: &Path,
+    folder: &Path,
+) -> Result<Measured> {
+    let outputs: Vec<PathBuf> = (0..lan.receivers.len())
+        .map(|number| folder.join(format!("out{number}")))
+        .collect();
+    for output in &outputs {
+        fs::create_dir_all(output)?;
+    }
+    let measured = match program {
+        Program::Ours(rate) => ours(lan, rate, file, &outputs)?,
+        Program::UftpUnlimited => uftp(lan, &["-R", "-1"], file, &outputs)?,
+        Program::UftpTfmcc => uftp(lan, &["-R", "1000000", "-C", "tfmcc"], file, &outputs)?,
+    };
+    let expected = fs::metadata(file)?.len();
+    for output in &outputs {
+        let name = file.file_name().context("the file has a name")?;
+        let found = fs::metadata(output.join(name)).map_or(0, |found| found.len());
+        ensure!(
+            found == expected,
+            "{}: {found} of {expected} bytes arrived",
+            program.name()
+        );
+        fs::remove_dir_all(output)?;
+    }
+    Ok(measured)
+}
+
+fn ours(lan: &Lan, rate: Rate, file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let rate = rate.bits_per_s().to_string() + "bit/s";
+    let mut command = in_namespace(&lan.sender, &program);
+    command.args([
+        "send",
+        "--json",
+        "--multicast",
+        "232.1.2.0/24",
+        "--interface",
+        INTERFACE,
+    ]);
+    command
+        .args(["--rate", &rate, "--publish", &format!("{SENDER}:0")])
+        .arg(file);
+    let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
+    let mut sender = Running::start(command)?;
+    let published = sender.event("published")?;
+    let url = published["url"]
+        .as_str()
+        .context("the sender gives its URL")?
+        .to_owned();
+    let start = Instant::now();
+    let mut receivers = Vec::new();
+    for (namespace, output) in lan.receivers.iter().zip(outputs) {
+        let mut command = in_namespace(namespace, &program);
+        command
+            .args(["recv", "--json", "--interface", INTERFACE, &url, "--output"])
+            .arg(output);
+        receivers.push(Running::start(command)?);
+    }
+    let seconds = wait_for_all(&mut receivers, start)?;
+    let received_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before;
+    let mut packets = 0;
+    for receiver in &mut receivers {
+        let last = receiver.last_event("progress")?;
+        packets += last["packets_received"].as_u64().unwrap_or(0);
+    }
+    sender.interrupt()?;
+    let done = sender.event("done")?;
+    sender.wait()?;
+    let sent_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before - received_cpu;
+    let sent = done["packets"].as_u64().unwrap_or(0);
+    Ok(Measured {
+        seconds,
+        sender_us: per_packet(sent_cpu, sent),
+        receiver_us: per_packet(received_cpu, packets),
+    })
+}
+
+fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
+    let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
+    let mut receivers = Vec::new();
+    for (namespace, output) in lan.receivers.iter().zip(outputs) {
+        let mut command = in_namespace(namespace, Path::new("uftpd"));
+        command
+            .args(["-d", "-x", "0", "-B", "4194304", "-I", INTERFACE, "-D"])
+            .arg(output);
+        receivers.push(Running::start(command)?);
+    }
+    let mut command = in_namespace(&lan.sender, Path::new("uftp"));
+    command
+        .args(["-x", "0", "-B", "4194304", "-I", INTERFACE])
+        .args(options)
+        .arg(file);
+    let start = Instant::now();
+    let mut sender = Running::start(command)?;
+    let expected = fs::metadata(file)?.len();
+    ensure!(sender.wait_within(LIMIT)?, "uftp failed");
+    // UFTP's session ends for all receivers at the same time.
+    let seconds = vec![start.elapsed().as_secs_f64(); outputs.len()];
+    let sent_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before;
+    for receiver in &mut receivers {
+        receiver.interrupt()?;
+    }
+    for receiver in &mut receivers {
+        let _ = receiver.child.wait()?;
+    }
+    let received_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before - sent_cpu;
+    let packets = expected / UFTP_BLOCK;
+    Ok(Measured {
+        seconds,
+        sender_us: per_packet(sent_cpu, packets),
+        receiver_us: per_packet(received_cpu, packets * outputs.len() as u64),
+    })
+}
+
+fn per_packet(cpu: Duration, packets: u64) -> f64 {
+    cpu.as_secs_f64() * 1e6 / packets.max(1) as f64
+}
+
+fn in_namespace(namespace: &str, program: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(program);
+    command
+}
+
+/// Waits for all receivers, and returns the time that each took.
+fn wait_for_all(receivers: &mut [Running], start: Instant) -> Result<Vec<f64>> {
+    let mut seconds = vec![None; receivers.len()];
+    while seconds.contains(&None) {
+        for (receiver, seconds) in receivers.iter_mut().zip(&mut seconds) {
+            if seconds.is_none()
+                && let Some(status) = receiver.child.try_wait()?
+            {
+                ensure!(status.success(), "a receiver failed");
+                *seconds = Some(start.elapsed().as_secs_f64());
+            }
+        }
+        ensure!(
+            start.elapsed() < LIMIT,
+            "the transfer takes more than {} s",
+            LIMIT.as_secs()
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(seconds.into_iter().flatten().collect())
+}
+
+/// A process, which is killed on drop.
+struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Result<Running> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        let output = child.stdout.take().context("the output is piped")?;
+        Ok(Running {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
+    /// Waits for an event of the kind.
+    fn event(&mut self, kind: &str) -> Result<Value> {
+        loop {
+            match self.next_event()? {
+                Some(event) if event["event"] == kind => return Ok(event),
+                Some(_) => {}
+                None => bail!("a program ended before it was `{kind}`"),
+            }
+        }
+    }
+
+    /// Returns the last event of the kind, after the end of the program.
+    fn last_event(&mut self, kind: &str) -> Result<Value> {
+        let mut last = None;
+        while let Some(event) = self.next_event()? {
+            if event["event"] == kind {
+                last = Some(event);
+            }
+        }
+        last.with_context(|| format!("a program was never at `{kind}`"))
+    }
+
+    fn next_event(&mut self) -> Result<Option<Value>> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line)? {
+            0 => Ok(None),
+            _ => Ok(Some(serde_json::from_str(&line)?)),
+        }
+    }
+
+    fn interrupt(&self) -> Result<()> {
+        Ok(kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)?)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let status = self.child.wait()?;
+        ensure!(status.success(), "a program failed");
+        Ok(())
+    }
+
+    fn wait_within(&mut self, limit: Duration) -> Result<bool> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            ensure!(
+                start.elapsed() < limit,
+                "uftp takes more than {} s",
+                limit.as_secs()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
