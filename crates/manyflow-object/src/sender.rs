@@ -15,7 +15,9 @@ use sha2::{Digest, Sha256};
 use crate::alc::{FdtHeader, PAYLOAD_ID_BYTES};
 use crate::error::{ReadError, SendError};
 use crate::fdt::{FdtInstance, FecAttributes, FileEntry};
-use crate::fec::{BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans};
+use crate::fec::{
+    BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans, symbols_ahead,
+};
 use crate::lct::{self, Fields};
 use crate::name;
 pub use crate::source::{Source, SourceFile};
@@ -206,9 +208,11 @@ impl<S: Storage> ObjectSender<S> {
         let table_sha256: [u8; 32] = Sha256::digest(fdt).into();
         let (mut units, mut storage_bytes) = (Vec::new(), 0);
         let fdt_units = fdt_oti.blocks() as usize;
+        let blocks = otis.iter().map(|oti| oti.blocks() as usize).sum();
+        let ahead = symbols_ahead(blocks, config.symbol_length);
         for (toi, oti) in (0..).zip(std::iter::once(fdt_oti).chain(otis)) {
             for sbn in 0..oti.blocks() {
-                let block = BlockEncoder::new(oti, sbn, config.first_symbol, storage_bytes);
+                let block = BlockEncoder::new(oti, sbn, config.first_symbol, storage_bytes, ahead);
                 units.push(Unit {
                     toi,
                     block,
@@ -389,7 +393,7 @@ impl<S: Storage> ObjectSender<S> {
     }
 
     fn append_symbol(&mut self, unit: usize, next: &Next, out: &mut Vec<u8>) -> io::Result<()> {
-        let Unit { toi, block, .. } = &self.units[unit];
+        let Unit { toi, block, .. } = &mut self.units[unit];
         let source = &*self.objects[*toi as usize].source;
         block.append(next, source, &mut self.storage, out)?;
         if matches!(next, Next::Repair { .. }) {

@@ -23,6 +23,9 @@ pub(crate) struct BlockEncoder {
     oti: Oti,
     sbn: u32,
     order: Order,
+    ahead: Ahead,
+    /// The number of symbols to read at a time.
+    ahead_max: u32,
 }
 
 enum Order {
@@ -63,8 +66,8 @@ pub(crate) enum Next {
 
 impl BlockEncoder {
     /// Prepares block `sbn` of an object with these parameters. Its repair symbols are stored from
-    /// `room` on.
-    pub(crate) fn new(oti: Oti, sbn: u32, first: u32, room: u64) -> Self {
+    /// `room` on. It reads up to `ahead_max` symbols at a time.
+    pub(crate) fn new(oti: Oti, sbn: u32, first: u32, room: u64, ahead_max: u32) -> Self {
         let symbols = oti
             .block_symbols(sbn)
             .expect("the caller counts the object's blocks");
@@ -80,7 +83,13 @@ impl BlockEncoder {
                 is_job_under_way: false,
             }),
         };
-        BlockEncoder { oti, sbn, order }
+        BlockEncoder {
+            oti,
+            sbn,
+            order,
+            ahead: Ahead::default(),
+            ahead_max,
+        }
     }
 
     /// The room for repair symbols of block `sbn` in bytes: those of a job, and a quarter more that
@@ -222,34 +231,93 @@ impl BlockEncoder {
 
     /// Appends the FEC Payload ID and the bytes of a symbol.
     pub(crate) fn append(
-        &self,
+        &mut self,
         next: &Next,
         source: &dyn Source,
         storage: &mut impl Storage,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
+        let esi = match *next {
+            Next::Missing => return Ok(()),
+            Next::Source { esi } | Next::Repair { esi, .. } => esi,
+        };
         let full = usize::from(self.oti.symbol_length());
-        match *next {
-            Next::Missing => Ok(()),
-            Next::Source { esi } => {
-                out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
-                let start = out.len();
-                let position = (self.oti.block_start(self.sbn) + u64::from(esi)) * full as u64;
-                let left = self.oti.transfer_length() - position;
-                let length = left.min(full as u64) as usize;
-                out.resize(start + length, 0);
-                source.read_at(position, &mut out[start..])?;
-                out.resize(start + self.oti.payload_length(self.sbn, esi), 0);
-                Ok(())
+        if !self.ahead.contains(esi, full) {
+            self.read_ahead(next, source, storage)?;
+        }
+        let start = (esi - self.ahead.first) as usize * full;
+        let length = self.oti.payload_length(self.sbn, esi);
+        out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
+        out.extend_from_slice(&self.ahead.bytes[start..start + length]);
+        Ok(())
+    }
+
+    /// Reads the symbol, and those that are likely to be sent after it.
+    fn read_ahead(
+        &mut self,
+        next: &Next,
+        source: &dyn Source,
+        storage: &mut impl Storage,
+    ) -> io::Result<()> {
+        let full = usize::from(self.oti.symbol_length());
+        let symbols = self.symbols();
+        let (esi, read) = match *next {
+            Next::Missing => return Ok(()),
+            Next::Source { esi } => (esi, self.ahead_of(symbols - esi)),
+            Next::Repair { esi, .. } => {
+                let until_end = capacity(symbols) - esi % capacity(symbols);
+                let ready = match &self.order {
+                    Order::Counted(counted) => counted.ready.end - esi,
+                    Order::Shuffled { .. } => 1,
+                };
+                (esi, self.ahead_of(ready.min(until_end)))
             }
-            Next::Repair { esi, position } => {
-                out.extend_from_slice(&self.oti.payload_id(self.sbn, esi));
-                let start = out.len();
-                out.resize(start + full, 0);
-                storage.read_at(REPAIR_SYMBOLS, position, &mut out[start..])
-            }
+        };
+        // If reading fails, nothing is there.
+        let mut bytes = std::mem::take(&mut self.ahead.bytes);
+        bytes.resize(read as usize * full, 0);
+        if let Next::Repair { position, .. } = *next {
+            storage.read_at(REPAIR_SYMBOLS, position, &mut bytes)?;
+        } else {
+            let position = (self.oti.block_start(self.sbn) + u64::from(esi)) * full as u64;
+            let left = self.oti.transfer_length() - position;
+            let length = left.min(bytes.len() as u64) as usize;
+            source.read_at(position, &mut bytes[..length])?;
+            bytes[length..].fill(0);
+        }
+        self.ahead = Ahead { first: esi, bytes };
+        Ok(())
+    }
+
+    /// The number of symbols to read at a time, of those that are `left`.
+    fn ahead_of(&self, left: u32) -> u32 {
+        match &self.order {
+            Order::Counted(_) => self.ahead_max.min(left),
+            Order::Shuffled { .. } => 1,
         }
     }
+}
+
+/// Symbols that were read together.
+#[derive(Default)]
+struct Ahead {
+    /// The encoding symbol ID of the first.
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    fn contains(&self, esi: u32, length: usize) -> bool {
+        let end = self.first as usize + self.bytes.len() / length;
+        esi >= self.first && (esi as usize) < end
+    }
+}
+
+/// Returns the number of symbols of this length to read at a time for each of `blocks` blocks, so
+/// that they all take at most 16 MiB.
+pub(crate) fn symbols_ahead(blocks: usize, length: u16) -> u32 {
+    let of_block = (16 << 20) / blocks.max(1) / usize::from(length);
+    of_block.clamp(1, 16) as u32
 }
 
 /// The object of a sender's storage that has the repair symbols of all blocks.
@@ -387,7 +455,7 @@ mod tests {
         let object = Bytes::from(vec![1; symbols * 100]);
         let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
         Block {
-            encoder: BlockEncoder::new(oti, 0, first, 0),
+            encoder: BlockEncoder::new(oti, 0, first, 0, 16),
             object: ObjectSource {
                 name: "object".into(),
                 source: Arc::new(object),
@@ -451,7 +519,7 @@ mod tests {
             }
             let (next, mut out) = (block.encoder.next(&mut rng), Vec::new());
             let source = &*block.object.source;
-            let (encoder, storage) = (&block.encoder, &mut block.storage);
+            let (encoder, storage) = (&mut block.encoder, &mut block.storage);
             encoder.append(&next, source, storage, &mut out).unwrap();
             assert_eq!(&out[4..], packet.data());
         }
