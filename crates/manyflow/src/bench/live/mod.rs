@@ -1,5 +1,5 @@
-//! `manyflow bench live` and `manyflow bench heterogeneity`: transfers between network namespaces by
-//! our own programs and by UFTP, if it is installed, in turn.
+//! `manyflow bench live` and `manyflow bench heterogeneity`: transfers between network namespaces,
+//! in turn by our own programs and by UFTP, if it is installed.
 //!
 //! | file | contents |
 //! |---|---|
