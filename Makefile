@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-parts fuzz fuzz-short faults crash soak
+.PHONY: help demo build test check unit examples release figures gallery bench bench-live bench-parts fuzz fuzz-short faults crash soak
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ gallery: build ## Regenerate the plots of docs/figures from whole runs
 
 bench: build ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow bench sim
+
+bench-live: build ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
+	@target/release/manyflow bench live; target/release/manyflow bench heterogeneity --runs 3
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
