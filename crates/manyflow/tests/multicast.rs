@@ -142,6 +142,45 @@ fn multicast_and_tunnel_carry_one_session() {
     transfer(&both, &[BY_INTERFACE, &[]]);
 }
 
+/// A transfer through a relay during which the receiver's network changes. The sender knows nothing
+/// of it.
+fn goes_on_after(change: impl Fn(&TwoHosts)) {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sources = Sources::new();
+    write_random(&sources.path().join("docs/long"), 2_000_000, 5);
+    let mut sender = sources.send(&hosts, &["--listen", "0.0.0.0:0", "--rate", "4Mbit/s"]);
+    let mut receiver = receive(&hosts, &sender.url(), &["--json"]);
+    receiver.running.wait_for(|line| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        (event["bytes"].as_u64()? > 200_000).then_some(())
+    });
+    change(&hosts);
+    let ended = receiver.running.finish().succeeded("receiver");
+    assert_same(sources.path(), receiver.output.path(), "changed network");
+    assert!(!ended.stderr.contains("error"), "{ended:?}");
+}
+
+#[test]
+fn a_transfer_goes_on_when_the_receivers_address_changes() {
+    goes_on_after(|hosts| {
+        hosts.on_receiver(|| {
+            let wire = TwoHosts::INTERFACE;
+            hosts::ip_here(&format!("address add 10.77.0.9/24 dev {wire}"));
+            hosts::ip_here(&format!("address delete 10.77.0.2/24 dev {wire}"));
+            // The kernel deletes secondary addresses of the network with the first one.
+            hosts::ip_here(&format!("address replace 10.77.0.9/24 dev {wire}"));
+        });
+    });
+}
+
+#[test]
+fn a_transfer_goes_on_when_the_receivers_interface_is_made_again() {
+    goes_on_after(|hosts| {
+        hosts.remove_link();
+        hosts.make_link();
+    });
+}
+
 #[test]
 fn a_description_can_be_a_file_instead_of_a_url() {
     let Some(hosts) = TwoHosts::new() else { return };
