@@ -1,6 +1,8 @@
 //! A sender and receivers in network namespaces, on a bridge that snoops IGMP and queries.
 
 use std::process::{Command, id};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::Rate;
@@ -13,6 +15,10 @@ pub(super) const INTERFACE: &str = "eth0";
 pub(super) const SENDER: &str = "10.99.0.1";
 /// The queue of a slow link: that of a common router.
 const SLOW_QUEUE_BYTES: u64 = 200_000;
+
+/// Time for which a new bridge floods multicast, and a little more: the maximum response time of
+/// IGMP (RFC 3376 section 8.3). The switches of a network in use have it behind them.
+const SETTLING: Duration = Duration::from_secs(12);
 
 /// The namespaces, which are removed on drop.
 pub(super) struct Lan {
@@ -65,6 +71,7 @@ impl Lan {
                 ),
             )?;
         }
+        thread::sleep(SETTLING);
         Ok(lan)
     }
 }
