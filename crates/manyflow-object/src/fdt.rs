@@ -68,8 +68,8 @@ pub struct FileEntry {
     pub blocks: Vec<BlockDigest>,
     /// The number of files in a bundle. `None` for a file.
     pub bundle: Option<u64>,
-    /// The file's mode and time, if receivers are to set them. A bundle with attributes has those
-    /// of its files in their headers.
+    /// The file's mode and time, if receivers are to set them. A bundle's entry has some if the
+    /// headers of the archive give the modes and times of its files.
     pub attributes: Option<Attributes>,
     /// The FEC parameters, as far as the FDT gives them.
     pub fec: FecAttributes,

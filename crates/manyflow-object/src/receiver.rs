@@ -38,8 +38,8 @@ pub struct ReceiverConfig {
     /// Maximum memory for tables of files and for the bookkeeping of symbols, 64 bytes for each, in
     /// bytes. The symbols themselves are in the storage. Only symbols that have arrived count,
     /// never a length that a packet claims. Without memory for all blocks at once, later blocks are
-    /// dropped in favour of earlier ones, and received again. Decoding a block temporarily takes
-    /// three times its length.
+    /// dropped in favour of earlier ones, and received again. Each decoding job temporarily takes
+    /// three times the length of its block.
     pub memory_max: u64,
     /// Maximum memory for symbols of objects that no FDT has announced yet, in bytes; the oldest
     /// are dropped first.
@@ -149,7 +149,7 @@ impl<S: Storage> ObjectReceiver<S> {
     /// Handles a packet, and decodes the block that it completes.
     ///
     /// # Errors
-    /// As [`take_packet`](Self::take_packet), and if a block has not its digest.
+    /// As [`take_packet`](Self::take_packet). Also if the digest of a decoded block is wrong.
     pub fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), ReceiveError> {
         self.take_packet(packet)?;
         while let Some(job) = self.next_job()? {
@@ -195,7 +195,7 @@ impl<S: Storage> ObjectReceiver<S> {
     /// Takes the result of a job.
     ///
     /// # Errors
-    /// If the block has not its digest, or the storage fails. The receiver continues.
+    /// If the digest of the block is wrong, or the storage fails. The receiver continues.
     pub fn finish_job(&mut self, decoded: &Decoded) -> Result<(), ReceiveError> {
         let result = self.on_decoded(decoded);
         self.count(result)

@@ -7,6 +7,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
+mod bench;
+
+pub(crate) use bench::{BenchCommand, HeterogeneityArgs, LiveArgs};
+
 use crate::group_range::GroupRange;
 
 const EXIT_CODES: &str = "\
@@ -82,61 +86,6 @@ pub(crate) enum SoakCommand {
     /// One sender and several receivers on this machine, over emulated links
     #[command(after_help = SOAK_EXAMPLES)]
     Files(SoakArgs),
-}
-
-/// The benchmarks.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Compare with ns-2 if it is installed; fail if a ratio is below its bound
-    Sim,
-    /// Compare the rate of transfers with UFTP's, if it is installed; fail below the bounds (root)
-    #[command(after_help = LIVE_EXAMPLES)]
-    Live(LiveArgs),
-    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC (root)
-    Heterogeneity(HeterogeneityArgs),
-    /// Measure time and memory of WEBRC simulations with 1 to 1,000,000 receivers (some minutes, 2
-    /// GB)
-    Scale,
-}
-
-const LIVE_EXAMPLES: &str = "\
-Example:
-  sudo manyflow bench live --size 1GB --receivers 4
-
-The hosts are network namespaces on a bridge; no packet leaves this machine.";
-
-/// Arguments of `bench live`.
-#[derive(Debug, Args)]
-pub(crate) struct LiveArgs {
-    /// The size of the file
-    #[arg(long, default_value = "400MB")]
-    pub(crate) size: Bytes,
-    /// The rate of our session
-    #[arg(long, default_value = "1Gbit/s")]
-    pub(crate) rate: Rate,
-    /// The number of receivers
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) receivers: u8,
-    /// The number of transfers of each program, of which the median counts
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) runs: u32,
-}
-
-/// Arguments of `bench heterogeneity`.
-#[derive(Debug, Args)]
-pub(crate) struct HeterogeneityArgs {
-    /// The size of the file
-    #[arg(long, default_value = "100MB")]
-    pub(crate) size: Bytes,
-    /// The rate of our session
-    #[arg(long, default_value = "200Mbit/s")]
-    pub(crate) rate: Rate,
-    /// The rate of the slow receiver's link
-    #[arg(long, default_value = "20Mbit/s")]
-    pub(crate) slow: Rate,
-    /// The number of transfers of each program, of which the median counts
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) runs: u32,
 }
 
 const SEND_EXAMPLES: &str = "\

@@ -100,7 +100,7 @@ impl Port {
     /// Takes the datagrams that are there from the socket, as many as one system call returns.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there are none.
+    /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived.
     pub(crate) fn try_recv(&self, inbox: &mut Inbox) -> io::Result<()> {
         let receive = || inbox.receive(&self.socket, &self.state);
         self.socket.try_io(Interest::READABLE, receive)

@@ -115,6 +115,13 @@ impl Assembly {
         storage: &mut impl Storage,
     ) -> Result<Taken, ReceiveError> {
         let (sbn, esi) = self.check(payload_id, data)?;
+        // A surplus symbol takes no memory, so no other block has to make room for it.
+        if matches!(
+            self.blocks.get(&sbn),
+            Some(Block::Decoding(_) | Block::Complete)
+        ) {
+            return Ok(Taken::Surplus);
+        }
         if BOOKKEEPING_BYTES > memory_left {
             return Err(ReceiveError::Memory);
         }
@@ -185,7 +192,7 @@ impl Assembly {
     /// Takes the result of a job. If more symbols are needed, the block takes them again.
     ///
     /// # Errors
-    /// If the block has not its digest; all its symbols are dropped then.
+    /// If the digest of the block is wrong. All symbols of the block are dropped in that case.
     pub(super) fn finish_job(
         &mut self,
         decoded: &Decoded,

@@ -11,7 +11,7 @@ use manyflow_core::estimate::tcp_equation;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 
-/// Changes of the least delay that are no queue, in seconds: senders work once in a millisecond.
+/// Maximum change of the least delay without a queue, in seconds. Senders act once per millisecond.
 const DELAY_NOISE_S: f64 = 0.001;
 
 impl Running {

@@ -58,7 +58,8 @@ impl Message {
         bytes
     }
 
-    /// Decodes a message of this session; `None` if it is none, or its MAC is wrong.
+    /// Returns the message in a datagram. Returns `None` for datagrams of other protocols or
+    /// sessions, and for messages with a wrong MAC.
     pub(super) fn decode(bytes: &[u8], key: &CompletionKey) -> Option<Message> {
         let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
         let kind = match bytes[3] {

@@ -14,8 +14,8 @@
 //! expects, and sends two reports, so that all of them together send one datagram per second. A
 //! report that is not answered is repeated at a random time in the next window.
 //!
-//! The cookie proves the address, so that nobody can report for others, and answers have the length
-//! of reports, so that a sender cannot be used to flood a forged address. Each message has a MAC.
+//! The cookie proves the address, so nobody can report for others. Answers have the length of
+//! reports, so an attacker cannot use a sender to flood a forged address. Each message has a MAC.
 //! Its key is the session's group key; without one, it is the digest of the table of files, which
 //! everybody has who can read the description. Then a liar can report as many receivers as
 //! [`RECEIVERS_PER_CLIENT_MAX`] for each of its addresses.
