@@ -5,6 +5,7 @@ mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use crate::name;
 pub use crate::source::{Source, SourceFile};
 use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
-use windows::Windows;
+use windows::{Upcoming, Windows};
 
 /// Length of EXT_FDT and EXT_FTI in bytes, which only packets of the FDT carry.
 const FDT_EXTENSION_BYTES: usize = 4 + Oti::EXTENSION_BYTES;
@@ -59,7 +60,10 @@ pub struct SenderConfig {
     /// The number of the first symbol of each block with RaptorQ. A sender that continues a session
     /// chooses another number than before, so that receivers get symbols that are new to them.
     pub first_symbol: u32,
-    /// The minimum number of source symbols of a window. Files of one window complete before those
+    /// Whether the table of files gives the MD5 of each file, besides its SHA-256. Receivers that
+    /// know FLUTE only (RFC 6726) can check nothing else, but MD5 takes three times as long.
+    pub content_md5: bool,
+    /// The minimum number of source symbols of a window. Blocks of one window complete before those
     /// of the next, but receivers below the session's rate need up to twice as many packets. With
     /// `None`, all files complete together, and receivers of every rate need the fewest packets.
     pub window_symbols: Option<u64>,
@@ -79,6 +83,7 @@ impl SenderConfig {
             seed,
             expires: u32::MAX,
             first_symbol: 0,
+            content_md5: false,
             window_symbols: None,
         }
     }
@@ -102,9 +107,12 @@ pub fn symbol_length(datagram_length: usize, cci_length: usize) -> Option<u16> {
 }
 
 /// An estimate of the storage that repair symbols of files take with RaptorQ, for files of `length`
-/// bytes in all. [`ObjectSender::storage_bytes`] gives the exact number later.
-pub const fn repair_bytes(length: u64) -> u64 {
-    length + length / 4
+/// bytes in all, sent in windows of this number of bytes if there is one.
+/// [`ObjectSender::storage_bytes`] gives the exact number later.
+pub fn repair_bytes(length: u64, window: Option<u64>) -> u64 {
+    let rooms = Windows::ROOMS_MAX * window.unwrap_or(u64::MAX / 8);
+    let served = length.min(rooms);
+    served + served / 4
 }
 
 /// Turns files into datagrams.
@@ -114,7 +122,8 @@ pub const fn repair_bytes(length: u64) -> u64 {
 ///
 /// Source symbols are read from the files when they are sent. Repair symbols are encoded in jobs,
 /// which a driver takes from [`ObjectSender::next_job`] and runs in another thread. A job whose
-/// result is needed earlier is run by [`ObjectSender::next_datagram`] itself.
+/// result is needed earlier is run by [`ObjectSender::next_datagram`] itself, or, in windows, source
+/// symbols are sent again in place of the result.
 pub struct ObjectSender<S = MemoryStorage> {
     config: SenderConfig,
     fdt_extensions: [u8; FDT_EXTENSION_BYTES],
@@ -131,7 +140,8 @@ pub struct ObjectSender<S = MemoryStorage> {
     jobs_due: VecDeque<usize>,
     plans: Arc<Plans>,
     storage: S,
-    storage_bytes: u64,
+    /// The room for repair symbols of the FDT, which is before that of the files.
+    fdt_room_bytes: u64,
 }
 
 /// A block and its object.
@@ -140,6 +150,12 @@ struct Unit {
     block: BlockEncoder,
     /// Whether the unit is in `jobs_due`.
     is_queued: bool,
+}
+
+impl Unit {
+    fn room_bytes(&self) -> u64 {
+        self.block.room_bytes()
+    }
 }
 
 impl ObjectSender {
@@ -173,7 +189,7 @@ impl<S: Storage> ObjectSender<S> {
         let mut entries = Vec::with_capacity(files.len());
         let mut objects = vec![table_source(Bytes::new())];
         for ((toi, file), oti) in (1..).zip(files).zip(&otis) {
-            let digests = Digests::of(&*file.content, oti).map_err(|error| ReadError {
+            let digests = Digests::of(&*file.content, oti, config.content_md5).map_err(|error| ReadError {
                 name: file.name.clone(),
                 error,
             })?;
@@ -206,24 +222,22 @@ impl<S: Storage> ObjectSender<S> {
         storage: S,
     ) -> Self {
         let table_sha256: [u8; 32] = Sha256::digest(fdt).into();
-        let (mut units, mut storage_bytes) = (Vec::new(), 0);
+        let mut units = Vec::new();
         let fdt_units = fdt_oti.blocks() as usize;
         let blocks = otis.iter().map(|oti| oti.blocks() as usize).sum();
         let ahead = symbols_ahead(blocks, config.symbol_length);
         for (toi, oti) in (0..).zip(std::iter::once(fdt_oti).chain(otis)) {
             for sbn in 0..oti.blocks() {
-                let block = BlockEncoder::new(oti, sbn, config.first_symbol, storage_bytes, ahead);
                 units.push(Unit {
                     toi,
-                    block,
-                    is_queued: true,
+                    block: BlockEncoder::new(oti, sbn, config.first_symbol, ahead),
+                    is_queued: false,
                 });
-                storage_bytes += BlockEncoder::room_bytes(&oti, sbn);
             }
         }
         let rng = Pcg64::seed_from_u64(config.seed);
         let windows = Windows::new(&units, fdt_units, config.layers, config.window_symbols);
-        ObjectSender {
+        let mut sender = ObjectSender {
             fdt_extensions: fdt_extensions(&fdt_oti, instance_id(&table_sha256)),
             config,
             table_sha256,
@@ -232,12 +246,16 @@ impl<S: Storage> ObjectSender<S> {
             next_fdt_unit: 0,
             windows,
             rng,
-            jobs_due: (0..units.len()).collect(),
+            jobs_due: VecDeque::new(),
             plans: Arc::default(),
             units,
             storage,
-            storage_bytes,
-        }
+            fdt_room_bytes: 0,
+        };
+        sender.fdt_room_bytes = sender.assign_rooms(0..fdt_units, 0);
+        (0..fdt_units).for_each(|unit| sender.queue_job(unit));
+        sender.queue_upcoming();
+        sender
     }
 
     /// The length of the table of files in bytes.
@@ -245,10 +263,10 @@ impl<S: Storage> ObjectSender<S> {
         self.objects[0].source.length()
     }
 
-    /// The bytes of the storage that repair symbols take in the course of the session: about 1.25
-    /// times the length of the files with RaptorQ, none without code.
+    /// The bytes of the storage that repair symbols take in the course of the session: with RaptorQ,
+    /// about 1.25 times the length of the files, or of four windows; none without code.
     pub fn storage_bytes(&self) -> u64 {
-        self.storage_bytes
+        self.fdt_room_bytes + self.windows.rooms_bytes()
     }
 
     /// Returns a job that encodes repair symbols of the block that needs them first; `None` if all
@@ -271,7 +289,7 @@ impl<S: Storage> ObjectSender<S> {
         let unit = encoded.unit;
         let stored = self.units[unit].block.store(encoded, &mut self.storage);
         stored.map_err(|error| self.read_error(unit, error))?;
-        self.queue_job(unit);
+        self.queue_job_if_steady(unit);
         Ok(())
     }
 
@@ -283,18 +301,44 @@ impl<S: Storage> ObjectSender<S> {
         }
     }
 
+    fn queue_upcoming(&mut self) {
+        while let Some(Upcoming { units, room }) = self.windows.take_upcoming() {
+            self.assign_rooms(units.clone(), self.fdt_room_bytes + room);
+            units.for_each(|unit| self.queue_job(unit));
+        }
+    }
+
+    /// Gives units room for their repair symbols, from `room` on. Returns the end of this room.
+    fn assign_rooms(&mut self, units: Range<usize>, mut room: u64) -> u64 {
+        for unit in &mut self.units[units] {
+            unit.block.set_room(room);
+            room += unit.room_bytes();
+        }
+        room
+    }
+
     fn queue_job(&mut self, number: usize) {
+        let units = self.units.len();
         let unit = &mut self.units[number];
-        if !unit.is_queued && unit.block.is_job_due() {
+        let demand = self.windows.demand(number, unit.block.symbols(), units);
+        if !unit.is_queued && unit.block.wanted(demand) > 0 {
             unit.is_queued = true;
             self.jobs_due.push_back(number);
         }
     }
 
+    /// Queues the next job of a unit that is served all the time. A visit has one job.
+    fn queue_job_if_steady(&mut self, unit: usize) {
+        if self.windows.is_steady(unit) {
+            self.queue_job(unit);
+        }
+    }
+
     fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
-        let share = (unit + 1) as f64 / self.units.len() as f64;
+        let units = self.units.len();
         let Unit { toi, block, .. } = &mut self.units[unit];
-        block.job(unit, share, &self.objects[*toi as usize], &self.plans)
+        let demand = self.windows.demand(unit, block.symbols(), units);
+        block.job(unit, demand, &self.objects[*toi as usize], &self.plans)
     }
 
     /// Appends the next datagram of `layer` to `out`: usually data, sometimes the FDT.
@@ -316,6 +360,12 @@ impl<S: Storage> ObjectSender<S> {
         cci: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
+        if let Some(units) = self.windows.end_visit() {
+            for unit in &mut self.units[units] {
+                unit.block.drop_repair_symbols();
+            }
+            self.queue_upcoming();
+        }
         let unit = self.windows.next_unit(layer);
         self.append(unit, cci, out)
     }
@@ -382,14 +432,23 @@ impl<S: Storage> ObjectSender<S> {
         self.append_header(Some(self.units[unit].toi), false, extensions, cci, out);
         let mut next = self.units[unit].block.next(&mut self.rng);
         if matches!(next, Next::Missing) {
-            self.units[unit].block.abandon_job();
-            if let Some(job) = self.job_of(unit) {
-                self.finish_job(&job.run()?)?;
-            }
-            next = self.units[unit].block.next(&mut self.rng);
+            next = match self.windows.is_steady(unit) {
+                true => self.encode_now(unit)?,
+                // The visit would be over before a long wait.
+                false => self.units[unit].block.repeat(),
+            };
         }
         self.append_symbol(unit, &next, out)
             .map_err(|error| self.read_error(unit, error))
+    }
+
+    /// Encodes repair symbols of a unit, and returns the next one.
+    fn encode_now(&mut self, unit: usize) -> Result<Next, ReadError> {
+        self.units[unit].block.abandon_job();
+        if let Some(job) = self.job_of(unit) {
+            self.finish_job(&job.run()?)?;
+        }
+        Ok(self.units[unit].block.next(&mut self.rng))
     }
 
     fn append_symbol(&mut self, unit: usize, next: &Next, out: &mut Vec<u8>) -> io::Result<()> {
@@ -397,7 +456,7 @@ impl<S: Storage> ObjectSender<S> {
         let source = &*self.objects[*toi as usize].source;
         block.append(next, source, &mut self.storage, out)?;
         if matches!(next, Next::Repair { .. }) {
-            self.queue_job(unit);
+            self.queue_job_if_steady(unit);
         }
         Ok(())
     }
@@ -517,7 +576,7 @@ fn describe(
         location: name::to_location(&file.name)?,
         transfer_length: Some(oti.transfer_length()),
         content_encoding: None,
-        md5: Some(digests.md5),
+        md5: digests.md5,
         sha256: Some(digests.sha256),
         // The digest of the file is that of its only block.
         blocks: match oti.blocks() {

@@ -257,10 +257,14 @@ pub(crate) struct SendArgs {
     /// IPv6), and minus another 30 in a tunnel
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u16).range(128..=65_000))]
     pub(crate) packet: u16,
-    /// Send files one after another, in portions of at least 16 MB. Receivers below the session's
-    /// rate then need up to twice as many packets; by default, all files complete together
+    /// Send files from begin to end, in portions of 16 MB, again and again. This takes the least
+    /// processor time and memory. Receivers below the session's rate then need up to twice as many
+    /// packets; by default, all files complete together
     #[arg(long)]
     pub(crate) in_order: bool,
+    /// Give the MD5 of each file, besides its SHA-256, for receivers that know FLUTE only
+    #[arg(long)]
+    pub(crate) content_md5: bool,
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "forever")]
     pub(crate) duration: Option<Duration>,

@@ -367,9 +367,9 @@ async fn prepare(
         Fec::Raptorq => FecScheme::RaptorQ,
         Fec::None => FecScheme::NoCode,
     };
-    config.window_symbols = args
-        .in_order
-        .then(|| WINDOW_BYTES / u64::from(config.symbol_length));
+    config.content_md5 = args.content_md5;
+    let window = args.in_order.then_some(WINDOW_BYTES);
+    config.window_symbols = window.map(|bytes| bytes / u64::from(config.symbol_length));
     if args.resume.is_some() {
         // Receivers that have source symbols already need others.
         config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
@@ -377,7 +377,7 @@ async fn prepare(
     let files_count = files.len();
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let symbols = match config.scheme {
-        FecScheme::RaptorQ => object::repair_bytes(length),
+        FecScheme::RaptorQ => object::repair_bytes(length, window),
         FecScheme::NoCode => 0,
     };
     let storage = Scratch::create(symbols, args.memory.0, &scratch_folder(args))?;

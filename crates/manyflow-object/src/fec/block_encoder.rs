@@ -42,9 +42,13 @@ struct Counted {
     next: u32,
     /// Repair symbols in the storage, by encoding symbol ID. Those before `next` have been sent.
     ready: Range<u32>,
-    /// The position of the block's room in the storage, in bytes.
-    room: u64,
-    is_job_under_way: bool,
+    /// The position of the block's room in the storage, in bytes; `None` if it has no room.
+    room: Option<u64>,
+    /// The number of jobs that were given, and that of the job whose result is awaited.
+    jobs: u32,
+    awaited: Option<u32>,
+    /// The next source symbol to repeat.
+    repeat: u32,
 }
 
 impl Counted {
@@ -52,6 +56,18 @@ impl Counted {
     fn unsent(&self) -> u32 {
         self.ready.end - self.ready.start.max(self.next).min(self.ready.end)
     }
+}
+
+/// The symbols that a block has to have ready.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Demand {
+    /// The block is served all the time. A job gives as many repair symbols as the block has source
+    /// symbols, as soon as a quarter as many are left. The first job gives that quarter and `share`
+    /// of the others, from 0 to 1, so that the next jobs of equal blocks are not all due at the
+    /// same time.
+    Steady { share: f64 },
+    /// The block is served in visits, each of this number of symbols.
+    Visit { symbols: u32 },
 }
 
 /// The next symbol of a block.
@@ -65,9 +81,9 @@ pub(crate) enum Next {
 }
 
 impl BlockEncoder {
-    /// Prepares block `sbn` of an object with these parameters. Its repair symbols are stored from
-    /// `room` on. It reads up to `ahead_max` symbols at a time.
-    pub(crate) fn new(oti: Oti, sbn: u32, first: u32, room: u64, ahead_max: u32) -> Self {
+    /// Prepares block `sbn` of an object with these parameters. It reads up to `ahead_max` symbols at
+    /// a time.
+    pub(crate) fn new(oti: Oti, sbn: u32, first: u32, ahead_max: u32) -> Self {
         let symbols = oti
             .block_symbols(sbn)
             .expect("the caller counts the object's blocks");
@@ -79,8 +95,10 @@ impl BlockEncoder {
             Some(_) => Order::Counted(Counted {
                 next: first,
                 ready: first.max(symbols)..first.max(symbols),
-                room,
-                is_job_under_way: false,
+                room: None,
+                jobs: 0,
+                awaited: None,
+                repeat: 0,
             }),
         };
         BlockEncoder {
@@ -92,20 +110,57 @@ impl BlockEncoder {
         }
     }
 
-    /// The room for repair symbols of block `sbn` in bytes: those of a job, and a quarter more that
-    /// are sent while the next job is under way.
-    pub(crate) fn room_bytes(oti: &Oti, sbn: u32) -> u64 {
-        match (oti.raptorq_config(), oti.block_symbols(sbn)) {
-            (Some(_), Some(symbols @ 2..)) => {
-                u64::from(capacity(symbols)) * u64::from(oti.symbol_length())
+    /// The room for repair symbols in bytes: those of a job, and a quarter more that are sent while
+    /// the next job is under way.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        match &self.order {
+            Order::Counted(_) => {
+                u64::from(capacity(self.symbols())) * u64::from(self.oti.symbol_length())
             }
-            _ => 0,
+            Order::Shuffled { .. } => 0,
         }
+    }
+
+    /// Sets the position of the room for repair symbols in the storage, of which there are none yet.
+    pub(crate) fn set_room(&mut self, position: u64) {
+        if let Order::Counted(counted) = &mut self.order {
+            counted.room = Some(position);
+        }
+    }
+
+    /// Gives up the room for repair symbols. Those that were not sent are dropped, and so is the
+    /// result of the job that is under way.
+    pub(crate) fn drop_repair_symbols(&mut self) {
+        let symbols = self.symbols();
+        let symbol_ids = self.oti.symbol_ids(symbols);
+        if let Order::Counted(counted) = &mut self.order {
+            let end = counted.ready.end;
+            // No repair symbol is sent before all source symbols.
+            let first = match counted.next < symbols || end == symbol_ids {
+                true => symbols,
+                false => end,
+            };
+            counted.ready = first..first;
+            counted.next = match counted.next < symbols {
+                true => counted.next,
+                false => first,
+            };
+            (counted.awaited, counted.room) = (None, None);
+        }
+        self.ahead = Ahead::default();
     }
 
     /// The number of source symbols in the block.
     pub(crate) fn symbols(&self) -> u32 {
         self.oti.block_symbols(self.sbn).unwrap_or(0)
+    }
+
+    /// The number of source symbols that were not sent; 0 without code, which has nothing else.
+    pub(crate) fn source_left(&self) -> u32 {
+        match &self.order {
+            Order::Counted(counted) => self.symbols().saturating_sub(counted.next),
+            Order::Shuffled { .. } => 0,
+        }
     }
 
     /// Returns the next symbol and counts it as sent, unless it is missing.
@@ -137,39 +192,49 @@ impl BlockEncoder {
                     return Next::Source { esi };
                 }
                 let place = u64::from(esi % capacity(symbols));
-                let position = counted.room + place * symbol_length;
+                let room = counted.room.expect("symbols are ready only if they have room");
+                let position = room + place * symbol_length;
                 Next::Repair { esi, position }
             }
         }
     }
 
-    /// Returns the encoding of further repair symbols if there is room for as many as the block has
-    /// source symbols, and no such job is under way. The first job of a block gives `share` of
-    /// them, from 0 to 1, so that the next jobs of equal blocks are not all due at the same time.
+    /// Returns a source symbol, for want of a repair symbol.
+    pub(crate) fn repeat(&mut self) -> Next {
+        let symbols = self.symbols();
+        match &mut self.order {
+            Order::Counted(counted) => {
+                let esi = counted.repeat;
+                counted.repeat = (esi + 1) % symbols;
+                Next::Source { esi }
+            }
+            Order::Shuffled { .. } => Next::Missing,
+        }
+    }
+
+    /// Returns the encoding of the repair symbols that `demand` asks for and that are not ready,
+    /// unless there are none, or such a job is under way.
     pub(crate) fn job(
         &mut self,
         unit: usize,
-        share: f64,
+        demand: Demand,
         object: &ObjectSource,
         plans: &Arc<Plans>,
     ) -> Option<EncodeJob> {
-        if !self.is_job_due() {
-            return None;
-        }
-        let symbols = self.symbols();
-        let symbol_ids = self.oti.symbol_ids(symbols);
+        let count = self.wanted(demand);
+        let symbol_ids = self.oti.symbol_ids(self.symbols());
         let Order::Counted(counted) = &mut self.order else {
             return None;
         };
+        if count == 0 {
+            return None;
+        }
         let first = counted.ready.end;
-        let is_first = counted.ready.is_empty();
-        let count = match is_first {
-            true => spare(symbols) + (f64::from(symbols) * share) as u32,
-            false => symbols,
-        };
-        counted.is_job_under_way = true;
+        counted.jobs = counted.jobs.wrapping_add(1);
+        counted.awaited = Some(counted.jobs);
         Some(EncodeJob {
             unit,
+            number: counted.jobs,
             name: Arc::clone(&object.name),
             oti: self.oti,
             sbn: self.sbn,
@@ -180,23 +245,35 @@ impl BlockEncoder {
         })
     }
 
-    /// Whether the block's next job can begin.
-    pub(crate) fn is_job_due(&self) -> bool {
+    /// The number of repair symbols that the block's next job has to give; 0 if none is due.
+    pub(crate) fn wanted(&self, demand: Demand) -> u32 {
         let symbols = self.symbols();
-        match &self.order {
-            Order::Shuffled { .. } => false,
-            Order::Counted(counted) => {
-                !counted.is_job_under_way
-                    && counted.unsent() <= spare(symbols)
-                    && counted.ready.end < self.oti.symbol_ids(symbols)
+        let Order::Counted(counted) = &self.order else {
+            return 0;
+        };
+        let is_possible = counted.awaited.is_none()
+            && counted.room.is_some()
+            && counted.ready.end < self.oti.symbol_ids(symbols);
+        let unsent = counted.unsent();
+        let count = match demand {
+            Demand::Steady { share } if counted.ready.is_empty() => {
+                spare(symbols) + (f64::from(symbols) * share) as u32
             }
-        }
+            Demand::Steady { .. } if unsent <= spare(symbols) => symbols,
+            Demand::Steady { .. } => 0,
+            Demand::Visit { symbols: visit } => {
+                let source = symbols.saturating_sub(counted.next);
+                let room = capacity(symbols) - unsent;
+                visit.saturating_sub(source + unsent).min(room)
+            }
+        };
+        if is_possible { count } else { 0 }
     }
 
     /// Allows another job, although one is under way, because its result is needed now.
     pub(crate) fn abandon_job(&mut self) {
         if let Order::Counted(counted) = &mut self.order {
-            counted.is_job_under_way = false;
+            counted.awaited = None;
         }
     }
 
@@ -211,17 +288,17 @@ impl BlockEncoder {
         let Order::Counted(counted) = &mut self.order else {
             return Ok(());
         };
-        counted.is_job_under_way = false;
-        if encoded.symbols.start != counted.ready.end {
+        let Some(room) = counted.room.filter(|_| counted.awaited == Some(encoded.number)) else {
             return Ok(());
-        }
+        };
+        counted.awaited = None;
         let mut bytes = &encoded.bytes[..];
         let mut place = encoded.symbols.start % capacity;
         while !bytes.is_empty() {
             // The room is a ring.
             let until_end = (capacity - place) as usize * length;
             let (now, later) = bytes.split_at(bytes.len().min(until_end));
-            let position = counted.room + u64::from(place) * length as u64;
+            let position = room + u64::from(place) * length as u64;
             storage.write_at(REPAIR_SYMBOLS, position, now)?;
             (bytes, place) = (later, 0);
         }
@@ -344,6 +421,8 @@ pub(crate) struct ObjectSource {
 /// symbols, so a driver runs it in another thread.
 pub struct EncodeJob {
     pub(crate) unit: usize,
+    /// The number of the block's job.
+    number: u32,
     name: Arc<str>,
     oti: Oti,
     sbn: u32,
@@ -378,6 +457,7 @@ impl Plans {
 /// The result of an [`EncodeJob`].
 pub struct Encoded {
     pub(crate) unit: usize,
+    number: u32,
     symbols: Range<u32>,
     bytes: Vec<u8>,
 }
@@ -428,6 +508,7 @@ impl EncodeJob {
         }
         Ok(Encoded {
             unit: self.unit,
+            number: self.number,
             symbols: self.symbols,
             bytes,
         })
@@ -451,11 +532,13 @@ mod tests {
         jobs: usize,
     }
 
+    const ALL: Demand = Demand::Steady { share: 1.0 };
+
     fn block(scheme: FecScheme, symbols: usize, first: u32) -> Block {
         let object = Bytes::from(vec![1; symbols * 100]);
         let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
         Block {
-            encoder: BlockEncoder::new(oti, 0, first, 0, 16),
+            encoder: BlockEncoder::new(oti, 0, first, 16),
             object: ObjectSource {
                 name: "object".into(),
                 source: Arc::new(object),
@@ -474,7 +557,7 @@ mod tests {
         }
 
         fn next_id(&mut self, rng: &mut Pcg64) -> u32 {
-            if let Some(job) = self.encoder.job(0, 0.5, &self.object, &self.plans) {
+            if let Some(job) = self.encoder.job(0, Demand::Steady { share: 0.5 }, &self.object, &self.plans) {
                 self.jobs += 1;
                 let encoded = job.run().unwrap();
                 self.encoder.store(&encoded, &mut self.storage).unwrap();
@@ -513,7 +596,7 @@ mod tests {
         block.ids(20);
         for packet in expected {
             let mut rng = Pcg64::seed_from_u64(1);
-            if let Some(job) = block.encoder.job(0, 1.0, &block.object, &block.plans) {
+            if let Some(job) = block.encoder.job(0, ALL, &block.object, &block.plans) {
                 let encoded = job.run().unwrap();
                 block.encoder.store(&encoded, &mut block.storage).unwrap();
             }
@@ -529,7 +612,7 @@ mod tests {
     fn a_block_that_has_changed_is_not_encoded() {
         let mut block = block(FecScheme::RaptorQ, 20, 0);
         block.object.digests = vec![block_digest(&[1; 2_000])];
-        let mut job = || block.encoder.job(0, 1.0, &block.object, &block.plans);
+        let mut job = || block.encoder.job(0, ALL, &block.object, &block.plans);
         let first = job().unwrap();
         assert!(job().is_none(), "one job at a time");
         block
@@ -541,7 +624,7 @@ mod tests {
         let mut rng = Pcg64::seed_from_u64(1);
         let later = std::iter::from_fn(|| {
             block.encoder.next(&mut rng);
-            Some(block.encoder.job(0, 1.0, &block.object, &block.plans))
+            Some(block.encoder.job(0, ALL, &block.object, &block.plans))
         });
         assert!(later.flatten().next().unwrap().run().is_err());
     }

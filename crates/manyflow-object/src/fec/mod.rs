@@ -12,7 +12,7 @@ mod oti;
 
 pub use block_decoder::{BOOKKEEPING_BYTES, DecodeJob, Decoded};
 pub(crate) use block_decoder::{BlockDecoder, Insertion};
-pub(crate) use block_encoder::{BlockEncoder, Next, ObjectSource, Plans, symbols_ahead};
+pub(crate) use block_encoder::{BlockEncoder, Demand, Next, ObjectSource, Plans, symbols_ahead};
 pub use block_encoder::{EncodeJob, Encoded};
 pub(crate) use digest::truncate;
 pub use digest::{BLOCK_DIGEST_BYTES, BlockDigest, block_digest};

@@ -12,7 +12,7 @@ use crate::source::Source;
 const PART_BYTES: u64 = 1 << 18;
 
 pub(super) struct Digests {
-    pub(super) md5: [u8; 16],
+    pub(super) md5: Option<[u8; 16]>,
     pub(super) sha256: [u8; 32],
     /// The digests of the source blocks, in order.
     pub(super) blocks: Vec<BlockDigest>,
@@ -20,8 +20,8 @@ pub(super) struct Digests {
 
 impl Digests {
     /// Reads all of `source`, which has the parameters `oti`.
-    pub(super) fn of(source: &dyn Source, oti: &Oti) -> io::Result<Digests> {
-        let (mut md5, mut sha256) = (Md5::new(), Sha256::new());
+    pub(super) fn of(source: &dyn Source, oti: &Oti, with_md5: bool) -> io::Result<Digests> {
+        let (mut md5, mut sha256) = (with_md5.then(Md5::new), Sha256::new());
         let mut part = vec![0; PART_BYTES.min(oti.transfer_length()) as usize];
         let mut blocks = Vec::with_capacity(oti.blocks() as usize);
         for sbn in 0..oti.blocks() {
@@ -31,7 +31,9 @@ impl Digests {
                 let length = (range.end - range.start).min(PART_BYTES);
                 let part = &mut part[..length as usize];
                 source.read_at(range.start, part)?;
-                md5.update(&*part);
+                if let Some(md5) = &mut md5 {
+                    md5.update(&*part);
+                }
                 sha256.update(&*part);
                 block.update(&*part);
                 range.start += length;
@@ -39,7 +41,7 @@ impl Digests {
             blocks.push(truncate(block));
         }
         Ok(Digests {
-            md5: md5.finalize().into(),
+            md5: md5.map(|md5| md5.finalize().into()),
             sha256: sha256.finalize().into(),
             blocks,
         })
@@ -60,8 +62,8 @@ mod tests {
                 .collect::<Vec<_>>(),
         );
         let oti = Oti::choose(FecScheme::RaptorQ, content.len() as u64, 1_000, 300).unwrap();
-        let digests = Digests::of(&content, &oti).unwrap();
-        assert_eq!(digests.md5, <[u8; 16]>::from(Md5::digest(&content)));
+        let digests = Digests::of(&content, &oti, true).unwrap();
+        assert_eq!(digests.md5, Some(Md5::digest(&content).into()));
         assert_eq!(digests.sha256, <[u8; 32]>::from(Sha256::digest(&content)));
         let blocks = (0..oti.blocks()).map(|sbn| {
             let range = oti.block_range(sbn);

@@ -1,33 +1,69 @@
 //! The order in which blocks are served: all of them evenly, or window after window.
 //!
-//! Evenly, receivers of every rate need the fewest packets, but all files complete at the end. In
-//! windows, files complete one after another. A receiver below the session's rate then misses a
+//! Evenly, receivers of every rate need the fewest packets, but all blocks complete at the end. In
+//! windows, blocks complete one after another. The first round has the source symbols and nothing
+//! else, so a receiver of all packets decodes nothing. A receiver below the session's rate misses a
 //! part of each window. It completes the window in a later round, in which the packets beyond the
 //! missing ones are surplus: at worst, for a rate just below the session's, it needs two rounds.
 
+use std::ops::Range;
+
 use super::Unit;
+use crate::fec::Demand;
 use crate::schedule::Schedule;
+
+/// Maximum number of packets by which the schedule favours a unit.
+const SCHEDULE_SPREAD: u32 = 8;
+
+/// The number of windows before its visit at which a window is announced, so that its repair symbols
+/// are encoded in time.
+const WINDOWS_AHEAD: u64 = 2;
 
 /// Chooses the unit that the next packet of a layer serves.
 pub(super) struct Windows {
     windows: Vec<Window>,
-    current: usize,
-    /// Packets until the next window.
-    left: u64,
+    /// The number of visits before the present one.
+    visits: u64,
+    /// The number of visits that the caller knows of.
+    announced: u64,
+    /// The number of windows before its visit at which a window is announced.
+    ahead: u64,
     fdt_units: usize,
+    /// The room for repair symbols of the longest window, in bytes.
+    room_bytes: u64,
+}
+
+/// A visit that will soon begin.
+pub(super) struct Upcoming {
+    pub(super) units: Range<usize>,
+    /// The position of the units' repair symbols in the storage, in bytes. Another visit uses this
+    /// room when the visit is over.
+    pub(super) room: u64,
 }
 
 struct Window {
-    /// The first unit besides those of the FDT, which are part of each window.
-    first: usize,
+    /// The units besides those of the FDT, which are part of each window.
+    units: Range<usize>,
     schedule: Schedule,
-    /// The packets of a visit.
+    visit: Visit,
+    /// The packets of a visit after the first.
     packets: u64,
 }
 
+/// The rest of a window's visit.
+enum Visit {
+    /// This number of source symbols of each unit, and in all.
+    Source { units: Vec<u32>, left: u64 },
+    /// This number of packets.
+    Packets(u64),
+}
+
 impl Windows {
-    /// Creates windows of `symbols` source symbols or more, which end with an object; one window if
-    /// `symbols` is `None`. The first `fdt_units` of the `units` are the FDT's.
+    /// Upper bound for the number of windows that have room for repair symbols at a time.
+    pub(super) const ROOMS_MAX: u64 = WINDOWS_AHEAD + 2;
+
+    /// Creates windows of `symbols` source symbols or more; one window if `symbols` is `None`. The
+    /// first `fdt_units` of the `units` are the FDT's.
     pub(super) fn new(
         units: &[Unit],
         fdt_units: usize,
@@ -38,44 +74,169 @@ impl Windows {
         let of_session = files.iter().map(symbols_of).sum::<u64>().max(1);
         let (mut windows, mut first) = (Vec::new(), 0);
         for length in window_lengths(files, symbols.unwrap_or(u64::MAX)) {
-            let weights = weights(fdt, &files[first..first + length], of_session);
+            let served = &files[first..first + length];
+            let weights = weights(fdt, served, of_session);
             let total: u64 = weights.iter().sum();
+            let packets = total + surplus(total);
             windows.push(Window {
-                first: fdt_units + first,
-                // A little more than a receiver of all packets needs.
-                packets: total + total / 50 + 1,
+                units: fdt_units + first..fdt_units + first + length,
                 schedule: Schedule::new(weights, layers),
+                visit: Visit::first(served, packets),
+                packets,
             });
             first += length;
         }
-        Windows {
-            left: windows[0].packets,
-            windows,
-            current: 0,
-            fdt_units,
+        if let [only] = &mut windows[..] {
+            // Its visit has no end.
+            only.visit = Visit::Packets(0);
         }
+        let room_of = |units: &[Unit]| units.iter().map(Unit::room_bytes).sum::<u64>();
+        let rooms = windows.iter().map(|window| room_of(&units[window.units.clone()]));
+        Windows {
+            visits: 0,
+            announced: 0,
+            ahead: WINDOWS_AHEAD.min(windows.len() as u64 - 1),
+            fdt_units,
+            room_bytes: rooms.max().unwrap_or(0),
+            windows,
+        }
+    }
+
+    /// The room for repair symbols of all windows, in bytes. One visit ends when another begins, so
+    /// there is room for one more than those that are announced.
+    pub(super) fn rooms_bytes(&self) -> u64 {
+        self.rooms() * self.room_bytes
+    }
+
+    fn rooms(&self) -> u64 {
+        (self.ahead + 2).min(self.windows.len() as u64)
+    }
+
+    /// Returns a visit that will soon begin, each once, in order.
+    pub(super) fn take_upcoming(&mut self) -> Option<Upcoming> {
+        if self.announced > self.visits + self.ahead {
+            return None;
+        }
+        let place = self.announced % self.windows.len() as u64;
+        let room = self.announced % self.rooms() * self.room_bytes;
+        self.announced += 1;
+        let units = self.windows[place as usize].units.clone();
+        Some(Upcoming { units, room })
+    }
+
+    /// Whether a unit is served all the time, not in visits.
+    pub(super) fn is_steady(&self, unit: usize) -> bool {
+        self.windows.len() == 1 || unit < self.fdt_units
+    }
+
+    /// Returns the demand for repair symbols of `unit`, a block of this number of symbols in a
+    /// session of `units`.
+    pub(super) fn demand(&self, unit: usize, symbols: u32, units: usize) -> Demand {
+        if self.is_steady(unit) {
+            let share = (unit + 1) as f64 / units as f64;
+            return Demand::Steady { share };
+        }
+        let place = self
+            .windows
+            .partition_point(|window| window.units.end <= unit);
+        let symbols = u64::from(symbols);
+        Demand::Visit {
+            symbols: match self.windows[place].visit {
+                Visit::Source { .. } => 0,
+                Visit::Packets(_) => {
+                    (weight(symbols) + surplus(symbols)) as u32 + SCHEDULE_SPREAD
+                }
+            },
+        }
+    }
+
+    /// Ends the present visit if it is over. Returns its units in that case.
+    pub(super) fn end_visit(&mut self) -> Option<Range<usize>> {
+        if self.windows.len() == 1 {
+            return None;
+        }
+        let window = self.current();
+        let units = window.ends_visit().then(|| window.units.clone())?;
+        self.visits += 1;
+        Some(units)
     }
 
     /// Returns the unit that the next packet of `layer` serves.
     pub(super) fn next_unit(&mut self, layer: u16) -> usize {
-        if self.windows.len() > 1 {
-            if self.left == 0 {
-                self.current = (self.current + 1) % self.windows.len();
-                self.left = self.windows[self.current].packets;
-            }
-            self.left -= 1;
-        }
-        let window = &mut self.windows[self.current];
-        match window.schedule.next_unit(layer) {
-            unit if unit < self.fdt_units => unit,
-            unit => window.first + unit - self.fdt_units,
-        }
+        let fdt_units = self.fdt_units;
+        self.current().next_unit(layer, fdt_units)
+    }
+
+    fn current(&mut self) -> &mut Window {
+        let place = self.visits % self.windows.len() as u64;
+        &mut self.windows[place as usize]
     }
 
     /// Counts a packet of a unit of the FDT that `layer` sends out of turn.
     pub(super) fn count_fdt(&mut self, unit: usize, layer: u16) {
-        self.windows[self.current].schedule.count(unit, layer);
+        self.current().schedule.count(unit, layer);
     }
+}
+
+impl Window {
+    /// Whether the visit is over. The next visit then begins.
+    fn ends_visit(&mut self) -> bool {
+        let is_over = match self.visit {
+            Visit::Source { left, .. } => left == 0,
+            Visit::Packets(left) => left == 0,
+        };
+        if is_over {
+            self.visit = Visit::Packets(self.packets);
+        }
+        is_over
+    }
+
+    fn next_unit(&mut self, layer: u16, fdt_units: usize) -> usize {
+        let picked = self.schedule.next_unit(layer);
+        let place = match &mut self.visit {
+            Visit::Packets(left) => {
+                *left = left.saturating_sub(1);
+                picked
+            }
+            Visit::Source { .. } if picked < fdt_units => picked,
+            Visit::Source { units, left } => {
+                let place = take_source(units, picked - fdt_units);
+                *left -= 1;
+                fdt_units + place
+            }
+        };
+        match place.checked_sub(fdt_units) {
+            Some(place) => self.units.start + place,
+            None => place,
+        }
+    }
+}
+
+impl Visit {
+    /// The first visit of a window, which has `packets` if some of its source symbols are sent
+    /// already.
+    fn first(units: &[Unit], packets: u64) -> Visit {
+        let units: Vec<u32> = units.iter().map(|unit| unit.block.source_left()).collect();
+        let left = units.iter().copied().map(u64::from).sum();
+        match left {
+            0 => Visit::Packets(packets),
+            left => Visit::Source { units, left },
+        }
+    }
+}
+
+/// Takes a source symbol of the unit that the schedule has picked, or of the next one that has any.
+///
+/// # Panics
+/// If no unit has any.
+fn take_source(units: &mut [u32], picked: usize) -> usize {
+    let count = units.len();
+    let place = (picked..picked + count)
+        .map(|place| place % count)
+        .find(|&place| units[place] > 0)
+        .expect("the visit has source symbols left");
+    units[place] -= 1;
+    place
 }
 
 /// Returns the number of units of each window; one window if there are no units.
@@ -85,10 +246,7 @@ fn window_lengths(files: &[Unit], symbols: u64) -> Vec<usize> {
     for (number, unit) in files.iter().enumerate() {
         length += 1;
         held += symbols_of(unit);
-        let ends_object = files
-            .get(number + 1)
-            .is_none_or(|next| next.toi != unit.toi);
-        if ends_object && held >= symbols || number + 1 == files.len() {
+        if held >= symbols || number + 1 == files.len() {
             lengths.push(std::mem::take(&mut length));
             held = 0;
         }
@@ -101,6 +259,12 @@ fn window_lengths(files: &[Unit], symbols: u64) -> Vec<usize> {
 
 fn symbols_of(unit: &Unit) -> u64 {
     unit.block.symbols().into()
+}
+
+/// The number of packets in a visit beyond those that a receiver of all packets needs: some packets
+/// are lost.
+fn surplus(packets: u64) -> u64 {
+    packets / 50 + 1
 }
 
 /// The weight of a block in the schedule: its symbols, and up to two more that decoding may need.

@@ -35,7 +35,10 @@ pub fn received(name: &str, length: usize) -> (String, Bytes) {
 }
 
 pub fn config(layers: u16) -> SenderConfig {
-    SenderConfig::new(TSI, layers, 1)
+    SenderConfig {
+        content_md5: true,
+        ..SenderConfig::new(TSI, layers, 1)
+    }
 }
 
 pub fn receiver() -> ObjectReceiver {
