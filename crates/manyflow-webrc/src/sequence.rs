@@ -102,6 +102,14 @@ impl Sequence {
         self.has_begun().then_some(self.begin.into())
     }
 
+    /// Whether a number is the expected one, or at most `ahead` numbers after it.
+    pub(super) fn follows(&self, psn: u64, ahead: u64) -> bool {
+        self.expected.is_some_and(|expected| {
+            let after = (psn + self.modulus() - u64::from(expected)) % self.modulus();
+            after <= ahead
+        })
+    }
+
     /// Takes a packet's number, which the caller has checked to be one of the channel's.
     pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
         debug_assert!(psn <= self.last.into(), "the caller checks numbers");

@@ -537,8 +537,10 @@ mod tests {
     fn block(scheme: FecScheme, symbols: usize, first: u32) -> Block {
         let object = Bytes::from(vec![1; symbols * 100]);
         let oti = Oti::choose(scheme, object.len() as u64, 100, 1_000).unwrap();
+        let mut encoder = BlockEncoder::new(oti, 0, first, 16);
+        encoder.set_room(0);
         Block {
-            encoder: BlockEncoder::new(oti, 0, first, 16),
+            encoder,
             object: ObjectSource {
                 name: "object".into(),
                 source: Arc::new(object),

@@ -56,7 +56,11 @@ impl Running {
             // Another receiver on this host has joined the channel.
             return Ok(0.0);
         };
-        if position > limit || self.is_far_ahead(session, now, cci, position) {
+        let is_far_ahead = || {
+            self.is_far_ahead(session, now, cci, position)
+                && !self.has_waited(session, now, cci, position)
+        };
+        if position > limit || is_far_ahead() {
             return Err(Refusal::SequenceNumber);
         }
         Ok(position)
@@ -114,6 +118,18 @@ impl Running {
         }
         let unsent = self.wave_unsent(session, cci.channel, reach);
         u64::from(cci.psn) > unsent + NUMBERS_AHEAD
+    }
+
+    /// Whether the packet has probably waited at the sender, on the path or at this host, with those
+    /// before it.
+    fn has_waited(&self, session: &Session, now: Time, cci: &Cci, position: f64) -> bool {
+        let (t, number) = (session.wave_channels(), u32::from(cci.channel));
+        let sequence = match number == t {
+            true => Some(&self.base),
+            false => self.wave(t, number),
+        };
+        let follows = |sequence: &Sequence| sequence.follows(cci.psn.into(), NUMBERS_AHEAD);
+        position <= self.timeline.fastest(now, session) && sequence.is_some_and(follows)
     }
 
     /// Returns the position to which a packet can bring the timeline at `now`.

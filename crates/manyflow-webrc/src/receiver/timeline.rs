@@ -13,7 +13,9 @@
 //! - A wave's packet that is more than 64 numbers behind the first that came after the join is
 //!   refused: it was sent before the join.
 //! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
-//!   would count as lost.
+//!   would count as lost. It is not refused if it is at most 64 numbers ahead of the last on its
+//!   channel, and not ahead of `fastest`: after a pause of the sender or the receiver, the packets
+//!   that have waited come faster than `latest` may follow.
 //!
 //! The first packet of all may be the forged one, and a sender may have been restarted. So packets
 //! of the base channel that are refused, but agree with each other, replace the timeline when they
@@ -110,8 +112,13 @@ impl Timeline {
 
     /// Returns the highest position that a packet is believed to have at `now`.
     pub(super) fn limit(&self, now: Time, session: &Session) -> f64 {
+        self.fastest(now, session) + tolerance(session).as_secs_f64() / session.time_slot_s()
+    }
+
+    /// Returns the position that a packet without a queue has at `now`.
+    pub(super) fn fastest(&self, now: Time, session: &Session) -> f64 {
         let elapsed = (now - self.at).as_secs_f64();
-        self.fastest + (elapsed + tolerance(session).as_secs_f64()) / session.time_slot_s()
+        self.fastest + elapsed / session.time_slot_s()
     }
 
     /// Returns the lowest position that a packet of the base channel is believed to have at `now`.

@@ -13,6 +13,7 @@ mod selection;
 mod sources;
 mod spool;
 mod store;
+mod write_behind;
 
 use std::fs;
 use std::io::{self, ErrorKind};

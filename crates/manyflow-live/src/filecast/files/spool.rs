@@ -10,12 +10,13 @@
 //! ```
 //!
 //! A process that was killed leaves its spool. The next one that receives a session with the same
-//! table continues from it. A record follows its symbol, and blocks have digests, so the symbols
-//! that a power cut destroys are received again. Without a digest of the table, the spool has a
-//! random name and serves only its own process.
+//! table continues from it. Symbols wait in memory until [`Spool::flush`], and so do their records,
+//! which are written after the symbols. Blocks have digests, so the symbols that a power cut
+//! destroys are received again. Without a digest of the table, the spool has a random name and
+//! serves only its own process.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -26,6 +27,7 @@ use tempfile::TempPath;
 
 use super::FileError;
 use super::handles::Handles;
+use super::write_behind::WriteBehind;
 
 /// The beginning of the names of spools. Received files cannot have such names.
 pub(super) const PREFIX: &str = ".manyflow-";
@@ -46,8 +48,12 @@ pub(crate) struct Spool {
     folder: PathBuf,
     /// Whether the folder remains when the spool is dropped.
     is_kept: bool,
-    journal: BufWriter<File>,
+    journal: File,
     handles: Handles,
+    /// Symbols that are not in the objects' files yet.
+    waiting: WriteBehind,
+    /// Records that are not in the journal yet.
+    records: Vec<u8>,
     _lock: Flock<File>,
 }
 
@@ -101,20 +107,37 @@ impl Spool {
         let spool = Spool {
             folder,
             is_kept,
-            journal: BufWriter::new(journal),
+            journal,
             handles: Handles::default(),
+            waiting: WriteBehind::default(),
+            records: Vec::new(),
             _lock: lock,
         };
         Ok((spool, earlier))
     }
 
-    /// Writes pending records to the journal. They then survive the end of the process.
+    /// Writes pending symbols and records. They then survive the end of the process.
+    ///
+    /// # Errors
+    /// If they cannot be written. They are tried again at the next call.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.journal.flush()
+        let Spool {
+            folder,
+            handles,
+            waiting,
+            ..
+        } = self;
+        waiting.write(None, |object, offset, bytes| {
+            open(folder, handles, object)?.write_all_at(bytes, offset)
+        })?;
+        self.journal.write_all(&self.records)?;
+        self.records.clear();
+        Ok(())
     }
 
     /// Takes an object's content out of the spool, as a file of `length` bytes.
     pub(crate) fn take(&mut self, object: u128, length: u64) -> io::Result<TempPath> {
+        self.flush()?;
         self.handles.close(object);
         let path = self.path(object);
         let file = OpenOptions::new()
@@ -136,7 +159,8 @@ impl Spool {
         let Ok(object) = u32::try_from(object) else {
             return Ok(());
         };
-        self.append([object, STORED << 24, 0, 0])
+        self.append([object, STORED << 24, 0, 0]);
+        Ok(())
     }
 
     /// Removes the spool when it is dropped: nothing is left to continue.
@@ -148,55 +172,52 @@ impl Spool {
         self.folder.join(object.to_string())
     }
 
-    fn file(&mut self, object: u128) -> io::Result<&File> {
-        let path = self.folder.join(object.to_string());
-        self.handles.get(object, || {
-            OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .read(true)
-                .write(true)
-                .open(path)
-        })
-    }
-
-    fn append(&mut self, words: [u32; 4]) -> io::Result<()> {
-        words
-            .iter()
-            .try_for_each(|word| self.journal.write_all(&word.to_be_bytes()))
+    fn append(&mut self, words: [u32; 4]) {
+        let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+        self.records.extend(bytes);
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if !self.is_kept
-            && let Err(error) = fs::remove_dir_all(&self.folder)
-        {
-            tracing::warn!("{}: cannot be removed ({error})", self.folder.display());
+        let (result, verb) = match self.is_kept {
+            true => (self.flush(), "written"),
+            false => (fs::remove_dir_all(&self.folder), "removed"),
+        };
+        if let Err(error) = result {
+            tracing::warn!("{}: cannot be {verb} ({error})", self.folder.display());
         }
     }
 }
 
 impl Storage for Spool {
     fn write_at(&mut self, object: u128, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file(object)?.write_all_at(bytes, offset)
+        if self.waiting.is_full() {
+            self.flush()?;
+        }
+        self.waiting.add(object, offset, bytes);
+        Ok(())
     }
 
     fn read_at(&mut self, object: u128, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let file = self.file(object)?;
-        let mut read = 0;
-        while read < buffer.len() {
-            match file.read_at(&mut buffer[read..], offset + read as u64)? {
-                0 => break,
-                length => read += length,
+        if !self.waiting.has(object, offset, buffer.len()) {
+            let file = open(&self.folder, &mut self.handles, object)?;
+            let mut read = 0;
+            while read < buffer.len() {
+                match file.read_at(&mut buffer[read..], offset + read as u64)? {
+                    0 => break,
+                    length => read += length,
+                }
             }
+            // The padding of the last block may never have been written.
+            buffer[read..].fill(0);
         }
-        // The padding of the last block may never have been written.
-        buffer[read..].fill(0);
+        self.waiting.copy_to(object, offset, buffer);
         Ok(())
     }
 
     fn remove(&mut self, object: u128) -> io::Result<()> {
+        self.waiting.remove(Some(object));
         self.handles.close(object);
         match fs::remove_file(self.path(object)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -205,13 +226,8 @@ impl Storage for Spool {
     }
 
     fn record(&mut self, record: Record) -> io::Result<()> {
-        self.append(encode(record))?;
-        // The block's bytes have replaced its symbols. If the process is killed before this is in
-        // the journal, the next one takes them for symbols, and has to receive the block again.
-        match record {
-            Record::Decoded { .. } => self.flush(),
-            _ => Ok(()),
-        }
+        self.append(encode(record));
+        Ok(())
     }
 
     fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
@@ -219,6 +235,18 @@ impl Storage for Spool {
         fs::write(&path, table)?;
         fs::rename(path, self.folder.join("table"))
     }
+}
+
+/// Returns the file of an object.
+fn open<'a>(folder: &Path, handles: &'a mut Handles, object: u128) -> io::Result<&'a File> {
+    handles.get(object, || {
+        OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(folder.join(object.to_string()))
+    })
 }
 
 /// Locks a spool; `None` if another process has locked it.

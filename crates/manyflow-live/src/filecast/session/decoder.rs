@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use manyflow_object::alc::{self, Packet};
 use manyflow_object::error::ReceiveError;
@@ -25,6 +25,10 @@ use crate::filecast::files::{Existing, FileError, Spool, Store, check_room};
 
 /// Seconds from 1900, the beginning of NTP's time, to 1970, that of Unix.
 const NTP_TO_UNIX_S: u64 = 2_208_988_800;
+
+/// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
+/// time.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +111,7 @@ impl Decoder {
             decoded: datagrams.decoded_input(),
             jobs: 0,
             jobs_max: threads.max(1),
+            next_flush: Instant::now(),
         };
         let thread = spawn_blocking(move || {
             let stored = earlier.stored;
@@ -173,6 +178,8 @@ struct Worker {
     /// The number of blocks that are being decoded, and its maximum.
     jobs: usize,
     jobs_max: usize,
+    /// Time of the next flush of the spool.
+    next_flush: Instant,
 }
 
 /// The end of the decoder's work, if it has come.
@@ -213,7 +220,8 @@ impl Worker {
         let mut end = resumed.map_or_else(|error| Some(Err(error)), |()| self.handle_events());
         while end.is_none() {
             self.progress.send_replace(self.receiver.progress());
-            let has_more = datagrams.take(&mut batch, &mut decoded, self.jobs > 0);
+            let is_decoding = self.jobs > 0;
+            let has_more = datagrams.take(&mut batch, &mut decoded, is_decoding, FLUSH_INTERVAL);
             if self.events.is_closed() {
                 break;
             }
@@ -225,7 +233,8 @@ impl Worker {
         // A session whose files are all stored leaves nothing to continue.
         match &end {
             Some(Ok(()) | Err(DecoderError::Refused(_))) => self.receiver.storage_mut().discard(),
-            _ => self.flush(),
+            // The spool is flushed when it is dropped.
+            _ => {}
         }
         self.progress.send_replace(self.receiver.progress());
         if let Some(end) = end {
@@ -263,7 +272,13 @@ impl Worker {
         if let Err(error) = self.start_jobs() {
             return Some(Err(error));
         }
-        self.flush();
+        if now >= self.next_flush {
+            self.next_flush = now + FLUSH_INTERVAL;
+            let flushed = self.receiver.storage_mut().flush();
+            if let Err(error) = flushed {
+                return Some(Err(self.disk_error(error.into())));
+            }
+        }
         let stored: Vec<_> = std::iter::from_fn(|| self.storer.poll()).collect();
         self.note_stored(stored).err().map(Err)
     }
@@ -318,12 +333,6 @@ impl Worker {
                 error: io::Error::other(error),
             }
             .into(),
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Err(error) = self.receiver.storage_mut().flush() {
-            tracing::warn!("the state of this run cannot be saved: {error}");
         }
     }
 

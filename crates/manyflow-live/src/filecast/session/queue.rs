@@ -6,6 +6,7 @@
 //! one wake-up, for a batch.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use manyflow_object::fec::Decoded;
 
@@ -123,14 +124,15 @@ impl Output {
         DecodedInput(Arc::clone(&self.0))
     }
 
-    /// Waits for datagrams or decoded blocks, and moves them into `batch` and `decoded`. Returns
-    /// false if there will be no more. `is_decoding` says whether blocks are still to come when
-    /// datagrams are not.
+    /// Waits for datagrams or decoded blocks, at most for this time, and moves them into `batch` and
+    /// `decoded`. Returns false if there will be no more. `is_decoding` says whether blocks are
+    /// still to come when datagrams are not.
     pub(super) fn take(
         &self,
         batch: &mut Batch,
         decoded: &mut Vec<Decoded>,
         is_decoding: bool,
+        patience: Duration,
     ) -> bool {
         batch.clear();
         decoded.clear();
@@ -138,11 +140,13 @@ impl Output {
             let is_over = state.is_closed && !is_decoding;
             state.batch.ends.is_empty() && state.decoded.is_empty() && !is_over
         };
-        let state = self.0.changed.wait_while(self.0.lock(), waiting);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let changed = &self.0.changed;
+        let waited = changed.wait_timeout_while(self.0.lock(), patience, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.batch, batch);
         std::mem::swap(&mut state.decoded, decoded);
-        !batch.ends.is_empty() || !decoded.is_empty()
+        let is_over = state.is_closed && !is_decoding;
+        !is_over || !batch.ends.is_empty() || !decoded.is_empty()
     }
 }
 
@@ -163,7 +167,7 @@ mod tests {
     }
 
     fn take(output: &Output, batch: &mut Batch) -> bool {
-        output.take(batch, &mut Vec::new(), false)
+        output.take(batch, &mut Vec::new(), false, Duration::from_secs(60))
     }
 
     #[test]
@@ -188,7 +192,7 @@ mod tests {
         let datagram = vec![0; 60_000];
         let dropped = (0..1_000).map(|_| input.push(&mut batch(&[&datagram])));
         assert_eq!(dropped.sum::<usize>(), 1_000 - BYTES_MAX / 60_000);
-        take(&output, &mut Batch::default());
+        assert!(take(&output, &mut Batch::default()));
         assert_eq!(input.push(&mut batch(&[&datagram])), 0);
     }
 }
