@@ -9,6 +9,10 @@ use crate::sequence::Sequence;
 use crate::{Cci, EndReason, Event, Session};
 use manyflow_core::time::{Time, seconds};
 
+/// The time by which a packet that has not waited may be ahead of the fastest before it, in seconds:
+/// a sender acts once per millisecond, and its timers can be late.
+const JITTER_S: f64 = 0.005;
+
 /// The reason for which a packet is refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -129,7 +133,8 @@ impl Running {
             false => self.wave(t, number),
         };
         let follows = |sequence: &Sequence| sequence.follows(cci.psn.into(), NUMBERS_AHEAD);
-        position <= self.timeline.fastest(now, session) && sequence.is_some_and(follows)
+        let limit = self.timeline.fastest(now, session) + JITTER_S / session.time_slot_s();
+        position <= limit && sequence.is_some_and(follows)
     }
 
     /// Returns the position to which a packet can bring the timeline at `now`.
