@@ -65,6 +65,7 @@ fn example() -> SessionDescription {
             constant_rate: true,
             cci: CciFormat::Short,
             epoch_s: 0.5,
+            packet_trains: None,
         },
     }
 }
@@ -352,6 +353,7 @@ fn parameters() -> impl Strategy<Value = WebrcParameters> {
         0.1..=0.99f64,
         1..=1_000_000_000_000u64,
         any::<bool>(),
+        prop::option::of(4..=32u32),
     );
     (slots, times, rates, 64..=65_507u16).prop_map(|(slots, times, rates, packet_bytes)| {
         WebrcParameters {
@@ -364,6 +366,7 @@ fn parameters() -> impl Strategy<Value = WebrcParameters> {
             decay_per_slot: rates.1,
             session_rate_bits_per_s: rates.2,
             constant_rate: rates.3,
+            packet_trains: rates.4,
             packet_bytes,
         }
     })

@@ -37,6 +37,9 @@ pub struct SessionConfig {
     pub active_slots: Option<u32>,
     /// The format of the CCI. `None` takes the short format if the session fits into it.
     pub cci_format: Option<CciFormat>,
+    /// The minimum number of packets in a train of the base channel, 4 to 32. Not in the RFC.
+    /// `None` sends the base channel's packets one by one.
+    pub packet_trains: Option<u32>,
 }
 
 impl SessionConfig {
@@ -53,6 +56,7 @@ impl SessionConfig {
             constant_aggregate: true,
             active_slots: None,
             cci_format: None,
+            packet_trains: None,
         }
     }
 
@@ -96,6 +100,13 @@ pub enum SessionError {
         /// Packets in one wave.
         wave_packets: u64,
     },
+    /// The base channel has too few packets for trains of this length.
+    PacketTrains {
+        /// The minimum length of a train, in packets.
+        packets: u32,
+        /// The lowest base rate that suffices, in packets per second.
+        minimum: f64,
+    },
 }
 
 impl fmt::Display for SessionError {
@@ -118,6 +129,11 @@ impl fmt::Display for SessionError {
                 f,
                 "{wave_channels} wave channels and {wave_packets} packets a wave exceed the CCI \
                  format: take the long format, shorter time slots, less quiescence or a lower rate"
+            ),
+            SessionError::PacketTrains { packets, minimum } => write!(
+                f,
+                "the base channel has too few packets for trains of {packets}: \
+                 take a base rate (BCR) of at least {minimum:.1} packets/s, or shorter trains"
             ),
         }
     }
@@ -166,6 +182,7 @@ impl Session {
                 .collect(),
             config,
         };
+        session.check_trains()?;
         session.active_slots = session.choose_active_slots()?;
         session.wave = Wave::new(&session);
         session.cci_format = session.choose_cci_format()?;

@@ -33,6 +33,11 @@ pub enum Event {
         /// The loss event probability that goes into the TCP equation.
         loss_probability: f64,
     },
+    /// A packet train of the base channel has arrived (not in the RFC).
+    Train {
+        /// The path's capacity, as the train's dispersion shows it.
+        shown: Rate,
+    },
     /// The start-up phase ended.
     SlowStartEnded(SlowStartEnd),
     /// The receiver left its waves and found its place in the time slots again: the sender was

@@ -40,6 +40,7 @@
 //! | `receiver/` | the receiver, its epochs and its decision to join | 3.2 | 3.1-3.3, Table 2 |
 //! | `loss.rs`, `rtt.rs` | LOSSP and ARTT | 3.2.2.1, 3.2.2.2 | appendix |
 //! | `schedule.rs` | the time of each sequence number | 3.1.2 | Fig. 1 |
+//! | `trains.rs` | packet trains, an option | | |
 //! | `sequence.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
 //! | `wire.rs` | the CCI field | 5 | |
 //!
@@ -57,6 +58,9 @@
 //! - Four options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
 //!   `delay_check`, `rtt_rule` and `equation_factor`. Their effects, with figures, are in
 //!   `docs/fidelity.md` in the repository. [`ReceiverConfig::live`] turns the first three on.
+//! - The session option `packet_trains` is neither in the RFC nor in the paper, and off by default:
+//!   the base channel is sent in trains, from which receivers learn the capacity of their path
+//!   (`trains.rs`, `receiver/jump.rs`).
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
 //!
 //! # Example
@@ -111,6 +115,7 @@ mod rtt;
 mod schedule;
 mod sender;
 mod sequence;
+mod trains;
 mod wave;
 mod wire;
 

@@ -12,9 +12,14 @@ const ROUNDING: f64 = 1e-6;
 
 impl Session {
     /// Returns the phase, 0 to 1, of a time slot at which the base channel's packet `index` of that
-    /// slot is sent. A fluid would have sent as many packets when the rate has fallen to BCR_P +
-    /// index log(P) / TSD.
+    /// slot is sent: when it is due, or with the first packet of its train.
     pub(crate) fn base_phase(&self, index: u64) -> f64 {
+        self.base_phase_of_single(self.train(index).start)
+    }
+
+    /// Returns the phase at which the base channel's packet `index` is due. A fluid would have sent
+    /// as many packets when the rate has fallen to BCR_P + index log(P) / TSD.
+    pub(crate) fn base_phase_of_single(&self, index: u64) -> f64 {
         let log = libm::log(self.decrease());
         let fallen = 1.0 + index as f64 * log / (self.time_slot_s() * self.base_rate());
         libm::log(fallen) / log
@@ -25,7 +30,8 @@ impl Session {
         let log = libm::log(self.decrease());
         let fallen = self.power(phase + ROUNDING);
         let index = (fallen - 1.0) * self.time_slot_s() * self.base_rate() / log;
-        (index as u64 + 1).min(self.base_packets_per_slot().into())
+        let due = (index as u64 + 1).min(self.base_packets_per_slot().into());
+        self.train(due - 1).end
     }
 
     /// Returns the number of time slots in which the base channel uses each sequence number once.
@@ -66,15 +72,20 @@ mod tests {
             constant_aggregate: bool,
             wan: bool,
             long: bool,
+            trains in prop::option::of(4u32..10),
         ) {
             let rate = Rate::from_bits_per_s(kbit * 1000);
             let profile = if wan { SessionConfig::wan(rate) } else { SessionConfig::lan(rate) };
             let cci_format = long.then_some(CciFormat::Long);
+            let profile = match trains {
+                Some(packets) if kbit > 1000 => profile.with_packet_trains(packets),
+                _ => profile,
+            };
             let session = Session::new(SessionConfig { constant_aggregate, cci_format, ..profile }).unwrap();
             for index in 0..u64::from(session.base_packets_per_slot()) {
                 let phase = session.base_phase(index);
                 prop_assert!((0.0..1.0).contains(&phase));
-                prop_assert_eq!(session.base_packets_until(phase), index + 1);
+                prop_assert_eq!(session.base_packets_until(phase), session.train(index).end);
             }
             let numbers = session.cci_format().sequence_numbers();
             let first = numbers - session.wave().packets();

@@ -205,6 +205,10 @@ pub(crate) struct SendArgs {
     /// Time slots and base rate, for local networks or for wide-area paths
     #[arg(long, value_enum, default_value_t = Profile::Lan)]
     pub(crate) profile: Profile,
+    /// Send the base channel in trains of at least this number of packets, 4 to 32, so that
+    /// receivers find their rate sooner. Raises the base rate; see docs/webrc.md
+    #[arg(long, value_name = "PACKETS", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(4..=32))]
+    pub(crate) packet_trains: Option<u32>,
     /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,

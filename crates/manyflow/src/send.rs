@@ -324,6 +324,9 @@ fn make_session(args: &SendArgs) -> Result<Session> {
         Profile::Wan => SessionConfig::wan(args.rate),
     };
     config.packet_bytes = args.packet.into();
+    if let Some(packets) = args.packet_trains {
+        config = config.with_packet_trains(packets);
+    }
     parameters::set_session(&mut config, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
     // Symbols are multiples of four bytes, so packets may be slightly shorter than requested.

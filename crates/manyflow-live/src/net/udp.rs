@@ -10,7 +10,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use socket2::Socket;
@@ -21,6 +21,8 @@ use super::train::{self, Unsent};
 
 /// Upper bound for the length of a datagram, and of those that the kernel joins to one.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+/// The longest time that a datagram is believed to wait in a socket.
+const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// A UDP socket.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct Arrival {
     pub(crate) destination: Option<IpAddr>,
     /// Time at which the datagram was taken from the kernel.
     pub(crate) received_at: Instant,
+    /// Time at which the kernel got the datagram, or `received_at` if it does not say.
+    pub(crate) arrived_at: Instant,
 }
 
 impl Port {
@@ -144,9 +148,12 @@ impl Inbox {
         });
         let count = state.recv(socket.into(), &mut buffers, &mut metas)?;
         let received_at = Instant::now();
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).ok();
         for (message, meta) in metas[..count].iter().enumerate() {
             let start = message * DATAGRAM_BYTES_MAX;
             let end = start + meta.len;
+            let age = age(meta.timestamp, unix_time);
+            let arrived_at = received_at.checked_sub(age).unwrap_or(received_at);
             // An empty datagram has no bytes to step over.
             for first in (start..end.max(start + 1)).step_by(meta.stride.max(1)) {
                 self.arrivals.push_back(Arrival {
@@ -154,11 +161,20 @@ impl Inbox {
                     source: meta.addr,
                     destination: meta.dst_ip,
                     received_at,
+                    arrived_at,
                 });
             }
         }
         Ok(())
     }
+}
+
+/// Returns the time since the kernel got a message, by its time stamp. Both times are since the
+/// Unix epoch. Zero without a time stamp, or if the system's clock was set in the meantime.
+fn age(timestamp: Option<Duration>, unix_time: Option<Duration>) -> Duration {
+    let age = unix_time.zip(timestamp);
+    let age = age.and_then(|(now, then)| now.checked_sub(then));
+    age.filter(|age| *age < AGE_MAX).unwrap_or_default()
 }
 
 /// Returns this host's address on the route to `peer`. Sends nothing.

@@ -10,6 +10,8 @@ use super::ReceiverConfig;
 use crate::{Cci, Event, Session};
 use manyflow_core::Action;
 use manyflow_core::Channel;
+use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
 
 /// The parts of a receiver that do not depend on its phase.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Context {
     pub(super) actions: VecDeque<Action<Infallible>>,
     pub(super) events: VecDeque<Event>,
     pub(super) totals: Totals,
+    /// The time at which the packet that is being handled has arrived.
+    pub(super) arrived: Time,
 }
 
 /// Packets counted over the whole session.
@@ -88,6 +92,13 @@ impl Context {
         let channel = self.channel(number);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::JoinTimedOut(channel));
+    }
+
+    /// Reports the rate that a packet train has shown.
+    pub(super) fn report_train(&mut self, packets_per_s: f64) {
+        let packet_bytes = self.session.config().packet_bytes;
+        let shown = Rate::from_packets_per_s(packets_per_s, packet_bytes);
+        self.events.push_back(Event::Train { shown });
     }
 
     /// Returns the duration of silence that ends the session (section 3.2.3.8).

@@ -17,14 +17,20 @@ const DELAY_NOISE_S: f64 = 0.001;
 impl Running {
     /// Withdraws a join that brought no packet in time (section 3.2.3.7).
     pub(super) fn on_join_timeout(&mut self, context: &mut Context) {
-        if let Some(number) = self.drop_highest_wave(&context.session) {
+        let has_not_begun = |wave: &Sequence| !wave.has_begun();
+        while self.waves.back().is_some_and(has_not_begun)
+            && let Some(number) = self.drop_highest_wave(&context.session)
+        {
             context.withdraw_join(number);
+        }
+        if self.jump_is_open {
+            self.epochs_since_first = 0;
         }
     }
 
     /// Removes the wave that was joined last, and takes its rate out of ARR. Returns its channel,
     /// which the caller leaves; `None` if no wave is joined.
-    fn drop_highest_wave(&mut self, session: &Session) -> Option<u32> {
+    pub(super) fn drop_highest_wave(&mut self, session: &Session) -> Option<u32> {
         let wave = self.waves.pop_back()?;
         self.joining = None;
         self.rates.arr /= growth(session, self.waves.len() as u32);
@@ -37,6 +43,7 @@ impl Running {
         self.give_old_gaps_up(context, now);
         let epoch_s = self.begin_next_epoch(context, now);
         self.update_rates(context, epoch_s);
+        self.measure_jump();
         if context.config.capacity_check {
             self.measure_capacity(context, now, epoch_s);
         }
@@ -95,7 +102,7 @@ impl Running {
 
     /// The two ways out of start-up that are checked at epochs (section 3.2.2.6).
     fn leave_start_up_if_due(&mut self, context: &mut Context) {
-        if !self.in_start_up() {
+        if !self.in_start_up() || self.waits_for_jump() {
             return;
         }
         let session = &context.session;
@@ -109,6 +116,7 @@ impl Running {
         {
             self.end_start_up(context, SlowStartEnd::RateShortfall);
         }
+        self.jump_is_open = false;
     }
 
     /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave
@@ -120,6 +128,9 @@ impl Running {
         let (session, p) = (&context.session, context.session.decrease());
         let zeta = context.config.start_up_weights(p).zeta;
         let epoch_s = context.config.epoch(session).as_secs_f64();
+        if self.jump_is_open {
+            return self.rates.rr < p.sqrt() * self.rates.arr - 2.0 / epoch_s;
+        }
         let decay = session.power(-epoch_s / session.time_slot_s());
         let last_growth = growth(session, self.waves.len() as u32 - 1);
         let c =
@@ -129,13 +140,17 @@ impl Running {
 
     /// Makes SSR finite, and sets LOSSP such that REQN equals TRR (section 3.2.2.6).
     pub(super) fn end_start_up(&mut self, context: &mut Context, why: SlowStartEnd) {
+        let was_jump = self.jump_is_open;
+        if was_jump {
+            self.leave_jump(context, why);
+        }
         let (session, config) = (&context.session, &context.config);
         let backs_off = matches!(why, SlowStartEnd::Loss | SlowStartEnd::RttIncrease);
         let factor = if backs_off { session.decrease() } else { 1.0 };
         let minimum = config.slow_start_minimum(session);
         self.slow_start_rate = minimum.max(factor * self.rates.trr);
         self.expect_rate(self.rates.trr / config.equation_factor);
-        if config.capacity_check {
+        if config.capacity_check && !was_jump {
             self.leave_overshoot(context, why);
         }
         context.events.push_back(Event::SlowStartEnded(why));
@@ -186,9 +201,14 @@ impl Running {
             self.in_start_up() && config.shortfall_check && self.epochs_since_first < 2;
         if now < self.loss_event_until
             || self.joining.is_some()
+            || self.waits_for_jump()
             || waves == session.active_slots()
             || (waits_for_epoch && waves > 0)
         {
+            return;
+        }
+        if let Some((waves, rate)) = self.jump_target(context, now) {
+            self.jump(context, now, waves, rate);
             return;
         }
         let after_join = growth(session, waves) * self.rates.arr;
@@ -217,7 +237,7 @@ impl Running {
     }
 
     /// Joins the wave above the joined ones.
-    fn join(&mut self, context: &mut Context, now: Time) {
+    pub(super) fn join(&mut self, context: &mut Context, now: Time) {
         let session = &context.session;
         let layer = self.waves.len() as u32;
         let number = (self.ctsi + layer) % session.wave_channels();

@@ -12,13 +12,16 @@
 //! | `check.rs` | the refusal of packets that the sender cannot have sent yet |
 //! | `context.rs` | what outlives the phases: parameters, actions, events, totals |
 //! | `rates.rs` | the reception rates |
+//! | `dispersion.rs`, `jump.rs` | the rate that packet trains show, and joins up to half of it |
 //! | `config.rs` | the receiver's own parameters |
 
 mod check;
 mod config;
 mod context;
 mod delay;
+mod dispersion;
 mod epoch;
+mod jump;
 mod rates;
 mod running;
 mod timeline;
@@ -103,6 +106,7 @@ impl Receiver {
                 actions: VecDeque::new(),
                 events: VecDeque::new(),
                 totals: Totals::default(),
+                arrived: start,
             },
         })
     }
@@ -129,6 +133,27 @@ impl Receiver {
     /// Returns the numbers of packets that were refused so far, in all phases.
     pub fn refused(&self) -> Refusals {
         self.context.totals.refused
+    }
+
+    /// Handles a packet at `now` that has reached this host at `arrived`. Packet trains need the
+    /// time of arrival, and a driver that takes several packets at a time knows it better than by
+    /// `now`. It may be earlier than times that were passed before.
+    pub fn handle_arrival(&mut self, now: Time, arrived: Time, packet: &Packet<Cci>) {
+        let Some(cci) = self.accept(packet) else {
+            return;
+        };
+        self.context.arrived = arrived;
+        if let Phase::JoiningBase(joined) = self.phase
+            && u32::from(cci.channel) == self.context.session.wave_channels()
+        {
+            let running = Running::new(&mut self.context, now, now - joined, &cci);
+            self.phase = Phase::Running(Box::new(running));
+        }
+        if let Phase::Running(running) = &mut self.phase
+            && let ControlFlow::Break(reason) = running.on_packet(&mut self.context, now, &cci)
+        {
+            self.end(reason);
+        }
     }
 
     fn join_base(&mut self, now: Time) {
@@ -165,20 +190,7 @@ impl Endpoint for Receiver {
     type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Cci>) {
-        let Some(cci) = self.accept(packet) else {
-            return;
-        };
-        if let Phase::JoiningBase(joined) = self.phase
-            && u32::from(cci.channel) == self.context.session.wave_channels()
-        {
-            let running = Running::new(&mut self.context, now, now - joined, &cci);
-            self.phase = Phase::Running(Box::new(running));
-        }
-        if let Phase::Running(running) = &mut self.phase
-            && let ControlFlow::Break(reason) = running.on_packet(&mut self.context, now, &cci)
-        {
-            self.end(reason);
-        }
+        self.handle_arrival(now, now, packet);
     }
 
     fn handle_timeout(&mut self, now: Time) {

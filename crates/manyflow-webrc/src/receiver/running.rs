@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::context::Context;
 use super::delay::Delays;
+use super::dispersion::Dispersion;
 use super::rates::Rates;
 use super::timeline::Timeline;
 use super::{ReceiverConfig, Status, check};
@@ -58,6 +59,11 @@ pub(super) struct Running {
     pub(super) next_epoch: Time,
     pub(super) timeline: Timeline,
     pub(super) delays: Delays,
+    pub(super) dispersion: Dispersion,
+    /// Whether the last join was a jump, whose rate has not been judged yet.
+    pub(super) jump_is_open: bool,
+    /// Whether a jump made a queue grow, so that no other follows.
+    pub(super) jumps_are_over: bool,
     /// The number of the current slot, as the base channel's sequence numbers give it.
     pub(super) base_slot: u64,
     base_received_in_slot: u32,
@@ -87,9 +93,10 @@ impl Running {
     pub(super) fn new(context: &mut Context, now: Time, delay: Duration, cci: &Cci) -> Running {
         let (session, config) = (&context.session, &context.config);
         let place = check::place(session, cci);
-        let index = cci.psn % session.base_packets_per_slot();
+        let index = u64::from(cci.psn % session.base_packets_per_slot());
+        let first = session.train(index).start;
         let rate = session.base_rate()
-            + f64::from(index) * libm::log(session.decrease()) / session.time_slot_s();
+            + first as f64 * libm::log(session.decrease()) / session.time_slot_s();
         let delay_s = delay.as_secs_f64();
         let epoch = config.epoch(session);
         context.events.push_back(Event::Rtt {
@@ -119,6 +126,9 @@ impl Running {
             next_epoch: now + epoch,
             timeline: Timeline::new(place.phase, now),
             delays: Delays::new(epoch, now),
+            dispersion: Dispersion::default(),
+            jump_is_open: false,
+            jumps_are_over: false,
             base_slot: place.slot,
             base_received_in_slot: 0,
             base_loss_slots: 0,
@@ -147,6 +157,7 @@ impl Running {
         };
         if is_base {
             self.timeline.support();
+            self.on_train_packet(context, cci.psn);
         }
         self.last_packet = now;
         let slots = self.on_time_slot(context, now, cci.ctsi.into())?;
@@ -279,7 +290,8 @@ impl Running {
         if slots > 1 {
             return;
         }
-        let most_is_lost = received * 2 < session.base_packets_per_slot();
+        // A queue that is shorter than a train loses most of it.
+        let most_is_lost = received * 2 < session.base_times_per_slot();
         let few_are_joined = self.waves.len() <= BASE_LOSS_WAVES;
         self.base_loss_slots = if most_is_lost && few_are_joined {
             self.base_loss_slots + 1
@@ -317,10 +329,15 @@ impl Running {
             self.base_received_in_slot += 1;
         }
         match arrival {
-            Arrival::First if !is_base => self.on_first_packet(context, now, cci.psn),
+            Arrival::First if self.is_highest(number) => {
+                self.on_first_packet(context, now, cci.psn);
+            }
             Arrival::Gap { lost } => {
                 self.expect_late_packets(&context.config);
-                self.on_lost(context, now, lost);
+                match is_base && context.session.has_trains() {
+                    true => self.count_lost(context, lost),
+                    false => self.on_lost(context, now, lost),
+                }
             }
             _ => {}
         }
@@ -357,6 +374,12 @@ impl Running {
             .or_else(|| self.left.as_ref().filter(is_left))
     }
 
+    /// Whether this channel is that of the highest joined wave.
+    fn is_highest(&self, number: u32) -> bool {
+        let highest = self.waves.back();
+        highest.is_some_and(|wave| wave.channel() == number)
+    }
+
     /// Measures the multicast round-trip time with the first packet after a join
     /// (section 3.2.2.2).
     fn on_first_packet(&mut self, context: &mut Context, now: Time, psn: u32) {
@@ -379,7 +402,11 @@ impl Running {
             .replace(delay_s)
             .map_or(0.0, |last_s| delay_s - last_s);
         let has_risen = rise_s > context.config.rtt_increase_factor * threshold_s;
-        if self.in_start_up() && has_risen && self.confirms_rtt_increase(context, rise_s) {
+        if self.in_start_up()
+            && !self.jump_is_open
+            && has_risen
+            && self.confirms_rtt_increase(context, rise_s)
+        {
             self.end_start_up(context, SlowStartEnd::RttIncrease);
         }
     }
@@ -429,20 +456,36 @@ impl Running {
         let session = &context.session;
         let left = self.left.take();
         let mut lost = left.map_or(0, |mut wave| wave.give_all_up());
+        let mut lost_of_trains = 0;
         let mut has_gap = false;
         for place in 0..=self.waves.len() {
+            let is_train = place == self.waves.len() && session.has_trains();
             let sequence = self.waves.get(place).unwrap_or(&self.base);
             if sequence.has_gap() {
                 let unsent = self.unsent(session, sequence.channel());
                 let sequence = self.waves.get_mut(place).unwrap_or(&mut self.base);
-                lost += sequence.give_up(unsent);
+                let given_up = sequence.give_up(unsent);
+                *if is_train {
+                    &mut lost_of_trains
+                } else {
+                    &mut lost
+                } += given_up;
                 has_gap |= sequence.has_gap();
             }
         }
         if has_gap {
             self.expect_late_packets(&context.config);
         }
+        self.count_lost(context, lost_of_trains);
         self.on_lost(context, now, lost);
+    }
+
+    /// Counts lost packets without a loss event, as for packets of a train: their loss shows that
+    /// the train does not fit into a queue, not that the rate is too high.
+    fn count_lost(&mut self, context: &mut Context, packets: u64) {
+        context.totals.lost += packets;
+        self.rates.on_lost(packets);
+        self.loss.on_packets(packets);
     }
 
     /// Counts lost packets. Losses within ARTT of a loss event's beginning belong to it
@@ -451,9 +494,7 @@ impl Running {
         if packets == 0 {
             return;
         }
-        context.totals.lost += packets;
-        self.rates.on_lost(packets);
-        self.loss.on_packets(packets);
+        self.count_lost(context, packets);
         if now < self.loss_event_until {
             return;
         }
@@ -481,9 +522,8 @@ impl Running {
             self.waves.len() <= session.active_slots() as usize,
             "only active waves are joined"
         );
-        debug_assert_eq!(
-            self.joining.is_some(),
-            self.waves.back().is_some_and(|wave| !wave.has_begun()),
+        debug_assert!(
+            self.joining.is_none() || self.waves.back().is_some_and(|wave| !wave.has_begun()),
             "a join is open until the first packet of the highest wave"
         );
     }

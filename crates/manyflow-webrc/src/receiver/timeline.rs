@@ -110,6 +110,11 @@ impl Timeline {
         self.latest
     }
 
+    /// Returns the position of packets that would arrive at `now`, by the clock.
+    pub(super) fn position(&self, now: Time, session: &Session) -> f64 {
+        self.latest + (now - self.at).as_secs_f64() / session.time_slot_s()
+    }
+
     /// Returns the highest position that a packet is believed to have at `now`.
     pub(super) fn limit(&self, now: Time, session: &Session) -> f64 {
         self.fastest(now, session) + tolerance(session).as_secs_f64() / session.time_slot_s()
@@ -184,9 +189,9 @@ impl Timeline {
                 self.rival = Some(Rival { place, at, votes });
             }
         }
-        // The base channel's rate falls to P BCR_P. In three of its longest spacings, packets of
-        // this timeline would have come.
-        let spacings_s = 3.0 / (session.base_rate() * session.decrease());
+        // In three of the base channel's longest spacings, packets of this timeline would have
+        // come.
+        let spacings_s = 3.0 * session.base_spacing_max_s();
         let rival = self.rival.filter(|rival| {
             rival.votes >= REPLACING && (now - rival.at).as_secs_f64() >= spacings_s
         });

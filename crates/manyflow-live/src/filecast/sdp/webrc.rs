@@ -48,6 +48,10 @@ pub struct WebrcParameters {
     pub cci: CciFormat,
     /// EL: duration of a receiver's epoch in seconds, from 0.001 to a time slot.
     pub epoch_s: f64,
+    /// The minimum number of packets in a train of the base channel, 4 to 32; `None` if they are
+    /// sent one by one. Not in the RFC: receivers that do not know the name receive the session
+    /// without the use of its trains.
+    pub packet_trains: Option<u32>,
 }
 
 impl WebrcParameters {
@@ -79,6 +83,9 @@ impl WebrcParameters {
             1..=1_000_000_000_000,
         )?;
         in_range("EL in a=webrc", self.epoch_s, 0.001..=self.time_slot_s)?;
+        if let Some(packets) = self.packet_trains {
+            in_range("trains in a=webrc", packets, 4..=32)?;
+        }
         let (channels, most) = (self.wave_channels(), self.cci.wave_channels_max());
         let expected = format!("at most {most} with the {} CCI format", self.cci);
         require(channels <= most, "N+Q in a=webrc", channels, &expected)
@@ -105,6 +112,10 @@ impl WebrcParameters {
                 other => return Err(invalid("CCI in a=webrc", other, "short or long")),
             },
             epoch_s: fields.number("EL")?,
+            packet_trains: match fields.has("trains") {
+                true => Some(fields.number("trains")?),
+                false => None,
+            },
         })
     }
 }
@@ -129,6 +140,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    fn has(&self, name: &str) -> bool {
+        let mut fields = self.0.split(';').filter_map(|field| field.split_once('='));
+        fields.any(|(given, _)| given.trim() == name)
+    }
+
     fn number<T: FromStr>(&self, name: &str) -> Result<T, DescriptionError> {
         number(&format!("{name} in a=webrc"), self.value(name)?)
     }
@@ -149,7 +165,11 @@ impl fmt::Display for WebrcParameters {
             self.session_rate_bits_per_s,
             u8::from(self.constant_rate)
         )?;
-        write!(f, "CCI={};EL={}", self.cci, self.epoch_s)
+        write!(f, "CCI={};EL={}", self.cci, self.epoch_s)?;
+        match self.packet_trains {
+            Some(packets) => write!(f, ";trains={packets}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -55,6 +55,7 @@ pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {
             webrc::CciFormat::Long => CciFormat::Long,
         },
         epoch_s: epoch.as_secs_f64(),
+        packet_trains: session.config().packet_trains,
     }
 }
 
@@ -77,6 +78,7 @@ pub fn session_of(parameters: &WebrcParameters) -> Result<Session, SessionError>
             CciFormat::Short => webrc::CciFormat::Short,
             CciFormat::Long => webrc::CciFormat::Long,
         }),
+        packet_trains: parameters.packet_trains,
     })
 }
 
@@ -88,7 +90,8 @@ mod tests {
     fn receivers_derive_the_senders_session_from_its_description() {
         for rate in ["1 Mbit/s", "37 Mbit/s", "200 Mbit/s", "2 Gbit/s"] {
             for profile in [SessionConfig::wan, SessionConfig::lan] {
-                let session = Session::new(profile(rate.parse().unwrap())).unwrap();
+                let session = profile(rate.parse().unwrap()).with_packet_trains(16);
+                let session = Session::new(session).unwrap();
                 let back = session_of(&describe(&session, Duration::from_millis(50))).unwrap();
                 assert_eq!(back.active_slots(), session.active_slots());
                 assert_eq!(back.wave_channels(), session.wave_channels());
@@ -97,6 +100,7 @@ mod tests {
                     back.base_packets_per_slot(),
                     session.base_packets_per_slot()
                 );
+                assert_eq!(back.config().packet_trains, Some(16));
             }
         }
     }

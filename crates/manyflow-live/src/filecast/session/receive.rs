@@ -390,15 +390,22 @@ impl Driver {
         while let Some(delivery) = self.inlet.next_delivery() {
             datagram.clear();
             datagram.extend_from_slice(delivery.payload);
-            let (channel, received_at) = (delivery.channel, delivery.received_at);
-            self.on_datagram(&datagram, channel, received_at);
+            let times = (delivery.received_at, delivery.arrived_at);
+            let channel = delivery.channel;
+            self.on_datagram(&datagram, channel, times);
         }
         self.datagram = datagram;
         self.decoder.flush();
     }
 
-    /// Passes the header to the rate control, and the datagram to the decoder.
-    fn on_datagram(&mut self, datagram: &[u8], channel: Option<u16>, received_at: Instant) {
+    /// Passes the header to the rate control, and the datagram to the decoder. The times are those
+    /// at which the datagram was taken from the kernel, and at which the kernel got it.
+    fn on_datagram(
+        &mut self,
+        datagram: &[u8],
+        channel: Option<u16>,
+        (received_at, arrived_at): (Instant, Instant),
+    ) {
         let decoded = alc::Packet::decode(datagram);
         let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
         let fits = datagram.len() <= self.session.config().packet_bytes as usize;
@@ -431,7 +438,8 @@ impl Driver {
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
         let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
         let refused = self.endpoint.refused();
-        self.endpoint.handle_packet(self.now, &packet);
+        let arrived_at = self.clock.time_of(arrived_at);
+        self.endpoint.handle_arrival(self.now, arrived_at, &packet);
         if self.endpoint.refused() != refused {
             return;
         }

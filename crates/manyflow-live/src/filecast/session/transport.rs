@@ -197,6 +197,8 @@ pub(super) struct Delivery<'a> {
     pub(super) channel: Option<u16>,
     /// Time at which the datagram was taken from the kernel.
     pub(super) received_at: Instant,
+    /// Time at which the kernel got the datagram; with a tunnel, `received_at`.
+    pub(super) arrived_at: Instant,
 }
 
 /// The receiving end of a transport.
@@ -275,24 +277,23 @@ impl Inlet {
 
     /// Returns the next of the datagrams that were received together.
     pub(super) fn next_delivery(&mut self) -> Option<Delivery<'_>> {
-        let (payload, group, received_at) = match &mut self.kind {
+        let (payload, group, received_at, arrived_at) = match &mut self.kind {
             Kind::Multicast(socket) => {
                 let datagram = socket.next_datagram()?;
-                (datagram.payload, datagram.group, datagram.received_at)
+                let (received_at, arrived_at) = (datagram.received_at, datagram.arrived_at);
+                (datagram.payload, datagram.group, received_at, arrived_at)
             }
             Kind::Tunnel(tunnel) => {
                 let datagram = tunnel.next_datagram()?;
-                (
-                    datagram.payload,
-                    datagram.flow.group.ip(),
-                    datagram.received_at,
-                )
+                let (group, received_at) = (datagram.flow.group.ip(), datagram.received_at);
+                (datagram.payload, group, received_at, received_at)
             }
         };
         Some(Delivery {
             payload,
             channel: self.groups.channel(group),
             received_at,
+            arrived_at,
         })
     }
 

@@ -43,6 +43,9 @@ pub struct Datagram<'a> {
     pub group: IpAddr,
     /// Time at which the datagram was taken from the kernel.
     pub received_at: Instant,
+    /// Time at which the kernel got the datagram; `received_at` if the kernel does not say. It
+    /// comes from the system's clock, so it suits only differences between datagrams.
+    pub arrived_at: Instant,
 }
 
 /// A receiver of the joined groups, from the session's sender only.
@@ -278,6 +281,7 @@ impl MulticastReceiver {
             source: arrival.source,
             group,
             received_at: arrival.received_at,
+            arrived_at: arrival.arrived_at,
         }
     }
 }

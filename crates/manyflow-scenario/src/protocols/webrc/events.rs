@@ -16,6 +16,7 @@ impl Reported for Event {
             Event::Rtt { .. } => "rtt",
             Event::LossEvent => "loss-event",
             Event::Rates { .. } => "rates",
+            Event::Train { .. } => "train",
             Event::SlowStartEnded(_) => "start-up-end",
             Event::Ended(_) => "end",
             _ => "other",
@@ -43,6 +44,7 @@ impl Reported for Event {
                 line.serialize_entry("received", &received.bits_per_s())?;
                 line.serialize_entry("loss-probability", loss_probability)
             }
+            Event::Train { shown } => line.serialize_entry("shown", &shown.bits_per_s()),
             Event::SlowStartEnded(why) => line.serialize_entry("why", slow_start_end(*why)),
             Event::Ended(reason) => trace_end(*reason, line),
             _ => Ok(()),

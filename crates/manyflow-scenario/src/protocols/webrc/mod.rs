@@ -42,6 +42,8 @@ pub struct WebrcTable {
     pub active_slots: Option<Count>,
     /// The format of the CCI.
     pub cci: Option<Cci>,
+    /// The number of packets in a train of the base channel; 0 sends them one by one.
+    pub packet_trains: Option<Count>,
     /// EL: the duration of an epoch.
     pub epoch: Option<Seconds>,
     /// MRR: the maximum reception rate.
@@ -151,6 +153,8 @@ impl WebrcTable {
             Cci::Short => CciFormat::Short,
             Cci::Long => CciFormat::Long,
         });
+        let trains = self.packet_trains.map(Count::get);
+        config.packet_trains = trains.filter(|packets| *packets > 0);
         Session::new(config).map_err(Fault::value)
     }
 
