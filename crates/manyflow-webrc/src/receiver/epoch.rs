@@ -105,9 +105,7 @@ impl Running {
         if !self.in_start_up() || self.waits_for_jump() {
             return;
         }
-        let session = &context.session;
-        let after_join = growth(session, self.waves.len() as u32) * self.rates.arr;
-        if after_join > context.maximum_rate().min(session.session_rate()) {
+        if self.reaches_maximum(context) {
             self.end_start_up(context, SlowStartEnd::MaximumRate);
         } else if context.config.shortfall_check
             && self.epochs_since_first == 2
@@ -117,6 +115,22 @@ impl Running {
             self.end_start_up(context, SlowStartEnd::RateShortfall);
         }
         self.jump_is_open = false;
+    }
+
+    /// Whether the next join would exceed the maximum rate, or that of the session. If all channels
+    /// together have a constant rate, no join exceeds it. With the delay check, start-up then goes
+    /// on until all waves are joined and bring what they should.
+    fn reaches_maximum(&self, context: &Context) -> bool {
+        let session = &context.session;
+        let after_join = growth(session, self.waves.len() as u32) * self.rates.arr;
+        let session_rate = session.session_rate();
+        if !context.config.delay_check || !session.config().constant_aggregate {
+            return after_join > context.maximum_rate().min(session_rate);
+        }
+        let has_measured_all = self.has_whole_session(session)
+            && self.joining.is_none()
+            && self.epochs_since_first > 2;
+        after_join.min(session_rate) > context.maximum_rate() || has_measured_all
     }
 
     /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave
@@ -148,8 +162,15 @@ impl Running {
         let backs_off = matches!(why, SlowStartEnd::Loss | SlowStartEnd::RttIncrease);
         let factor = if backs_off { session.decrease() } else { 1.0 };
         let minimum = config.slow_start_minimum(session);
-        self.slow_start_rate = minimum.max(factor * self.rates.trr);
-        self.expect_rate(self.rates.trr / config.equation_factor);
+        // TRR lags behind the joins.
+        let rate = match why {
+            SlowStartEnd::MaximumRate if config.delay_check && self.has_whole_session(session) => {
+                session.session_rate()
+            }
+            _ => self.rates.trr,
+        };
+        self.slow_start_rate = minimum.max(factor * rate);
+        self.expect_rate(rate / config.equation_factor);
         if config.capacity_check && !was_jump {
             self.leave_overshoot(context, why);
         }
@@ -194,9 +215,10 @@ impl Running {
     /// Joins the next wave unless a rule of section 3.2.3.6 forbids it. The rules stand in the
     /// section's order.
     fn join_if_allowed(&mut self, context: &mut Context, now: Time) {
-        let (session, config) = (&context.session, &context.config);
         let target = self.target_rate(context);
+        self.join_early(context, now, target);
         let waves = self.waves.len() as u32;
+        let (session, config) = (&context.session, &context.config);
         let waits_for_epoch =
             self.in_start_up() && config.shortfall_check && self.epochs_since_first < 2;
         if now < self.loss_event_until

@@ -9,6 +9,7 @@
 //! | `running.rs` | what packets change, once the receiver has found its place in the time slots |
 //! | `epoch.rs` | what a running receiver decides at the end of each epoch, and at time-outs |
 //! | `timeline.rs` | how far the sender has come |
+//! | `whole.rs` | receivers of all waves |
 //! | `check.rs` | the refusal of packets that the sender cannot have sent yet |
 //! | `context.rs` | what outlives the phases: parameters, actions, events, totals |
 //! | `rates.rs` | the reception rates |
@@ -25,6 +26,7 @@ mod jump;
 mod rates;
 mod running;
 mod timeline;
+mod whole;
 
 use core::convert::Infallible;
 use core::ops::ControlFlow;

@@ -38,6 +38,8 @@ pub(super) struct Running {
     pub(super) waves: VecDeque<Sequence>,
     /// The wave that was left last, while its packets may still be on their way.
     pub(super) left: Option<Sequence>,
+    /// The wave that is joined before its first slot.
+    pub(super) early: Option<Sequence>,
     pub(super) joining: Option<Joining>,
     /// Time from the join of the last wave to its first packet, in seconds.
     pub(super) last_delay_s: Option<f64>,
@@ -110,6 +112,7 @@ impl Running {
             base: Sequence::base(session.wave_channels(), session.base_sequence_numbers()),
             waves: VecDeque::new(),
             left: None,
+            early: None,
             joining: None,
             last_delay_s: None,
             epochs_since_first: 0,
@@ -201,7 +204,7 @@ impl Running {
 
     /// Leaves all joined waves, the lowest layer first.
     pub(super) fn leave_waves(&self, context: &mut Context) {
-        for wave in &self.waves {
+        for wave in self.waves.iter().chain(&self.early) {
             context.leave(wave.channel());
         }
     }
@@ -263,7 +266,9 @@ impl Running {
         self.timeline.begin_next_slot();
         self.delays.begin_next_slot();
         self.rates.arr += (1.0 - p) * base_rate;
-        let Some(mut wave) = self.waves.pop_front() else {
+        let ended_wave = self.waves.pop_front();
+        self.begin_early_wave(context);
+        let Some(mut wave) = ended_wave else {
             return;
         };
         self.rates.arr = (self.rates.arr - base_rate).max(p * base_rate);
