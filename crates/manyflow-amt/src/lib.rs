@@ -1,6 +1,7 @@
 //! Automatic Multicast Tunneling (AMT, RFC 7450): multicast for hosts whose network has none.
 //!
-//! The sender of a session embeds a [`Relay`]. A receiver without multicast runs a [`Gateway`], in
+//! The sender of a session embeds a [`Relay`], or a relay between sender and receivers is a gateway
+//! of another one: relays form chains. A receiver without multicast runs a [`Gateway`], in
 //! user space and over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or
 //! MLDv2 reports that a router would get. Data comes back as complete IP datagrams inside AMT
 //! messages.
@@ -78,8 +79,9 @@
 //!
 //! # What is left out
 //!
-//! - IGMPv1, IGMPv2 and MLDv1: a gateway chooses its version, and only the newer ones know sources.
-//! - Inner fragments: the sender of the data is in the relay's process and cuts its packets to fit.
+//! - IGMPv1. Reports of IGMPv2 and MLDv1 name no source: a relay applies them to all its flows with
+//!   the group.
+//! - Inner fragments: senders cut their packets to fit.
 //! - A tunnel MTU of the relay's own (section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4)
 //!   to 98 bytes (IPv6 in IPv6) longer than its payload. If that exceeds the path's MTU, the kernel
 //!   fragments the outer datagram.
@@ -97,7 +99,7 @@ use std::net::{IpAddr, SocketAddr};
 pub use self::gateway::{
     Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress,
 };
-pub use self::relay::{Relay, RelayConfig, RelayCounters};
+pub use self::relay::{DownstreamLink, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

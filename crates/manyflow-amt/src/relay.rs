@@ -1,8 +1,8 @@
-//! The relay accepts joins from gateways and forwards a session's packets to them (RFC 7450,
-//! section 5.3).
+//! The relay accepts joins from gateways and forwards flows to them (RFC 7450, section 5.3).
 //!
-//! Relay and sender are one process, so the relay knows every flow, and refuses to join anything
-//! else. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
+//! A relay is made for a list of flows, and refuses to join anything else. Its caller has the
+//! packets: it is the sender itself, or it joins a flow farther upstream when
+//! [`poll_event`](Relay::poll_event) reports the first gateway of the flow. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
 //! the gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember
 //! a gateway and send data to it. A host that forges its source address never sees the MAC: each of
 //! its Requests makes the relay send one query, and nothing else.
@@ -12,6 +12,7 @@
 
 mod answers;
 mod bucket;
+mod links;
 mod secret;
 #[cfg(test)]
 mod tests;
@@ -26,11 +27,13 @@ use manyflow_core::units::Rate;
 
 use self::answers::Answers;
 use self::bucket::Bucket;
+use self::links::Links;
+pub use self::links::{DownstreamLink, Prefix};
 use self::secret::Secret;
-use self::tunnels::Tunnels;
-use super::ip::{IpError, encode_udp};
+use self::tunnels::{Tunnel, Tunnels};
+use super::ip::{IpError, encode_data};
 use super::membership::{GeneralQuery, GroupRecord, RecordType, Report};
-use super::wire::{GatewayAddress, Message, ResponseMac, data_header};
+use super::wire::{GatewayAddress, Message, ResponseMac};
 use super::{Family, Flow, Transmit};
 
 /// Time that a gateway has to answer a query: part of the lifetime of a join (RFC 7450, section
@@ -103,17 +106,29 @@ pub struct RelayCounters {
     /// Group records that were refused because the session has no such flow, or the gateway has its
     /// maximum of joins.
     pub joins_refused: u64,
-    /// Multicast Data messages passed on for sending.
+    /// Multicast Data messages passed on for sending, or queued on a link.
     pub forwarded: u64,
     /// Multicast Data messages dropped because of a gateway's maximum rate.
     pub over_rate: u64,
     /// Multicast Data messages dropped because of the relay's maximum rate.
     pub over_relay_rate: u64,
+    /// Multicast Data messages dropped because the queue of their link was full.
+    pub over_link: u64,
     /// Requests and Discoveries that were not answered, because too many came from their prefix.
     pub unanswered: u64,
 }
 
-/// An AMT relay for the flows of one session. It has no clock and no socket.
+/// A change in what the gateways of a relay have joined. Flows are indexes into the list given to
+/// [`Relay::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayEvent {
+    /// The first gateway has joined this flow.
+    Joined(usize),
+    /// The last gateway has left this flow, or its join has expired.
+    Left(usize),
+}
+
+/// An AMT relay for a list of flows. It has no clock and no socket.
 pub struct Relay {
     config: RelayConfig,
     flows: Vec<Flow>,
@@ -121,6 +136,7 @@ pub struct Relay {
     secret: Secret,
     tunnels: Tunnels,
     answers: Answers,
+    links: Links,
     /// The limit on the rate to all gateways.
     bucket: Bucket,
     next_expiry: Option<Time>,
@@ -146,6 +162,7 @@ impl Relay {
             flows_of_group,
             tunnels: Tunnels::new(flows.len()),
             answers: Answers::new(now, secret.random_key()),
+            links: Links::default(),
             secret,
             bucket: Bucket::new(now),
             flows,
@@ -156,11 +173,16 @@ impl Relay {
         }
     }
 
+    /// Sends the data of gateways behind `links` over these links.
+    /// [`poll_links`](Self::poll_links) returns the messages that have crossed them.
+    pub fn with_links(mut self, links: &[DownstreamLink]) -> Self {
+        self.links = Links::new(links);
+        self
+    }
+
     /// Handles a datagram that arrived from `from` at this host's address `local`; an unspecified
-    /// address is not advertised. The reply has to be sent from `local`. Call
-    /// address is not advertised. The reply has to be sent from `local`.
-    ///
-    /// Call [`poll_transmit`](Self::poll_transmit) after each datagram:
+    /// address is not advertised. The reply, which [`poll_transmit`](Self::poll_transmit) returns,
+    /// has to be sent from `local`.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
             Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
@@ -203,32 +225,45 @@ impl Relay {
         now: Time,
         flow: usize,
         payloads: impl IntoIterator<Item = &'a [u8]>,
-        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
+        emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> Result<(), IpError> {
         if self.tunnels.is_idle(flow) {
             return Ok(());
         }
+        let mut data = std::mem::take(&mut self.data);
+        let encoded = encode_messages(&self.flows[flow], payloads, &mut data);
+        if let Ok(length) = encoded {
+            self.forward_messages(now, flow, &data, length, emit);
+        }
+        self.data = data;
+        encoded.map(|_| ())
+    }
+
+    /// Passes Multicast Data messages of a flow to `emit`, as [`forward`](Self::forward) does. They
+    /// have `length` bytes each, and the last may be shorter.
+    ///
+    /// # Panics
+    /// If `flow` is not an index into the flows given to [`new`](Self::new).
+    pub fn forward_messages(
+        &mut self,
+        now: Time,
+        flow: usize,
+        messages: &[u8],
+        length: usize,
+        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
+    ) {
         let Self {
             config,
-            flows,
             tunnels,
+            links,
             bucket,
-            data,
             counters,
             ..
         } = self;
-        data.clear();
-        let mut length = 0;
-        for payload in payloads {
-            data.extend_from_slice(&data_header());
-            encode_udp(&flows[flow], payload, data)?;
-            if length == 0 {
-                length = data.len();
-            }
-        }
         tunnels.for_each_listener(flow, |tunnel| {
+            let Tunnel { address, local, .. } = *tunnel;
             let mut allowed = 0;
-            for message in data.chunks(length.max(1)) {
+            for message in messages.chunks(length.max(1)) {
                 if !tunnel
                     .bucket
                     .take(now, config.gateway_rate_max, message.len())
@@ -236,16 +271,26 @@ impl Relay {
                     counters.over_rate += 1;
                 } else if !bucket.take(now, config.rate_max, message.len()) {
                     counters.over_relay_rate += 1;
+                } else if let Some(link) = tunnel.link {
+                    let queued = links.push(now, link, address, local, message);
+                    counters.forwarded += u64::from(queued);
+                    counters.over_link += u64::from(!queued);
                 } else {
                     counters.forwarded += 1;
                     allowed += message.len();
                 }
             }
             if allowed > 0 {
-                emit(tunnel.address, tunnel.local, &data[..allowed], length);
+                emit(address, local, &messages[..allowed], length);
             }
         });
-        Ok(())
+    }
+
+    /// Passes the messages that have crossed their links by now to `emit`, as
+    /// [`forward`](Self::forward) does. [`poll_timeout`](Self::poll_timeout) includes the time of
+    /// the next one.
+    pub fn poll_links(&mut self, now: Time, emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize)) {
+        self.links.drain(now, emit);
     }
 
     /// Whether any gateway has joined the flow.
@@ -261,11 +306,23 @@ impl Relay {
         self.reply.take()
     }
 
-    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the next change in what the gateways have joined. A caller that has all flows does
+    /// not need to call it: memory for changes is bounded by the number of flows.
+    pub fn poll_event(&mut self) -> Option<RelayEvent> {
+        self.tunnels
+            .poll_change()
+            .map(|(flow, is_joined)| match is_joined {
+                true => RelayEvent::Joined(flow),
+                false => RelayEvent::Left(flow),
+            })
+    }
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout), and
+    /// [`poll_links`](Self::poll_links) if there are links.
     pub fn poll_timeout(&self) -> Time {
-        self.next_expiry.map_or(self.secret.deadline(), |expiry| {
-            expiry.min(self.secret.deadline())
-        })
+        let others = [self.next_expiry, self.links.next_time()];
+        let others = others.into_iter().flatten();
+        others.fold(self.secret.deadline(), Time::min)
     }
 
     /// Ends joins that were not refreshed, and renews the secret. Does nothing if called early.
@@ -384,7 +441,8 @@ impl Relay {
             self.counters.joins_refused += 1;
         } else {
             let lapses = now + self.config.membership_interval();
-            self.tunnels.join(now, from, local, flow, lapses);
+            let link = self.links.of(from.ip());
+            self.tunnels.join(now, from, local, flow, lapses, link);
             self.next_expiry.get_or_insert(lapses);
         }
         debug_assert!(self.tunnels.len() <= self.config.gateways_max);
@@ -414,6 +472,23 @@ impl Relay {
         let (neighbour, heard) = self.tunnels.most_silent_near(gateway.ip)?;
         (heard + self.config.query_interval / 2 <= now).then_some(neighbour)
     }
+}
+
+/// Encodes each payload as a Multicast Data message in `data`. Returns the length of the first.
+fn encode_messages<'a>(
+    flow: &Flow,
+    payloads: impl IntoIterator<Item = &'a [u8]>,
+    data: &mut Vec<u8>,
+) -> Result<usize, IpError> {
+    data.clear();
+    let mut length = 0;
+    for payload in payloads {
+        encode_data(flow, payload, data)?;
+        if length == 0 {
+            length = data.len();
+        }
+    }
+    Ok(length)
 }
 
 /// Whether a record joins (`true`) or leaves (`false`) a flow of its group, given whether it lists
