@@ -28,6 +28,7 @@
 //! |---|---|---|
 //! | [`gateway`] | discovery, refreshes, joins and leaves, teardown | 5.2 |
 //! | [`relay`] | response MACs, tunnels, forwarding | 5.3 |
+//! | [`hosts`] | hosts that join flows by IGMPv3 on a relay's own network | |
 //! | [`wire`] | the seven AMT messages | 5.1 |
 //! | [`membership`] | the IGMPv3 and MLDv2 messages inside them (RFC 3376, RFC 3810) | 5.2.1, 5.3.1 |
 //! | [`ip`] | the tunnelled UDP/IP datagrams | 5.1.6, 5.2.3.3 |
@@ -88,6 +89,7 @@
 #![forbid(unsafe_code)]
 
 pub mod gateway;
+pub mod hosts;
 pub mod ip;
 pub mod membership;
 pub mod relay;
@@ -99,6 +101,7 @@ use std::net::{IpAddr, SocketAddr};
 pub use self::gateway::{
     Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress,
 };
+pub use self::hosts::Hosts;
 pub use self::relay::{DownstreamLink, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.

@@ -3,8 +3,9 @@
 //!
 //! Both protocols have the same fields in different widths, so one codec serves both. It has only
 //! the messages that AMT needs: the general query from the relay and the gateway's report. Reports
-//! of IGMPv2 and MLDv1 are decoded, too, as the records that they stand for. A receiver checks TTL 1, the Router Alert option and all checksums, but not the source address
-//! (RFC 7450, sections 5.2.1 and 5.3.1).
+//! of IGMPv2 and MLDv1 are decoded, too, as the records that they stand for. A receiver checks TTL
+//! 1, the Router Alert option and all checksums, but not the source address (RFC 7450, sections
+//! 5.2.1 and 5.3.1).
 
 mod older;
 
@@ -222,7 +223,8 @@ impl Report {
     }
 
     /// Decodes the report in an IP datagram. Skips records of unknown type and auxiliary data (RFC
-    /// 3376, section 4.2.12). A report or leave of IGMPv2 or MLDv1 becomes a record without sources.
+    /// 3376, section 4.2.12). A report or leave of IGMPv2 or MLDv1 becomes a record without
+    /// sources.
     pub fn decode(datagram: &[u8]) -> Result<Self, MembershipError> {
         let (family, message) = decode_message(datagram)?;
         let message_type = message.first().copied().unwrap_or_default();

@@ -2,9 +2,11 @@
 //!
 //! A relay is made for a list of flows, and refuses to join anything else. Its caller has the
 //! packets: it is the sender itself, or it joins a flow farther upstream when
-//! [`poll_event`](Relay::poll_event) reports the first gateway of the flow. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
-//! the gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember
-//! a gateway and send data to it. A host that forges its source address never sees the MAC: each of
+//! [`poll_event`](Relay::poll_event) reports the first gateway of the flow.
+//!
+//! A Request leaves no state behind. The Membership Query that answers it contains a MAC over the
+//! gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember a
+//! gateway and send data to it. A host that forges its source address never sees the MAC: each of
 //! its Requests makes the relay send one query, and nothing else.
 //!
 //! Joins expire by flow, not by gateway. If a leave is lost with all its repetitions, the join ends
@@ -401,7 +403,13 @@ impl Relay {
         authentic
     }
 
-    fn handle_report(&mut self, now: Time, from: SocketAddr, local: IpAddr, report: &[u8]) {
+    pub(super) fn handle_report(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        local: IpAddr,
+        report: &[u8],
+    ) {
         match Report::decode(report) {
             Ok(report) => report
                 .records

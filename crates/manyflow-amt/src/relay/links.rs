@@ -40,7 +40,8 @@ impl Prefix {
 /// no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownstreamLink {
-    /// Addresses of the gateways behind the link. The longest prefix that contains a gateway counts.
+    /// Addresses of the gateways behind the link. The longest prefix that contains a gateway
+    /// counts.
     pub gateways: Prefix,
     /// The link's rate, in which the outer IP and UDP headers count.
     pub rate: Rate,

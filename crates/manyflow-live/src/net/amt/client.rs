@@ -22,6 +22,8 @@ pub struct TunnelDatagram<'a> {
     pub flow: Flow,
     /// The UDP payload.
     pub payload: &'a [u8],
+    /// The whole Multicast Data message, which contains the packet.
+    pub message: &'a [u8],
     /// Time at which the packet was taken from the kernel.
     pub received_at: Instant,
 }
@@ -53,6 +55,7 @@ pub struct GatewayClient {
 struct Packet {
     flow: Flow,
     payload: Range<usize>,
+    message: Range<usize>,
     received_at: Instant,
 }
 
@@ -151,6 +154,7 @@ impl GatewayClient {
         Some(TunnelDatagram {
             flow: packet.flow,
             payload: self.inbox.bytes(packet.payload),
+            message: self.inbox.bytes(packet.message),
             received_at: packet.received_at,
         })
     }
@@ -219,6 +223,7 @@ impl GatewayClient {
             self.received.push_back(Packet {
                 flow,
                 payload: start..start + payload.len(),
+                message: arrival.payload,
                 received_at: arrival.received_at,
             });
         }
