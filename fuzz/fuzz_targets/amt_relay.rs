@@ -11,7 +11,9 @@ use etherparse::{IpNumber, Ipv4Header};
 use manyflow_amt::ip::pass_hop;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
 use manyflow_amt::wire::Message;
-use manyflow_amt::{DownstreamLink, Family, Flow, Prefix, Relay, RelayConfig, RelayEvent};
+use manyflow_amt::{
+    DownstreamLink, Family, Flow, FlowMessages, Prefix, Relay, RelayConfig, RelayEvent,
+};
 use manyflow_core::Time;
 use manyflow_core::units::Rate;
 
@@ -95,9 +97,12 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
             Step::ForwardMessage { flow, message } => {
                 let mut message = message.to_vec();
                 if pass_hop(&mut message).is_ok() {
-                    let flow = (flow % FLOWS).into();
-                    let length = message.len();
-                    relay.forward_messages(now, flow, &message, length, |_, _, _, _| {});
+                    let batch = [FlowMessages {
+                        flow: (flow % FLOWS).into(),
+                        messages: &message,
+                        length: message.len(),
+                    }];
+                    relay.forward_messages(now, &batch, |_, _, _, _| {});
                 }
             }
             Step::Wait { seconds } => {

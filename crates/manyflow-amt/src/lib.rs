@@ -102,7 +102,9 @@ pub use self::gateway::{
     Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress,
 };
 pub use self::hosts::Hosts;
-pub use self::relay::{DownstreamLink, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent};
+pub use self::relay::{
+    DownstreamLink, FlowMessages, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent,
+};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,6 +18,7 @@ mod links;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod train;
 mod tunnels;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ use self::bucket::Bucket;
 use self::links::Links;
 pub use self::links::{DownstreamLink, Prefix};
 use self::secret::Secret;
+pub use self::train::FlowMessages;
+use self::train::Train;
 use self::tunnels::{Tunnel, Tunnels};
 use super::ip::{IpError, encode_data};
 use super::membership::{GeneralQuery, GroupRecord, RecordType, Report};
@@ -144,6 +147,8 @@ pub struct Relay {
     next_expiry: Option<Time>,
     reply: Option<Transmit>,
     data: Vec<u8>,
+    /// Messages to one gateway that are about to be sent.
+    train: Train,
     counters: RelayCounters,
 }
 
@@ -171,6 +176,7 @@ impl Relay {
             next_expiry: None,
             reply: None,
             data: Vec::new(),
+            train: Train::default(),
             counters: RelayCounters::default(),
         }
     }
@@ -235,23 +241,29 @@ impl Relay {
         let mut data = std::mem::take(&mut self.data);
         let encoded = encode_messages(&self.flows[flow], payloads, &mut data);
         if let Ok(length) = encoded {
-            self.forward_messages(now, flow, &data, length, emit);
+            let messages = &data;
+            let batch = [FlowMessages {
+                flow,
+                messages,
+                length,
+            }];
+            self.forward_messages(now, &batch, emit);
         }
         self.data = data;
         encoded.map(|_| ())
     }
 
-    /// Passes Multicast Data messages of a flow to `emit`, as [`forward`](Self::forward) does. They
-    /// have `length` bytes each, and the last may be shorter.
+    /// Passes the Multicast Data messages of several flows to `emit`, as
+    /// [`forward`](Self::forward) does. Messages of different flows to one gateway are passed
+    /// together if they have the same length, the last may be shorter, and they fit into one IP
+    /// datagram.
     ///
     /// # Panics
-    /// If `flow` is not an index into the flows given to [`new`](Self::new).
+    /// If a flow is not an index into the flows given to [`new`](Self::new).
     pub fn forward_messages(
         &mut self,
         now: Time,
-        flow: usize,
-        messages: &[u8],
-        length: usize,
+        batch: &[FlowMessages<'_>],
         mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) {
         let Self {
@@ -259,13 +271,13 @@ impl Relay {
             tunnels,
             links,
             bucket,
+            train,
             counters,
             ..
         } = self;
-        tunnels.for_each_listener(flow, |tunnel| {
+        tunnels.for_each_listener(batch, |tunnel, messages| {
             let Tunnel { address, local, .. } = *tunnel;
-            let mut allowed = 0;
-            for message in messages.chunks(length.max(1)) {
+            for message in messages.chunks() {
                 if !tunnel
                     .bucket
                     .take(now, config.gateway_rate_max, message.len())
@@ -279,13 +291,11 @@ impl Relay {
                     counters.over_link += u64::from(!queued);
                 } else {
                     counters.forwarded += 1;
-                    allowed += message.len();
+                    train.push((address, local), message, &mut emit);
                 }
             }
-            if allowed > 0 {
-                emit(address, local, &messages[..allowed], length);
-            }
         });
+        train.flush(&mut emit);
     }
 
     /// Passes the messages that have crossed their links by now to `emit`, as

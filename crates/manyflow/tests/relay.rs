@@ -312,6 +312,31 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
 }
 
 #[test]
+fn metrics_show_gateways_and_channels() {
+    let (_folder, _sender, url) = sender(&["--rate", "20Mbit/s"]);
+    let mut relay = Relay::start(&url, &["--metrics", "127.0.0.1:0"]);
+    let metrics = relay.running.wait_for(|line| {
+        let event = parsed(line);
+        (event["event"] == "metrics").then(|| event["url"].as_str().unwrap().to_owned())
+    });
+    let metrics = || get(&metrics).1;
+    let has = |line: &str| metrics().lines().any(|other| other == line);
+    assert!(has("manyflow_relay_gateways 0"), "{}", metrics());
+    let gateway = Igmpv2Gateway::new(relay.address.parse().unwrap());
+    gateway.report(0x16, [232, 1, 0, 0]);
+    wait_until(|| has("manyflow_relay_gateways 1"), metrics);
+    wait_until(|| has("manyflow_relay_channels_joined 1"), metrics);
+}
+
+#[test]
+fn an_ipv6_session_cannot_be_sent_to_hosts() {
+    let groups = ["--source", "2001:db8::1", "--groups", "ff3e::8000:0/120"];
+    let ended = run(&[&["relay", "--multicast-interface", "lo"], &groups[..]].concat());
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("ff3e::8000:0"), "{ended:?}");
+}
+
+#[test]
 fn a_wrong_command_line_is_an_error_that_names_the_option() {
     let session = ["--session", "session.sdp"];
     let cases: [(&[&str], &str, i32); 4] = [

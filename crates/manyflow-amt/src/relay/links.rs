@@ -8,6 +8,8 @@ use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
+use super::train::Train;
+
 /// Headers of a message outside of AMT: IPv4 and UDP, or IPv6 and UDP.
 const HEADER_BYTES_V4: usize = 28;
 const HEADER_BYTES_V6: usize = 48;
@@ -72,7 +74,8 @@ pub(super) struct Links {
     gateways: Vec<Prefix>,
     lines: Vec<Line>,
     /// Messages to one gateway that leave a link together.
-    train: Vec<u8>,
+    train: Train,
+    message: Vec<u8>,
 }
 
 impl Links {
@@ -91,7 +94,8 @@ impl Links {
         Self {
             gateways: links.iter().map(|link| link.gateways).collect(),
             lines: links.iter().map(line).collect(),
-            train: Vec::new(),
+            train: Train::default(),
+            message: Vec::new(),
         }
     }
 
@@ -142,38 +146,25 @@ impl Links {
         now: Time,
         mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) {
-        let Self { lines, train, .. } = self;
+        let Self {
+            lines,
+            train,
+            message,
+            ..
+        } = self;
         for Line { link, bytes } in lines {
-            let mut first: Option<Queued> = None;
             while let Some(next) = link.pop_ready(now) {
-                let joins = first.is_some_and(|first| joins_train(&first, &next, train.len()));
-                if let Some(first) = first.filter(|_| !joins) {
-                    emit(first.destination, first.local, train, first.length);
-                    train.clear();
-                }
-                if !joins {
-                    first = Some(next);
-                }
-                train.extend(bytes.drain(..next.length));
+                message.clear();
+                message.extend(bytes.drain(..next.length));
+                train.push((next.destination, next.local), message, &mut emit);
             }
-            if let Some(first) = first {
-                emit(first.destination, first.local, train, first.length);
-                train.clear();
-            }
+            train.flush(&mut emit);
             debug_assert!(
                 link.carried() > 0 || bytes.is_empty(),
                 "bytes wait only with their messages"
             );
         }
     }
-}
-
-/// Whether a message can follow `bytes` bytes of messages to the same gateway: all have one length,
-/// but the last may be shorter.
-fn joins_train(first: &Queued, next: &Queued, bytes: usize) -> bool {
-    (first.destination, first.local) == (next.destination, next.local)
-        && next.length <= first.length
-        && bytes.is_multiple_of(first.length)
 }
 
 #[cfg(test)]

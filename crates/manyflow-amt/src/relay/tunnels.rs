@@ -8,6 +8,7 @@ use manyflow_core::time::Time;
 use slab::Slab;
 
 use super::bucket::Bucket;
+use super::train::FlowMessages;
 use crate::wire::GatewayAddress;
 
 /// The state of one gateway. It exists while the gateway has joined a flow.
@@ -34,6 +35,8 @@ pub(super) struct Tunnels {
     tunnels: Slab<Tunnel>,
     keys: BTreeMap<GatewayAddress, usize>,
     listeners: Vec<Vec<usize>>,
+    /// Gateways and places in a batch, in memory that the next batch uses again.
+    visits: Vec<(usize, usize)>,
     /// Whether each flow had gateways when [`poll_change`](Self::poll_change) last returned it.
     reported: Vec<bool>,
     /// The flows that may have got their first gateway or lost their last one since.
@@ -46,6 +49,7 @@ impl Tunnels {
             tunnels: Slab::new(),
             keys: BTreeMap::new(),
             listeners: vec![Vec::new(); flows],
+            visits: Vec::new(),
             reported: vec![false; flows],
             changed: BTreeSet::new(),
         }
@@ -211,11 +215,27 @@ impl Tunnels {
         self.listeners[flow].is_empty()
     }
 
-    /// Calls `visit` for each gateway that has joined a flow.
-    pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
-        self.listeners[flow]
-            .iter()
-            .for_each(|&key| visit(&mut self.tunnels[key]));
+    /// Calls `visit` for each gateway and each item of `batch` whose flow the gateway has joined:
+    /// gateway by gateway, with the items in order.
+    pub(super) fn for_each_listener<'a>(
+        &mut self,
+        batch: &[FlowMessages<'a>],
+        mut visit: impl FnMut(&mut Tunnel, FlowMessages<'a>),
+    ) {
+        let Self {
+            tunnels,
+            listeners,
+            visits,
+            ..
+        } = self;
+        visits.clear();
+        for (place, messages) in batch.iter().enumerate() {
+            visits.extend(listeners[messages.flow].iter().map(|&key| (key, place)));
+        }
+        visits.sort_unstable();
+        for &(key, place) in &*visits {
+            visit(&mut tunnels[key], batch[place]);
+        }
     }
 
     /// Asserts the invariant of this type for one tunnel and flow.

@@ -70,8 +70,8 @@ pub(crate) struct RelayArgs {
         required_unless_present = "multicast_interface"
     )]
     pub(crate) listen: Option<SocketAddr>,
-    /// Send packets by multicast to the hosts on this interface that have joined their channel, with
-    /// the original source: its name or address. IPv4 only; needs root, or the capabilities
+    /// Send packets by multicast to the hosts on this interface that have joined their channel,
+    /// with the original source: its name or address. IPv4 only; needs root, or the capabilities
     /// CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(long, value_name = "NAME|ADDRESS")]
     pub(crate) multicast_interface: Option<String>,

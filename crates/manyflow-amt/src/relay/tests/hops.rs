@@ -66,24 +66,90 @@ fn a_teardown_and_a_gateway_that_gives_way_are_leaves() {
     assert_eq!(events(&mut relay), [RelayEvent::Left(1)]);
 }
 
+/// The trains that a relay passes on for these messages: address, number of messages, length.
+fn passed_on(relay: &mut Relay, batch: &[FlowMessages<'_>]) -> Vec<(SocketAddr, usize, usize)> {
+    let mut sent = Vec::new();
+    relay.forward_messages(at(0), batch, |to, local, bytes, length| {
+        assert_eq!(local, LOCAL);
+        assert!(bytes.len() <= 65_507, "one UDP datagram");
+        sent.push((to, bytes.len().div_ceil(length), length));
+    });
+    sent
+}
+
+/// The message of a flow with a payload of this length.
+fn message(flow: usize, length: usize) -> Vec<u8> {
+    let mut message = Vec::new();
+    encode_data(&flows(4)[flow], &vec![7; length], &mut message).unwrap();
+    message
+}
+
 #[test]
 fn messages_of_another_relay_are_forwarded_as_they_are() {
     let mut relay = relay(RelayConfig::default());
     join(&mut relay, at(0), GATEWAY, 2);
-    let mut message = Vec::new();
-    encode_data(&flows(4)[2], b"data", &mut message).unwrap();
-    let both = message.repeat(2);
+    let (flow, messages) = (2, &*message(2, 4).repeat(2));
+    let length = messages.len() / 2;
+    let batch = [FlowMessages {
+        flow,
+        messages,
+        length,
+    }];
     let mut sent = Vec::new();
-    relay.forward_messages(
-        at(0),
-        2,
-        &both,
-        message.len(),
-        |to, local, bytes, length| {
-            sent.push((to, local, bytes.to_vec(), length));
-        },
-    );
-    assert_eq!(sent, [(address(GATEWAY), LOCAL, both, message.len())]);
+    relay.forward_messages(at(0), &batch, |to, local, bytes, length| {
+        sent.push((to, local, bytes.to_vec(), length));
+    });
+    assert_eq!(sent, [(address(GATEWAY), LOCAL, messages.to_vec(), length)]);
+}
+
+#[test]
+fn messages_of_several_flows_to_one_gateway_leave_together() {
+    let mut relay = relay(RelayConfig::default());
+    for flow in 0..3 {
+        join(&mut relay, at(0), GATEWAY, flow);
+    }
+    join(&mut relay, at(0), OTHER, 1);
+    let messages = [
+        message(0, 100),
+        message(1, 100),
+        message(3, 100),
+        message(2, 40),
+    ];
+    let batch: Vec<_> = [0, 1, 3, 2]
+        .into_iter()
+        .zip(&messages)
+        .map(|(flow, messages)| FlowMessages {
+            flow,
+            messages,
+            length: messages.len(),
+        })
+        .collect();
+    let length = messages[0].len();
+    let expected = [(address(GATEWAY), 3, length), (address(OTHER), 1, length)];
+    assert_eq!(passed_on(&mut relay, &batch), expected);
+}
+
+#[test]
+fn a_train_is_split_at_longer_messages_and_at_the_length_of_a_datagram() {
+    let mut relay = relay(RelayConfig::default());
+    join(&mut relay, at(0), GATEWAY, 0);
+    let of_flow = |messages, length| FlowMessages {
+        flow: 0,
+        messages,
+        length,
+    };
+    let (short, long) = (message(0, 40), message(0, 1_400));
+    let (one, many) = (of_flow(&short, short.len()), long.repeat(64));
+    let many = of_flow(&many, long.len());
+    let passed = passed_on(&mut relay, &[one, many]);
+    let to = address(GATEWAY);
+    let in_one = 65_487 / long.len();
+    let expected = [
+        (to, 1, short.len()),
+        (to, in_one, long.len()),
+        (to, 64 - in_one, long.len()),
+    ];
+    assert_eq!(passed, expected);
 }
 
 /// A relay whose gateways in 198.51.100.0/24 share a link of 8 kbit/s (1 kB/s) with this queue.

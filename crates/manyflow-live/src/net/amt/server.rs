@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use manyflow_amt::ip::IpError;
-use manyflow_amt::{DownstreamLink, Flow, Relay, RelayConfig, RelayCounters, RelayEvent};
+use manyflow_amt::{
+    DownstreamLink, Flow, FlowMessages, Relay, RelayConfig, RelayCounters, RelayEvent,
+};
 use manyflow_core::Time;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -186,20 +188,18 @@ impl RelaySender {
         Ok(())
     }
 
-    /// Sends a train of Multicast Data messages to all gateways that have joined the flow, as
+    /// Sends Multicast Data messages of several flows to all gateways that have joined them, as
     /// [`send`](Self::send) sends payloads.
     ///
     /// # Panics
     /// If there is no such flow.
-    pub fn send_messages(&self, flow: usize, train: &Train) {
+    pub fn send_messages(&self, batch: &[FlowMessages<'_>]) {
         let shared = &*self.shared;
         let mut relay = shared.relay();
         let before = relay.poll_timeout();
         relay.forward_messages(
             shared.clock.now(),
-            flow,
-            train.bytes(),
-            train.length(),
+            batch,
             |gateway, local, messages, length| shared.send(local, gateway, messages, length),
         );
         shared.note_queued(relay.poll_timeout(), before);

@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use manyflow_amt::ip::{encode_data, pass_hop};
-use manyflow_amt::{DownstreamLink, Family, Flow, RelayConfig, RelayEvent};
+use manyflow_amt::{DownstreamLink, Family, Flow, FlowMessages, RelayConfig, RelayEvent};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -85,6 +85,11 @@ pub enum ForwarderError {
     /// Hosts would receive packets twice, and the forwarder its own.
     #[error("packets come from the interface {0}: name another one for the hosts they are sent to")]
     SameInterface(String),
+    /// Multicast to hosts is only implemented for IPv4.
+    #[error(
+        "{0} is an IPv6 group, which hosts cannot receive from this relay: serve only gateways"
+    )]
+    Ipv6Hosts(IpAddr),
 }
 
 /// The present load of a forwarder, and the counts of its work.
@@ -141,7 +146,7 @@ impl Forwarder {
     /// # Panics
     /// If called outside of a tokio runtime.
     pub async fn open(config: ForwarderConfig) -> Result<Forwarder, ForwarderError> {
-        check_interfaces(&config)?;
+        check_hosts(&config)?;
         let (mut keys, mut upstreams): (Vec<UpstreamKey>, Vec<Upstream>) = Default::default();
         let (mut flows, mut upstream_of) = (Vec::new(), Vec::new());
         for Feed {
@@ -289,19 +294,36 @@ impl Forwarder {
         self.progress.send_replace(self.status);
     }
 
+    /// Leaves all flows on all ways at the same time.
     async fn close(self) {
-        for upstream in self.upstreams {
-            // A relay that does not hear the end stops when the joins expire.
-            let _ = timeout(CLOSE_GRACE, upstream.inlet.close()).await;
-        }
+        let closing = self
+            .upstreams
+            .into_iter()
+            .map(|upstream| tokio::spawn(upstream.inlet.close()));
+        let closing: Vec<_> = closing.collect();
+        let closed = async {
+            for inlet in closing {
+                // A relay that does not hear the end stops when the joins expire.
+                let _ = inlet.await;
+            }
+        };
+        let _ = timeout(CLOSE_GRACE, closed).await;
     }
 }
 
-/// Checks that no packets come from the interface to which they are sent.
-fn check_interfaces(config: &ForwarderConfig) -> Result<(), ForwarderError> {
+/// Checks that hosts can be served: by IPv4, and with packets that do not come from their network.
+fn check_hosts(config: &ForwarderConfig) -> Result<(), ForwarderError> {
     let Some(hosts) = &config.hosts else {
         return Ok(());
     };
+    let mut groups = config
+        .feeds
+        .iter()
+        .flat_map(|feed| &feed.flows)
+        .map(|flow| flow.group.ip());
+    if let Some(group) = groups.find(IpAddr::is_ipv6) {
+        return Err(ForwarderError::Ipv6Hosts(group));
+    }
     let towards_hosts = hosts.interface.index()?;
     for feed in &config.feeds {
         if let Route::Multicast(Some(interface)) = &feed.route
@@ -440,27 +462,29 @@ impl Outlets {
             self.waiting.push(flow);
         }
         if !self.trains[flow].push(&self.message) {
-            self.send(flow, flows);
+            self.flush(flows);
+            self.waiting.push(flow);
             self.trains[flow].push(&self.message);
         }
         true
     }
 
     fn flush(&mut self, flows: &[Flow]) {
-        for place in 0..self.waiting.len() {
-            self.send(self.waiting[place], flows);
-        }
-        self.waiting.clear();
-    }
-
-    fn send(&mut self, flow: usize, flows: &[Flow]) {
         if let Some(relay) = &self.relay {
-            relay.send_messages(flow, &self.trains[flow]);
+            let of_flow = |&flow: &usize| FlowMessages {
+                flow,
+                messages: self.trains[flow].bytes(),
+                length: self.trains[flow].length(),
+            };
+            let batch: Vec<_> = self.waiting.iter().map(of_flow).collect();
+            relay.send_messages(&batch);
         }
-        if let Some(hosts) = &mut self.hosts {
-            hosts.send(flow, flows[flow], &self.trains[flow]);
+        for flow in self.waiting.drain(..) {
+            if let Some(hosts) = &mut self.hosts {
+                hosts.send(flow, flows[flow], &self.trains[flow]);
+            }
+            self.trains[flow].clear();
         }
-        self.trains[flow].clear();
     }
 }
 

@@ -94,7 +94,8 @@ impl MulticastRouter {
     /// address and checksum. A datagram that is not sent counts as lost.
     pub(crate) fn send_igmp(&self, datagram: &[u8]) {
         let all_hosts = SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 0));
-        // tokio's `try_send_to` fails until tokio has polled the socket: the first query would be lost.
+        // tokio's `try_send_to` fails until tokio has polled the socket: the first query would be
+        // lost.
         let socket = SockRef::from(&self.igmp);
         if let Err(error) = socket.send_to(datagram, &all_hosts.into()) {
             tracing::debug!(%error, "an IGMP query was not sent");
