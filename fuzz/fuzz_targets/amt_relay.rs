@@ -1,15 +1,21 @@
-//! No sequence of datagrams, forged or with the right MAC, exceeds a relay's limits or makes it
-//! answer with more than a query.
+//! No sequence of datagrams, forged or with the right MAC, exceeds a relay's limits, makes it
+//! answer with more than a query, or makes it join upstream what no gateway wants.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use etherparse::checksum::Sum16BitWords;
+use etherparse::{IpNumber, Ipv4Header};
+use manyflow_amt::ip::pass_hop;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
 use manyflow_amt::wire::Message;
-use manyflow_amt::{Family, Flow, Relay, RelayConfig};
+use manyflow_amt::{
+    DownstreamLink, Family, Flow, FlowMessages, Prefix, Relay, RelayConfig, RelayEvent,
+};
 use manyflow_core::Time;
+use manyflow_core::units::Rate;
 
 const FLOWS: u8 = 4;
 
@@ -30,8 +36,19 @@ enum Step<'a> {
         from: u8,
         report: &'a [u8],
     },
+    /// An IGMPv2 message with the right MAC.
+    Older {
+        from: u8,
+        kind: u8,
+        group: u8,
+    },
     Forward {
         flow: u8,
+    },
+    /// A message of a relay upstream, with any bytes.
+    ForwardMessage {
+        flow: u8,
+        message: &'a [u8],
     },
     Wait {
         seconds: u16,
@@ -46,7 +63,16 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
         ..Default::default()
     };
     let mut now = Time::ZERO;
-    let mut relay = Relay::new(now, config, flows(), [1; 32]);
+    let link = DownstreamLink {
+        gateways: Prefix {
+            address: [198, 51, 100, 0].into(),
+            length: 30,
+        },
+        rate: Rate::from_bits_per_s(1_000),
+        queue_bytes: 500,
+    };
+    let mut relay = Relay::new(now, config, flows(), [1; 32]).with_links(&[link]);
+    let mut joined = [false; FLOWS as usize];
     for step in steps {
         match step {
             Step::Datagram { from, bytes } => drop(exchange(&mut relay, now, gateway(from), bytes)),
@@ -65,11 +91,38 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
                     .expect("the flows are sound");
                 assert!(sent <= relay.gateways());
             }
+            Step::Older { from, kind, group } => {
+                update(&mut relay, now, from, 1, &older(kind, group));
+            }
+            Step::ForwardMessage { flow, message } => {
+                let mut message = message.to_vec();
+                if pass_hop(&mut message).is_ok() {
+                    let batch = [FlowMessages {
+                        flow: (flow % FLOWS).into(),
+                        messages: &message,
+                        length: message.len(),
+                    }];
+                    relay.forward_messages(now, &batch, |_, _, _, _| {});
+                }
+            }
             Step::Wait { seconds } => {
                 now += Duration::from_secs(seconds.into());
                 relay.handle_timeout(now);
+                relay.poll_links(now, |_, _, messages, length| {
+                    assert!(!messages.is_empty() && length <= messages.len());
+                });
                 assert!(relay.poll_timeout() > now);
             }
+        }
+        while let Some(event) = relay.poll_event() {
+            let (flow, is_joined) = match event {
+                RelayEvent::Joined(flow) => (flow, true),
+                RelayEvent::Left(flow) => (flow, false),
+            };
+            assert_ne!(std::mem::replace(&mut joined[flow], is_joined), is_joined);
+        }
+        for (flow, joined) in joined.iter().enumerate() {
+            assert_eq!(*joined, relay.is_joined(flow));
         }
         assert!(relay.gateways() <= 5 && relay.joins() <= relay.gateways() * 3);
         assert!(
@@ -117,6 +170,21 @@ fn update(relay: &mut Relay, now: Time, from: u8, nonce: u32, report: &[u8]) {
     bytes.clear();
     Message::MembershipUpdate { mac, nonce, report }.encode(&mut bytes);
     assert_eq!(exchange(relay, now, gateway(from), &bytes), None);
+}
+
+/// The IP datagram with an IGMPv2 report or leave.
+fn older(kind: u8, group: u8) -> Vec<u8> {
+    let mut message = vec![0x16 + kind % 2, 0, 0, 0, 232, 0, 0, group % 3];
+    let sum = Sum16BitWords::new().add_slice(&message);
+    message[2..4].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+    let mut header =
+        Ipv4Header::new(0, 1, IpNumber::IGMP, [0; 4], [224, 0, 0, 2]).expect("a short payload");
+    header.options = [0x94, 4, 0, 0].into();
+    header
+        .set_payload_len(message.len())
+        .expect("a short payload");
+    header.header_checksum = header.calc_header_checksum();
+    [&header.to_bytes()[..], &message].concat()
 }
 
 fn report(records: Vec<(u8, u8, Vec<u8>)>) -> Vec<u8> {

@@ -9,9 +9,10 @@ use etherparse::{IpNumber, IpSlice, Ipv4Header, Ipv6Header, UdpHeader, UdpSlice}
 use thiserror::Error;
 
 use super::Flow;
+use super::wire::{DATA_HEADER_LEN, data_header};
 
-/// TTL or hop limit of the inner datagram: a common default of hosts. The datagram crosses no
-/// router, since the tunnel ends at the gateway.
+/// TTL or hop limit of the inner datagram: a common default of hosts. Each further relay in a chain
+/// takes one from it.
 const HOP_LIMIT: u8 = 64;
 
 /// The reason why an IP datagram cannot be encoded, or has to be dropped.
@@ -30,6 +31,9 @@ pub enum IpError {
     /// The datagram has another IP protocol than expected.
     #[error("IP protocol {0} instead of {1}: drop the datagram")]
     Protocol(u8, &'static str),
+    /// The datagram may cross no further hop.
+    #[error("the datagram has crossed its last hop: drop it, and look for relays in a circle")]
+    HopLimit,
     /// Source and group have different IP versions.
     #[error("source and group have different IP versions: give both as IPv4 or both as IPv6")]
     Family,
@@ -78,6 +82,44 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
     out.extend_from_slice(&udp.to_bytes());
     out.extend_from_slice(payload);
     Ok(())
+}
+
+/// Appends the Multicast Data message that carries `payload` from `flow.source` to `flow.group` to
+/// `out`, as [`encode_udp`] does.
+pub fn encode_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
+    out.extend_from_slice(&data_header());
+    encode_udp(flow, payload, out)
+}
+
+/// Takes one from the TTL or hop limit of the IP datagram in a Multicast Data message, as a router
+/// does: datagrams do not circulate forever between relays in a circle.
+///
+/// # Errors
+/// If the message has no IP header, or the datagram may cross no further hop.
+pub fn pass_hop(message: &mut [u8]) -> Result<(), IpError> {
+    let datagram = message.get_mut(DATA_HEADER_LEN..).unwrap_or_default();
+    match datagram.first().map(|first| first >> 4) {
+        Some(4) if datagram.len() >= Ipv4Header::MIN_LEN => {
+            datagram[8] = next_hop_limit(datagram[8])?;
+            // TTL is the high byte of its word (RFC 1624, equation 3).
+            let sum = u32::from(!u16::from_be_bytes([datagram[10], datagram[11]])) + 0xfeff;
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            datagram[10..12].copy_from_slice(&sum.to_be_bytes());
+            Ok(())
+        }
+        Some(6) if datagram.len() >= Ipv6Header::LEN => {
+            datagram[7] = next_hop_limit(datagram[7])?;
+            Ok(())
+        }
+        _ => Err(IpError::Header("IP")),
+    }
+}
+
+fn next_hop_limit(limit: u8) -> Result<u8, IpError> {
+    limit
+        .checked_sub(1)
+        .filter(|left| *left > 0)
+        .ok_or(IpError::HopLimit)
 }
 
 /// Decodes the UDP datagram in an IP datagram, and returns its flow and payload. Ignores bytes
@@ -190,6 +232,26 @@ mod tests {
         fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = decode_udp(&bytes);
         }
+    }
+
+    #[test]
+    fn each_hop_takes_one_from_the_hop_limit_and_the_last_one_drops_the_datagram() {
+        let v6 = Flow {
+            source: "[2001:db8::1]:4000".parse().unwrap(),
+            group: "[ff3e::1]:5000".parse().unwrap(),
+        };
+        for flow in [v4_flow(), v6] {
+            let mut message = Vec::new();
+            encode_data(&flow, b"data", &mut message).unwrap();
+            for _ in 1..HOP_LIMIT {
+                pass_hop(&mut message).unwrap();
+                let datagram = &message[DATA_HEADER_LEN..];
+                assert_eq!(decode_udp(datagram), Ok((flow, b"data".as_slice())));
+            }
+            assert_eq!(pass_hop(&mut message), Err(IpError::HopLimit));
+        }
+        assert_eq!(pass_hop(&mut [6]), Err(IpError::Header("IP")));
+        assert_eq!(pass_hop(&mut [6, 0, 0x45, 0]), Err(IpError::Header("IP")));
     }
 
     #[test]

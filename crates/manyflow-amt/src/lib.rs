@@ -1,6 +1,7 @@
 //! Automatic Multicast Tunneling (AMT, RFC 7450): multicast for hosts whose network has none.
 //!
-//! The sender of a session embeds a [`Relay`]. A receiver without multicast runs a [`Gateway`], in
+//! The sender of a session embeds a [`Relay`], or a relay between sender and receivers is a gateway
+//! of another one: relays form chains. A receiver without multicast runs a [`Gateway`], in
 //! user space and over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or
 //! MLDv2 reports that a router would get. Data comes back as complete IP datagrams inside AMT
 //! messages.
@@ -27,6 +28,7 @@
 //! |---|---|---|
 //! | [`gateway`] | discovery, refreshes, joins and leaves, teardown | 5.2 |
 //! | [`relay`] | response MACs, tunnels, forwarding | 5.3 |
+//! | [`hosts`] | hosts that join flows by IGMPv3 on a relay's own network | |
 //! | [`wire`] | the seven AMT messages | 5.1 |
 //! | [`membership`] | the IGMPv3 and MLDv2 messages inside them (RFC 3376, RFC 3810) | 5.2.1, 5.3.1 |
 //! | [`ip`] | the tunnelled UDP/IP datagrams | 5.1.6, 5.2.3.3 |
@@ -78,14 +80,16 @@
 //!
 //! # What is left out
 //!
-//! - IGMPv1, IGMPv2 and MLDv1: a gateway chooses its version, and only the newer ones know sources.
-//! - Inner fragments: the sender of the data is in the relay's process and cuts its packets to fit.
+//! - IGMPv1. Reports of IGMPv2 and MLDv1 name no source: a relay applies them to all its flows with
+//!   the group.
+//! - Inner fragments: senders cut their packets to fit.
 //! - A tunnel MTU of the relay's own (section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4)
 //!   to 98 bytes (IPv6 in IPv6) longer than its payload. If that exceeds the path's MTU, the kernel
 //!   fragments the outer datagram.
 #![forbid(unsafe_code)]
 
 pub mod gateway;
+pub mod hosts;
 pub mod ip;
 pub mod membership;
 pub mod relay;
@@ -97,7 +101,10 @@ use std::net::{IpAddr, SocketAddr};
 pub use self::gateway::{
     Gateway, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress,
 };
-pub use self::relay::{Relay, RelayConfig, RelayCounters};
+pub use self::hosts::Hosts;
+pub use self::relay::{
+    DownstreamLink, FlowMessages, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent,
+};
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

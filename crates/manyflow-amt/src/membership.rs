@@ -2,9 +2,12 @@
 //! section 5), with their IP headers.
 //!
 //! Both protocols have the same fields in different widths, so one codec serves both. It has only
-//! the messages that AMT needs: the general query from the relay and the gateway's report. A
-//! receiver checks TTL 1, the Router Alert option and all checksums, but not the source address
-//! (RFC 7450, sections 5.2.1 and 5.3.1).
+//! the messages that AMT needs: the general query from the relay and the gateway's report. Reports
+//! of IGMPv2 and MLDv1 are decoded, too, as the records that they stand for. A receiver checks TTL
+//! 1, the Router Alert option and all checksums, but not the source address (RFC 7450, sections
+//! 5.2.1 and 5.3.1).
+
+mod older;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -167,10 +170,10 @@ pub struct GroupRecord {
     pub sources: Vec<IpAddr>,
 }
 
-/// An IGMPv3 or MLDv2 report.
+/// The report of a gateway or host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whether this is IGMPv3 or MLDv2. All addresses in the records have this family.
+    /// Whether this is a message of IGMP or MLD. All addresses in the records have this family.
     pub family: Family,
     /// The group records.
     pub records: Vec<GroupRecord>,
@@ -220,9 +223,14 @@ impl Report {
     }
 
     /// Decodes the report in an IP datagram. Skips records of unknown type and auxiliary data (RFC
-    /// 3376, section 4.2.12).
+    /// 3376, section 4.2.12). A report or leave of IGMPv2 or MLDv1 becomes a record without
+    /// sources.
     pub fn decode(datagram: &[u8]) -> Result<Self, MembershipError> {
         let (family, message) = decode_message(datagram)?;
+        let message_type = message.first().copied().unwrap_or_default();
+        if let Some(kind) = older::kind(family, message_type) {
+            return older::decode(family, kind, message);
+        }
         expect_type(
             message,
             if family == Family::V4 {
@@ -400,4 +408,4 @@ fn expect_type(message: &[u8], expected: u8) -> Result<(), MembershipError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,10 +1,12 @@
-//! The relay accepts joins from gateways and forwards a session's packets to them (RFC 7450,
-//! section 5.3).
+//! The relay accepts joins from gateways and forwards flows to them (RFC 7450, section 5.3).
 //!
-//! Relay and sender are one process, so the relay knows every flow, and refuses to join anything
-//! else. A Request leaves no state behind. The Membership Query that answers it contains a MAC over
-//! the gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember
-//! a gateway and send data to it. A host that forges its source address never sees the MAC: each of
+//! A relay is made for a list of flows, and refuses to join anything else. Its caller has the
+//! packets: it is the sender itself, or it joins a flow farther upstream when
+//! [`poll_event`](Relay::poll_event) reports the first gateway of the flow.
+//!
+//! A Request leaves no state behind. The Membership Query that answers it contains a MAC over the
+//! gateway's address and nonce. Only a Membership Update with that MAC makes the relay remember a
+//! gateway and send data to it. A host that forges its source address never sees the MAC: each of
 //! its Requests makes the relay send one query, and nothing else.
 //!
 //! Joins expire by flow, not by gateway. If a leave is lost with all its repetitions, the join ends
@@ -12,9 +14,11 @@
 
 mod answers;
 mod bucket;
+mod links;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod train;
 mod tunnels;
 
 use std::collections::BTreeMap;
@@ -26,11 +30,15 @@ use manyflow_core::units::Rate;
 
 use self::answers::Answers;
 use self::bucket::Bucket;
+use self::links::Links;
+pub use self::links::{DownstreamLink, Prefix};
 use self::secret::Secret;
-use self::tunnels::Tunnels;
-use super::ip::{IpError, encode_udp};
+pub use self::train::FlowMessages;
+use self::train::Train;
+use self::tunnels::{Tunnel, Tunnels};
+use super::ip::{IpError, encode_data};
 use super::membership::{GeneralQuery, GroupRecord, RecordType, Report};
-use super::wire::{GatewayAddress, Message, ResponseMac, data_header};
+use super::wire::{GatewayAddress, Message, ResponseMac};
 use super::{Family, Flow, Transmit};
 
 /// Time that a gateway has to answer a query: part of the lifetime of a join (RFC 7450, section
@@ -103,17 +111,29 @@ pub struct RelayCounters {
     /// Group records that were refused because the session has no such flow, or the gateway has its
     /// maximum of joins.
     pub joins_refused: u64,
-    /// Multicast Data messages passed on for sending.
+    /// Multicast Data messages passed on for sending, or queued on a link.
     pub forwarded: u64,
     /// Multicast Data messages dropped because of a gateway's maximum rate.
     pub over_rate: u64,
     /// Multicast Data messages dropped because of the relay's maximum rate.
     pub over_relay_rate: u64,
+    /// Multicast Data messages dropped because the queue of their link was full.
+    pub over_link: u64,
     /// Requests and Discoveries that were not answered, because too many came from their prefix.
     pub unanswered: u64,
 }
 
-/// An AMT relay for the flows of one session. It has no clock and no socket.
+/// A change in what the gateways of a relay have joined. Flows are indexes into the list given to
+/// [`Relay::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayEvent {
+    /// The first gateway has joined this flow.
+    Joined(usize),
+    /// The last gateway has left this flow, or its join has expired.
+    Left(usize),
+}
+
+/// An AMT relay for a list of flows. It has no clock and no socket.
 pub struct Relay {
     config: RelayConfig,
     flows: Vec<Flow>,
@@ -121,11 +141,14 @@ pub struct Relay {
     secret: Secret,
     tunnels: Tunnels,
     answers: Answers,
+    links: Links,
     /// The limit on the rate to all gateways.
     bucket: Bucket,
     next_expiry: Option<Time>,
     reply: Option<Transmit>,
     data: Vec<u8>,
+    /// Messages to one gateway that are about to be sent.
+    train: Train,
     counters: RelayCounters,
 }
 
@@ -146,21 +169,28 @@ impl Relay {
             flows_of_group,
             tunnels: Tunnels::new(flows.len()),
             answers: Answers::new(now, secret.random_key()),
+            links: Links::default(),
             secret,
             bucket: Bucket::new(now),
             flows,
             next_expiry: None,
             reply: None,
             data: Vec::new(),
+            train: Train::default(),
             counters: RelayCounters::default(),
         }
     }
 
+    /// Sends the data of gateways behind `links` over these links.
+    /// [`poll_links`](Self::poll_links) returns the messages that have crossed them.
+    pub fn with_links(mut self, links: &[DownstreamLink]) -> Self {
+        self.links = Links::new(links);
+        self
+    }
+
     /// Handles a datagram that arrived from `from` at this host's address `local`; an unspecified
-    /// address is not advertised. The reply has to be sent from `local`. Call
-    /// address is not advertised. The reply has to be sent from `local`.
-    ///
-    /// Call [`poll_transmit`](Self::poll_transmit) after each datagram:
+    /// address is not advertised. The reply, which [`poll_transmit`](Self::poll_transmit) returns,
+    /// has to be sent from `local`.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, local: IpAddr, datagram: &[u8]) {
         match Message::decode(datagram) {
             Ok(Message::RelayDiscovery { nonce }) if !local.is_unspecified() => {
@@ -203,32 +233,51 @@ impl Relay {
         now: Time,
         flow: usize,
         payloads: impl IntoIterator<Item = &'a [u8]>,
-        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
+        emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> Result<(), IpError> {
         if self.tunnels.is_idle(flow) {
             return Ok(());
         }
+        let mut data = std::mem::take(&mut self.data);
+        let encoded = encode_messages(&self.flows[flow], payloads, &mut data);
+        if let Ok(length) = encoded {
+            let messages = &data;
+            let batch = [FlowMessages {
+                flow,
+                messages,
+                length,
+            }];
+            self.forward_messages(now, &batch, emit);
+        }
+        self.data = data;
+        encoded.map(|_| ())
+    }
+
+    /// Passes the Multicast Data messages of several flows to `emit`, as
+    /// [`forward`](Self::forward) does. Messages of different flows to one gateway are passed
+    /// together if they have the same length, the last may be shorter, and they fit into one IP
+    /// datagram.
+    ///
+    /// # Panics
+    /// If a flow is not an index into the flows given to [`new`](Self::new).
+    pub fn forward_messages(
+        &mut self,
+        now: Time,
+        batch: &[FlowMessages<'_>],
+        mut emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
+    ) {
         let Self {
             config,
-            flows,
             tunnels,
+            links,
             bucket,
-            data,
+            train,
             counters,
             ..
         } = self;
-        data.clear();
-        let mut length = 0;
-        for payload in payloads {
-            data.extend_from_slice(&data_header());
-            encode_udp(&flows[flow], payload, data)?;
-            if length == 0 {
-                length = data.len();
-            }
-        }
-        tunnels.for_each_listener(flow, |tunnel| {
-            let mut allowed = 0;
-            for message in data.chunks(length.max(1)) {
+        tunnels.for_each_listener(batch, |tunnel, messages| {
+            let Tunnel { address, local, .. } = *tunnel;
+            for message in messages.chunks() {
                 if !tunnel
                     .bucket
                     .take(now, config.gateway_rate_max, message.len())
@@ -236,16 +285,24 @@ impl Relay {
                     counters.over_rate += 1;
                 } else if !bucket.take(now, config.rate_max, message.len()) {
                     counters.over_relay_rate += 1;
+                } else if let Some(link) = tunnel.link {
+                    let queued = links.push(now, link, address, local, message);
+                    counters.forwarded += u64::from(queued);
+                    counters.over_link += u64::from(!queued);
                 } else {
                     counters.forwarded += 1;
-                    allowed += message.len();
+                    train.push((address, local), message, &mut emit);
                 }
             }
-            if allowed > 0 {
-                emit(tunnel.address, tunnel.local, &data[..allowed], length);
-            }
         });
-        Ok(())
+        train.flush(&mut emit);
+    }
+
+    /// Passes the messages that have crossed their links by now to `emit`, as
+    /// [`forward`](Self::forward) does. [`poll_timeout`](Self::poll_timeout) includes the time of
+    /// the next one.
+    pub fn poll_links(&mut self, now: Time, emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize)) {
+        self.links.drain(now, emit);
     }
 
     /// Whether any gateway has joined the flow.
@@ -261,11 +318,23 @@ impl Relay {
         self.reply.take()
     }
 
-    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the next change in what the gateways have joined. A caller that has all flows does
+    /// not need to call it: memory for changes is bounded by the number of flows.
+    pub fn poll_event(&mut self) -> Option<RelayEvent> {
+        self.tunnels
+            .poll_change()
+            .map(|(flow, is_joined)| match is_joined {
+                true => RelayEvent::Joined(flow),
+                false => RelayEvent::Left(flow),
+            })
+    }
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout), and
+    /// [`poll_links`](Self::poll_links) if there are links.
     pub fn poll_timeout(&self) -> Time {
-        self.next_expiry.map_or(self.secret.deadline(), |expiry| {
-            expiry.min(self.secret.deadline())
-        })
+        let others = [self.next_expiry, self.links.next_time()];
+        let others = others.into_iter().flatten();
+        others.fold(self.secret.deadline(), Time::min)
     }
 
     /// Ends joins that were not refreshed, and renews the secret. Does nothing if called early.
@@ -344,7 +413,13 @@ impl Relay {
         authentic
     }
 
-    fn handle_report(&mut self, now: Time, from: SocketAddr, local: IpAddr, report: &[u8]) {
+    pub(super) fn handle_report(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        local: IpAddr,
+        report: &[u8],
+    ) {
         match Report::decode(report) {
             Ok(report) => report
                 .records
@@ -384,7 +459,8 @@ impl Relay {
             self.counters.joins_refused += 1;
         } else {
             let lapses = now + self.config.membership_interval();
-            self.tunnels.join(now, from, local, flow, lapses);
+            let link = self.links.of(from.ip());
+            self.tunnels.join(now, from, local, flow, lapses, link);
             self.next_expiry.get_or_insert(lapses);
         }
         debug_assert!(self.tunnels.len() <= self.config.gateways_max);
@@ -414,6 +490,23 @@ impl Relay {
         let (neighbour, heard) = self.tunnels.most_silent_near(gateway.ip)?;
         (heard + self.config.query_interval / 2 <= now).then_some(neighbour)
     }
+}
+
+/// Encodes each payload as a Multicast Data message in `data`. Returns the length of the first.
+fn encode_messages<'a>(
+    flow: &Flow,
+    payloads: impl IntoIterator<Item = &'a [u8]>,
+    data: &mut Vec<u8>,
+) -> Result<usize, IpError> {
+    data.clear();
+    let mut length = 0;
+    for payload in payloads {
+        encode_data(flow, payload, data)?;
+        if length == 0 {
+            length = data.len();
+        }
+    }
+    Ok(length)
 }
 
 /// Whether a record joins (`true`) or leaves (`false`) a flow of its group, given whether it lists

@@ -8,8 +8,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 mod bench;
+mod relay;
 
-pub(crate) use bench::{BenchCommand, HeterogeneityArgs, LiveArgs};
+pub(crate) use bench::{BenchCommand, HeterogeneityArgs, LiveArgs, RelayBenchArgs};
+use relay::RELAY_EXAMPLES;
+pub(crate) use relay::RelayArgs;
 
 use crate::group_range::GroupRange;
 
@@ -19,7 +22,7 @@ Exit codes:
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line, the session description or the file of serve is invalid
   3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send and serve end their sessions in that case and exit with 0
+  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve and relay end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -60,6 +63,9 @@ pub(crate) enum Command {
     /// Receive the files of a session
     #[command(after_help = RECV_EXAMPLES)]
     Recv(RecvArgs),
+    /// Forward sessions from a sender or another relay to receivers
+    #[command(after_help = RELAY_EXAMPLES)]
+    Relay(RelayArgs),
     /// Make a key that signs session descriptions
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
@@ -72,7 +78,7 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
-    /// Measure the speed of the simulator
+    /// Measure the speed of the simulator, of transfers and of relays
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Transfer files for a long time on changing paths, and check every byte and the memory

@@ -14,6 +14,7 @@ mod parameters;
 mod post_receive;
 mod progress;
 mod recv;
+mod relay;
 mod send;
 mod serve;
 mod signals;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             Command::Send(args) => send::run(*args, &display).await,
             Command::Serve(args) => serve::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
+            Command::Relay(args) => relay::run(args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
             Command::Bench(BenchCommand::Heterogeneity(args)) => {
                 bench::live::heterogeneity(&args, &display)
             }
+            Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });

@@ -1,4 +1,4 @@
-//! Metrics of `send` and `recv` in OpenMetrics text, for Prometheus and programs like it.
+//! Metrics of `send`, `recv` and `relay` in OpenMetrics text, for Prometheus and programs like it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_live::filecast::session::{Progress, SendProgress};
+use manyflow_live::net::amt::RelayStats;
+use manyflow_live::net::forwarder::ForwarderStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -328,40 +330,100 @@ impl Reported for SendProgress {
             "Receivers that have reported that they have all files.",
             |progress| Some(progress.receivers_done),
         )?;
-        report_relay(out)
+        report_relay(out, "relay_", |progress| progress.relay)
     }
 }
 
-fn report_relay(out: &mut Metrics<'_, SendProgress>) -> fmt::Result {
-    out.gauge(
-        "relay_gateways",
-        "Gateways that have joined a channel.",
-        |progress| Some(progress.relay.gateways),
-    )?;
-    out.gauge("relay_joins", "Joins of all gateways.", |progress| {
-        Some(progress.relay.joins)
+impl Reported for ForwarderStatus {
+    const PREFIX: &str = "manyflow_relay";
+
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        out.counter(
+            "packets",
+            "Packets received from upstream on joined channels.",
+            |status| status.packets,
+        )?;
+        out.counter("bytes", "UDP payload of these packets.", |status| {
+            status.bytes
+        })?;
+        out.counters(
+            "packets_dropped",
+            "Packets of other sessions, and packets that have crossed too many relays.",
+            |status| {
+                [
+                    ("foreign", status.foreign),
+                    ("undeliverable", status.undeliverable),
+                ]
+            },
+        )?;
+        out.gauge(
+            "channels_joined",
+            "Channels that are joined upstream.",
+            |status| Some(status.flows_joined),
+        )?;
+        report_hosts(out)?;
+        report_relay(out, "", |status| status.relay)
+    }
+}
+
+fn report_hosts(out: &mut Metrics<'_, ForwarderStatus>) -> fmt::Result {
+    out.gauge("hosts", "Hosts that have joined a channel.", |status| {
+        Some(status.hosts.hosts)
+    })?;
+    out.gauge("host_joins", "Joins of all hosts.", |status| {
+        Some(status.hosts.joins)
     })?;
     out.counter(
-        "relay_datagrams_forwarded",
+        "host_packets",
+        "Packets sent to hosts by multicast.",
+        |status| status.hosts.packets,
+    )?;
+    out.counter(
+        "host_packets_unsent",
+        "Packets to hosts that the kernel refused, or that were longer than the MTU.",
+        |status| status.hosts.unsent,
+    )
+}
+
+/// Writes the metrics of an AMT relay, whose names start with `prefix`.
+fn report_relay<P>(
+    out: &mut Metrics<'_, P>,
+    prefix: &str,
+    relay: impl Fn(&P) -> RelayStats,
+) -> fmt::Result {
+    let named = |name: &str| format!("{prefix}{name}");
+    out.gauge(
+        &named("gateways"),
+        "Gateways that have joined a channel.",
+        |progress| Some(relay(progress).gateways),
+    )?;
+    out.gauge(&named("joins"), "Joins of all gateways.", |progress| {
+        Some(relay(progress).joins)
+    })?;
+    out.counter(
+        &named("datagrams_forwarded"),
         "Datagrams of data for gateways.",
-        |progress| progress.relay.counters.forwarded,
+        |progress| relay(progress).counters.forwarded,
     )?;
     out.counters(
-        "relay_datagrams_dropped",
-        "Datagrams above the maximum rate of a gateway or of the relay, or longer than the MTU.",
-        |SendProgress { relay, .. }| {
+        &named("datagrams_dropped"),
+        "Datagrams above the maximum rate of a gateway or of the relay, for which a link's queue had no room, longer than the MTU, or refused by the kernel.",
+        |progress| {
+            let relay = relay(progress);
             [
                 ("gateway_rate", relay.counters.over_rate),
                 ("relay_rate", relay.counters.over_relay_rate),
+                ("link", relay.counters.over_link),
                 ("too_long", relay.too_long),
+                ("unsent", relay.unsent),
             ]
         },
     )?;
     out.counters(
-        "relay_refusals",
+        &named("refusals"),
         "Messages that are none for a relay, have no valid MAC, exceed the maximum of gateways or joins, or exceed the rate of answers to their prefix.",
-        |SendProgress { relay, .. }| {
-            let counters = &relay.counters;
+        |progress| {
+            let counters = relay(progress).counters;
             [
                 ("ignored", counters.ignored),
                 ("unauthenticated", counters.unauthenticated),

@@ -53,7 +53,12 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     }
     let reports = reports(&args, &description, group_key.as_ref());
     let config = ReceiveConfig {
-        route: route(&args, &description)?,
+        route: route(
+            &args.relay,
+            args.interface.as_deref(),
+            &args.session,
+            &description,
+        )?,
         description,
         webrc,
         output: args.output.clone(),
@@ -158,19 +163,25 @@ async fn overdue() {
     tokio::time::sleep(STOP_GRACE).await;
 }
 
-/// Chooses the route: the one on the command line, else the description's relay, else multicast.
-fn route(args: &RecvArgs, description: &SessionDescription) -> Result<Route> {
-    if !args.relay.is_empty() {
-        return Ok(Route::Relays(args.relay.clone()));
+/// Chooses the route of a session's packets to this host: the one on the command line, else the
+/// description's relay, else multicast.
+pub(crate) fn route(
+    relays: &[String],
+    interface: Option<&str>,
+    session: &str,
+    description: &SessionDescription,
+) -> Result<Route> {
+    if !relays.is_empty() {
+        return Ok(Route::Relays(relays.to_vec()));
     }
-    if let Some(interface) = &args.interface {
+    if let Some(interface) = interface {
         let Ok(interface) = interface.parse();
         return Ok(Route::Multicast(Some(interface)));
     }
     let Some(relay) = &description.amt_relay else {
         return Ok(Route::Multicast(None));
     };
-    let relay = reachable(relay, &args.session).ok_or_else(|| {
+    let relay = reachable(relay, session).ok_or_else(|| {
         usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
     })?;
     Ok(Route::Relays(vec![relay]))

@@ -16,9 +16,9 @@ use common::run;
 const PROGRAM: &str = "/usr/local/bin/manyflow";
 
 /// The units, by the command that they run.
-fn units() -> [(&'static str, PathBuf); 2] {
+fn units() -> [(&'static str, PathBuf); 3] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
-    ["send", "recv"].map(|command| {
+    ["send", "recv", "relay"].map(|command| {
         let name = format!("manyflow-{command}@.service");
         (command, folder.join(name))
     })

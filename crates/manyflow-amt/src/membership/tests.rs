@@ -147,3 +147,60 @@ fn a_query_without_variables_means_the_defaults() {
     assert_eq!(query.robustness, DEFAULT_ROBUSTNESS);
     assert_eq!(query.query_interval, DEFAULT_QUERY_INTERVAL);
 }
+
+/// The IP datagram with an IGMPv2 message of this type about `group`.
+pub(crate) fn igmpv2(kind: u8, group: [u8; 4]) -> Vec<u8> {
+    let mut message = [&[kind, 0, 0, 0][..], &group].concat();
+    let mut out = Vec::new();
+    encode_igmp(group.into(), &mut message, &mut out);
+    out
+}
+
+fn mldv1(kind: u8, group: Ipv6Addr) -> Vec<u8> {
+    let mut message = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat();
+    let mut out = Vec::new();
+    encode_mld(Ipv6Addr::UNSPECIFIED, group, &mut message, &mut out);
+    out
+}
+
+#[test]
+fn reports_of_igmpv2_and_mldv1_name_a_group_and_no_source() {
+    let (v4, v6) = ([232, 1, 1, 1], "ff3e::1".parse::<Ipv6Addr>().unwrap());
+    let cases = [
+        (igmpv2(0x16, v4), v4.into(), RecordType::IsExclude),
+        (igmpv2(0x17, v4), v4.into(), RecordType::ToInclude),
+        (mldv1(131, v6), v6.into(), RecordType::IsExclude),
+        (mldv1(132, v6), v6.into(), RecordType::ToInclude),
+    ];
+    for (bytes, group, kind) in cases {
+        let expected = Report {
+            family: Family::of(group),
+            records: vec![GroupRecord {
+                kind,
+                group,
+                sources: vec![],
+            }],
+        };
+        assert_eq!(Report::decode(&bytes), Ok(expected));
+        for len in 0..bytes.len() {
+            assert!(Report::decode(&bytes[..len]).is_err(), "cut at {len}");
+        }
+    }
+}
+
+#[test]
+fn an_igmpv2_message_without_its_group_is_refused() {
+    let mut out = Vec::new();
+    encode_igmp(
+        Ipv4Addr::new(224, 0, 0, 2),
+        &mut [0x17, 0, 0, 0, 232, 1, 1],
+        &mut out,
+    );
+    assert_eq!(Report::decode(&out), Err(MembershipError::Truncated));
+}
+
+#[test]
+fn igmpv1_is_refused() {
+    let report = igmpv2(0x12, [232, 1, 1, 1]);
+    assert_eq!(Report::decode(&report), Err(MembershipError::Type(0x12)));
+}

@@ -1,4 +1,5 @@
 mod bounds;
+mod hops;
 
 use super::*;
 use crate::Subscription;

@@ -1,13 +1,14 @@
 //! The joins of all gateways, indexed by gateway for reports and by flow for data.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manyflow_core::time::Time;
 use slab::Slab;
 
 use super::bucket::Bucket;
+use super::train::FlowMessages;
 use crate::wire::GatewayAddress;
 
 /// The state of one gateway. It exists while the gateway has joined a flow.
@@ -18,6 +19,8 @@ pub(super) struct Tunnel {
     pub(super) local: IpAddr,
     /// The limit on the rate of the gateway's data.
     pub(super) bucket: Bucket,
+    /// The link that the gateway's data takes.
+    pub(super) link: Option<usize>,
     /// The time of the gateway's last join or leave.
     heard: Time,
     /// The joined flows, each with the time at which the join expires.
@@ -32,6 +35,12 @@ pub(super) struct Tunnels {
     tunnels: Slab<Tunnel>,
     keys: BTreeMap<GatewayAddress, usize>,
     listeners: Vec<Vec<usize>>,
+    /// Gateways and places in a batch, in memory that the next batch uses again.
+    visits: Vec<(usize, usize)>,
+    /// Whether each flow had gateways when [`poll_change`](Self::poll_change) last returned it.
+    reported: Vec<bool>,
+    /// The flows that may have got their first gateway or lost their last one since.
+    changed: BTreeSet<usize>,
 }
 
 impl Tunnels {
@@ -40,7 +49,22 @@ impl Tunnels {
             tunnels: Slab::new(),
             keys: BTreeMap::new(),
             listeners: vec![Vec::new(); flows],
+            visits: Vec::new(),
+            reported: vec![false; flows],
+            changed: BTreeSet::new(),
         }
+    }
+
+    /// Returns the next flow that has got its first gateway (`true`) or lost its last one
+    /// (`false`) since it was last returned.
+    pub(super) fn poll_change(&mut self) -> Option<(usize, bool)> {
+        while let Some(flow) = self.changed.pop_first() {
+            let joined = !self.listeners[flow].is_empty();
+            if joined != std::mem::replace(&mut self.reported[flow], joined) {
+                return Some((flow, joined));
+            }
+        }
+        None
     }
 
     pub(super) fn len(&self) -> usize {
@@ -109,12 +133,14 @@ impl Tunnels {
         local: IpAddr,
         flow: usize,
         lapses: Time,
+        link: Option<usize>,
     ) {
         let key = *self.keys.entry(address.into()).or_insert_with(|| {
             self.tunnels.insert(Tunnel {
                 address,
                 local,
                 bucket: Bucket::new(now),
+                link,
                 heard: now,
                 flows: BTreeMap::new(),
             })
@@ -123,6 +149,7 @@ impl Tunnels {
         self.tunnels[key].heard = now;
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
+            self.changed.insert(flow);
         }
         self.assert_listed(key, flow);
     }
@@ -135,6 +162,7 @@ impl Tunnels {
         self.tunnels[key].heard = now;
         if self.tunnels[key].flows.remove(&flow).is_some() {
             self.listeners[flow].retain(|&listener| listener != key);
+            self.changed.insert(flow);
         }
         self.assert_listed(key, flow);
         if self.tunnels[key].flows.is_empty() {
@@ -149,6 +177,7 @@ impl Tunnels {
         };
         for &flow in self.tunnels.remove(key).flows.keys() {
             self.listeners[flow].retain(|&listener| listener != key);
+            self.changed.insert(flow);
         }
     }
 
@@ -158,6 +187,8 @@ impl Tunnels {
             tunnels,
             keys,
             listeners,
+            changed,
+            ..
         } = self;
         let mut next = None;
         for (flow, listeners) in listeners.iter_mut().enumerate() {
@@ -166,6 +197,7 @@ impl Tunnels {
                 let lapses = joined[&flow];
                 if lapses <= now {
                     joined.remove(&flow);
+                    changed.insert(flow);
                     return false;
                 }
                 next = Some(next.map_or(lapses, |next: Time| next.min(lapses)));
@@ -183,11 +215,27 @@ impl Tunnels {
         self.listeners[flow].is_empty()
     }
 
-    /// Calls `visit` for each gateway that has joined a flow.
-    pub(super) fn for_each_listener(&mut self, flow: usize, mut visit: impl FnMut(&mut Tunnel)) {
-        self.listeners[flow]
-            .iter()
-            .for_each(|&key| visit(&mut self.tunnels[key]));
+    /// Calls `visit` for each gateway and each item of `batch` whose flow the gateway has joined:
+    /// gateway by gateway, with the items in order.
+    pub(super) fn for_each_listener<'a>(
+        &mut self,
+        batch: &[FlowMessages<'a>],
+        mut visit: impl FnMut(&mut Tunnel, FlowMessages<'a>),
+    ) {
+        let Self {
+            tunnels,
+            listeners,
+            visits,
+            ..
+        } = self;
+        visits.clear();
+        for (place, messages) in batch.iter().enumerate() {
+            visits.extend(listeners[messages.flow].iter().map(|&key| (key, place)));
+        }
+        visits.sort_unstable();
+        for &(key, place) in &*visits {
+            visit(&mut tunnels[key], batch[place]);
+        }
     }
 
     /// Asserts the invariant of this type for one tunnel and flow.

@@ -3,6 +3,8 @@
 pub mod amt;
 pub(crate) mod client;
 pub mod clock;
+pub mod forwarder;
+pub mod inlet;
 pub mod last_mile;
 pub mod multicast;
 pub mod train;

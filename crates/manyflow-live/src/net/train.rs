@@ -58,6 +58,16 @@ impl Train {
         self.bytes.chunks(self.length.max(1))
     }
 
+    /// Returns all datagrams, one after another.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the length of each datagram but the last, which may be shorter.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Sends the datagrams, as [`send`] does.
     pub(super) fn send(
         &self,
@@ -100,7 +110,8 @@ pub(super) fn send(
     let mut unsent = Unsent::default();
     let mut rest = train;
     while !rest.is_empty() {
-        let (now, later) = rest.split_at(rest.len().min(state.max_gso_segments() * length));
+        let together = state.max_gso_segments().min(BYTES_MAX / length).max(1);
+        let (now, later) = rest.split_at(rest.len().min(together * length));
         let transmit = Transmit {
             destination,
             ecn: None,

@@ -8,6 +8,7 @@
 
 mod cases;
 pub(crate) mod live;
+pub(crate) mod relay;
 pub(crate) mod scale;
 
 use std::fs::File;

@@ -1,7 +1,9 @@
 //! The benchmarks' commands and options.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use manyflow_core::units::{Bytes, Rate};
+use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -13,6 +15,9 @@ pub(crate) enum BenchCommand {
     Live(LiveArgs),
     /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC (root)
     Heterogeneity(HeterogeneityArgs),
+    /// Measure the processor time and memory of a relay on loopback; fail below the bounds
+    #[command(after_help = RELAY_EXAMPLES)]
+    Relay(RelayBenchArgs),
     /// Measure time and memory of WEBRC simulations with 1 to 1,000,000 receivers (some minutes, 2
     /// GB)
     Scale,
@@ -56,4 +61,27 @@ pub(crate) struct HeterogeneityArgs {
     /// The number of transfers of each program, of which the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
+}
+
+const RELAY_EXAMPLES: &str = "\
+Example:
+  manyflow bench relay --gateways 8 --rate 200Mbit/s
+
+The relay is a process of its own; no packet leaves this machine. Each tunnel needs a file descriptor.";
+
+/// Arguments of `bench relay`.
+#[derive(Debug, Args)]
+pub(crate) struct RelayBenchArgs {
+    /// The number of gateways that receive everything
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) gateways: u32,
+    /// The rate of the packets that come from upstream
+    #[arg(long, default_value = "200Mbit/s")]
+    pub(crate) rate: Rate,
+    /// The time to send for
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The number of idle tunnels
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tunnels: u32,
 }

@@ -20,7 +20,6 @@ mod receive;
 mod send;
 mod storer;
 mod transport;
-mod tunnel;
 
 use std::time::Duration;
 
@@ -31,13 +30,13 @@ use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 pub use decoder::{DecoderError, FileDone};
 pub use group::{GroupKey, Opener, Sealer};
 pub use receive::{
-    Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route, memory_for_table,
-    receive,
+    Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, memory_for_table, receive,
 };
 pub use send::{SendProgress, SessionSender};
-pub use transport::{Outlets, TransportError, flows};
+pub use transport::{Outlets, flows};
 
 use crate::filecast::sdp::{CciFormat, WebrcParameters};
+pub use crate::net::inlet::{Route, TransportError};
 
 /// Returns the parameters that describe `session`, whose receivers use epochs of `epoch`.
 pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {

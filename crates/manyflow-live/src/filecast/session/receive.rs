@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, watch};
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::{GroupKey, Opener};
 use super::session_of;
-pub use super::transport::Route;
-use super::transport::{Inlet, TransportError};
+use super::transport::Inlet;
 use crate::filecast::files::Existing;
 use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
+use crate::net::inlet::{Route, TransportError};
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);

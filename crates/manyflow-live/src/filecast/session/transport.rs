@@ -2,54 +2,16 @@
 //! multicast.
 
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use manyflow_amt::{Family, Flow, JoinError, Subscription};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use manyflow_amt::Flow;
 
-use super::tunnel::Tunnel;
 use crate::filecast::sdp::SessionDescription;
 use crate::net::amt::{RelaySender, RelayServer, RelayStats};
-use crate::net::multicast::{
-    Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig,
-    is_source_specific,
-};
+use crate::net::inlet::{self as net, Route, TransportError};
+use crate::net::multicast::MulticastSender;
 use crate::net::train::{Train, Unsent};
-
-/// The reason why a transport does not work.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TransportError {
-    /// A multicast socket failed.
-    #[error(transparent)]
-    Multicast(#[from] MulticastError),
-    /// The gateway refuses a group.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// The gateway's socket failed.
-    #[error("cannot reach the relay {relay}: {cause}")]
-    Relay {
-        /// The relay's address, as the user gave it.
-        relay: String,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// The relay did not answer in time.
-    #[error(
-        "the relay {0} does not answer: is the sender running with --listen, and does no firewall block UDP?"
-    )]
-    Silent(String),
-    /// The relay refused the gateway.
-    #[error(
-        "the relay {0} accepts no more receivers, or none of this address: try again later, or name another with --relay"
-    )]
-    Full(String),
-    /// A socket failed while receiving.
-    #[error("receiving failed: {0}")]
-    Receive(#[from] io::Error),
-}
 
 /// The outlets of a sender: multicast groups, the gateways of a relay, or both.
 pub struct Outlets {
@@ -171,24 +133,6 @@ pub fn flows(description: &SessionDescription) -> Vec<Flow> {
         .collect()
 }
 
-/// The way of packets to a receiver.
-#[derive(Clone, Debug)]
-pub enum Route {
-    /// IP multicast, on this interface or that of the route.
-    Multicast(Option<Interface>),
-    /// AMT relays, each as `host:port`, or `host` if it has AMT's own port. They are tried in
-    /// order, with all addresses of each.
-    Relays(Vec<String>),
-}
-
-/// Returns the times at which to look whether the host's network has changed. They leave two
-/// seconds of the three in which a receiver finds its way again.
-fn network_check() -> Interval {
-    let mut times = interval(Duration::from_secs(1));
-    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    times
-}
-
 /// A datagram of the session.
 pub(super) struct Delivery<'a> {
     pub(super) payload: &'a [u8],
@@ -204,111 +148,57 @@ pub(super) struct Delivery<'a> {
 /// The receiving end of a transport.
 pub(super) struct Inlet {
     groups: Groups,
-    kind: Kind,
-    /// Times at which to look whether the host's network has changed.
-    network_check: Interval,
-}
-
-enum Kind {
-    Multicast(MulticastReceiver),
-    Tunnel(Box<Tunnel>),
+    flows: net::Inlet,
 }
 
 impl Inlet {
+    /// Opens the way of the session's packets. If that is a tunnel, waits for a relay's answer:
+    /// otherwise a join would wait, too, and the measured round-trip time would be too long.
     pub(super) async fn open(
         description: &SessionDescription,
         route: &Route,
         patience: Duration,
     ) -> Result<Inlet, TransportError> {
-        let kind = match route {
-            Route::Multicast(interface) => {
-                Kind::Multicast(MulticastReceiver::open(ReceiverConfig {
-                    source: description.source,
-                    port: description.port,
-                    interface: interface.clone(),
-                })?)
-            }
-            Route::Relays(relays) => {
-                let family = Family::of(description.source);
-                Kind::Tunnel(Box::new(Tunnel::open(relays, family, patience).await?))
-            }
-        };
+        let mut inlet = net::Inlet::open(description.source, description.port, route).await?;
+        inlet.wait_until_ready(patience).await?;
         Ok(Inlet {
             groups: Groups(flows(description)),
-            kind,
-            network_check: network_check(),
+            flows: inlet,
         })
     }
 
     pub(super) fn join(&mut self, channel: u16) -> Result<(), TransportError> {
-        let flow = self.groups.0[usize::from(channel)];
-        match &mut self.kind {
-            Kind::Multicast(socket) => Ok(socket.join(flow.group.ip())?),
-            Kind::Tunnel(tunnel) => Ok(tunnel.join(subscription(flow))?),
-        }
+        self.flows.join(self.groups.0[usize::from(channel)])
     }
 
     pub(super) fn leave(&mut self, channel: u16) -> Result<(), TransportError> {
-        let flow = self.groups.0[usize::from(channel)];
-        match &mut self.kind {
-            Kind::Multicast(socket) => socket.leave(flow.group.ip())?,
-            Kind::Tunnel(tunnel) => tunnel.leave(subscription(flow)),
-        }
-        Ok(())
+        self.flows.leave(self.groups.0[usize::from(channel)])
     }
 
     /// Waits for datagrams, which [`next_delivery`](Self::next_delivery) returns. Cancel safe.
     pub(super) async fn wait(&mut self) -> Result<(), TransportError> {
-        loop {
-            match &mut self.kind {
-                Kind::Multicast(socket) => tokio::select! {
-                    biased;
-                    waited = socket.wait() => return Ok(waited?),
-                    _ = self.network_check.tick() => socket.follow_interface(),
-                },
-                Kind::Tunnel(tunnel) => tokio::select! {
-                    biased;
-                    waited = tunnel.wait() => return waited,
-                    _ = self.network_check.tick() => tunnel.follow_network(),
-                },
-            }
-        }
+        self.flows.wait().await
     }
 
     /// Returns the next of the datagrams that were received together.
     pub(super) fn next_delivery(&mut self) -> Option<Delivery<'_>> {
-        let (payload, group, received_at, arrived_at) = match &mut self.kind {
-            Kind::Multicast(socket) => {
-                let datagram = socket.next_datagram()?;
-                let (received_at, arrived_at) = (datagram.received_at, datagram.arrived_at);
-                (datagram.payload, datagram.group, received_at, arrived_at)
-            }
-            Kind::Tunnel(tunnel) => {
-                let datagram = tunnel.next_datagram()?;
-                let (group, received_at) = (datagram.flow.group.ip(), datagram.received_at);
-                (datagram.payload, group, received_at, received_at)
-            }
-        };
+        let packet = self.flows.next_packet()?;
         Some(Delivery {
-            payload,
-            channel: self.groups.channel(group),
-            received_at,
-            arrived_at,
+            payload: packet.payload,
+            channel: self.groups.channel(packet.group.ip()),
+            received_at: packet.received_at,
+            arrived_at: packet.arrived_at,
         })
     }
 
     /// Looks whether the way of packets still exists, since none come.
     pub(super) fn check_way(&mut self) {
-        if let Kind::Tunnel(tunnel) = &mut self.kind {
-            tunnel.check_relay();
-        }
+        self.flows.check_way();
     }
 
     /// Ends the tunnel to the relay.
     pub(super) async fn close(self) {
-        if let Kind::Tunnel(tunnel) = self.kind {
-            tunnel.close().await;
-        }
+        self.flows.close().await;
     }
 }
 
@@ -336,19 +226,6 @@ impl Groups {
 
 impl fmt::Display for Inlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Multicast(_) => write!(f, "multicast"),
-            Kind::Tunnel(tunnel) => write!(f, "the relay {tunnel}"),
-        }
-    }
-}
-
-/// Returns the subscription to a flow: with its source if the group's range is source-specific, as
-/// on a multicast socket.
-fn subscription(flow: Flow) -> Subscription {
-    let source = is_source_specific(flow.group.ip()).then_some(flow.source.ip());
-    Subscription {
-        group: flow.group.ip(),
-        source,
+        self.flows.fmt(f)
     }
 }

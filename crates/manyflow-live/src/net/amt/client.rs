@@ -22,8 +22,12 @@ pub struct TunnelDatagram<'a> {
     pub flow: Flow,
     /// The UDP payload.
     pub payload: &'a [u8],
+    /// The whole Multicast Data message, which contains the packet.
+    pub message: &'a [u8],
     /// Time at which the packet was taken from the kernel.
     pub received_at: Instant,
+    /// Time at which the kernel got the packet; `received_at` if the kernel does not say.
+    pub arrived_at: Instant,
 }
 
 /// The result of [`GatewayClient::recv`].
@@ -53,7 +57,9 @@ pub struct GatewayClient {
 struct Packet {
     flow: Flow,
     payload: Range<usize>,
+    message: Range<usize>,
     received_at: Instant,
+    arrived_at: Instant,
 }
 
 impl GatewayClient {
@@ -151,7 +157,9 @@ impl GatewayClient {
         Some(TunnelDatagram {
             flow: packet.flow,
             payload: self.inbox.bytes(packet.payload),
+            message: self.inbox.bytes(packet.message),
             received_at: packet.received_at,
+            arrived_at: packet.arrived_at,
         })
     }
 
@@ -219,7 +227,9 @@ impl GatewayClient {
             self.received.push_back(Packet {
                 flow,
                 payload: start..start + payload.len(),
+                message: arrival.payload,
                 received_at: arrival.received_at,
+                arrived_at: arrival.arrived_at,
             });
         }
         Ok(())

@@ -4,6 +4,7 @@ mod client;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelaySender, RelayServer, RelayStats};
+pub(crate) use self::tunnel::Tunnel;
 use crate::net::multicast::SOCKET_BUFFER_BYTES;
 
 /// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.

@@ -8,9 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use manyflow_amt::ip::IpError;
-use manyflow_amt::{Flow, Relay, RelayConfig, RelayCounters};
+use manyflow_amt::{
+    DownstreamLink, Flow, FlowMessages, Relay, RelayConfig, RelayCounters, RelayEvent,
+};
+use manyflow_core::Time;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::Instrument as _;
@@ -30,7 +34,7 @@ pub struct RelayServer {
     task: JoinHandle<()>,
 }
 
-/// A handle that sends a session's packets to the gateways of a [`RelayServer`]. Clones share the
+/// A handle that sends the packets of flows to the gateways of a [`RelayServer`]. Clones share the
 /// relay.
 #[derive(Clone, Debug)]
 pub struct RelaySender {
@@ -52,14 +56,17 @@ pub struct RelayStats {
     pub too_long: u64,
 }
 
-/// The state that the server's task shares with the handles. Each packet of the session takes the
-/// lock, which otherwise only the few control messages take: that costs less than passing each
-/// packet to a task.
+/// The state that the server's task shares with the handles. Each train takes the lock, which
+/// otherwise only the few control messages take: that costs less than passing each train to a task.
 struct Shared {
     port: Port,
     local: SocketAddr,
     clock: Clock,
     relay: Mutex<Relay>,
+    /// Notifies the task that [`RelayServer::next_event`] may return an event.
+    handled: Notify,
+    /// Notifies the server's task that a message leaves a link before the relay's last deadline.
+    queued: Notify,
     unsent: AtomicU64,
     too_long: AtomicU64,
 }
@@ -73,13 +80,33 @@ impl RelayServer {
     /// # Panics
     /// If called outside of a tokio runtime.
     pub fn bind(address: SocketAddr, config: RelayConfig, flows: Vec<Flow>) -> io::Result<Self> {
+        Self::bind_with_links(address, config, flows, &[])
+    }
+
+    /// Starts a relay as [`bind`](Self::bind) does, which sends the data of gateways behind `links`
+    /// over these links.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn bind_with_links(
+        address: SocketAddr,
+        config: RelayConfig,
+        flows: Vec<Flow>,
+        links: &[DownstreamLink],
+    ) -> io::Result<Self> {
         let port = Port::new(open_socket(address)?)?;
         let clock = Clock::start();
+        let relay = Relay::new(clock.now(), config, flows, random_seed()).with_links(links);
         let shared = Arc::new(Shared {
             local: port.socket().local_addr()?,
             port,
             clock,
-            relay: Mutex::new(Relay::new(clock.now(), config, flows, random_seed())),
+            relay: Mutex::new(relay),
+            handled: Notify::new(),
+            queued: Notify::new(),
             unsent: AtomicU64::new(0),
             too_long: AtomicU64::new(0),
         });
@@ -96,6 +123,17 @@ impl RelayServer {
     pub fn sender(&self) -> RelaySender {
         RelaySender {
             shared: self.shared.clone(),
+        }
+    }
+
+    /// Waits for the next flow that gets its first gateway or loses its last one. Cancel safe.
+    pub async fn next_event(&self) -> RelayEvent {
+        loop {
+            let event = self.shared.relay().poll_event();
+            match event {
+                Some(event) => return event,
+                None => self.shared.handled.notified().await,
+            }
         }
     }
 
@@ -138,18 +176,58 @@ impl RelaySender {
     /// If there is no such flow.
     pub fn send(&self, flow: usize, train: &Train) -> Result<(), IpError> {
         let shared = &*self.shared;
-        shared.relay().forward(
+        let mut relay = shared.relay();
+        let before = relay.poll_timeout();
+        relay.forward(
             shared.clock.now(),
             flow,
             train.datagrams(),
             |gateway, local, messages, length| shared.send(local, gateway, messages, length),
-        )
+        )?;
+        shared.note_queued(relay.poll_timeout(), before);
+        Ok(())
+    }
+
+    /// Sends Multicast Data messages of several flows to all gateways that have joined them, as
+    /// [`send`](Self::send) sends payloads.
+    ///
+    /// # Panics
+    /// If there is no such flow.
+    pub fn send_messages(&self, batch: &[FlowMessages<'_>]) {
+        let shared = &*self.shared;
+        let mut relay = shared.relay();
+        let before = relay.poll_timeout();
+        relay.forward_messages(
+            shared.clock.now(),
+            batch,
+            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
+        );
+        shared.note_queued(relay.poll_timeout(), before);
     }
 }
 
 impl Shared {
     fn relay(&self) -> MutexGuard<'_, Relay> {
         self.relay.lock().expect("no datagram makes a relay panic")
+    }
+
+    /// Wakes the server's task if it would sleep past the time at which a message leaves a link.
+    fn note_queued(&self, deadline: Time, before: Time) {
+        if deadline < before {
+            self.queued.notify_one();
+        }
+    }
+
+    /// Runs the relay's timers, and sends the messages that have crossed their links.
+    fn handle_timeout(&self) {
+        let now = self.clock.now();
+        let mut relay = self.relay();
+        relay.handle_timeout(now);
+        relay.poll_links(now, |gateway, local, messages, length| {
+            self.send(local, gateway, messages, length);
+        });
+        drop(relay);
+        self.handled.notify_one();
     }
 
     fn send(&self, local: IpAddr, destination: SocketAddr, messages: &[u8], length: usize) {
@@ -204,8 +282,9 @@ async fn serve(shared: Arc<Shared>) {
                 }
             },
             () = shared.clock.sleep_until(Some(deadline)) => {}
+            () = shared.queued.notified() => {}
         }
-        shared.relay().handle_timeout(shared.clock.now());
+        shared.handle_timeout();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The network interface that multicast uses.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::str::FromStr;
@@ -17,6 +18,25 @@ pub enum Interface {
     Name(String),
     /// An interface by one of its addresses, such as `192.0.2.7`.
     Address(IpAddr),
+}
+
+impl Interface {
+    /// Returns the kernel's number of the interface.
+    ///
+    /// # Errors
+    /// If there is no such interface.
+    pub fn index(&self) -> Result<u32, MulticastError> {
+        LocalInterface::find(self).map(|found| found.index)
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
 }
 
 impl FromStr for Interface {
@@ -41,12 +61,7 @@ pub(super) struct LocalInterface {
 impl LocalInterface {
     /// Looks up `wanted` among this host's interfaces.
     pub(super) fn find(wanted: &Interface) -> Result<Self, MulticastError> {
-        let no_such = || {
-            MulticastError::NoSuchInterface(match wanted {
-                Interface::Name(name) => name.clone(),
-                Interface::Address(address) => address.to_string(),
-            })
-        };
+        let no_such = || MulticastError::NoSuchInterface(wanted.to_string());
         let addresses: Vec<InterfaceAddress> = getifaddrs()
             .map_err(io::Error::from)
             .map_err(MulticastError::refused(
@@ -76,6 +91,11 @@ impl LocalInterface {
             index,
             ipv4,
         })
+    }
+
+    /// Returns the interface's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the source address of IPv4 packets on this interface.

@@ -9,6 +9,7 @@
 mod interface;
 mod membership;
 mod receiver;
+mod router;
 mod sender;
 
 use std::io;
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 
 pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
+pub(crate) use router::MulticastRouter;
 pub use sender::{MulticastSender, SenderConfig};
 
 /// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
@@ -71,6 +73,10 @@ impl MulticastError {
 
 /// Advice that helps with most refusals, since the kernel's choice of interface is rarely obvious.
 const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side";
+
+/// Advice for the sockets of a router.
+const ROUTER_ADVICE: &str =
+    "run the relay as root, or with the capabilities CAP_NET_RAW and CAP_NET_ADMIN";
 
 fn check_same_version(one: IpAddr, other: IpAddr) -> Result<(), MulticastError> {
     if one.is_ipv4() == other.is_ipv4() {

@@ -8,8 +8,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::interface::LocalInterface;
 use super::{
-    Interface, MulticastError, NAME_THE_INTERFACE, SOCKET_BUFFER_BYTES, check_multicast,
-    check_same_version,
+    Interface, MulticastError, NAME_THE_INTERFACE, ROUTER_ADVICE, SOCKET_BUFFER_BYTES,
+    check_multicast, check_same_version,
 };
 use crate::net::train::{Train, Unsent};
 
@@ -55,25 +55,42 @@ impl MulticastSender {
         if let Some(Interface::Address(address)) = config.interface {
             check_same_version(config.group, address)?;
         }
-        let interface = config
-            .interface
-            .as_ref()
-            .map(LocalInterface::find)
-            .transpose()?;
+        let interface = find_interface(config)?;
         let mut source = source_address(config, interface.as_ref())?;
         source.set_port(0);
         let socket = configured(config, interface.as_ref())?;
+        Self::bind(config, socket, source, NAME_THE_INTERFACE)
+    }
+
+    /// Opens a socket whose packets have the source address of another host, as a router needs it.
+    /// Needs the capability CAP_NET_RAW or CAP_NET_ADMIN (`IP_TRANSPARENT` in ip(7)). IPv4 only.
+    pub(crate) fn open_for(config: &SenderConfig, source: IpAddr) -> Result<Self, MulticastError> {
+        check_multicast(config.group)?;
+        check_same_version(config.group, source)?;
+        let socket = configured(config, find_interface(config)?.as_ref())?;
+        socket
+            .set_ip_transparent_v4(true)
+            .map_err(MulticastError::refused(
+                format!("send packets of {source}"),
+                ROUTER_ADVICE,
+            ))?;
+        Self::bind(config, socket, (source, 0).into(), ROUTER_ADVICE)
+    }
+
+    fn bind(
+        config: &SenderConfig,
+        socket: Socket,
+        source: SocketAddr,
+        advice: &'static str,
+    ) -> Result<Self, MulticastError> {
         socket
             .bind(&source.into())
-            .map_err(MulticastError::refused(
-                format!("bind to {source}"),
-                NAME_THE_INTERFACE,
-            ))?;
+            .map_err(MulticastError::refused(format!("bind to {source}"), advice))?;
         let state = UdpSocketState::new((&socket).into());
         Ok(Self {
             state: state.map_err(MulticastError::refused(
                 format!("send from {source}"),
-                NAME_THE_INTERFACE,
+                advice,
             ))?,
             socket: socket.into(),
             source: source.ip(),
@@ -89,9 +106,21 @@ impl MulticastSender {
     /// Passes datagrams to the kernel, and never waits: a sender that paces its packets counts
     /// those that are not taken as lost.
     pub fn send(&self, group: IpAddr, train: &Train) -> Unsent {
-        let destination = SocketAddr::new(group, self.port);
-        train.send(&self.socket, &self.state, None, destination)
+        self.send_to(SocketAddr::new(group, self.port), train)
     }
+
+    /// Passes datagrams to this group and port to the kernel, as [`send`](Self::send) does.
+    pub(crate) fn send_to(&self, group: SocketAddr, train: &Train) -> Unsent {
+        train.send(&self.socket, &self.state, None, group)
+    }
+}
+
+fn find_interface(config: &SenderConfig) -> Result<Option<LocalInterface>, MulticastError> {
+    config
+        .interface
+        .as_ref()
+        .map(LocalInterface::find)
+        .transpose()
 }
 
 /// Returns the address that the user named, or the kernel's choice. Connecting a datagram socket

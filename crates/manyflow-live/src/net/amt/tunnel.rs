@@ -12,8 +12,8 @@ use manyflow_amt::{
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::transport::TransportError;
-use crate::net::amt::{GatewayClient, Incoming, TunnelDatagram};
+use super::{GatewayClient, Incoming, TunnelDatagram};
+use crate::net::inlet::TransportError;
 
 /// Unanswered Requests after which the next relay is tried. They take 2 s to 3 s.
 const ATTEMPTS_MAX: u32 = 2;
@@ -21,7 +21,7 @@ const ATTEMPTS_MAX: u32 = 2;
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 
 /// A tunnel to one of several relays. When a relay stays silent or is full, the next one is tried.
-pub(super) struct Tunnel {
+pub(crate) struct Tunnel {
     relays: Vec<Relay>,
     /// The relay in use.
     current: usize,
@@ -40,32 +40,47 @@ struct Relay {
 }
 
 impl Tunnel {
-    /// Opens a tunnel and waits for a relay's answer. Otherwise a join would wait, too, and the
-    /// measured round-trip time would be too long. Each name is `host:port`, or `host` if the relay
-    /// has AMT's own port. All addresses of a name are tried.
-    pub(super) async fn open(
-        names: &[String],
-        family: Family,
-        patience: Duration,
-    ) -> Result<Tunnel, TransportError> {
+    /// Opens a tunnel without waiting for a relay's answer. Each name is `host:port`, or `host` if
+    /// the relay has AMT's own port. All addresses of a name are tried.
+    pub(crate) async fn open(names: &[String], family: Family) -> Result<Tunnel, TransportError> {
         let relays = resolve(names).await?;
         let (current, gateway) = connect(&relays, 0, family)?;
-        let mut tunnel = Tunnel {
+        Ok(Tunnel {
             relays,
             current,
             gateway,
             family,
             joined: Vec::new(),
             switch_at: None,
-        };
+        })
+    }
+
+    /// Waits for a relay's answer.
+    ///
+    /// # Errors
+    /// If no relay answers within `patience`, or the last one that answered is full.
+    pub(crate) async fn wait_until_ready(
+        &mut self,
+        patience: Duration,
+    ) -> Result<(), TransportError> {
         let mut reason = LossReason::Silent;
-        match timeout(patience, tunnel.wait_for_answer(&mut reason)).await {
-            Ok(ready) => ready.map(|()| tunnel),
-            Err(_) => Err(match reason {
-                LossReason::Silent => TransportError::Silent(names.join(", ")),
-                LossReason::Full => TransportError::Full(names.join(", ")),
-            }),
+        match timeout(patience, self.wait_for_answer(&mut reason)).await {
+            Ok(ready) => ready,
+            Err(_) => {
+                let names = self.names();
+                Err(match reason {
+                    LossReason::Silent => TransportError::Silent(names),
+                    LossReason::Full => TransportError::Full(names),
+                })
+            }
         }
+    }
+
+    /// Returns the names of all relays, each once.
+    fn names(&self) -> String {
+        let mut names: Vec<&str> = self.relays.iter().map(|relay| &*relay.name).collect();
+        names.dedup();
+        names.join(", ")
     }
 
     /// Waits for a relay's answer, and keeps the reason why the last one is not used in `reason`.
@@ -79,35 +94,35 @@ impl Tunnel {
         }
     }
 
-    pub(super) fn join(&mut self, subscription: Subscription) -> Result<(), JoinError> {
+    pub(crate) fn join(&mut self, subscription: Subscription) -> Result<(), JoinError> {
         self.gateway.join(subscription)?;
         self.joined.push(subscription);
         Ok(())
     }
 
-    pub(super) fn leave(&mut self, subscription: Subscription) {
+    pub(crate) fn leave(&mut self, subscription: Subscription) {
         self.joined.retain(|joined| *joined != subscription);
         self.gateway.leave(subscription);
     }
 
     /// Asks the relay whether it is alive, since no packets come.
-    pub(super) fn check_relay(&mut self) {
+    pub(crate) fn check_relay(&mut self) {
         self.gateway.check_relay();
     }
 
     /// Follows a change of this host's addresses or interfaces.
-    pub(super) fn follow_network(&mut self) {
+    pub(crate) fn follow_network(&mut self) {
         self.gateway.follow_network();
     }
 
     /// Waits for datagrams, which [`next_datagram`](Self::next_datagram) returns. Cancel safe.
-    pub(super) async fn wait(&mut self) -> Result<(), TransportError> {
+    pub(crate) async fn wait(&mut self) -> Result<(), TransportError> {
         while self.next_incoming().await? != Some(Incoming::Datagrams) {}
         Ok(())
     }
 
     /// Returns the next of the datagrams that were received together.
-    pub(super) fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
+    pub(crate) fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
         self.gateway.next_datagram()
     }
 
@@ -119,7 +134,7 @@ impl Tunnel {
             () = async { sleep_until(switch_at.unwrap_or_else(Instant::now)).await },
                 if switch_at.is_some() =>
             {
-                self.switch()?;
+                self.switch();
                 return Ok(None);
             }
         };
@@ -146,18 +161,29 @@ impl Tunnel {
         self.switch_at = Some(Instant::now() + pause);
     }
 
-    /// Opens a tunnel to the next relay, and joins there what was joined.
-    fn switch(&mut self) -> Result<(), TransportError> {
+    /// Opens a tunnel to the next relay, and joins there what was joined. Tries again later if no
+    /// route leads to any relay.
+    fn switch(&mut self) {
         self.switch_at = None;
-        (self.current, self.gateway) = connect(&self.relays, self.current + 1, self.family)?;
-        for subscription in &self.joined {
-            self.gateway.join(*subscription)?;
+        match connect(&self.relays, self.current + 1, self.family) {
+            Ok((current, gateway)) => (self.current, self.gateway) = (current, gateway),
+            Err(error) => {
+                tracing::warn!("{error}; still trying");
+                self.switch_at = Some(Instant::now() + ROUND_PAUSE);
+                return;
+            }
         }
-        Ok(())
+        for subscription in &self.joined {
+            let joined = self.gateway.join(*subscription);
+            debug_assert!(
+                joined.is_ok(),
+                "another relay's gateway has joined it before"
+            );
+        }
     }
 
     /// Ends the tunnel.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         self.gateway.close().await;
     }
 }

@@ -1,0 +1,225 @@
+//! The way of flows to this host: IP multicast, or a tunnel to the first of several AMT relays.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use manyflow_amt::{Family, Flow, JoinError, Subscription};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::amt::Tunnel;
+use super::multicast::{
+    Interface, MulticastError, MulticastReceiver, ReceiverConfig, is_source_specific,
+};
+
+/// The reason why a transport does not work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// A multicast socket failed.
+    #[error(transparent)]
+    Multicast(#[from] MulticastError),
+    /// The gateway refuses a group.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The gateway's socket failed.
+    #[error("cannot reach the relay {relay}: {cause}")]
+    Relay {
+        /// The relay's address, as the user gave it.
+        relay: String,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The relay did not answer in time.
+    #[error(
+        "the relay {0} does not answer: is a sender or relay running there with --listen, and does no firewall block UDP?"
+    )]
+    Silent(String),
+    /// The relay refused the gateway.
+    #[error(
+        "the relay {0} accepts no more receivers, or none of this address: try again later, or name another with --relay"
+    )]
+    Full(String),
+    /// A socket failed while receiving.
+    #[error("receiving failed: {0}")]
+    Receive(#[from] io::Error),
+}
+
+/// The way of packets to a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// IP multicast, on this interface or that of the route.
+    Multicast(Option<Interface>),
+    /// AMT relays, each as `host:port`, or `host` if it has AMT's own port. They are tried in
+    /// order, with all addresses of each.
+    Relays(Vec<String>),
+}
+
+/// Returns the times at which to look whether the host's network has changed. They leave two
+/// seconds of the three in which a receiver finds its way again.
+fn network_check() -> Interval {
+    let mut times = interval(Duration::from_secs(1));
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    times
+}
+
+/// A packet of a flow.
+pub(crate) struct Packet<'a> {
+    pub(crate) source: SocketAddr,
+    pub(crate) group: SocketAddr,
+    /// The UDP payload.
+    pub(crate) payload: &'a [u8],
+    /// The Multicast Data message with the packet; `None` if it came by IP multicast.
+    pub(crate) message: Option<&'a [u8]>,
+    /// Time at which the packet was taken from the kernel.
+    pub(crate) received_at: Instant,
+    /// Time at which the kernel got the packet; `received_at` if the kernel does not say.
+    pub(crate) arrived_at: Instant,
+}
+
+/// Receives flows of one source and port.
+pub(crate) struct Inlet {
+    port: u16,
+    kind: Kind,
+    /// Times at which to look whether the host's network has changed.
+    network_check: Interval,
+}
+
+enum Kind {
+    Multicast(Box<MulticastReceiver>),
+    Tunnel(Box<Tunnel>),
+}
+
+impl Inlet {
+    /// Opens sockets without waiting for a relay. A tunnel carries flows of any source that has the
+    /// IP version of `source`, to any port.
+    pub(crate) async fn open(
+        source: IpAddr,
+        port: u16,
+        route: &Route,
+    ) -> Result<Inlet, TransportError> {
+        let kind = match route {
+            Route::Multicast(interface) => {
+                Kind::Multicast(Box::new(MulticastReceiver::open(ReceiverConfig {
+                    source,
+                    port,
+                    interface: interface.clone(),
+                })?))
+            }
+            Route::Relays(relays) => {
+                Kind::Tunnel(Box::new(Tunnel::open(relays, Family::of(source)).await?))
+            }
+        };
+        Ok(Inlet {
+            port,
+            kind,
+            network_check: network_check(),
+        })
+    }
+
+    /// Waits until a relay has answered, for at most `patience`; not at all with IP multicast.
+    pub(crate) async fn wait_until_ready(
+        &mut self,
+        patience: Duration,
+    ) -> Result<(), TransportError> {
+        match &mut self.kind {
+            Kind::Multicast(_) => Ok(()),
+            Kind::Tunnel(tunnel) => tunnel.wait_until_ready(patience).await,
+        }
+    }
+
+    pub(crate) fn join(&mut self, flow: Flow) -> Result<(), TransportError> {
+        match &mut self.kind {
+            Kind::Multicast(socket) => Ok(socket.join(flow.group.ip())?),
+            Kind::Tunnel(tunnel) => Ok(tunnel.join(subscription(flow))?),
+        }
+    }
+
+    pub(crate) fn leave(&mut self, flow: Flow) -> Result<(), TransportError> {
+        match &mut self.kind {
+            Kind::Multicast(socket) => socket.leave(flow.group.ip())?,
+            Kind::Tunnel(tunnel) => tunnel.leave(subscription(flow)),
+        }
+        Ok(())
+    }
+
+    /// Waits for packets, which [`next_packet`](Self::next_packet) returns. Cancel safe.
+    pub(crate) async fn wait(&mut self) -> Result<(), TransportError> {
+        loop {
+            match &mut self.kind {
+                Kind::Multicast(socket) => tokio::select! {
+                    biased;
+                    waited = socket.wait() => return Ok(waited?),
+                    _ = self.network_check.tick() => socket.follow_interface(),
+                },
+                Kind::Tunnel(tunnel) => tokio::select! {
+                    biased;
+                    waited = tunnel.wait() => return waited,
+                    _ = self.network_check.tick() => tunnel.follow_network(),
+                },
+            }
+        }
+    }
+
+    /// Returns the next of the packets that were received together.
+    pub(crate) fn next_packet(&mut self) -> Option<Packet<'_>> {
+        Some(match &mut self.kind {
+            Kind::Multicast(socket) => {
+                let datagram = socket.next_datagram()?;
+                Packet {
+                    source: datagram.source,
+                    group: SocketAddr::new(datagram.group, self.port),
+                    payload: datagram.payload,
+                    message: None,
+                    received_at: datagram.received_at,
+                    arrived_at: datagram.arrived_at,
+                }
+            }
+            Kind::Tunnel(tunnel) => {
+                let datagram = tunnel.next_datagram()?;
+                Packet {
+                    source: datagram.flow.source,
+                    group: datagram.flow.group,
+                    payload: datagram.payload,
+                    message: Some(datagram.message),
+                    received_at: datagram.received_at,
+                    arrived_at: datagram.arrived_at,
+                }
+            }
+        })
+    }
+
+    /// Looks whether the way of packets still exists, since none come.
+    pub(crate) fn check_way(&mut self) {
+        if let Kind::Tunnel(tunnel) = &mut self.kind {
+            tunnel.check_relay();
+        }
+    }
+
+    /// Ends the tunnel to the relay.
+    pub(crate) async fn close(self) {
+        if let Kind::Tunnel(tunnel) = self.kind {
+            tunnel.close().await;
+        }
+    }
+}
+
+impl fmt::Display for Inlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Multicast(_) => write!(f, "multicast"),
+            Kind::Tunnel(tunnel) => write!(f, "the relay {tunnel}"),
+        }
+    }
+}
+
+/// Returns the subscription to a flow: with its source if the group's range is source-specific, as
+/// on a multicast socket.
+fn subscription(flow: Flow) -> Subscription {
+    let source = is_source_specific(flow.group.ip()).then_some(flow.source.ip());
+    Subscription {
+        group: flow.group.ip(),
+        source,
+    }
+}

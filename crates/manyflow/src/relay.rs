@@ -1,0 +1,251 @@
+//! `manyflow relay`: forwards sessions from a sender or another relay to receivers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Result;
+use manyflow_amt::{Flow, RelayConfig};
+use manyflow_core::units::{Bytes, Rate};
+use manyflow_live::filecast::load::{Trust, load};
+use manyflow_live::filecast::session::{Route, flows};
+use manyflow_live::net::forwarder::{
+    Feed, Forwarder, ForwarderConfig, ForwarderStatus, HostsConfig,
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cli::RelayArgs;
+use crate::display::{self, Display, OutputError};
+use crate::group_range::GroupRange;
+use crate::keygen::trusted_keys;
+use crate::recv::route;
+use crate::signals::interrupted;
+use crate::{metrics, usage};
+
+/// Maximum number of groups in the range of `--groups`.
+const GROUPS_MAX: u128 = 4_096;
+
+pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
+    let forwarder = Forwarder::open(config(&args).await?).await?;
+    announce(&forwarder, &args, display)?;
+    let progress = forwarder.progress();
+    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
+    let (watching, unheard) = display::watch(watch_progress(progress, display.clone()));
+    let stop = async {
+        tokio::select! {
+            () = interrupted() => {}
+            () = unheard => {}
+        }
+    };
+    let result = forwarder.run(stop).await;
+    watching.abort();
+    // An aborted watcher has printed all that it could.
+    watching.await.unwrap_or(Ok(()))?;
+    let status = result?;
+    display.print_json(&to_json("done", &status))?;
+    display.print_line(&format!(
+        "took {} packets, {}; sent {}",
+        status.packets,
+        Bytes(status.bytes),
+        status.relay.counters.forwarded + status.hosts.packets,
+    ))?;
+    Ok(())
+}
+
+/// Prints what the relay serves, and how receivers use it.
+fn announce(forwarder: &Forwarder, args: &RelayArgs, display: &Display) -> Result<(), OutputError> {
+    let (flows, sessions) = (forwarder.flows(), args.session.len());
+    display.print_line(&format!(
+        "relaying {flows} channels{}",
+        match sessions {
+            0 => String::new(),
+            1 => " of 1 session".to_owned(),
+            _ => format!(" of {sessions} sessions"),
+        },
+    ))?;
+    let address = forwarder.local_addr().map(|address| address.to_string());
+    if let Some(address) = &address {
+        display.print_line(&format!(
+            "receivers type: manyflow recv SESSION --relay {address}"
+        ))?;
+    }
+    if let Some(interface) = &args.multicast_interface {
+        display.print_line(&format!("hosts on {interface} receive multicast"))?;
+    }
+    display.print_json(&json!({
+        "event": "started",
+        "listen": address,
+        "sessions": sessions,
+        "channels": flows,
+    }))
+}
+
+/// Loads the descriptions, and returns the configuration for their sessions.
+async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
+    let trust = Trust {
+        signers: trusted_keys(&args.trust)?,
+        ca: args.ca.clone(),
+    };
+    let (mut feeds, mut rate) = (Vec::new(), 0);
+    for session in &args.session {
+        let description = load(session, &trust).await?.description;
+        feeds.push(Feed {
+            flows: flows(&description),
+            route: route(
+                &args.relay,
+                args.interface.as_deref(),
+                session,
+                &description,
+            )?,
+        });
+        rate += description.webrc.session_rate_bits_per_s;
+    }
+    // Each gateway may receive all sessions; the tunnel adds up to 20 %.
+    let mut gateway_rate_max = Rate::from_bits_per_s(rate / 10 * 12);
+    if let Some((groups, source)) = args.groups.zip(args.source) {
+        feeds.push(Feed {
+            flows: flows_to(groups, (source, args.port).into())?,
+            route: route_of_groups(args)?,
+        });
+        gateway_rate_max = args.relay_rate_max;
+    }
+    Ok(ForwarderConfig {
+        feeds,
+        listen: args.listen,
+        relay: RelayConfig {
+            gateway_rate_max,
+            rate_max: args.relay_rate_max,
+            gateways_max: args.relay_gateways,
+            gateways_per_address_max: args.relay_gateways_per_address,
+            ..RelayConfig::default()
+        },
+        links: args.link.iter().map(|link| link.0).collect(),
+        hosts: hosts(args),
+    })
+}
+
+/// Returns the flows from `source` to all groups of a range.
+fn flows_to(groups: GroupRange, source: SocketAddr) -> Result<Vec<Flow>> {
+    if groups.first.is_ipv4() != source.is_ipv4() {
+        return Err(usage("--groups and --source have different IP versions"));
+    }
+    let count = groups.size().filter(|count| *count <= GROUPS_MAX);
+    let count = count.ok_or_else(|| {
+        usage(format!(
+            "--groups needs a prefix that leaves at most {GROUPS_MAX} groups, such as 232.1.2.0/24"
+        ))
+    })?;
+    // The number of groups is a power of two.
+    let group = |number: u128| match groups.first {
+        IpAddr::V4(first) => {
+            let first = first.to_bits() & !(count as u32 - 1);
+            IpAddr::from(Ipv4Addr::from_bits(first + number as u32))
+        }
+        IpAddr::V6(first) => {
+            let first = first.to_bits() & !(count - 1);
+            Ipv6Addr::from_bits(first + number).into()
+        }
+    };
+    Ok((0..count)
+        .map(|number| Flow {
+            source,
+            group: (group(number), source.port()).into(),
+        })
+        .collect())
+}
+
+/// Chooses the route of packets to --groups.
+fn route_of_groups(args: &RelayArgs) -> Result<Route> {
+    if !args.relay.is_empty() {
+        return Ok(Route::Relays(args.relay.clone()));
+    }
+    let Some(interface) = &args.interface else {
+        return Ok(Route::Multicast(None));
+    };
+    let Ok(interface) = interface.parse();
+    Ok(Route::Multicast(Some(interface)))
+}
+
+/// Returns the network of hosts that the command line names.
+fn hosts(args: &RelayArgs) -> Option<HostsConfig> {
+    let Ok(interface) = args.multicast_interface.as_ref()?.parse();
+    Some(HostsConfig {
+        interface,
+        hop_limit: args.ttl,
+    })
+}
+
+/// Prints each second what the relay does, until the line cannot be printed.
+async fn watch_progress(
+    progress: watch::Receiver<ForwarderStatus>,
+    display: Display,
+) -> Result<(), OutputError> {
+    let spinner = display.spinner("waiting for receivers".to_owned());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut last = ForwarderStatus::default();
+    loop {
+        tick.tick().await;
+        let now = *progress.borrow();
+        let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
+        let sent =
+            |status: &ForwarderStatus| status.relay.counters.forwarded + status.hosts.packets;
+        let forwarded = sent(&now) - sent(&last);
+        last = now;
+        spinner.set_message(format!(
+            "{rate} from upstream on {} channels; {forwarded} packets/s to {} gateways and {} hosts",
+            now.flows_joined, now.relay.gateways, now.hosts.hosts
+        ));
+        display.print_json(&to_json("progress", &now))?;
+    }
+}
+
+fn to_json(event: &str, status: &ForwarderStatus) -> serde_json::Value {
+    let relay = &status.relay;
+    json!({
+        "event": event,
+        "packets": status.packets,
+        "bytes": status.bytes,
+        "packets_foreign": status.foreign,
+        "packets_undeliverable": status.undeliverable,
+        "channels_joined": status.flows_joined,
+        "gateways": relay.gateways,
+        "joins": relay.joins,
+        "datagrams_forwarded": relay.counters.forwarded,
+        "datagrams_over_link": relay.counters.over_link,
+        "datagrams_over_rate": relay.counters.over_rate + relay.counters.over_relay_rate,
+        "datagrams_unsent": relay.unsent + relay.too_long,
+        "hosts": status.hosts.hosts,
+        "host_joins": status.hosts.joins,
+        "host_packets": status.hosts.packets,
+        "host_packets_unsent": status.hosts.unsent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(range: &str, source: &str) -> Result<Vec<String>> {
+        let flows = flows_to(range.parse().unwrap(), source.parse().unwrap())?;
+        Ok(flows.iter().map(|flow| flow.group.to_string()).collect())
+    }
+
+    #[test]
+    fn a_range_has_all_groups_of_its_prefix() {
+        let v4 = groups("239.255.255.255/31", "10.0.0.1:7").unwrap();
+        assert_eq!(v4, ["239.255.255.254:7", "239.255.255.255:7"]);
+        let v6 = groups("ff3e::8000:0/127", "[2001:db8::1]:7").unwrap();
+        assert_eq!(v6, ["[ff3e::8000:0]:7", "[ff3e::8000:1]:7"]);
+    }
+
+    #[test]
+    fn a_range_without_bound_or_of_the_other_version_is_refused() {
+        for (range, source) in [
+            ("232.1.2.0", "10.0.0.1:7"),
+            ("232.0.0.0/8", "10.0.0.1:7"),
+            ("232.1.2.0/24", "[2001:db8::1]:7"),
+        ] {
+            assert!(groups(range, source).is_err(), "{range} from {source}");
+        }
+    }
+}
