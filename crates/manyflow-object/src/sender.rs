@@ -264,7 +264,7 @@ impl<S: Storage> ObjectSender<S> {
     }
 
     /// The bytes of the storage that repair symbols take in the course of the session: with RaptorQ,
-    /// about 1.25 times the length of the files, or of four windows; none without code.
+    /// about 1.25 times the length of the files, or of six windows; none without code.
     pub fn storage_bytes(&self) -> u64 {
         self.fdt_room_bytes + self.windows.rooms_bytes()
     }
@@ -434,8 +434,11 @@ impl<S: Storage> ObjectSender<S> {
         if matches!(next, Next::Missing) {
             next = match self.windows.is_steady(unit) {
                 true => self.encode_now(unit)?,
-                // The visit would be over before a long wait.
-                false => self.units[unit].block.repeat(),
+                // Others would wait for the encoding, too.
+                false => {
+                    self.windows.on_repeated();
+                    self.units[unit].block.repeat()
+                }
             };
         }
         self.append_symbol(unit, &next, out)

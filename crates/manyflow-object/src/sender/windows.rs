@@ -17,7 +17,7 @@ const SCHEDULE_SPREAD: u32 = 8;
 
 /// The number of windows before its visit at which a window is announced, so that its repair symbols
 /// are encoded in time.
-const WINDOWS_AHEAD: u64 = 2;
+const WINDOWS_AHEAD: u64 = 4;
 
 /// Chooses the unit that the next packet of a layer serves.
 pub(super) struct Windows {
@@ -54,8 +54,8 @@ struct Window {
 enum Visit {
     /// This number of source symbols of each unit, and in all.
     Source { units: Vec<u32>, left: u64 },
-    /// This number of packets.
-    Packets(u64),
+    /// This number of packets, and at most `repeats` in place of repair symbols that are not ready.
+    Packets { left: u64, repeats: u64 },
 }
 
 impl Windows {
@@ -88,7 +88,7 @@ impl Windows {
         }
         if let [only] = &mut windows[..] {
             // Its visit has no end.
-            only.visit = Visit::Packets(0);
+            only.visit = Visit::packets(0);
         }
         let room_of = |units: &[Unit]| units.iter().map(Unit::room_bytes).sum::<u64>();
         let rooms = windows.iter().map(|window| room_of(&units[window.units.clone()]));
@@ -143,7 +143,7 @@ impl Windows {
         Demand::Visit {
             symbols: match self.windows[place].visit {
                 Visit::Source { .. } => 0,
-                Visit::Packets(_) => {
+                Visit::Packets { .. } => {
                     (weight(symbols) + surplus(symbols)) as u32 + SCHEDULE_SPREAD
                 }
             },
@@ -167,6 +167,17 @@ impl Windows {
         self.current().next_unit(layer, fdt_units)
     }
 
+    /// Prolongs the present visit by a packet, because one has repeated a symbol. So receivers that
+    /// have a part of the symbols still get enough others, unless most are repeated.
+    pub(super) fn on_repeated(&mut self) {
+        if let Visit::Packets { left, repeats } = &mut self.current().visit
+            && *repeats > 0
+        {
+            *left += 1;
+            *repeats -= 1;
+        }
+    }
+
     fn current(&mut self) -> &mut Window {
         let place = self.visits % self.windows.len() as u64;
         &mut self.windows[place as usize]
@@ -183,10 +194,10 @@ impl Window {
     fn ends_visit(&mut self) -> bool {
         let is_over = match self.visit {
             Visit::Source { left, .. } => left == 0,
-            Visit::Packets(left) => left == 0,
+            Visit::Packets { left, .. } => left == 0,
         };
         if is_over {
-            self.visit = Visit::Packets(self.packets);
+            self.visit = Visit::packets(self.packets);
         }
         is_over
     }
@@ -194,7 +205,7 @@ impl Window {
     fn next_unit(&mut self, layer: u16, fdt_units: usize) -> usize {
         let picked = self.schedule.next_unit(layer);
         let place = match &mut self.visit {
-            Visit::Packets(left) => {
+            Visit::Packets { left, .. } => {
                 *left = left.saturating_sub(1);
                 picked
             }
@@ -213,13 +224,20 @@ impl Window {
 }
 
 impl Visit {
+    fn packets(left: u64) -> Visit {
+        Visit::Packets {
+            left,
+            repeats: left,
+        }
+    }
+
     /// The first visit of a window, which has `packets` if some of its source symbols are sent
     /// already.
     fn first(units: &[Unit], packets: u64) -> Visit {
         let units: Vec<u32> = units.iter().map(|unit| unit.block.source_left()).collect();
         let left = units.iter().copied().map(u64::from).sum();
         match left {
-            0 => Visit::Packets(packets),
+            0 => Visit::packets(packets),
             left => Visit::Source { units, left },
         }
     }
