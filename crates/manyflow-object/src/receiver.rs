@@ -214,7 +214,9 @@ impl<S: Storage> ObjectReceiver<S> {
         if let Some(assembly) = object.assembly() {
             let finished = assembly.finish_job(decoded, &mut self.storage);
             self.memory = self.memory - before + object.bytes();
-            finished?;
+            if finished? {
+                self.jobs_due.push_back((toi, decoded.sbn));
+            }
         }
         if object.can_finish() {
             self.finish(toi)?;

@@ -13,6 +13,10 @@ use crate::storage::Storage;
 /// Approximate memory of a receiver for each symbol that its storage has, in bytes.
 pub const BOOKKEEPING_BYTES: u64 = 64;
 
+/// Maximum number of symbols beyond the first K that are kept while the block is decoded: K + 2
+/// symbols fail in one case of a million (RFC 6330 section 5.3.2 describes the code).
+const EXTRA_MAX: usize = 3;
+
 /// Collects a block's symbols. K of them are in the storage, in the bytes that the block itself
 /// takes later: source symbols in their own places, if these are free, and the others behind.
 pub(crate) struct BlockDecoder {
@@ -101,6 +105,20 @@ impl BlockDecoder {
         })
     }
 
+    /// Whether the block keeps another symbol while it is decoded. About one block in 200 needs more
+    /// than K symbols, and more may come only much later.
+    pub(crate) fn takes_extra(&self) -> bool {
+        self.extra.len() < EXTRA_MAX
+    }
+
+    /// Keeps a symbol while the block is decoded.
+    pub(crate) fn add_extra(&mut self, esi: u32, symbol: &[u8]) {
+        if !self.places.contains_key(&esi) {
+            let symbol = self.pad(symbol).into_owned();
+            self.extra.entry(esi).or_insert(symbol);
+        }
+    }
+
     /// Drops symbol `esi`. Returns whether the block had it.
     pub(crate) fn withdraw(&mut self, esi: u32) -> bool {
         let Some(place) = self.places.remove(&esi) else {
@@ -172,6 +190,7 @@ impl BlockDecoder {
             oti: self.oti,
             sbn: self.sbn,
             digest,
+            symbols: self.held(),
             stored,
             places: match is_decoded {
                 true => None,
@@ -217,6 +236,8 @@ pub struct DecodeJob {
     oti: Oti,
     sbn: u32,
     digest: Option<BlockDigest>,
+    /// The number of symbols.
+    symbols: u32,
     /// The symbols in the block's places.
     stored: Vec<u8>,
     /// The places of the symbols, by encoding symbol ID; `None` if they are the block.
@@ -229,6 +250,8 @@ pub struct Decoded {
     pub(crate) object: u128,
     pub(crate) oti: Oti,
     pub(crate) sbn: u32,
+    /// The number of symbols that the job had.
+    pub(crate) symbols: u32,
     /// The block's bytes without padding; `None` if more symbols are needed.
     pub(crate) block: Option<Vec<u8>>,
     /// Whether the storage has the same bytes.
@@ -248,6 +271,7 @@ impl DecodeJob {
             ..
         } = self;
         let is_stored = self.places.is_none();
+        let symbols = self.symbols;
         let mut block = self.decode();
         let range = oti.block_range(sbn);
         if let Some(block) = &mut block {
@@ -258,6 +282,7 @@ impl DecodeJob {
             object,
             oti,
             sbn,
+            symbols,
             is_right: block.as_ref().is_some_and(is_right),
             block,
             is_stored,

@@ -116,10 +116,12 @@ impl Assembly {
     ) -> Result<Taken, ReceiveError> {
         let (sbn, esi) = self.check(payload_id, data)?;
         // A surplus symbol takes no memory, so no other block has to make room for it.
-        if matches!(
-            self.blocks.get(&sbn),
-            Some(Block::Decoding(_) | Block::Complete)
-        ) {
+        let is_surplus = match self.blocks.get(&sbn) {
+            Some(Block::Complete) => true,
+            Some(Block::Decoding(decoder)) => !decoder.takes_extra(),
+            Some(Block::Partial(_)) | None => false,
+        };
+        if is_surplus {
             return Ok(Taken::Surplus);
         }
         if BOOKKEEPING_BYTES > memory_left {
@@ -128,7 +130,11 @@ impl Assembly {
         let object = self.object;
         let insertion = self.change(sbn, |assembly| match assembly.block(sbn) {
             Block::Partial(decoder) => Some(decoder.insert(esi, data, object, storage)),
-            Block::Decoding(_) | Block::Complete => None,
+            Block::Decoding(decoder) => {
+                decoder.add_extra(esi, data);
+                None
+            }
+            Block::Complete => None,
         });
         let Some(insertion) = insertion else {
             return Ok(Taken::Surplus);
@@ -189,7 +195,8 @@ impl Assembly {
         decoder.job(self.object, digest, storage).map(Some)
     }
 
-    /// Takes the result of a job. If more symbols are needed, the block takes them again.
+    /// Takes the result of a job. If more symbols are needed, the block takes them again. Returns
+    /// whether it has some already, so that another job is due.
     ///
     /// # Errors
     /// If the digest of the block is wrong. All symbols of the block are dropped in that case.
@@ -197,15 +204,20 @@ impl Assembly {
         &mut self,
         decoded: &Decoded,
         storage: &mut impl Storage,
-    ) -> Result<(), ReceiveError> {
+    ) -> Result<bool, ReceiveError> {
         let sbn = decoded.sbn;
-        let is_awaited = matches!(self.blocks.get(&sbn), Some(Block::Decoding(_)));
-        if !is_awaited || decoded.oti != self.oti {
-            return Ok(());
+        let Some(Block::Decoding(decoder)) = self.blocks.get(&sbn) else {
+            return Ok(false);
+        };
+        if decoded.oti != self.oti {
+            return Ok(false);
         }
         let Some(block) = &decoded.block else {
-            self.set_decoding(sbn, false);
-            return Ok(());
+            let has_more = decoder.held() > decoded.symbols;
+            if !has_more {
+                self.set_decoding(sbn, false);
+            }
+            return Ok(has_more);
         };
         if !decoded.is_right {
             self.drop_block(sbn, storage)?;
@@ -219,7 +231,7 @@ impl Assembly {
             sbn,
         })?;
         self.complete_block(sbn);
-        Ok(())
+        Ok(false)
     }
 
     /// Returns a block, which is created if it has no symbol yet.
