@@ -1,6 +1,7 @@
 //! The sender of objects: produces the bytes of the packets that rate control sends.
 
 mod digests;
+mod table;
 mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -13,9 +14,9 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use sha2::{Digest, Sha256};
 
-use crate::alc::{FdtHeader, PAYLOAD_ID_BYTES};
+use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::{ReadError, SendError};
-use crate::fdt::{FdtInstance, FecAttributes, FileEntry};
+use crate::fdt::FdtInstance;
 use crate::fec::{
     BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans, symbols_ahead,
 };
@@ -24,10 +25,9 @@ use crate::name;
 pub use crate::source::{Source, SourceFile};
 use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
+use table::{FDT_EXTENSION_BYTES, describe, fdt_extensions, fdt_oti, instance_id, table_source};
 use windows::{Upcoming, Windows};
 
-/// Length of EXT_FDT and EXT_FTI in bytes, which only packets of the FDT carry.
-const FDT_EXTENSION_BYTES: usize = 4 + Oti::EXTENSION_BYTES;
 /// A symbol of the FDT is shorter by its extensions. With this minimum it still carries more than
 /// headers.
 const SYMBOL_LENGTH_MIN: u16 = 64;
@@ -122,8 +122,8 @@ pub fn repair_bytes(length: u64, window: Option<u64>) -> u64 {
 ///
 /// Source symbols are read from the files when they are sent. Repair symbols are encoded in jobs,
 /// which a driver takes from [`ObjectSender::next_job`] and runs in another thread. A job whose
-/// result is needed earlier is run by [`ObjectSender::next_datagram`] itself, or, in windows, source
-/// symbols are sent again in place of the result.
+/// result is needed earlier is run by [`ObjectSender::next_datagram`] itself. In windows, source
+/// symbols are sent again instead.
 pub struct ObjectSender<S = MemoryStorage> {
     config: SenderConfig,
     fdt_extensions: [u8; FDT_EXTENSION_BYTES],
@@ -189,10 +189,13 @@ impl<S: Storage> ObjectSender<S> {
         let mut entries = Vec::with_capacity(files.len());
         let mut objects = vec![table_source(Bytes::new())];
         for ((toi, file), oti) in (1..).zip(files).zip(&otis) {
-            let digests = Digests::of(&*file.content, oti, config.content_md5).map_err(|error| ReadError {
-                name: file.name.clone(),
-                error,
-            })?;
+            let digests =
+                Digests::of(&*file.content, oti, config.content_md5).map_err(|error| {
+                    ReadError {
+                        name: file.name.clone(),
+                        error,
+                    }
+                })?;
             entries.push(describe(toi, &file, oti, &digests)?);
             objects.push(ObjectSource {
                 name: file.name.into(),
@@ -263,8 +266,8 @@ impl<S: Storage> ObjectSender<S> {
         self.objects[0].source.length()
     }
 
-    /// The bytes of the storage that repair symbols take in the course of the session: with RaptorQ,
-    /// about 1.25 times the length of the files, or of six windows; none without code.
+    /// The bytes of the storage that repair symbols take in the course of the session. With
+    /// RaptorQ, it is about 1.25 times the length of the files, or of six windows; without code, 0.
     pub fn storage_bytes(&self) -> u64 {
         self.fdt_room_bytes + self.windows.rooms_bytes()
     }
@@ -550,70 +553,4 @@ fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError
         name: file.name.clone(),
         error,
     })
-}
-
-/// The FDT's parameters. Its symbols leave room for its extensions, so its datagrams are as long as
-/// all others.
-fn fdt_oti(config: &SenderConfig, length: usize) -> Result<Oti, SendError> {
-    let symbol_length = config.symbol_length - FDT_EXTENSION_BYTES as u16;
-    Oti::choose(
-        config.scheme,
-        length as u64,
-        symbol_length,
-        config.block_symbols_max,
-    )
-    .map_err(|error| SendError::Oti {
-        name: "FDT".to_owned(),
-        error,
-    })
-}
-
-fn describe(
-    toi: u32,
-    file: &SourceFile,
-    oti: &Oti,
-    digests: &Digests,
-) -> Result<FileEntry, SendError> {
-    Ok(FileEntry {
-        toi: toi.into(),
-        location: name::to_location(&file.name)?,
-        transfer_length: Some(oti.transfer_length()),
-        content_encoding: None,
-        md5: digests.md5,
-        sha256: Some(digests.sha256),
-        // The digest of the file is that of its only block.
-        blocks: match oti.blocks() {
-            0 | 1 => Vec::new(),
-            _ => digests.blocks.clone(),
-        },
-        bundle: file.bundle,
-        attributes: file.attributes,
-        fec: FecAttributes::from(oti),
-    })
-}
-
-/// The FDT Instance ID: 20 bits of the table's digest. So a sender that is started again with other
-/// files sends another instance, and one with the same files the same instance.
-fn instance_id(table_sha256: &[u8; 32]) -> u32 {
-    let [high, middle, low, ..] = *table_sha256;
-    u32::from_be_bytes([0, high, middle, low]) >> 4
-}
-
-fn table_source(content: Bytes) -> ObjectSource {
-    ObjectSource {
-        name: "the table of files".into(),
-        source: Arc::new(content),
-        digests: Vec::new(),
-    }
-}
-
-fn fdt_extensions(oti: &Oti, instance: u32) -> [u8; FDT_EXTENSION_BYTES] {
-    let mut extensions = [0; FDT_EXTENSION_BYTES];
-    let header = FdtHeader {
-        version: FdtHeader::VERSION,
-        instance,
-    };
-    extensions[..4].copy_from_slice(&header.encode());
-    extensions[4..].copy_from_slice(&oti.encode_extension());
-    extensions
 }

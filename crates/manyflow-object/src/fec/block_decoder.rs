@@ -13,8 +13,8 @@ use crate::storage::Storage;
 /// Approximate memory of a receiver for each symbol that its storage has, in bytes.
 pub const BOOKKEEPING_BYTES: u64 = 64;
 
-/// Maximum number of symbols beyond the first K that are kept while the block is decoded: K + 2
-/// symbols fail in one case of a million (RFC 6330 section 5.3.2 describes the code).
+/// Maximum number of symbols beyond the first K that are kept while the block is decoded. Decoding
+/// hardly ever needs more.
 const EXTRA_MAX: usize = 3;
 
 /// Collects a block's symbols. K of them are in the storage, in the bytes that the block itself
@@ -105,8 +105,8 @@ impl BlockDecoder {
         })
     }
 
-    /// Whether the block keeps another symbol while it is decoded. About one block in 200 needs more
-    /// than K symbols, and more may come only much later.
+    /// Whether the block keeps another symbol while it is decoded. Some blocks need more than K
+    /// symbols, and in windows the next ones may come only in the next round.
     pub(crate) fn takes_extra(&self) -> bool {
         self.extra.len() < EXTRA_MAX
     }

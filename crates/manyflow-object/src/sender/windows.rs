@@ -15,8 +15,8 @@ use crate::schedule::Schedule;
 /// Maximum number of packets by which the schedule favours a unit.
 const SCHEDULE_SPREAD: u32 = 8;
 
-/// The number of windows before its visit at which a window is announced, so that its repair symbols
-/// are encoded in time.
+/// The number of windows before its visit at which a window is announced, so that its repair
+/// symbols are encoded in time.
 const WINDOWS_AHEAD: u64 = 4;
 
 /// Chooses the unit that the next packet of a layer serves.
@@ -91,7 +91,9 @@ impl Windows {
             only.visit = Visit::packets(0);
         }
         let room_of = |units: &[Unit]| units.iter().map(Unit::room_bytes).sum::<u64>();
-        let rooms = windows.iter().map(|window| room_of(&units[window.units.clone()]));
+        let rooms = windows
+            .iter()
+            .map(|window| room_of(&units[window.units.clone()]));
         Windows {
             visits: 0,
             announced: 0,

@@ -9,8 +9,8 @@ use crate::sequence::Sequence;
 use crate::{Cci, EndReason, Event, Session};
 use manyflow_core::time::{Time, seconds};
 
-/// The time by which a packet that has not waited may be ahead of the fastest before it, in seconds:
-/// a sender acts once per millisecond, and its timers can be late.
+/// The time by which a packet that has waited may be ahead of the fastest before it, in seconds. A
+/// sender acts once per millisecond, and its timers can be late.
 const JITTER_S: f64 = 0.005;
 
 /// The reason for which a packet is refused.
@@ -124,8 +124,8 @@ impl Running {
         u64::from(cci.psn) > unsent + NUMBERS_AHEAD
     }
 
-    /// Whether the packet has probably waited at the sender, on the path or at this host, with those
-    /// before it.
+    /// Whether the packet has probably waited at the sender, on the path or at this host, together
+    /// with those before it.
     fn has_waited(&self, session: &Session, now: Time, cci: &Cci, position: f64) -> bool {
         let (t, number) = (session.wave_channels(), u32::from(cci.channel));
         let sequence = match number == t {

@@ -14,7 +14,7 @@
 //!   refused: it was sent before the join.
 //! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
 //!   would count as lost. It is not refused if it is at most 64 numbers ahead of the last on its
-//!   channel, and hardly ahead of `fastest`: after a pause of the sender or the receiver, the packets
+//!   channel, and hardly ahead of `fastest`: after a pause of the sender or the receiver, packets
 //!   that have waited come faster than `latest` may follow.
 //!
 //! The first packet of all may be the forged one, and a sender may have been restarted. So packets

@@ -23,8 +23,8 @@ impl Running {
         session.config().constant_aggregate && self.waves.len() as u32 == session.active_slots()
     }
 
-    /// Joins the wave that begins with the next slot, shortly before, if this receiver has the whole
-    /// session and `target`, in packets per second, allows it.
+    /// Joins the wave of the next slot shortly before the slot begins, if this receiver has the
+    /// whole session and `target`, in packets per second, allows it.
     pub(super) fn join_early(&mut self, context: &mut Context, now: Time, target: f64) {
         let (session, config) = (&context.session, &context.config);
         let early = EARLY_EPOCHS * config.epoch(session).as_secs_f64() / session.time_slot_s();

@@ -25,9 +25,20 @@ pub(crate) enum BenchCommand {
 
 const LIVE_EXAMPLES: &str = "\
 Example:
-  sudo manyflow bench live --size 1GB --receivers 4
+  sudo manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains
 
 The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+/// Options of `manyflow send` in benchmarks.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, Args)]
+pub(crate) struct SendOptions {
+    /// Send with `--in-order`
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Send with `--packet-trains`
+    #[arg(long)]
+    pub(crate) packet_trains: bool,
+}
 
 /// Arguments of `bench live`.
 #[derive(Debug, Args)]
@@ -38,6 +49,8 @@ pub(crate) struct LiveArgs {
     /// The rate of our session
     #[arg(long, default_value = "1Gbit/s")]
     pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) options: SendOptions,
     /// The number of receivers
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) receivers: u8,
@@ -55,6 +68,8 @@ pub(crate) struct HeterogeneityArgs {
     /// The rate of our session
     #[arg(long, default_value = "200Mbit/s")]
     pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) options: SendOptions,
     /// The rate of the slow receiver's link
     #[arg(long, default_value = "20Mbit/s")]
     pub(crate) slow: Rate,

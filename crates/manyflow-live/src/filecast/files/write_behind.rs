@@ -114,7 +114,8 @@ impl WriteBehind {
                 removed
             }
         };
-        self.spare.extend(removed.into_values().map(|part| part.bytes));
+        self.spare
+            .extend(removed.into_values().map(|part| part.bytes));
     }
 }
 
@@ -123,7 +124,10 @@ fn parts_of(offset: u64, length: usize) -> impl Iterator<Item = (u64, Range<usiz
     let end = offset + length as u64;
     let mut next = offset;
     std::iter::from_fn(move || {
-        let (number, start) = (next / PART_BYTES as u64, (next % PART_BYTES as u64) as usize);
+        let (number, start) = (
+            next / PART_BYTES as u64,
+            (next % PART_BYTES as u64) as usize,
+        );
         let length = (end - next).min((PART_BYTES - start) as u64) as usize;
         next += length as u64;
         (length > 0).then_some((number, start..start + length))

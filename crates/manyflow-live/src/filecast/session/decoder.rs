@@ -231,10 +231,9 @@ impl Worker {
             };
         }
         // A session whose files are all stored leaves nothing to continue.
-        match &end {
-            Some(Ok(()) | Err(DecoderError::Refused(_))) => self.receiver.storage_mut().discard(),
-            // The spool is flushed when it is dropped.
-            _ => {}
+        // Otherwise, the spool is flushed when it is dropped.
+        if let Some(Ok(()) | Err(DecoderError::Refused(_))) = &end {
+            self.receiver.storage_mut().discard();
         }
         self.progress.send_replace(self.receiver.progress());
         if let Some(end) = end {

@@ -12,7 +12,7 @@ use manyflow_object::fec::Decoded;
 
 /// Maximum size of the datagrams that wait for the decoder, in bytes. The decoder holds as many
 /// while it handles them.
-const BYTES_MAX: usize = 16 << 20;
+const BYTES_MAX: usize = 64 << 20;
 
 /// The end of a queue that takes datagrams. When it is dropped, the decoder gets those that are
 /// queued, and no others.
@@ -124,8 +124,8 @@ impl Output {
         DecodedInput(Arc::clone(&self.0))
     }
 
-    /// Waits for datagrams or decoded blocks, at most for this time, and moves them into `batch` and
-    /// `decoded`. Returns false if there will be no more. `is_decoding` says whether blocks are
+    /// Waits for datagrams or decoded blocks, at most for `patience`, and moves them into `batch`
+    /// and `decoded`. Returns false if there will be no more. `is_decoding` says whether blocks are
     /// still to come when datagrams are not.
     pub(super) fn take(
         &self,
@@ -190,8 +190,8 @@ mod tests {
     fn a_full_queue_takes_no_more() {
         let (input, output) = queue();
         let datagram = vec![0; 60_000];
-        let dropped = (0..1_000).map(|_| input.push(&mut batch(&[&datagram])));
-        assert_eq!(dropped.sum::<usize>(), 1_000 - BYTES_MAX / 60_000);
+        let dropped = (0..2_000).map(|_| input.push(&mut batch(&[&datagram])));
+        assert_eq!(dropped.sum::<usize>(), 2_000 - BYTES_MAX / 60_000);
         assert!(take(&output, &mut Batch::default()));
         assert_eq!(input.push(&mut batch(&[&datagram])), 0);
     }

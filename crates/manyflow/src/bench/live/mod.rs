@@ -41,7 +41,10 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
         "{:<28} {:>14} {:>10} {:>22} {:>22}",
         "program", "Mbit/s", "seconds", "sender us/packet", "receiver us/packet"
     ))?;
-    let programs = programs(&[Program::Ours(args.rate), Program::UftpUnlimited]);
+    let programs = programs(&[
+        Program::Ours(args.rate, args.options),
+        Program::UftpUnlimited,
+    ]);
     let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
     let mut rates = Vec::new();
     let mut missed = Vec::new();
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
             "event": "program", "program": program.name(), "bits_per_s": rate, "seconds": seconds,
             "sender_us_per_packet": sender_us, "receiver_us_per_packet": receiver_us,
         }))?;
-        if matches!(program, Program::Ours(_)) {
+        if matches!(program, Program::Ours(..)) {
             if sender_us > SENDER_BOUND_US {
                 missed.push(format!(
                     "the sender takes more than {SENDER_BOUND_US} us a packet"
@@ -93,7 +96,7 @@ pub(crate) fn heterogeneity(args: &HeterogeneityArgs, display: &Display) -> Resu
         "{:<28} {:>16} {:>16}",
         "program", "fast, seconds", "slow, seconds"
     ))?;
-    let programs = programs(&[Program::Ours(args.rate), Program::UftpTfmcc]);
+    let programs = programs(&[Program::Ours(args.rate, args.options), Program::UftpTfmcc]);
     let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
     let mut missed = Vec::new();
     for (program, runs) in programs.iter().zip(&results) {
@@ -106,7 +109,7 @@ pub(crate) fn heterogeneity(args: &HeterogeneityArgs, display: &Display) -> Resu
         display.print_json(&json!({
             "event": "program", "program": program.name(), "fast_seconds": fast, "slow_seconds": slow,
         }))?;
-        if matches!(program, Program::Ours(_)) {
+        if matches!(program, Program::Ours(..)) {
             if fast > FAST_BOUND_S {
                 missed.push(format!("a fast receiver takes more than {FAST_BOUND_S} s"));
             }

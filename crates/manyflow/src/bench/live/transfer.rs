@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::lan::{INTERFACE, Lan, SENDER};
 use crate::bench::cpu;
+use crate::cli::SendOptions;
 
 /// Maximum time of a transfer.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -26,7 +27,7 @@ const UFTP_BLOCK: u64 = 1_300;
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Program {
     /// `manyflow send` and `recv`, with a session of this rate.
-    Ours(Rate),
+    Ours(Rate, SendOptions),
     /// UFTP without congestion control, as fast as it can.
     UftpUnlimited,
     /// UFTP with TFMCC.
@@ -52,7 +53,7 @@ impl Measured {
 impl Program {
     pub(super) fn name(self) -> String {
         match self {
-            Program::Ours(rate) => format!("manyflow, {rate}"),
+            Program::Ours(rate, _) => format!("manyflow, {rate}"),
             Program::UftpUnlimited => "uftp, no rate control".to_owned(),
             Program::UftpTfmcc => "uftp, TFMCC".to_owned(),
         }
@@ -60,7 +61,7 @@ impl Program {
 
     pub(super) fn is_installed(self) -> bool {
         let help = || Command::new("uftp").stdin(Stdio::null()).output().is_ok();
-        matches!(self, Program::Ours(_)) || help()
+        matches!(self, Program::Ours(..)) || help()
     }
 }
 
@@ -78,7 +79,7 @@ pub(super) fn transfer(
         fs::create_dir_all(output)?;
     }
     let measured = match program {
-        Program::Ours(rate) => ours(lan, rate, file, &outputs)?,
+        Program::Ours(rate, options) => ours(lan, rate, options, file, &outputs)?,
         Program::UftpUnlimited => uftp(lan, &["-R", "-1"], file, &outputs)?,
         Program::UftpTfmcc => uftp(lan, &["-R", "1000000", "-C", "tfmcc"], file, &outputs)?,
     };
@@ -96,7 +97,13 @@ pub(super) fn transfer(
     Ok(measured)
 }
 
-fn ours(lan: &Lan, rate: Rate, file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
+fn ours(
+    lan: &Lan,
+    rate: Rate,
+    options: SendOptions,
+    file: &Path,
+    outputs: &[PathBuf],
+) -> Result<Measured> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let rate = rate.bits_per_s().to_string() + "bit/s";
     let mut command = in_namespace(&lan.sender, &program);
@@ -110,6 +117,8 @@ fn ours(lan: &Lan, rate: Rate, file: &Path, outputs: &[PathBuf]) -> Result<Measu
     ]);
     command
         .args(["--rate", &rate, "--publish", &format!("{SENDER}:0")])
+        .args(options.in_order.then_some("--in-order"))
+        .args(options.packet_trains.then_some("--packet-trains"))
         .arg(file);
     let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
     let mut sender = Running::start(command)?;
