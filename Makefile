@@ -52,7 +52,7 @@ bench: build ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow bench sim
 
 bench-live: build ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
-	@target/release/manyflow bench live; target/release/manyflow bench heterogeneity --runs 3
+	@target/release/manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains --runs 3; target/release/manyflow bench live --runs 3; target/release/manyflow bench heterogeneity --runs 3
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols

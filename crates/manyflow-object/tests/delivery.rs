@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::*;
 use manyflow_object::alc::Packet;
 use manyflow_object::error::{FileError, ReceiveError, SendError};
@@ -491,6 +493,26 @@ fn in_windows_files_complete_one_after_another() {
     // Without windows, the first file is complete when nearly everything is there.
     let together = order_of_completion(None, 0.0);
     assert!(together[0].1 > 900, "{together:?}");
+}
+
+#[test]
+fn the_first_round_of_windows_has_each_source_symbol_once() {
+    let config = SenderConfig {
+        window_symbols: Some(200),
+        ..small_blocks(FecScheme::RaptorQ)
+    };
+    let files = ["a", "b", "c"].map(|name| file(name, 1_376 * 200));
+    let mut sender = ObjectSender::new(config, files.into()).unwrap();
+    let (symbols, mut seen) = (sender.symbols() as usize, BTreeSet::new());
+    while seen.len() < symbols {
+        let datagram = datagram(&mut sender, 0);
+        let symbol = Packet::decode(&datagram).unwrap().symbol.unwrap();
+        let [sbn, esi @ ..] = symbol.payload_id;
+        if symbol.toi > 0 {
+            assert!(esi < [0, 0, 50], "{symbol:?} is a repair symbol");
+            assert!(seen.insert((symbol.toi, sbn, esi)), "{symbol:?} again");
+        }
+    }
 }
 
 #[test]

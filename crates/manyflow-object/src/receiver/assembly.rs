@@ -424,3 +424,47 @@ fn note(
         Err(_) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fec::FecScheme;
+    use crate::storage::MemoryStorage;
+
+    #[test]
+    fn symbols_that_come_during_a_decoding_that_fails_are_used_by_the_next() {
+        let oti = Oti::choose(FecScheme::RaptorQ, 50 * 8, 8, 50).unwrap();
+        let mut storage = MemoryStorage::default();
+        let mut assembly = Assembly::new(1, oti, Vec::new());
+        let mut take = |assembly: &mut Assembly, esi| {
+            let id = oti.payload_id(0, esi);
+            let taken = assembly.take(id, &[esi as u8; 8], u64::MAX, &mut storage);
+            taken.unwrap()
+        };
+        for esi in 1..50 {
+            assert_eq!(take(&mut assembly, esi), Taken::Kept);
+        }
+        assert_eq!(take(&mut assembly, 50), Taken::Enough(0));
+        for (fails_with, late) in [(50, 51..53), (52, 53..53)] {
+            let job = assembly.job(0, &mut MemoryStorage::default()).unwrap();
+            assert!(job.is_some());
+            let has_late = !late.is_empty();
+            for esi in late {
+                assert_eq!(take(&mut assembly, esi), Taken::Surplus);
+            }
+            let failed = Decoded {
+                object: 1,
+                oti,
+                sbn: 0,
+                symbols: fails_with,
+                block: None,
+                is_stored: false,
+                is_right: false,
+            };
+            let is_due = assembly.finish_job(&failed, &mut MemoryStorage::default());
+            assert_eq!(is_due.unwrap(), has_late);
+        }
+        // Now the block takes symbols as before.
+        assert_eq!(take(&mut assembly, 53), Taken::Enough(0));
+    }
+}

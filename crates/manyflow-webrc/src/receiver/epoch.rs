@@ -119,7 +119,7 @@ impl Running {
 
     /// Whether the next join would exceed the maximum rate, or that of the session. If all channels
     /// together have a constant rate, no join exceeds it. With the delay check, start-up then goes
-    /// on until all waves are joined and bring what they should.
+    /// on until the session's rate arrives.
     fn reaches_maximum(&self, context: &Context) -> bool {
         let session = &context.session;
         let after_join = growth(session, self.waves.len() as u32) * self.rates.arr;
@@ -127,10 +127,7 @@ impl Running {
         if !context.config.delay_check || !session.config().constant_aggregate {
             return after_join > context.maximum_rate().min(session_rate);
         }
-        let has_measured_all = self.has_whole_session(session)
-            && self.joining.is_none()
-            && self.epochs_since_first > 2;
-        after_join.min(session_rate) > context.maximum_rate() || has_measured_all
+        after_join.min(session_rate) > context.maximum_rate() || self.receives_all(session)
     }
 
     /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave
@@ -164,7 +161,7 @@ impl Running {
         let minimum = config.slow_start_minimum(session);
         // TRR lags behind the joins.
         let rate = match why {
-            SlowStartEnd::MaximumRate if config.delay_check && self.has_whole_session(session) => {
+            SlowStartEnd::MaximumRate if config.delay_check && self.receives_all(session) => {
                 session.session_rate()
             }
             _ => self.rates.trr,
@@ -233,6 +230,10 @@ impl Running {
             self.jump(context, now, waves, rate);
             return;
         }
+        if self.join_highest(context, target) {
+            return;
+        }
+        let (session, config) = (&context.session, &context.config);
         let after_join = growth(session, waves) * self.rates.arr;
         let whole_session = session.config().constant_aggregate && target >= session.session_rate();
         if target < after_join && !whole_session {
@@ -260,11 +261,10 @@ impl Running {
 
     /// Joins the wave above the joined ones.
     pub(super) fn join(&mut self, context: &mut Context, now: Time) {
-        let session = &context.session;
         let layer = self.waves.len() as u32;
-        let number = (self.ctsi + layer) % session.wave_channels();
-        let wave = Sequence::wave(number, session.cci_format().sequence_numbers());
+        let wave = self.begin_wave(context);
         self.waves.push_back(wave);
+        let session = &context.session;
         self.delays.on_join();
         self.rates.on_join(growth(session, layer));
         let timeout = context.config.join_timeout;
@@ -272,7 +272,6 @@ impl Running {
             since: now,
             deadline: now + timeout.unwrap_or(seconds(self.patience_s(session, layer))),
         });
-        context.join(number);
     }
 
     /// How long to wait for the first packet of the wave at `layer`, in seconds

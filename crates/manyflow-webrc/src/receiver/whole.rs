@@ -17,29 +17,55 @@ use manyflow_core::time::Time;
 /// epoch's end in the last of them.
 const EARLY_EPOCHS: f64 = 1.5;
 
+/// The part of the session's rate from which on a receiver counts as one of the whole session.
+const RECEIVES_ALL: f64 = 0.95;
+
 impl Running {
-    /// Whether all active waves are joined, and bring every packet of the session.
-    pub(super) fn has_whole_session(&self, session: &Session) -> bool {
-        session.config().constant_aggregate && self.waves.len() as u32 == session.active_slots()
+    /// Whether the session's rate arrived in the last epoch, apart from the last waves' beginnings.
+    pub(super) fn receives_all(&self, session: &Session) -> bool {
+        session.config().constant_aggregate
+            && self.rates.rr >= RECEIVES_ALL * session.session_rate()
     }
 
-    /// Joins the wave of the next slot shortly before the slot begins, if this receiver has the
-    /// whole session and `target`, in packets per second, allows it.
+    /// Joins the highest active wave, if all others are joined and `target`, in packets per second,
+    /// is the session's rate. Returns whether it did. This wave has few packets in its first slot,
+    /// so that waiting for the first could withdraw the join, and the wait would say nothing about
+    /// the round-trip time.
+    pub(super) fn join_highest(&mut self, context: &mut Context, target: f64) -> bool {
+        let session = &context.session;
+        let is_next = self.waves.len() as u32 + 1 == session.active_slots();
+        if !is_next || !wants_whole_session(context, target) {
+            return false;
+        }
+        let wave = self.begin_wave(context);
+        self.waves.push_back(wave);
+        true
+    }
+
+    /// Joins the wave of the next slot shortly before the slot begins, if all active waves are
+    /// joined and `target`, in packets per second, is the session's rate.
     pub(super) fn join_early(&mut self, context: &mut Context, now: Time, target: f64) {
-        let (session, config) = (&context.session, &context.config);
-        let early = EARLY_EPOCHS * config.epoch(session).as_secs_f64() / session.time_slot_s();
-        if !config.delay_check
-            || self.early.is_some()
-            || !self.has_whole_session(session)
-            || target < session.session_rate()
-            || self.timeline.position(now, session) < 1.0 - early
+        let session = &context.session;
+        let epoch_s = context.config.epoch(session).as_secs_f64();
+        let begin = 1.0 - EARLY_EPOCHS * epoch_s / session.time_slot_s();
+        let has_all = self.waves.len() as u32 == session.active_slots();
+        if self.early.is_some()
+            || !has_all
+            || !wants_whole_session(context, target)
+            || self.timeline.position(now, session) < begin
         {
             return;
         }
-        let number = (self.ctsi + session.active_slots()) % session.wave_channels();
-        let numbers = session.cci_format().sequence_numbers();
-        self.early = Some(Sequence::wave(number, numbers));
+        self.early = Some(self.begin_wave(context));
+    }
+
+    /// Joins the wave above the joined ones, and returns its sequence numbers.
+    pub(super) fn begin_wave(&self, context: &mut Context) -> Sequence {
+        let session = &context.session;
+        let number = (self.ctsi + self.waves.len() as u32) % session.wave_channels();
+        let wave = Sequence::wave(number, session.cci_format().sequence_numbers());
         context.join(number);
+        wave
     }
 
     /// Takes the wave that was joined early among the others, as its first slot begins. It is left
@@ -54,4 +80,12 @@ impl Running {
             context.leave(wave.channel());
         }
     }
+}
+
+/// Whether a receiver with this target rate, in packets per second, takes all of the session.
+fn wants_whole_session(context: &Context, target: f64) -> bool {
+    let session = &context.session;
+    context.config.delay_check
+        && session.config().constant_aggregate
+        && target >= session.session_rate()
 }
