@@ -1,5 +1,6 @@
 //! Sender and receiver without a network between them, driven as on real computers: packets leave
 //! and arrive in batches, channel by channel, and processes wait for a processor.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
