@@ -28,7 +28,7 @@ const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 
 /// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
 /// time.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
