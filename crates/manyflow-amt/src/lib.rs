@@ -1,10 +1,9 @@
 //! Automatic Multicast Tunneling (AMT, RFC 7450): multicast for hosts whose network has none.
 //!
-//! The sender of a session embeds a [`Relay`], or a relay between sender and receivers is a gateway
-//! of another one: relays form chains. A receiver without multicast runs a [`Gateway`], in
-//! user space and over one UDP socket: no root, no tunnel device. Joins travel as the IGMPv3 or
-//! MLDv2 reports that a router would get. Data comes back as complete IP datagrams inside AMT
-//! messages.
+//! The sender of a session embeds a [`Relay`]. Relays can also stand between sender and receivers,
+//! in chains. A receiver without multicast runs a [`Gateway`] in user space, over one UDP socket,
+//! and needs no root and no tunnel device. Joins travel as the IGMPv3 or MLDv2 reports that a
+//! router would get. Data comes back as complete IP datagrams inside AMT messages.
 //!
 //! Both are state machines without sockets, clock or threads. The caller hands in the datagrams
 //! that arrive and the current time, sends what [`poll_transmit`](Gateway::poll_transmit) returns,

@@ -18,7 +18,8 @@ use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::{ReadError, SendError};
 use crate::fdt::FdtInstance;
 use crate::fec::{
-    BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans, symbols_ahead,
+    BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans,
+    RAPTORQ_BLOCKS_MAX, symbols_ahead,
 };
 use crate::lct::{self, Fields};
 use crate::name;
@@ -106,12 +107,18 @@ pub fn symbol_length(datagram_length: usize, cci_length: usize) -> Option<u16> {
         .then_some(length)
 }
 
-/// An estimate of the storage that repair symbols of files take with RaptorQ, for files of `length`
-/// bytes in all, sent in windows of this number of bytes if there is one.
-/// [`ObjectSender::storage_bytes`] gives the exact number later.
-pub fn repair_bytes(length: u64, window: Option<u64>) -> u64 {
-    let rooms = Windows::ROOMS_MAX * window.unwrap_or(u64::MAX / 8);
-    let served = length.min(rooms);
+/// An estimate of the storage that repair symbols take, for files of `length` bytes in all; 0
+/// without code. [`ObjectSender::storage_bytes`] gives the exact number later.
+pub fn repair_bytes(config: &SenderConfig, length: u64) -> u64 {
+    if config.scheme == FecScheme::NoCode {
+        return 0;
+    }
+    let symbol = u64::from(config.symbol_length);
+    // A window ends with a block.
+    let block = (u64::from(config.block_symbols_max) * symbol).max(length / RAPTORQ_BLOCKS_MAX);
+    let served = config.window_symbols.map_or(length, |symbols| {
+        length.min(Windows::ROOMS_MAX * (symbols * symbol + block))
+    });
     served + served / 4
 }
 
@@ -150,12 +157,6 @@ struct Unit {
     block: BlockEncoder,
     /// Whether the unit is in `jobs_due`.
     is_queued: bool,
-}
-
-impl Unit {
-    fn room_bytes(&self) -> u64 {
-        self.block.room_bytes()
-    }
 }
 
 impl ObjectSender {
@@ -315,7 +316,7 @@ impl<S: Storage> ObjectSender<S> {
     fn assign_rooms(&mut self, units: Range<usize>, mut room: u64) -> u64 {
         for unit in &mut self.units[units] {
             unit.block.set_room(room);
-            room += unit.room_bytes();
+            room += unit.block.room_bytes();
         }
         room
     }

@@ -516,6 +516,27 @@ fn the_first_round_of_windows_has_each_source_symbol_once() {
 }
 
 #[test]
+fn the_estimate_of_storage_has_room_for_all_repair_symbols() {
+    // With the shortest symbols, long files get blocks that are longer than a window.
+    for (length, window_symbols) in [(100_000, None), (100_000, Some(10)), (5_000_000, Some(10))] {
+        let config = SenderConfig {
+            symbol_length: 64,
+            window_symbols,
+            ..small_blocks(FecScheme::RaptorQ)
+        };
+        let estimate = sender::repair_bytes(&config, length as u64);
+        let sender = ObjectSender::new(config, vec![file("file", length)]).unwrap();
+        // The table of files has a few blocks of its own.
+        let table = 2 * sender.table_bytes() + 1_000;
+        let needed = sender.storage_bytes();
+        assert!(
+            needed <= estimate + table,
+            "{needed} of {estimate}, {length} bytes"
+        );
+    }
+}
+
+#[test]
 fn receivers_below_the_sessions_rate_complete_windows_in_later_rounds() {
     for loss in [0.1, 0.5, 0.9] {
         let in_windows = order_of_completion(Some(200), loss);

@@ -71,8 +71,8 @@ impl Session {
         per_slot / packets + per_slot % packets
     }
 
-    /// Returns the longest time between packets of the base channel in seconds, apart from packets
-    /// of one train.
+    /// Returns the longest time between two trains of the base channel in seconds, or between two
+    /// packets if there are no trains.
     pub(crate) fn base_spacing_max_s(&self) -> f64 {
         let together = self.config().packet_trains.unwrap_or(1);
         f64::from(together) / (self.base_rate() * self.decrease())

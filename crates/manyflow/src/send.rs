@@ -371,19 +371,17 @@ async fn prepare(
         Fec::None => FecScheme::NoCode,
     };
     config.content_md5 = args.content_md5;
-    let window = args.in_order.then_some(WINDOW_BYTES);
-    config.window_symbols = window.map(|bytes| bytes / u64::from(config.symbol_length));
+    config.window_symbols = args
+        .in_order
+        .then(|| WINDOW_BYTES / u64::from(config.symbol_length));
     if args.resume.is_some() {
         // Receivers that have source symbols already need others.
         config.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
     }
     let files_count = files.len();
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
-    let symbols = match config.scheme {
-        FecScheme::RaptorQ => object::repair_bytes(length, window),
-        FecScheme::NoCode => 0,
-    };
-    let storage = Scratch::create(symbols, args.memory.0, &scratch_folder(args))?;
+    let repair = object::repair_bytes(&config, length);
+    let storage = Scratch::create(repair, args.memory.0, &scratch_folder(args))?;
     let spinner = display.spinner("reading files".to_owned());
     let prepare = move || ObjectSender::with_storage(config, files, storage);
     let objects = tokio::task::spawn_blocking(prepare).await?;

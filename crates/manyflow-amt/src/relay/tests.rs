@@ -93,14 +93,16 @@ fn record(kind: RecordType, group: u8) -> GroupRecord {
 }
 
 fn join(relay: &mut Relay, now: Time, from: &str, group: u8) {
+    report(relay, now, from, RecordType::Allow, group);
+}
+
+fn leave(relay: &mut Relay, now: Time, from: &str, group: u8) {
+    report(relay, now, from, RecordType::Block, group);
+}
+
+fn report(relay: &mut Relay, now: Time, from: &str, kind: RecordType, group: u8) {
     let mac = granted(relay, now, from);
-    update(
-        relay,
-        now,
-        from,
-        mac,
-        vec![record(RecordType::Allow, group)],
-    );
+    update(relay, now, from, mac, vec![record(kind, group)]);
 }
 
 /// The gateways that a packet of a flow is sent to.

@@ -61,10 +61,9 @@ impl Counted {
 /// The symbols that a block has to have ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Demand {
-    /// The block is served all the time. A job gives as many repair symbols as the block has source
-    /// symbols, as soon as a quarter as many are left. The first job gives that quarter and `share`
-    /// of the others, from 0 to 1, so that the next jobs of equal blocks are not all due at the
-    /// same time.
+    /// The block is served all the time. When a quarter of K repair symbols is left, a job gives K
+    /// more. The first job gives a quarter of K, and `share` (0 to 1) of K. Equal blocks have
+    /// different shares, so that their later jobs are due at different times.
     Steady { share: f64 },
     /// The block is served in visits, each of this number of symbols.
     Visit { symbols: u32 },
@@ -121,7 +120,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Sets the position of the room for repair symbols in the storage. There are none yet.
+    /// Assigns room in the storage, from this position on, to a block without repair symbols.
     pub(crate) fn set_room(&mut self, position: u64) {
         if let Order::Counted(counted) = &mut self.order {
             counted.room = Some(position);
@@ -135,16 +134,18 @@ impl BlockEncoder {
         let symbol_ids = self.oti.symbol_ids(symbols);
         if let Order::Counted(counted) = &mut self.order {
             let end = counted.ready.end;
-            // No repair symbol is sent before all source symbols.
-            let first = match counted.next < symbols || end == symbol_ids {
-                true => symbols,
-                false => end,
+            // Source symbols that were not sent are still to be sent, and all repair symbols after
+            // them.
+            let has_source = counted.next < symbols;
+            let first = if has_source || end == symbol_ids {
+                symbols
+            } else {
+                end
             };
             counted.ready = first..first;
-            counted.next = match counted.next < symbols {
-                true => counted.next,
-                false => first,
-            };
+            if !has_source {
+                counted.next = first;
+            }
             (counted.awaited, counted.room) = (None, None);
         }
         self.ahead = Ahead::default();
@@ -214,8 +215,8 @@ impl BlockEncoder {
         }
     }
 
-    /// Returns the encoding of the repair symbols that `demand` asks for and that are not ready,
-    /// unless there are none, or such a job is under way.
+    /// Returns a job that encodes the repair symbols that `demand` still lacks. Returns `None` if
+    /// it lacks none, or if a job of this block is under way.
     pub(crate) fn job(
         &mut self,
         unit: usize,

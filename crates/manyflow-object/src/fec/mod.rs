@@ -16,4 +16,5 @@ pub(crate) use block_encoder::{BlockEncoder, Demand, Next, ObjectSource, Plans, 
 pub use block_encoder::{EncodeJob, Encoded};
 pub(crate) use digest::truncate;
 pub use digest::{BLOCK_DIGEST_BYTES, BlockDigest, block_digest};
+pub(crate) use oti::RAPTORQ_BLOCKS_MAX;
 pub use oti::{FecScheme, Oti};

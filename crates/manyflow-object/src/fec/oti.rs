@@ -10,7 +10,7 @@ use crate::error::OtiError;
 pub(crate) const RAPTORQ_BLOCK_SYMBOLS_MAX: u32 = 56_403;
 /// Maximum number of source blocks with RaptorQ: both the block number and the number of blocks (Z)
 /// have 8 bits.
-const RAPTORQ_BLOCKS_MAX: u64 = 255;
+pub(crate) const RAPTORQ_BLOCKS_MAX: u64 = 255;
 /// Maximum length in bytes that these two limits permit with symbols of 65535 bytes (RFC 6330
 /// erratum 5548).
 const RAPTORQ_TRANSFER_LENGTH_MAX: u64 = 942_574_504_275;

@@ -90,7 +90,12 @@ impl Windows {
             // Its visit has no end.
             only.visit = Visit::packets(0);
         }
-        let room_of = |units: &[Unit]| units.iter().map(Unit::room_bytes).sum::<u64>();
+        let room_of = |units: &[Unit]| {
+            units
+                .iter()
+                .map(|unit| unit.block.room_bytes())
+                .sum::<u64>()
+        };
         let rooms = windows
             .iter()
             .map(|window| room_of(&units[window.units.clone()]));

@@ -11,6 +11,9 @@ use core::time::Duration;
 use crate::Session;
 use manyflow_core::time::Time;
 
+/// Maximum change of the least delay without a queue, in seconds. Senders act once per millisecond.
+pub(super) const DELAY_NOISE_S: f64 = 0.001;
+
 /// The least delays of a session's packets, in seconds, all with the same unknown constant.
 #[derive(Debug)]
 pub(super) struct Delays {

@@ -3,6 +3,7 @@
 
 use super::TargetRule;
 use super::context::Context;
+use super::delay::DELAY_NOISE_S;
 use super::running::{Joining, Running};
 use crate::Session;
 use crate::sequence::Sequence;
@@ -10,9 +11,6 @@ use crate::{Event, SlowStartEnd};
 use manyflow_core::estimate::tcp_equation;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
-
-/// Maximum change of the least delay without a queue, in seconds. Senders act once per millisecond.
-const DELAY_NOISE_S: f64 = 0.001;
 
 impl Running {
     /// Withdraws a join that brought no packet in time (section 3.2.3.7).

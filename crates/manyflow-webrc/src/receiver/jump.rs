@@ -14,6 +14,7 @@
 //! waves above half of the jump's rate. A shortfall leaves the waves above the rate that arrives.
 
 use super::context::Context;
+use super::delay::DELAY_NOISE_S;
 use super::running::Running;
 use crate::SlowStartEnd;
 use manyflow_core::time::Time;
@@ -25,8 +26,6 @@ const FIRST_PART: f64 = 0.125;
 const LAST_PART: f64 = 0.5;
 /// The factor by which a jump raises the rate, except the first.
 const GROWTH_MAX: f64 = 2.0;
-/// The rise of the delay that a jump may cause without a queue: senders act once per millisecond.
-const DELAY_NOISE_S: f64 = 0.001;
 /// The number of waves at the top that a jump does not join: their rates are shaped, so that the
 /// first packet of the highest may take most of a slot (`wave.rs`).
 const SHAPED_WAVES: u32 = 2;

@@ -7,17 +7,6 @@ fn events(relay: &mut Relay) -> Vec<RelayEvent> {
     std::iter::from_fn(|| relay.poll_event()).collect()
 }
 
-fn leave(relay: &mut Relay, now: Time, from: &str, group: u8) {
-    let mac = granted(relay, now, from);
-    update(
-        relay,
-        now,
-        from,
-        mac,
-        vec![record(RecordType::Block, group)],
-    );
-}
-
 #[test]
 fn the_first_join_and_the_last_leave_of_a_flow_are_events() {
     use RelayEvent::{Joined, Left};

@@ -135,6 +135,11 @@ impl Spool {
         Ok(())
     }
 
+    /// Whether symbols or records wait for [`flush`](Self::flush).
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.records.is_empty() || !self.waiting.is_empty()
+    }
+
     /// Takes an object's content out of the spool, as a file of `length` bytes.
     pub(crate) fn take(&mut self, object: u128, length: u64) -> io::Result<TempPath> {
         self.flush()?;

@@ -29,6 +29,11 @@ struct Part {
 }
 
 impl WriteBehind {
+    /// Whether no bytes wait.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Whether the bytes should be written before others are added.
     pub(super) fn is_full(&self) -> bool {
         self.parts.len() * PART_BYTES >= MEMORY_BYTES

@@ -221,7 +221,12 @@ impl Worker {
         while end.is_none() {
             self.progress.send_replace(self.receiver.progress());
             let is_decoding = self.jobs > 0;
-            let has_more = datagrams.take(&mut batch, &mut decoded, is_decoding, FLUSH_INTERVAL);
+            // Without pending symbols, there is no reason to wake up.
+            let patience = match self.receiver.storage_mut().has_pending() {
+                true => FLUSH_INTERVAL,
+                false => Duration::from_secs(60),
+            };
+            let has_more = datagrams.take(&mut batch, &mut decoded, is_decoding, patience);
             if self.events.is_closed() {
                 break;
             }
