@@ -40,6 +40,9 @@ pub enum Event {
     },
     /// The start-up phase ended.
     SlowStartEnded(SlowStartEnd),
+    /// The start-up phase resumed after an end by losses that were not those of a full queue (not
+    /// in the RFC).
+    SlowStartResumed,
     /// The receiver left its waves and found its place in the time slots again: the sender was
     /// restarted, or the packets that led to the old place were forged.
     StartedOver,

@@ -24,6 +24,8 @@ pub(super) struct Delays {
     present_s: f64,
     /// The least delay in the last period that had packets.
     last_s: f64,
+    /// The least delay of all packets.
+    least_ever_s: f64,
     /// The least delay at the last two joins; `None` before them.
     at_join_s: Option<f64>,
     at_join_before_s: Option<f64>,
@@ -39,6 +41,7 @@ impl Delays {
             period_since: now,
             present_s: f64::INFINITY,
             last_s: f64::INFINITY,
+            least_ever_s: f64::INFINITY,
             at_join_s: None,
             at_join_before_s: None,
             slots: 0,
@@ -56,6 +59,7 @@ impl Delays {
         let sent_s = (f64::from(self.slots) + position) * session.time_slot_s();
         let delay_s = (now - Time::ZERO).as_secs_f64() - sent_s;
         self.present_s = self.present_s.min(delay_s);
+        self.least_ever_s = self.least_ever_s.min(delay_s);
     }
 
     /// Counts positions from the next slot on.
@@ -82,6 +86,15 @@ impl Delays {
         match (self.at_join_before_s, self.at_join_s) {
             (Some(before_s), Some(after_s)) => (after_s - before_s).max(0.0),
             _ => 0.0,
+        }
+    }
+
+    /// Returns by how much the delay is above the least of all packets, in seconds; 0 without
+    /// packets.
+    pub(super) fn above_least_s(&self) -> f64 {
+        match self.least_s().is_finite() {
+            true => self.least_s() - self.least_ever_s,
+            false => 0.0,
         }
     }
 

@@ -45,6 +45,7 @@ impl Running {
         if context.config.capacity_check {
             self.measure_capacity(context, now, epoch_s);
         }
+        self.resume_start_up_if_due(context, now);
         self.leave_start_up_if_due(context);
         self.join_if_allowed(context, now);
         self.report_rates(context);
@@ -153,6 +154,7 @@ impl Running {
         if was_jump {
             self.leave_jump(context, why);
         }
+        self.allow_resumption(context, why == SlowStartEnd::Loss);
         let (session, config) = (&context.session, &context.config);
         let backs_off = matches!(why, SlowStartEnd::Loss | SlowStartEnd::RttIncrease);
         let factor = if backs_off { session.decrease() } else { 1.0 };

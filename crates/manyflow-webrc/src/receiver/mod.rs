@@ -24,6 +24,7 @@ mod dispersion;
 mod epoch;
 mod jump;
 mod rates;
+mod resume;
 mod running;
 mod timeline;
 mod whole;

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::delay::Delays;
 use super::dispersion::Dispersion;
 use super::rates::Rates;
+use super::resume::Resumption;
 use super::timeline::Timeline;
 use super::{ReceiverConfig, Status, check};
 use crate::loss::LossEstimator;
@@ -53,6 +54,7 @@ pub(super) struct Running {
     pub(super) loss: LossEstimator,
     /// SSR_P: infinite in start-up.
     pub(super) slow_start_rate: f64,
+    pub(super) resumption: Resumption,
     /// The bottleneck's capacity in packets per second, measured when a wave filled it; infinite
     /// before that.
     pub(super) capacity: f64,
@@ -123,6 +125,7 @@ impl Running {
             rtt: AverageRtt::new(config.alpha(), session.decrease(), delay_s.max(1e-6)),
             loss: LossEstimator::new(config.loss, epoch.as_secs_f64() / session.time_slot_s()),
             slow_start_rate: f64::INFINITY,
+            resumption: Resumption::NotEnded,
             capacity: f64::INFINITY,
             capacity_since: Time::ZERO,
             epoch_since: now,

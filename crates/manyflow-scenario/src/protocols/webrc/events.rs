@@ -18,6 +18,7 @@ impl Reported for Event {
             Event::Rates { .. } => "rates",
             Event::Train { .. } => "train",
             Event::SlowStartEnded(_) => "start-up-end",
+            Event::SlowStartResumed => "start-up-resumed",
             Event::Ended(_) => "end",
             _ => "other",
         }
