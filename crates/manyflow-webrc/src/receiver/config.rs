@@ -47,8 +47,8 @@ pub struct ReceiverConfig {
     /// only if packets are also later behind the sender's schedule than before. Neither in the
     /// RFC nor in the paper. On computers that share their processors, a sender or a receiver that
     /// waits for a processor looks like a full path otherwise, and start-up ends far below the
-    /// path's rate. Start-up that losses ended then also resumes once, if a time slot passes without
-    /// loss and without a queue.
+    /// path's rate. Start-up that losses ended also resumes once, if a time slot then passes
+    /// without loss and without a queue.
     pub delay_check: bool,
     /// The factor by which the equation's rate is multiplied, above 0. With the RFC's 1, the peaks
     /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is
