@@ -32,11 +32,14 @@ unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
 	RUST_TEST_THREADS=4 cargo test --locked --workspace
 
+# The whole workspace, so that dependencies have the features that tests need, and are not built again.
+BUILD_PROGRAMS = cargo build --locked --workspace --bins --examples
+
 EXAMPLES = webrc_link webrc_udp three_daemons switch_two_members own_controller own_topology scenario_to_csv
 
 examples: ## Run the programs of examples/
-	cargo build --locked -p manyflow-examples --examples
-	set -e; for program in $(EXAMPLES); do echo "-- $$program"; cargo run --locked -q -p manyflow-examples --example $$program; done
+	$(BUILD_PROGRAMS)
+	set -e; for program in $(EXAMPLES); do echo "-- $$program"; "$${CARGO_TARGET_DIR:-target}/debug/examples/$$program"; done
 
 # Dependencies are not optimised here, which halves the time to build them.
 release: ## Check that simulations give the same bytes in release as in the test profile
