@@ -32,7 +32,8 @@ unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
 	RUST_TEST_THREADS=4 cargo test --locked --workspace
 
-# The whole workspace, so that dependencies have the features that tests need, and are not built again.
+# The whole workspace, so that dependencies have the features that tests need. Otherwise they would
+# be built again.
 BUILD_PROGRAMS = cargo build --locked --workspace --bins --examples
 
 EXAMPLES = webrc_link webrc_udp three_daemons switch_two_members own_controller own_topology scenario_to_csv

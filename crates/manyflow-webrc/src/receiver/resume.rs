@@ -2,8 +2,9 @@
 //! RFC 3738, and part of the delay check.
 //!
 //! The first loss ends start-up. If it was not a loss of a full queue, the rate is then far below
-//! the path's. Examples are a bridge that floods other sessions' packets until it has heard a query,
-//! and random loss. By the RFC's rules, the receiver comes back as fast as its loss filters forget.
+//! the path's. Examples are random loss, and a bridge that floods other sessions' packets until it
+//! has heard a query. By the RFC's rules, the receiver comes back as fast as its loss filters
+//! forget.
 //!
 //! So start-up resumes if a whole time slot passes without a loss event, and packets then take no
 //! longer than the fastest took: there is no queue. Start-up resumes only once, because a second
