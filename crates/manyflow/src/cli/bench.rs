@@ -13,7 +13,9 @@ pub(crate) enum BenchCommand {
     /// Compare the rate of transfers with UFTP's, if it is installed; fail below the bounds (root)
     #[command(after_help = LIVE_EXAMPLES)]
     Live(LiveArgs),
-    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC (root)
+    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC; fail above the bounds
+    /// (root)
+    #[command(after_help = HETEROGENEITY_EXAMPLES)]
     Heterogeneity(HeterogeneityArgs),
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
@@ -26,6 +28,16 @@ pub(crate) enum BenchCommand {
 const LIVE_EXAMPLES: &str = "\
 Example:
   sudo manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains
+
+The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+const HETEROGENEITY_EXAMPLES: &str = "\
+Example:
+  sudo manyflow bench heterogeneity --rate 1Gbit/s --runs 3
+
+The bounds are those of 100 MB, with the slow receiver behind 20 Mbit/s. The fast receivers may take 7 s, and
+their links may carry 1.15 times the file, headers included, until their receivers are done. The slow receiver
+may take 45 s, or 50 s in sessions of 1 Gbit/s and more.
 
 The hosts are network namespaces on a bridge; no packet leaves this machine.";
 
