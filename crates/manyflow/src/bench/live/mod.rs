@@ -1,17 +1,20 @@
 //! Benchmarks of live transfers, by programs of their own.
 //!
 //! `manyflow bench live` and `manyflow bench heterogeneity` transfer files between network
-//! namespaces, in turn by our own programs and by UFTP, if it is installed.
+//! namespaces, in turn by our own programs and by UFTP, if it is installed. `manyflow bench loss`
+//! transfers files on loopback, with links in user space.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `heterogeneity.rs` | receivers behind a fast and behind a slow link |
 //! | `lan.rs` | the namespaces and their links |
+//! | `loss.rs` | receivers with and without random loss |
 //! | `process.rs` | the programs that run |
 //! | `transfer.rs` | one transfer, by our programs or by UFTP |
 
 mod heterogeneity;
 mod lan;
+mod loss;
 mod process;
 mod transfer;
 
@@ -23,6 +26,7 @@ use serde_json::json;
 
 pub(crate) use self::heterogeneity::run as heterogeneity;
 use self::lan::Lan;
+pub(crate) use self::loss::run as loss;
 use self::transfer::{Measured, Program, transfer};
 use crate::bench::write_random;
 use crate::cli::LiveArgs;
