@@ -10,7 +10,9 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 mod bench;
 mod relay;
 
-pub(crate) use bench::{BenchCommand, HeterogeneityArgs, LiveArgs, RelayBenchArgs, SendOptions};
+pub(crate) use bench::{
+    BenchCommand, HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
+};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 

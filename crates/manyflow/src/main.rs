@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             Command::Bench(BenchCommand::Heterogeneity(args)) => {
                 bench::live::heterogeneity(&args, &display)
             }
+            Command::Bench(BenchCommand::Loss(args)) => bench::live::loss(&args, &display).await,
             Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }

@@ -254,6 +254,8 @@ fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputEr
         "rate_bits_per_s": webrc.map(|status| status.received.bits_per_s()),
         "waves": webrc.map(|status| status.waves),
         "rtt_s": webrc.map(|status| status.rtt_s),
+        "loss_probability": webrc.map(|status| status.loss_probability),
+        "equation_bits_per_s": webrc.and_then(|status| status.equation).map(Rate::bits_per_s),
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
         "packets_refused": progress.packets.refused,

@@ -13,8 +13,14 @@ pub(crate) enum BenchCommand {
     /// Compare the rate of transfers with UFTP's, if it is installed; fail below the bounds (root)
     #[command(after_help = LIVE_EXAMPLES)]
     Live(LiveArgs),
-    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC (root)
+    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC; fail above the bounds
+    /// (root)
+    #[command(after_help = HETEROGENEITY_EXAMPLES)]
     Heterogeneity(HeterogeneityArgs),
+    /// Compare the goodput behind 1 % random loss and 20 ms with the TCP equation, beside a
+    /// receiver without loss; fail below the bounds
+    #[command(after_help = LOSS_EXAMPLES)]
+    Loss(LossArgs),
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
@@ -26,6 +32,16 @@ pub(crate) enum BenchCommand {
 const LIVE_EXAMPLES: &str = "\
 Example:
   sudo manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains
+
+The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+const HETEROGENEITY_EXAMPLES: &str = "\
+Example:
+  sudo manyflow bench heterogeneity --rate 1Gbit/s --runs 3
+
+The bounds are those of 100 MB, with the slow receiver behind 20 Mbit/s. The fast receivers may take 7 s, and
+their links may carry 1.15 times the file, headers included, until their receivers are done. The slow receiver
+may take 45 s, or 50 s in sessions of 1 Gbit/s and more.
 
 The hosts are network namespaces on a bridge; no packet leaves this machine.";
 
@@ -75,6 +91,28 @@ pub(crate) struct HeterogeneityArgs {
     pub(crate) slow: Rate,
     /// The number of transfers of each program, of which the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+const LOSS_EXAMPLES: &str = "\
+Example:
+  manyflow bench loss --runs 1
+
+Each run transfers the file to a receiver without loss alone, then to it and to the receiver with loss. That one
+has to get the rate of the TCP equation for its loss and round-trip time over the whole transfer, start-up included.
+The other one may take 1.1 times its time alone. The links are in user space; no packet leaves this machine.";
+
+/// Arguments of `bench loss`.
+#[derive(Debug, Args)]
+pub(crate) struct LossArgs {
+    /// The size of the file
+    #[arg(long, default_value = "20MB")]
+    pub(crate) size: Bytes,
+    /// The rate of our session
+    #[arg(long, default_value = "50Mbit/s")]
+    pub(crate) rate: Rate,
+    /// The number of runs, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 }
 

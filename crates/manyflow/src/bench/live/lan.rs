@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::Rate;
+use serde_json::Value;
 
 use super::check_root;
 
@@ -54,6 +55,11 @@ impl Lan {
                 "link add {INTERFACE} netns {host} type veth peer name port{number} netns {bridge}"
             ))?;
             ip(&format!("-n {bridge} link set port{number} master lan up"))?;
+            // Unlike the counters of an interface, those of a queue count the headers of each
+            // packet in a train (GSO).
+            tc(&format!(
+                "-n {bridge} qdisc add dev port{number} root pfifo"
+            ))?;
             let address = number + 1;
             ip(&format!(
                 "-n {host} address add 10.99.0.{address}/24 dev {INTERFACE}"
@@ -64,15 +70,23 @@ impl Lan {
         }
         if let Some(rate) = slow {
             let rate = rate.bits_per_s();
-            run(
-                "tc",
-                &format!(
-                    "-n {bridge} qdisc add dev port{receivers} root tbf rate {rate}bit burst 16kb limit {SLOW_QUEUE_BYTES}"
-                ),
-            )?;
+            tc(&format!(
+                "-n {bridge} qdisc replace dev port{receivers} root tbf rate {rate}bit burst 16kb limit {SLOW_QUEUE_BYTES}"
+            ))?;
         }
         thread::sleep(SETTLING);
         Ok(lan)
+    }
+
+    /// Returns the number of bytes that the link to a receiver, counted from 0, has carried so far,
+    /// Ethernet headers included.
+    pub(super) fn carried_bytes(&self, receiver: usize) -> Result<u64> {
+        let port = receiver + 1;
+        let arguments = format!("-n {} -s -j qdisc show dev port{port}", self.bridge);
+        let shown = tc(&arguments)?;
+        let queues: Value = serde_json::from_slice(&shown).unwrap_or_default();
+        let bytes = queues[0]["bytes"].as_u64();
+        bytes.with_context(|| format!("tc {arguments}: no count of bytes"))
     }
 }
 
@@ -91,10 +105,16 @@ impl Drop for Lan {
 }
 
 fn ip(arguments: &str) -> Result<()> {
-    run("ip", arguments)
+    run("ip", arguments)?;
+    Ok(())
 }
 
-fn run(program: &str, arguments: &str) -> Result<()> {
+fn tc(arguments: &str) -> Result<Vec<u8>> {
+    run("tc", arguments)
+}
+
+/// Runs a program with arguments that spaces separate, and returns its output.
+fn run(program: &str, arguments: &str) -> Result<Vec<u8>> {
     let output = Command::new(program)
         .args(arguments.split_whitespace())
         .output();
@@ -104,5 +124,5 @@ fn run(program: &str, arguments: &str) -> Result<()> {
         let reason = String::from_utf8_lossy(&output.stderr);
         bail!("{program} {arguments}: {}", reason.trim());
     }
-    Ok(())
+    Ok(output.stdout)
 }

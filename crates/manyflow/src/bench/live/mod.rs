@@ -1,12 +1,21 @@
-//! `manyflow bench live` and `manyflow bench heterogeneity`: transfers between network namespaces,
-//! in turn by our own programs and by UFTP, if it is installed.
+//! Benchmarks of live transfers, by programs of their own.
+//!
+//! `manyflow bench live` and `manyflow bench heterogeneity` transfer files between network
+//! namespaces, in turn by our own programs and by UFTP, if it is installed. `manyflow bench loss`
+//! transfers files on loopback, with links in user space.
 //!
 //! | file | contents |
 //! |---|---|
+//! | `heterogeneity.rs` | receivers behind a fast and behind a slow link |
 //! | `lan.rs` | the namespaces and their links |
+//! | `loss.rs` | receivers with and without random loss |
+//! | `process.rs` | the programs that run |
 //! | `transfer.rs` | one transfer, by our programs or by UFTP |
 
+mod heterogeneity;
 mod lan;
+mod loss;
+mod process;
 mod transfer;
 
 use std::path::Path;
@@ -15,10 +24,12 @@ use anyhow::{Result, bail};
 use manyflow_core::units::Rate;
 use serde_json::json;
 
+pub(crate) use self::heterogeneity::run as heterogeneity;
 use self::lan::Lan;
+pub(crate) use self::loss::run as loss;
 use self::transfer::{Measured, Program, transfer};
 use crate::bench::write_random;
-use crate::cli::{HeterogeneityArgs, LiveArgs};
+use crate::cli::LiveArgs;
 use crate::display::Display;
 use crate::usage;
 
@@ -27,9 +38,6 @@ const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);
 /// The bounds of the processor time for a packet, in microseconds.
 const SENDER_BOUND_US: f64 = 3.0;
 const RECEIVER_BOUND_US: f64 = 6.0;
-/// The bounds for receivers with a fast and with a slow link, in seconds.
-const FAST_BOUND_S: f64 = 7.0;
-const SLOW_BOUND_S: f64 = 45.0;
 
 /// Compares the rates of transfers to equal receivers.
 pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
@@ -80,45 +88,6 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
     let bound = bound.min(RATE_BOUND.bits_per_s() as f64);
     if rates[0] < bound {
         missed.push(format!("the rate is below {:.0} Mbit/s", bound / 1e6));
-    }
-    end(display, &missed)
-}
-
-/// Compares the times of receivers, of which the last has a slow link.
-pub(crate) fn heterogeneity(args: &HeterogeneityArgs, display: &Display) -> Result<()> {
-    let lan = Lan::new(4, Some(args.slow))?;
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("file");
-    write_random(&file, args.size.0)?;
-    let (size, slow) = (args.size, args.slow);
-    display.print_line(&format!("{size} to three receivers, and one behind {slow}"))?;
-    display.print_line(&format!(
-        "{:<28} {:>16} {:>16}",
-        "program", "fast, seconds", "slow, seconds"
-    ))?;
-    let programs = programs(&[Program::Ours(args.rate, args.options), Program::UftpTfmcc]);
-    let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
-    let mut missed = Vec::new();
-    for (program, runs) in programs.iter().zip(&results) {
-        let fast = median(
-            runs.iter()
-                .map(|run| run.seconds[..3].iter().copied().fold(0.0, f64::max)),
-        );
-        let slow = median(runs.iter().map(|run| run.seconds[3]));
-        display.print_line(&format!("{:<28} {fast:>16.1} {slow:>16.1}", program.name()))?;
-        display.print_json(&json!({
-            "event": "program", "program": program.name(), "fast_seconds": fast, "slow_seconds": slow,
-        }))?;
-        if matches!(program, Program::Ours(..)) {
-            if fast > FAST_BOUND_S {
-                missed.push(format!("a fast receiver takes more than {FAST_BOUND_S} s"));
-            }
-            if slow > SLOW_BOUND_S {
-                missed.push(format!(
-                    "the slow receiver takes more than {SLOW_BOUND_S} s"
-                ));
-            }
-        }
     }
     end(display, &missed)
 }

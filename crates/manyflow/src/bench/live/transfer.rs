@@ -1,25 +1,19 @@
 //! One transfer of a file, by our own programs or by UFTP.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use manyflow_core::units::Rate;
 use nix::sys::resource::UsageWho;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
 
 use super::lan::{INTERFACE, Lan, SENDER};
+use super::process::{LIMIT, Running, wait_for_all};
 use crate::bench::cpu;
 use crate::cli::SendOptions;
 
-/// Maximum time of a transfer.
-const LIMIT: Duration = Duration::from_secs(180);
 /// The bytes of a packet of UFTP by default.
 const UFTP_BLOCK: u64 = 1_300;
 
@@ -39,6 +33,8 @@ pub(super) enum Program {
 pub(super) struct Measured {
     /// The time of each receiver, from the start to the complete file.
     pub(super) seconds: Vec<f64>,
+    /// The bytes that the link to each receiver carried until that receiver was done.
+    pub(super) carried: Vec<u64>,
     /// Processor time for each packet, in microseconds; of the receivers, for each of them.
     pub(super) sender_us: f64,
     pub(super) receiver_us: f64,
@@ -97,6 +93,32 @@ pub(super) fn transfer(
     Ok(measured)
 }
 
+/// The bytes that each receiver's link carries during a transfer.
+struct LinkCounts<'a> {
+    lan: &'a Lan,
+    before: Vec<u64>,
+    carried: Vec<u64>,
+}
+
+impl<'a> LinkCounts<'a> {
+    /// Starts to count on all links of `lan`.
+    fn new(lan: &'a Lan) -> Result<LinkCounts<'a>> {
+        let receivers = 0..lan.receivers.len();
+        let before: Result<Vec<_>> = receivers.map(|number| lan.carried_bytes(number)).collect();
+        Ok(LinkCounts {
+            lan,
+            before: before?,
+            carried: vec![0; lan.receivers.len()],
+        })
+    }
+
+    /// Reads the count of one receiver's link.
+    fn read(&mut self, receiver: usize) -> Result<()> {
+        self.carried[receiver] = self.lan.carried_bytes(receiver)? - self.before[receiver];
+        Ok(())
+    }
+}
+
 fn ours(
     lan: &Lan,
     rate: Rate,
@@ -120,6 +142,7 @@ fn ours(
         .args(options.in_order.then_some("--in-order"))
         .args(options.packet_trains.then_some("--packet-trains"))
         .arg(file);
+    let mut links = LinkCounts::new(lan)?;
     let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
     let mut sender = Running::start(command)?;
     let published = sender.event("published")?;
@@ -136,7 +159,7 @@ fn ours(
             .arg(output);
         receivers.push(Running::start(command)?);
     }
-    let seconds = wait_for_all(&mut receivers, start)?;
+    let seconds = wait_for_all(&mut receivers, start, |number| links.read(number))?;
     let received_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before;
     let mut packets = 0;
     for receiver in &mut receivers {
@@ -150,12 +173,14 @@ fn ours(
     let sent = done["packets"].as_u64().unwrap_or(0);
     Ok(Measured {
         seconds,
+        carried: links.carried,
         sender_us: per_packet(sent_cpu, sent),
         receiver_us: per_packet(received_cpu, packets),
     })
 }
 
 fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
+    let mut links = LinkCounts::new(lan)?;
     let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
     let mut receivers = Vec::new();
     for (namespace, output) in lan.receivers.iter().zip(outputs) {
@@ -177,6 +202,7 @@ fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result
     // UFTP's session ends for all receivers at the same time.
     let seconds = vec![start.elapsed().as_secs_f64(); outputs.len()];
     let sent_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before;
+    (0..outputs.len()).try_for_each(|number| links.read(number))?;
     for receiver in &mut receivers {
         receiver.interrupt()?;
     }
@@ -187,6 +213,7 @@ fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result
     let packets = expected / UFTP_BLOCK;
     Ok(Measured {
         seconds,
+        carried: links.carried,
         sender_us: per_packet(sent_cpu, packets),
         receiver_us: per_packet(received_cpu, packets * outputs.len() as u64),
     })
@@ -200,111 +227,4 @@ fn in_namespace(namespace: &str, program: &Path) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
     command
-}
-
-/// Waits for all receivers, and returns the time that each took.
-fn wait_for_all(receivers: &mut [Running], start: Instant) -> Result<Vec<f64>> {
-    let mut seconds = vec![None; receivers.len()];
-    while seconds.contains(&None) {
-        for (receiver, seconds) in receivers.iter_mut().zip(&mut seconds) {
-            if seconds.is_none()
-                && let Some(status) = receiver.child.try_wait()?
-            {
-                ensure!(status.success(), "a receiver failed");
-                *seconds = Some(start.elapsed().as_secs_f64());
-            }
-        }
-        ensure!(
-            start.elapsed() < LIMIT,
-            "the transfer takes more than {} s",
-            LIMIT.as_secs()
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(seconds.into_iter().flatten().collect())
-}
-
-/// A process, which is killed on drop.
-struct Running {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Result<Running> {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("cannot run {command:?}"))?;
-        let output = child.stdout.take().context("the output is piped")?;
-        Ok(Running {
-            child,
-            output: BufReader::new(output),
-        })
-    }
-
-    /// Waits for an event of the kind.
-    fn event(&mut self, kind: &str) -> Result<Value> {
-        loop {
-            match self.next_event()? {
-                Some(event) if event["event"] == kind => return Ok(event),
-                Some(_) => {}
-                None => bail!("a program ended before it was `{kind}`"),
-            }
-        }
-    }
-
-    /// Returns the last event of the kind, after the end of the program.
-    fn last_event(&mut self, kind: &str) -> Result<Value> {
-        let mut last = None;
-        while let Some(event) = self.next_event()? {
-            if event["event"] == kind {
-                last = Some(event);
-            }
-        }
-        last.with_context(|| format!("a program was never at `{kind}`"))
-    }
-
-    fn next_event(&mut self) -> Result<Option<Value>> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line)? {
-            0 => Ok(None),
-            _ => Ok(Some(serde_json::from_str(&line)?)),
-        }
-    }
-
-    fn interrupt(&self) -> Result<()> {
-        Ok(kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)?)
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        let status = self.child.wait()?;
-        ensure!(status.success(), "a program failed");
-        Ok(())
-    }
-
-    fn wait_within(&mut self, limit: Duration) -> Result<bool> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status.success());
-            }
-            ensure!(
-                start.elapsed() < limit,
-                "uftp takes more than {} s",
-                limit.as_secs()
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
