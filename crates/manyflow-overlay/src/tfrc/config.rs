@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use manyflow_core::ConfigError;
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use manyflow_core::units::Rate;
 
 /// The parameters of [`Tfrc`](super::Tfrc). The paper gives few numbers; the fields name the
@@ -20,6 +21,8 @@ pub struct TfrcConfig {
     /// recommends 0.9 together with a correction (section 4.5), which is not implemented here, and
     /// a low value otherwise.
     pub rtt_history: f64,
+    /// The TCP that Eq. (1) describes. The paper's is Reno.
+    pub response: ResponseFunction,
     /// Whether repaired copies count towards the rate, and thereby reduce the rate of new messages.
     pub count_repairs: bool,
     /// Whether the lost packet that begins a loss event counts for the interval that it begins, as
@@ -41,6 +44,7 @@ impl Default for TfrcConfig {
             initial_rate: Rate::from_bits_per_s(100_000),
             initial_rtt: Duration::from_millis(500),
             rtt_history: 0.5,
+            response: ResponseFunction::Reno,
             count_repairs: true,
             count_losses: true,
             loss_history: 0.5,

@@ -14,6 +14,7 @@ mod tfmcc;
 mod webrc;
 mod window;
 
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use serde::Deserialize;
 
 pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
@@ -74,6 +75,25 @@ session_protocols! {
     Acp: acp::Acp;
     /// Messages to a group of an overlay.
     Overlay: overlay::Overlays;
+}
+
+/// The TCP that the equation of a protocol describes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResponseName {
+    /// Reno, as in the papers.
+    Reno,
+    /// CUBIC, where its window is larger than Reno's.
+    Cubic,
+}
+
+impl ResponseName {
+    fn function(self) -> ResponseFunction {
+        match self {
+            ResponseName::Reno => ResponseFunction::Reno,
+            ResponseName::Cubic => ResponseFunction::Cubic,
+        }
+    }
 }
 
 /// Replaces a default if a value is given.

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use manyflow_core::Time;
-use manyflow_core::estimate::tcp_equation::rate_packets_per_s;
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 
 use super::loss::{LossHistory, Path};
 use super::meter::Meter;
@@ -41,6 +41,7 @@ pub(super) struct Observed {
 pub(super) struct Conditions {
     rtt: RttEstimate,
     losses: LossHistory,
+    response: ResponseFunction,
     meter: Meter,
     /// 8s: the average packet size in bits.
     packet_bits: f64,
@@ -60,6 +61,7 @@ impl Conditions {
         Conditions {
             rtt: RttEstimate::new(data.rtt_max.duration()),
             losses: LossHistory::new(first, config.history_discounting),
+            response: config.response,
             meter: Meter::new(now),
             packet_bits: arrival.bits,
             has_loss: false,
@@ -90,6 +92,7 @@ impl Conditions {
             at: now,
         };
         let path = Path {
+            response: self.response,
             rtt: self.rtt.get(),
             received_per_s: self.meter.bits_per_s().map(|bits| bits / self.packet_bits),
         };
@@ -165,8 +168,9 @@ impl Conditions {
     /// 4.4). `None` before the second packet.
     pub(super) fn calculated_bps(&self) -> Option<f64> {
         let p = self.loss_event_rate().filter(|_| self.has_loss);
+        let rtt_s = self.rtt.get().as_secs_f64();
         match p {
-            Some(p) => Some(self.packet_bits * rate_packets_per_s(self.rtt.get().as_secs_f64(), p)),
+            Some(p) => Some(self.packet_bits * self.response.rate_packets_per_s(rtt_s, p)),
             None => self.received_bps().map(|received| 2.0 * received),
         }
     }

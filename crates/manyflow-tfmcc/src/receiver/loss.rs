@@ -9,6 +9,7 @@
 use core::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 
 use super::intervals::Intervals;
 use super::order::{Arrived, Gap, Order};
@@ -30,6 +31,7 @@ pub(super) struct LossHistory {
 /// The conditions under which a packet arrived.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Path {
+    pub(super) response: ResponseFunction,
     /// R: losses less than R after the beginning of an event belong to it (section 5.2).
     pub(super) rtt: Duration,
     /// X_recv in packets per second, if known (section 5.6).
@@ -144,11 +146,11 @@ impl LossHistory {
 /// l_0: the loss interval for which the simplified TCP equation gives X_recv (section 5.6). At
 /// least 1. If X_recv is unknown, it is taken as one packet per round-trip time.
 ///
-/// `l_0 = (X_recv * R / (sqrt(3/2) * 8s))^2`
+/// `l_0 = (X_recv * R / (sqrt(3/2) * 8s))^2` with Reno
 fn first_interval(path: Path) -> f64 {
     let rtt_s = path.rtt.as_secs_f64();
     let window = path.received_per_s.map_or(1.0, |rate| rate * rtt_s);
-    (window * window / 1.5).max(1.0)
+    path.response.packets_between_losses(rtt_s, window).max(1.0)
 }
 
 #[cfg(test)]
@@ -156,6 +158,7 @@ mod tests {
     use super::*;
 
     const PATH: Path = Path {
+        response: ResponseFunction::Reno,
         rtt: Duration::from_millis(100),
         received_per_s: Some(122.474_487),
     };

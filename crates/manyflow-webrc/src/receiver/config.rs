@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::{LossConfig, RttRule, Session};
 use manyflow_core::ConfigError;
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use manyflow_core::units::Rate;
 
 /// The parameters of a receiver. The defaults are RFC 3738's.
@@ -50,6 +51,8 @@ pub struct ReceiverConfig {
     /// path's rate. Start-up that losses ended also resumes once, if a time slot then passes
     /// without loss and without a queue.
     pub delay_check: bool,
+    /// The TCP that REQN describes. The RFC's is Reno.
+    pub response: ResponseFunction,
     /// The factor by which the equation's rate is multiplied, above 0. With the RFC's 1, the peaks
     /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is
     /// 1.15 for P = 0.75, the average follows the equation (the paper's Eq. (7)).
@@ -86,6 +89,7 @@ impl Default for ReceiverConfig {
             falling_rate_check: true,
             capacity_check: false,
             delay_check: false,
+            response: ResponseFunction::Reno,
             equation_factor: 1.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,

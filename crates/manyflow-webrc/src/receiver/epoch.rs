@@ -1,14 +1,13 @@
 //! A running receiver's decisions as time passes. At the end of each epoch it updates its rates,
 //! and joins a wave or does not (RFC 3738 sections 3.2.3.5 to 3.2.3.7).
 
-use super::TargetRule;
 use super::context::Context;
 use super::delay::DELAY_NOISE_S;
 use super::running::{Joining, Running};
+use super::{ReceiverConfig, TargetRule};
 use crate::Session;
 use crate::sequence::Sequence;
 use crate::{Event, SlowStartEnd};
-use manyflow_core::estimate::tcp_equation;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 
@@ -167,7 +166,7 @@ impl Running {
             _ => self.rates.trr,
         };
         self.slow_start_rate = minimum.max(factor * rate);
-        self.expect_rate(rate / config.equation_factor);
+        self.expect_rate(config, rate / config.equation_factor);
         if config.capacity_check && !was_jump {
             self.leave_overshoot(context, why);
         }
@@ -193,7 +192,7 @@ impl Running {
     fn target_rate(&self, context: &Context) -> f64 {
         let (session, config) = (&context.session, &context.config);
         let trr = self.rates.trr;
-        let equation = config.equation_factor * self.equation_rate();
+        let equation = config.equation_factor * self.equation_rate(config);
         let gamma = growth(session, self.waves.len() as u32);
         let target = match (config.target_rule, self.in_start_up()) {
             (TargetRule::Rfc, true) => 4.0 * trr,
@@ -244,7 +243,7 @@ impl Running {
             && !whole_session
             && self.rate_is_near_its_peak(context)
         {
-            self.expect_rate(after_join / config.equation_factor);
+            self.expect_rate(config, after_join / config.equation_factor);
             return;
         }
         self.join(context, now);
@@ -325,14 +324,16 @@ impl Running {
     }
 
     /// REQN in packets per second (section 3.2.2.3).
-    pub(super) fn equation_rate(&self) -> f64 {
-        tcp_equation::rate_packets_per_s(self.rtt.average_s(), self.loss.probability())
+    pub(super) fn equation_rate(&self, config: &ReceiverConfig) -> f64 {
+        let (rtt_s, loss) = (self.rtt.average_s(), self.loss.probability());
+        config.response.rate_packets_per_s(rtt_s, loss)
     }
 
     /// Resets LOSSP to the value at which REQN is `rate`.
-    fn expect_rate(&mut self, rate: f64) {
+    fn expect_rate(&mut self, config: &ReceiverConfig, rate: f64) {
+        let rtt_s = self.rtt.average_s();
         self.loss
-            .reset(tcp_equation::loss_probability(self.rtt.average_s(), rate));
+            .reset(config.response.loss_probability(rtt_s, rate));
     }
 }
 

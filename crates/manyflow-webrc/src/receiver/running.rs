@@ -215,7 +215,8 @@ impl Running {
     pub(super) fn status(&self, context: &Context) -> Status {
         let packet_bytes = context.session.config().packet_bytes;
         let rate = |packets| Rate::from_packets_per_s(packets, packet_bytes);
-        let equation = || rate(context.config.equation_factor * self.equation_rate());
+        let config = &context.config;
+        let equation = || rate(config.equation_factor * self.equation_rate(config));
         Status {
             waves: self.waves.len() as u32,
             received: rate(self.rates.trr),

@@ -13,7 +13,7 @@ use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use serde::Deserialize;
 
-use super::{TcpTable, set};
+use super::{ResponseName, TcpTable, set};
 use crate::error::{Fault, Problem};
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
@@ -145,6 +145,8 @@ pub struct TfrcTable {
     pub initial_rtt: Option<Seconds>,
     /// The weight of the past in the average round-trip time.
     pub rtt_history: Option<Number>,
+    /// The TCP that the equation describes.
+    pub response: Option<ResponseName>,
     /// Whether repaired copies count towards the received rate.
     pub count_repairs: Option<bool>,
     /// Whether the lost packet that begins a loss event counts for its interval.
@@ -337,6 +339,10 @@ impl TfrcTable {
         for (share, given) in shares {
             set(share, given.map(|number| number.0));
         }
+        set(
+            &mut config.response,
+            self.response.map(ResponseName::function),
+        );
         set(&mut config.count_repairs, self.count_repairs);
         set(&mut config.count_losses, self.count_losses);
         config

@@ -9,7 +9,7 @@ pub(crate) use session::Tfmcc;
 use manyflow_tfmcc::{ReceiverConfig, SenderConfig};
 use serde::Deserialize;
 
-use super::set;
+use super::{ResponseName, set};
 use crate::error::Fault;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
@@ -29,6 +29,8 @@ pub struct TfmccTable {
     pub ecn: Option<bool>,
     /// N: an upper bound on the number of receivers.
     pub receivers_max: Option<Count>,
+    /// The TCP that the equation describes.
+    pub response: Option<ResponseName>,
     /// Whether a long interval without loss reduces the weight of older ones.
     pub history_discounting: Option<bool>,
 }
@@ -60,6 +62,10 @@ impl TfmccTable {
         set(
             &mut config.receivers_max,
             self.receivers_max.map(Count::get),
+        );
+        set(
+            &mut config.response,
+            self.response.map(ResponseName::function),
         );
         set(&mut config.history_discounting, self.history_discounting);
         config

@@ -16,7 +16,7 @@ use serde::Deserialize;
 #[cfg(test)]
 pub(crate) use wire::TOI;
 
-use super::set;
+use super::{ResponseName, set};
 use crate::error::Fault;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
@@ -72,6 +72,8 @@ pub struct WebrcTable {
     pub delay_check: Option<bool>,
     /// The rule for the average round-trip time.
     pub rtt_rule: Option<RttRuleName>,
+    /// The TCP that the equation describes.
+    pub response: Option<ResponseName>,
     /// The factor by which the rate of the TCP equation is multiplied.
     pub equation_factor: Option<Number>,
     /// The factor by which the round-trip time has to grow to end start-up.
@@ -188,6 +190,10 @@ impl WebrcTable {
         set(
             &mut config.equation_factor,
             self.equation_factor.map(|number| number.0),
+        );
+        set(
+            &mut config.response,
+            self.response.map(ResponseName::function),
         );
         set(
             &mut config.rtt_increase_factor,
