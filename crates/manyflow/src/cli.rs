@@ -372,8 +372,8 @@ pub(crate) struct RecvArgs {
     /// The maximum rate to receive at
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
-    /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check
-    /// and delay-check, which are on otherwise
+    /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check,
+    /// delay-check and equation-factor=1.15, which are on otherwise
     #[arg(long)]
     pub(crate) strict_rfc3738: bool,
     /// Receive by multicast on this interface: its name or address

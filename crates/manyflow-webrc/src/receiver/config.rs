@@ -122,10 +122,13 @@ pub enum TargetRule {
 }
 
 impl ReceiverConfig {
-    /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`] and the checks of
-    /// capacity and delay.
+    /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`], the checks of
+    /// capacity and delay, and an average rate that follows the equation with P = 0.75, which all
+    /// profiles have.
     pub fn live() -> ReceiverConfig {
+        let p: f64 = 0.75;
         ReceiverConfig {
+            equation_factor: -libm::log(p) / (1.0 - p),
             rtt_rule: RttRule::Spacing,
             capacity_check: true,
             delay_check: true,
