@@ -15,6 +15,7 @@ use crate::error::EmulateError;
 use crate::fabric::{Fabric, MTU, Outlet, Outside};
 use crate::ports::tun::Tun;
 use crate::priority;
+use crate::spin::{Budget, SPIN};
 
 /// The lateness above which a packet counts as late.
 pub const LATE: Duration = Duration::from_millis(5);
@@ -94,6 +95,7 @@ pub enum Ended {
 pub struct Drive {
     fabric: Fabric,
     devices: Devices,
+    budget: Budget,
     packet: Vec<u8>,
 }
 
@@ -109,6 +111,27 @@ struct Devices {
 impl Devices {
     fn now(&self) -> Time {
         Time::ZERO + self.start.elapsed()
+    }
+
+    /// Waits for packets or the bell. Returns whether there are any of
+    /// them, and whether the bell was rung.
+    fn poll(&self, wait: Duration, bell: &mut Bell) -> Result<(bool, bool), EmulateError> {
+        let devices = self.ports.iter();
+        let mut files: Vec<PollFd> = devices
+            .map(|(_, tun)| PollFd::new(tun.as_fd(), PollFlags::POLLIN))
+            .collect();
+        files.push(PollFd::new(bell.as_fd(), PollFlags::POLLIN));
+        let ready = match ppoll(&mut files, Some(TimeSpec::from_duration(wait)), None) {
+            Ok(ready) => ready > 0,
+            Err(nix::Error::EINTR) => false,
+            Err(error) => return Err(EmulateError::System("ppoll", error)),
+        };
+        let is_rung = files.last().and_then(PollFd::any).unwrap_or(false);
+        drop(files);
+        if is_rung {
+            bell.take();
+        }
+        Ok((ready, is_rung))
     }
 }
 
@@ -140,6 +163,7 @@ impl Drive {
         Drive {
             fabric,
             devices,
+            budget: Budget::new(),
             packet: vec![0; MTU],
         }
     }
@@ -208,25 +232,23 @@ impl Drive {
         Ok(self.fabric.advance(now, &mut outside)?)
     }
 
-    /// Waits for packets, for the next event of the network, or for the bell. Returns whether it
-    /// was rung.
+    /// Waits for packets, for the next event of the network, or for the bell. May return earlier.
+    /// Returns whether the bell was rung.
     fn wait(&mut self, end: Time, bell: &mut Bell) -> Result<bool, EmulateError> {
         let next = self.fabric.next_time().unwrap_or(end).min(end);
-        let wait = (next - self.devices.now()).min(WAIT_MAX);
-        let devices = self.devices.ports.iter();
-        let mut files: Vec<PollFd> = devices
-            .map(|(_, tun)| PollFd::new(tun.as_fd(), PollFlags::POLLIN))
-            .collect();
-        files.push(PollFd::new(bell.as_fd(), PollFlags::POLLIN));
-        match ppoll(&mut files, Some(TimeSpec::from_duration(wait)), None) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(error) => return Err(EmulateError::System("ppoll", error)),
+        let now = self.devices.now();
+        let wait = (next - now).min(WAIT_MAX);
+        if wait > SPIN {
+            return self.devices.poll(wait - SPIN, bell).map(|(_, rung)| rung);
         }
-        let is_rung = files.last().is_some_and(|file| file.any().unwrap_or(false));
-        drop(files);
-        if is_rung {
-            bell.take();
+        if !self.budget.allows(now) {
+            return self.devices.poll(wait, bell).map(|(_, rung)| rung);
         }
+        let (mut is_ready, mut is_rung) = (false, false);
+        while !is_ready && self.devices.now() < next {
+            (is_ready, is_rung) = self.devices.poll(Duration::ZERO, bell)?;
+        }
+        self.budget.charge(self.devices.now() - now);
         Ok(is_rung)
     }
 

@@ -23,6 +23,7 @@
 //! | [`stage`] | a network with a namespace for each host |
 //! | [`kernel`] | TCP connections of the kernel |
 //! | [`world`] | scenarios in real time |
+//! | [`priority`] | real-time priority for threads that keep time |
 //! | [`shell`] | a command behind one link |
 //!
 //! Only IPv4 is carried. Packets have at most 1,500 bytes and are handed over one by one, without
@@ -36,8 +37,9 @@ pub mod fabric;
 pub mod kernel;
 pub mod netns;
 pub mod ports;
-mod priority;
+pub mod priority;
 pub mod shell;
+mod spin;
 pub mod stage;
 pub mod world;
 

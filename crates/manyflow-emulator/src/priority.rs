@@ -1,11 +1,11 @@
-//! The priority of the main loop.
+//! The priority of threads that measure time or keep it.
 
 use nix::libc;
 
 /// Lets the calling thread run before all threads of normal priority, so that packets are not
 /// delivered late while other programs compute. Its children have normal priority again. Does
 /// nothing without the right to do so; lateness is measured in any case.
-pub(crate) fn raise() {
+pub fn raise() {
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: `sched_param` is a struct of integers, for which zeros are valid.
     let mut parameters: libc::sched_param = unsafe { core::mem::zeroed() };

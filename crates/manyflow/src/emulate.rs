@@ -3,6 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::link::Counters;
@@ -11,8 +13,9 @@ use manyflow_emulator::bell::Bell;
 use manyflow_emulator::drive::{LATE, Lateness};
 use manyflow_emulator::shell::{Shell, Summary};
 use manyflow_emulator::world::{EmulatedWorld, LIMITS, Report};
-use manyflow_scenario::{FailedRun, Inspection};
+use manyflow_scenario::{FailedRun, Inspection, Job, Outcome, Scenario};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::cli::EmulateArgs;
 use crate::display::{Display, OutputError};
@@ -22,7 +25,11 @@ use crate::signals::interrupted;
 use crate::sim;
 use crate::usage;
 
-/// The command behind the link has failed; its exit code is passed on without a message.
+/// The exit code of a command that Ctrl-C has ended: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// The command behind the link has failed, or was interrupted. The exit code is passed on without
+/// a message.
 #[derive(Debug, thiserror::Error)]
 #[error("the command ended with exit code {0}")]
 pub(crate) struct CommandFailed(pub(crate) u8);
@@ -37,7 +44,7 @@ pub(crate) async fn run(args: EmulateArgs, display: &Display) -> Result<()> {
 async fn run_command(args: EmulateArgs, display: &Display) -> Result<()> {
     check()?;
     let mut bell = Bell::new().context("no pipe")?;
-    ring_when_interrupted(&bell)?;
+    let _interruption = Interruption::watch(&bell)?;
     let shell = Shell {
         link: args.link.config(),
         seed: args.seed.unwrap_or(1),
@@ -80,10 +87,6 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
     let mut progress = RunsProgress::new(display, &scenario, &jobs)?;
     let mut outcomes = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
-        let report = Report::default();
-        let bell = Bell::new().context("no pipe")?;
-        ring_when_interrupted(&bell)?;
-        let world = EmulatedWorld::new(job.seed, bell, report.clone());
         let inspected = match index {
             0 => outputs.inspection(),
             _ => Inspection::default(),
@@ -92,10 +95,8 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
             progress: Some(&mut |passed| progress.advance(passed)),
             ..inspected
         };
-        let outcome = scenario.run_in(Box::new(world), *job, inspection);
-        let outcome = outcome.map_err(replayed_here);
+        let outcome = emulate_job(&scenario, *job, inspection, display)?;
         progress.end_run(&outcome);
-        display.print_note(&lateness_line(&report.lateness()));
         outcomes.push(outcome);
     }
     progress.finish();
@@ -103,6 +104,28 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
         true => Ok(()),
         false => bail!("{}: not all expectations are met; see above", scenario.id()),
     }
+}
+
+/// Makes one run in real time.
+///
+/// # Errors
+/// Returns an error if the user has interrupted the run.
+fn emulate_job(
+    scenario: &Scenario,
+    job: Job,
+    inspection: Inspection,
+    display: &Display,
+) -> Result<Outcome> {
+    let bell = Bell::new().context("no pipe")?;
+    let interruption = Interruption::watch(&bell)?;
+    let report = Report::default();
+    let world = EmulatedWorld::new(job.seed, bell, report.clone());
+    let outcome = scenario.run_in(Box::new(world), job, inspection);
+    if interruption.has_come() {
+        return Err(CommandFailed(INTERRUPTED).into());
+    }
+    display.print_note(&lateness_line(&report.lateness()));
+    Ok(outcome.map_err(replayed_here))
 }
 
 /// Names this command as the one that repeats a run.
@@ -116,22 +139,42 @@ fn replayed_here(failed: FailedRun) -> FailedRun {
 }
 
 /// Checks that this user may make namespaces, and removes those of killed emulators.
-fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     manyflow_emulator::check_rights().map_err(|error| usage(error.to_string()))?;
     manyflow_emulator::netns::remove_stale()?;
     Ok(())
 }
 
-/// Rings the bell at each signal that would end this process.
-fn ring_when_interrupted(bell: &Bell) -> Result<()> {
-    let mut ringer = bell.ringer().context("no pipe")?;
-    tokio::spawn(async move {
-        loop {
-            interrupted().await;
-            ringer.ring();
-        }
-    });
-    Ok(())
+/// The signals that would end this process ring a bell instead, until this is dropped.
+struct Interruption {
+    task: JoinHandle<()>,
+    has_come: Arc<AtomicBool>,
+}
+
+impl Interruption {
+    fn watch(bell: &Bell) -> Result<Interruption> {
+        let mut ringer = bell.ringer().context("no pipe")?;
+        let has_come = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&has_come);
+        let task = tokio::spawn(async move {
+            loop {
+                interrupted().await;
+                flag.store(true, Ordering::Relaxed);
+                ringer.ring();
+            }
+        });
+        Ok(Interruption { task, has_come })
+    }
+
+    fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Interruption {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Returns the exit code that a shell reports for this status.

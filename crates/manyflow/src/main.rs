@@ -65,6 +65,9 @@ fn main() -> ExitCode {
                 bench::live::heterogeneity(&args, &display)
             }
             Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
+            Command::Bench(BenchCommand::Emulator) => {
+                tokio::task::block_in_place(|| bench::emulator::run(&display))
+            }
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });

@@ -218,3 +218,129 @@ fn files_arrive_by_source_specific_multicast_over_emulated_links() {
 fn files_arrive_by_any_source_multicast_over_emulated_links() {
     transfer_by_multicast("239.1.2.0/24");
 }
+
+/// A link of 8 Mbit/s that a TCP flow of the kernel, a WEBRC session and a CBR source share.
+const SHARED: &str = r#"
+title = "Three protocols share a link in real time"
+run.duration = "6 s"
+run.steady-from = "3 s"
+nodes.names = ["S", "r1", "r2", "R"]
+[[links]]
+chain = ["S", "r1", "r2", "R"]
+delay = "5 ms"
+[[links]]
+name = "bottleneck"
+between = ["r1", "r2"]
+rate = "8 Mbit/s"
+queue = "40 packets"
+[[sessions]]
+name = "tcp"
+protocol = "tcp"
+sender = "S"
+receivers = ["R"]
+tcp.variant = "VARIANT"
+[[sessions]]
+name = "cbr"
+protocol = "cbr"
+sender = "S"
+receivers = ["R"]
+cbr.rate = "1 Mbit/s"
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "S"
+receivers = ["R"]
+webrc.session-rate = "2 Mbit/s"
+webrc.time-slot = "1 s"
+[[measure]]
+name = "tcp"
+what = "received-rate"
+of = "tcp"
+[[measure]]
+name = "cbr"
+what = "received-rate"
+of = "cbr"
+[[measure]]
+name = "webrc"
+what = "received-rate"
+of = "webrc"
+[[measure]]
+name = "others"
+value = "cbr + webrc"
+[[expect]]
+what = "the kernel's TCP uses most of the link"
+value = "mean(tcp)"
+at-least = "3 Mbit/s"
+at-most = "8 Mbit/s"
+source = "test"
+[[expect]]
+what = "protocols of this process share it"
+value = "mean(others)"
+at-least = "0.3 Mbit/s"
+at-most = "5 Mbit/s"
+source = "test"
+"#;
+
+fn scenario_file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("shared.toml");
+    std::fs::write(&file, text).unwrap();
+    (folder, file)
+}
+
+#[test]
+fn a_scenario_runs_in_real_time_with_the_tcp_of_the_kernel() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let (folder, file) = scenario_file(&SHARED.replace("VARIANT", "bbr"));
+    let out = folder.path().join("results");
+    let [file, results] = [&file, &out].map(|path| path.to_str().unwrap());
+    let ended = run(&["emulate", file, "--out", results]);
+    if ended.stderr.contains("could not keep time") {
+        println!("not judged: other programs kept this machine busy");
+        return;
+    }
+    let ended = ended.succeeded("emulate");
+    assert_eq!(ended.stdout.matches("  met ").count(), 2, "{ended:?}");
+    assert!(out.join("shared/index.html").exists());
+    assert!(out.join("shared/measures.csv").exists());
+}
+
+#[test]
+fn a_scenario_beyond_the_limits_is_refused_with_key_and_limit() {
+    for (from, to, error) in [
+        (
+            "8 Mbit/s",
+            "10 Gbit/s",
+            "`links.bottleneck.rate`: 10 Gbit/s",
+        ),
+        (
+            "nodes.names = [",
+            "nodes.groups.many = 1_000_000\nnodes.names = [",
+            "`nodes`: 1000004 nodes",
+        ),
+    ] {
+        let text = SHARED.replace("VARIANT", "cubic").replacen(from, to, 1);
+        let (_folder, file) = scenario_file(&text);
+        let ended = run(&["emulate", file.to_str().unwrap()]);
+        assert_eq!(ended.code(), 2, "{ended:?}");
+        assert!(ended.stderr.contains(error), "{ended:?}");
+        assert!(ended.stderr.contains("at most"), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_simulator_refuses_the_kernels_bbr() {
+    let (folder, file) = scenario_file(&SHARED.replace("VARIANT", "bbr"));
+    let out = folder.path().join("results");
+    let ended = run(&[
+        "sim",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert_eq!(ended.code(), 1);
+    let error = "`sessions.tcp.tcp.variant`: `bbr` is the kernel's";
+    assert!(ended.stderr.contains(error), "{ended:?}");
+}

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Sender, channel};
 
-use manyflow_core::{Action, Channel, Destination, EndpointId, Packet, Time};
+use manyflow_core::{Action, Channel, Destination, Ecn, EndpointId, Packet, Time};
 use manyflow_netsim::{Halt, Incident, LinkId, NodeId, Observer};
 use manyflow_scenario::protocols::{IpArrived, IpPacket};
 use manyflow_scenario::{AnyEvent, AnyHeader, Network};
@@ -63,6 +63,8 @@ pub struct Counts {
     pub left: u64,
     /// Bytes of these packets.
     pub left_bytes: u64,
+    /// Packets delivered to hosts with congestion experienced (RFC 3168).
+    pub left_marked: u64,
     /// Packets from hosts that are not IPv4, or have no path to their destination.
     pub refused: u64,
     /// Packets from hosts to groups that nobody has joined, and to groups of the local network.
@@ -340,6 +342,7 @@ impl Exit<'_, '_> {
             return;
         }
         self.counts.left += 1;
+        self.counts.left_marked += u64::from(arrived.ecn == Ecn::Marked);
         self.counts.left_bytes += bytes.len() as u64;
         self.outside.outlet.deliver(now, arrived.node, self.scratch);
     }

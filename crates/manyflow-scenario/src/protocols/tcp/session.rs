@@ -51,7 +51,8 @@ impl SessionProtocol for Tcp {
             }
             if connection.variant == TcpVariant::Bbr {
                 let message = "`bbr` is the kernel's: run this scenario with `manyflow emulate`";
-                return Err(Fault::at(&["variant"], Problem::Value(message.to_owned())));
+                let path = ["sessions", &builder.table.name, "tcp", "variant"];
+                return Err(Fault::at(&path, Problem::Value(message.to_owned())));
             }
             let sender = Sender::new(config.clone(), pair.receiving, pair.seed);
             let receiver = Receiver::new(config, pair.sending);
