@@ -11,6 +11,9 @@ use serde_json::value::RawValue;
 
 use crate::{Change, Incident, LinkId};
 
+/// The name of endpoints and sessions of programs that an emulator runs besides its scenario.
+const OUTSIDE: &str = "outside";
+
 /// The names of endpoints, sessions and links in a trace.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -139,7 +142,14 @@ fn write_line(
 
 impl Names {
     fn session(&self, channel: Channel) -> &str {
-        &self.sessions[channel.session as usize]
+        let session = self.sessions.get(channel.session as usize);
+        session.map_or(OUTSIDE, String::as_str)
+    }
+
+    /// Returns the receiver that an endpoint belongs to.
+    fn receiver(&self, id: EndpointId) -> &str {
+        let endpoint = self.endpoints.get(id.0 as usize);
+        endpoint.map_or(OUTSIDE, |(_, of)| of)
     }
 
     /// Writes the session, the length and the numbers of a packet.
@@ -149,7 +159,7 @@ impl Names {
         line: &mut Line,
     ) -> serde_json::Result<()> {
         let of = match packet.destination {
-            Destination::Endpoint(id) => &self.endpoints[id.0 as usize].1,
+            Destination::Endpoint(id) => self.receiver(id),
             Destination::Channel(channel) => self.session(channel),
         };
         line.serialize_entry("of", of)?;

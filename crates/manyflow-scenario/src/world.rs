@@ -6,8 +6,9 @@ use std::sync::Arc;
 use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received};
+use manyflow_tcp::TcpConfig;
 
-use crate::protocols::{AnyEvent, AnyHeader, Network};
+use crate::protocols::{AnyEvent, AnyHeader, Network, TcpVariant};
 
 /// A world that runs scenarios: nodes, links and endpoints that exchange packets as time passes.
 ///
@@ -36,6 +37,13 @@ pub trait World {
         node: NodeId,
         endpoint: BoxedEndpoint<AnyHeader, AnyEvent>,
     ) -> EndpointId;
+
+    /// Adds both ends of a TCP connection, the sending one first, if the world has a TCP of its
+    /// own. Returns false if it has none, and adds nothing: the caller adds endpoints of
+    /// `manyflow-tcp`.
+    fn add_connection(&mut self, _connection: &Connection) -> bool {
+        false
+    }
 
     /// Opens a multicast session with its source at a node. Returns the session's number.
     fn open_session(&mut self, source: NodeId) -> u32;
@@ -92,6 +100,19 @@ pub trait World {
     /// # Errors
     /// Returns an error that names a link whose counters do not add up.
     fn check_accounting(&self) -> Result<(), String>;
+}
+
+/// A TCP connection of a scenario, for worlds that have a TCP of their own.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The sending endpoint and its node.
+    pub sending: (EndpointId, NodeId),
+    /// The receiving endpoint and its node.
+    pub receiving: (EndpointId, NodeId),
+    /// The congestion control of the sender.
+    pub variant: TcpVariant,
+    /// The other parameters: start, stop, segment, ECN and the amount of data.
+    pub config: TcpConfig,
 }
 
 impl World for Network {

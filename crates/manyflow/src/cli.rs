@@ -8,11 +8,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 mod bench;
+mod emulate;
 mod relay;
 
 pub(crate) use bench::{
     BenchCommand, HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
 };
+use emulate::EMULATE_EXAMPLES;
+pub(crate) use emulate::EmulateArgs;
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 
@@ -80,6 +83,9 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
+    /// Run a command behind an emulated link (root)
+    #[command(after_help = EMULATE_EXAMPLES)]
+    Emulate(EmulateArgs),
     /// Measure the speed of the simulator, of transfers and of relays
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -6,6 +6,7 @@ mod cli;
 mod cost;
 mod demo;
 mod display;
+mod emulate;
 mod group_range;
 mod inspect;
 mod keygen;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command, SoakCommand};
 use display::{Display, OutputError};
+use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
 use post_receive::PostReceiveError;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
+            Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::run(args, &display).await,
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
             Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args, &display),
@@ -63,6 +66,9 @@ fn main() -> ExitCode {
             }
             Command::Bench(BenchCommand::Loss(args)) => bench::live::loss(&args, &display).await,
             Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
+            Command::Bench(BenchCommand::Emulator) => {
+                tokio::task::block_in_place(|| bench::emulator::run(&display))
+            }
             Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
         }
     });
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_output(&error) => ExitCode::from(CLOSED_OUTPUT),
+        Err(error) if error.is::<CommandFailed>() => ExitCode::from(exit_code(&error)),
         Err(error) => {
             let code = exit_code(&error);
             let message = format!("{error:#}");
@@ -109,6 +116,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     };
     if error.is::<Usage>() {
         return 2;
+    }
+    if let Some(code) = emulate::exit_code(error) {
+        return code;
     }
     if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
         return 130;

@@ -17,15 +17,7 @@ use crate::usage;
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     let scenario = read(&args.file, args.run.fast, args.cell)?;
     let mut jobs = scenario.jobs()?;
-    jobs.retain(|job| {
-        args.cell.is_none_or(|cell| job.cell == cell)
-            && args.seed.is_none_or(|seed| job.seed == seed)
-    });
-    if jobs.is_empty() {
-        return Err(usage(
-            "the scenario has no such cell or seed: check --cell and --seed",
-        ));
-    }
+    select(&mut jobs, args.cell, args.seed)?;
     let display = &inspect::display_beside(&args.inspect, display)?;
     let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
     match run(&scenario, &jobs, outputs, &args.run, display)? {
@@ -34,6 +26,19 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
             "{}: not all expectations are met; see MISSED above",
             scenario.id()
         ),
+    }
+}
+
+/// Keeps the runs that the user has selected.
+pub(crate) fn select(jobs: &mut Vec<Job>, cell: Option<usize>, seed: Option<u64>) -> Result<()> {
+    jobs.retain(|job| {
+        cell.is_none_or(|cell| job.cell == cell) && seed.is_none_or(|seed| job.seed == seed)
+    });
+    match jobs.is_empty() {
+        true => Err(usage(
+            "the scenario has no such cell or seed: check --cell and --seed",
+        )),
+        false => Ok(()),
     }
 }
 
@@ -89,12 +94,23 @@ fn run(
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let outcomes = simulate(scenario, jobs, outputs, threads, display)?;
+    conclude(scenario, jobs, &outcomes, &args.out, display)
+}
+
+/// Writes the results of runs, and prints the verdicts; returns whether all expectations are met.
+pub(crate) fn conclude(
+    scenario: &Scenario,
+    jobs: &[Job],
+    outcomes: &[Outcome],
+    out: &Path,
+    display: &Display,
+) -> Result<bool> {
     let provenance = Provenance {
         commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
         toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
     };
-    let results = Results::new(scenario, jobs, &outcomes, provenance)?;
-    let folder = args.out.join(scenario.id());
+    let results = Results::new(scenario, jobs, outcomes, provenance)?;
+    let folder = out.join(scenario.id());
     results
         .write(&folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
@@ -103,7 +119,7 @@ fn run(
     for checked in results.expectations() {
         print_expectation(display, scenario.id(), checked)?;
     }
-    let cost = Cost::of(&outcomes)?;
+    let cost = Cost::of(outcomes)?;
     display.print_line(&format!("  {cost}"))?;
     display.print_line(&format!("  -> {}\n", folder.join("index.html").display()))?;
     display.print_json(&json!({
@@ -184,7 +200,7 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
 }
 
 /// Reads a scenario file. If a single cell is to run, only that cell is checked.
-fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
+pub(crate) fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
@@ -196,7 +212,7 @@ fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
 }
 
 /// The scenario files of a folder, in the order of the numbers in their names.
-fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let wrong = || {
         format!(
             "{}: name the folder of the scenario files with --scenarios",
@@ -227,7 +243,7 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {
+pub(crate) fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {
     let found = all
         .iter()
         .find(|path| path.file_stem().is_some_and(|stem| stem == id));

@@ -130,7 +130,8 @@ impl Addresses {
     }
 }
 
-fn node_address(node: NodeId) -> Ipv4Addr {
+/// Returns the address of a node: 10.0.0.0 + its number + 1.
+pub fn node_address(node: NodeId) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from_be_bytes([10, 0, 0, 0]) + node.0 + 1)
 }
 

@@ -22,6 +22,11 @@ pub trait Framed {
         false
     }
 
+    /// Returns whether the payload is a complete IP packet, so that captures add no headers.
+    fn is_whole(&self) -> bool {
+        false
+    }
+
     /// Changes the ports if a protocol analyser would otherwise mistake the packet for one of
     /// another protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}
@@ -53,6 +58,28 @@ pub fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut V
     }
 }
 
+/// Replaces the contents of `frame` by a payload that is an IPv4 packet, with the packet's ECN
+/// field and a new header checksum.
+pub(super) fn copy_whole<H>(packet: &Packet<H>, frame: &mut Vec<u8>) {
+    frame.clear();
+    frame.extend_from_slice(packet.contents().unwrap_or_default());
+    let Ok((mut ip, _)) = Ipv4Header::from_slice(frame) else {
+        return;
+    };
+    ip.ecn = ip_ecn(packet.ecn);
+    ip.header_checksum = ip.calc_header_checksum();
+    let header = ip.to_bytes();
+    frame[..header.len()].copy_from_slice(&header);
+}
+
+fn ip_ecn(ecn: Ecn) -> IpEcn {
+    match ecn {
+        Ecn::NotCapable => IpEcn::NotEct,
+        Ecn::Capable => IpEcn::Ect0,
+        Ecn::Marked => IpEcn::CongestionExperienced,
+    }
+}
+
 fn ip_header(ecn: Ecn, is_tcp: bool, flow: &Flow, length: usize) -> Ipv4Header {
     let protocol = match is_tcp {
         true => IpNumber::TCP,
@@ -65,11 +92,7 @@ fn ip_header(ecn: Ecn, is_tcp: bool, flow: &Flow, length: usize) -> Ipv4Header {
         protocol,
         source: flow.source.ip().octets(),
         destination: flow.destination.ip().octets(),
-        ecn: match ecn {
-            Ecn::NotCapable => IpEcn::NotEct,
-            Ecn::Capable => IpEcn::Ect0,
-            Ecn::Marked => IpEcn::CongestionExperienced,
-        },
+        ecn: ip_ecn(ecn),
         ..Ipv4Header::default()
     };
     ip.header_checksum = ip.calc_header_checksum();

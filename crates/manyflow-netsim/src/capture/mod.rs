@@ -27,7 +27,7 @@ mod pcap;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-pub use addresses::{Addresses, End, Flow, PortsExhausted};
+pub use addresses::{Addresses, End, Flow, PortsExhausted, node_address};
 pub use frame::{Framed, encode};
 use manyflow_core::{Header, Packet, Time};
 use pcap::PcapWriter;
@@ -75,8 +75,13 @@ impl<'a> Capture<'a> {
         if !self.links.contains(&link) {
             return Ok(());
         }
-        let flow = self.addresses.flow_of(packet);
-        frame::encode(packet, &flow, &mut self.frame);
+        match packet.header.is_whole() {
+            true => frame::copy_whole(packet, &mut self.frame),
+            false => {
+                let flow = self.addresses.flow_of(packet);
+                frame::encode(packet, &flow, &mut self.frame);
+            }
+        }
         self.writer.write(now, &self.frame)
     }
 

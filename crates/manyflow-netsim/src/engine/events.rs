@@ -60,6 +60,15 @@ impl Events {
         }
     }
 
+    /// Returns the time of the next event.
+    pub(super) fn next_time(&mut self) -> Option<Time> {
+        if core::mem::take(&mut self.is_top_taken) {
+            self.heap.pop();
+        }
+        let Reverse(key) = self.heap.peek()?;
+        Some(Time::from_nanos((key >> 64) as u64))
+    }
+
     /// Removes and returns the next event if it is due by `end`.
     #[inline]
     pub(super) fn pop_until(&mut self, end: Time) -> Option<(Time, Due)> {
@@ -103,6 +112,8 @@ mod tests {
             order,
             [Due::Change(1_000_000_000), Due::Timer(1), Due::Message(0)]
         );
+        assert_eq!(events.next_time(), Some(late));
         assert_eq!(events.pop_until(late), Some((late, Due::Link(7))));
+        assert_eq!(events.next_time(), None);
     }
 }

@@ -60,6 +60,9 @@ pub enum Halt {
         /// The number of packets that this link carries.
         packets: u64,
     },
+    /// The world outside the network failed, or ended the run. The simulator has no such world.
+    #[error("{0}")]
+    Outside(String),
 }
 
 /// Lists endpoints and links: `endpoint 0 at S, endpoint 1 at R, link S-R, link R-S`.

@@ -30,6 +30,21 @@ impl<H: Header, E> Network<H, E> {
         from == to || self.next_hop(from, to).is_some()
     }
 
+    /// Returns the nodes that a unicast packet passes on its way, with its destination and without
+    /// its origin; empty if no path leads there.
+    pub fn path(&mut self, from: NodeId, to: NodeId) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        let mut here = from;
+        while here != to {
+            let Some(link) = self.next_hop(here, to) else {
+                return Vec::new();
+            };
+            here = self.link_entry(link).to;
+            nodes.push(here);
+        }
+        nodes
+    }
+
     /// Runs Dijkstra's algorithm from the destination, against the direction of the links.
     #[cold]
     fn routes_to(&self, to: NodeId) -> Vec<u32> {

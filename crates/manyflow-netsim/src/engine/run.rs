@@ -29,8 +29,17 @@ impl<H: Header, E> Network<H, E> {
                 return Err(self.halt(observer));
             }
         }
-        self.now = end;
+        if end > self.now {
+            self.now = end;
+            self.limits.steps = 0;
+        }
         Ok(())
+    }
+
+    /// Returns the time of the next event, up to which a driver in real time can sleep. Nothing may
+    /// be due then, because timers are cancelled lazily.
+    pub fn next_time(&mut self) -> Option<Time> {
+        self.events.next_time()
     }
 
     /// Handles the time-outs, actions and events of an endpoint now. A caller that has changed an

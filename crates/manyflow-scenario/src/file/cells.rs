@@ -201,7 +201,7 @@ impl Scenario {
         })
     }
 
-    fn place(&self, fault: Fault) -> ScenarioError {
+    pub(crate) fn place(&self, fault: Fault) -> ScenarioError {
         let span = fault.span.unwrap_or_else(|| {
             let mut tree = self.tree.clone();
             // If the tree cannot be expanded, the place is looked up in the tree as read.

@@ -14,6 +14,7 @@ use manyflow_tcp::cbr;
 use manyflow_tfmcc as tfmcc;
 use manyflow_webrc as webrc;
 
+use super::ip::{IpArrived, IpPacket};
 use super::{Observed, Reported, Topic, Wire};
 use crate::schema::observables::Observable;
 
@@ -31,6 +32,12 @@ macro_rules! protocols {
             fn is_tcp(&self) -> bool {
                 match self {
                     $(AnyHeader::$name(header) => header.is_tcp(),)*
+                }
+            }
+
+            fn is_whole(&self) -> bool {
+                match self {
+                    $(AnyHeader::$name(header) => header.is_whole(),)*
                 }
             }
 
@@ -112,6 +119,8 @@ protocols! {
     Anypoint: anypoint::Segment, anypoint::Event;
     /// Frames between an overlay's daemons and clients.
     Overlay: overlay::Frame, overlay::Event;
+    /// IP packets of programs, in the emulator.
+    Ip: IpPacket, IpArrived;
 }
 
 /// A network in which all protocols run.

@@ -4,6 +4,7 @@
 
 mod acp;
 mod cbr;
+mod ip;
 mod layered;
 mod list;
 pub(crate) mod overlay;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
 pub(crate) use acp::{Direction, PolicyName};
 pub use cbr::{CbrPattern, CbrTable};
+pub use ip::{IpArrived, IpPacket};
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use list::{AnyEvent, AnyHeader, IntoBoxed, Network, Packet};
 pub use overlay::{

@@ -27,6 +27,11 @@ pub(crate) trait Wire {
         false
     }
 
+    /// Returns whether the payload is a complete IP packet, so that captures add no headers.
+    fn is_whole(&self) -> bool {
+        false
+    }
+
     /// Changes the ports if a protocol analyser would otherwise mistake the packet for one of
     /// another protocol or flow.
     fn adjust_ports(&self, _flow: &mut Flow) {}

@@ -1,8 +1,10 @@
 //! Tests that read captured frames back with `etherparse` and the project's decoders.
 
+use std::collections::BTreeSet;
+
 use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
 use manyflow_anypoint::{self as anypoint, Ack, Body, Gap, Reason};
-use manyflow_core::{Channel, Destination, Ecn, EndpointId};
+use manyflow_core::{Channel, Destination, Ecn, EndpointId, Time};
 use manyflow_layered::{Data, Experiment, Feedback, Message};
 use manyflow_object::alc;
 use manyflow_overlay::{
@@ -14,10 +16,10 @@ use manyflow_tcp::cbr::Datagram;
 use manyflow_webrc::{Cci, CciFormat};
 use proptest::prelude::*;
 
-use manyflow_netsim::NodeId;
-use manyflow_netsim::capture::{Addresses, End, encode};
+use manyflow_netsim::capture::{Addresses, Capture, End, encode};
+use manyflow_netsim::{LinkId, NodeId};
 
-use crate::protocols::{AnyHeader, Packet, TOI};
+use crate::protocols::{AnyHeader, IpPacket, Packet, TOI};
 use manyflow_core::xcp::{self, Congestion};
 
 const SEGMENT_BYTES: u32 = 1000;
@@ -462,9 +464,32 @@ proptest! {
             AnyHeader::Tcp(_) => decode_tcp,
             AnyHeader::Cbr(_) => decode_cbr,
             AnyHeader::Tfmcc(_) => decode_tfmcc,
+            AnyHeader::Ip(_) => unreachable!("no simulated endpoint sends IP packets"),
         };
         prop_assert_eq!(decode(&frame, decode_body, &addresses, &destinations), packet);
     }
+}
+
+#[test]
+fn a_whole_ip_packet_is_captured_as_it_is_with_its_mark() {
+    let mut ip = Ipv4Header {
+        total_len: 24,
+        ..Ipv4Header::default()
+    };
+    ip.header_checksum = ip.calc_header_checksum();
+    let whole = [&ip.to_bytes()[..], b"data"].concat();
+    let header = AnyHeader::Ip(IpPacket { is_expired: false });
+    let packet = Packet::new(Destination::Endpoint(EndpointId(77)), header, &*whole);
+    let links = BTreeSet::from([LinkId(0)]);
+    let mut file = Vec::new();
+    let mut capture = Capture::new(links, addresses(), &mut file).unwrap();
+    let marked = packet.with_ecn(Ecn::Marked);
+    capture.on_tapped(Time::ZERO, LinkId(0), &marked).unwrap();
+    let frame = &file[file.len() - 24..];
+    let (captured, data) = Ipv4Header::from_slice(frame).unwrap();
+    assert_eq!(captured.ecn, IpEcn::CongestionExperienced);
+    assert_eq!(captured.header_checksum, captured.calc_header_checksum());
+    assert_eq!(data, b"data");
 }
 
 #[test]

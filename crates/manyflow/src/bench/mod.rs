@@ -7,6 +7,7 @@
 //! which was measured once.
 
 mod cases;
+pub(crate) mod emulator;
 pub(crate) mod live;
 pub(crate) mod relay;
 pub(crate) mod scale;

@@ -24,6 +24,9 @@ pub(crate) enum BenchCommand {
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
+    /// Measure how exactly the emulator keeps to its links, and its speed (root, 2 minutes); fail
+    /// beyond the bounds
+    Emulator,
     /// Measure time and memory of WEBRC simulations with 1 to 1,000,000 receivers (some minutes, 2
     /// GB)
     Scale,

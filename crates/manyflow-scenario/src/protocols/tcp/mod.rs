@@ -49,6 +49,8 @@ pub enum TcpVariant {
     Sack,
     /// CUBIC (RFC 9438).
     Cubic,
+    /// BBR of the kernel, in emulated runs only.
+    Bbr,
 }
 
 impl TcpTable {
@@ -60,7 +62,8 @@ impl TcpTable {
             self.variant.map(|variant| match variant {
                 TcpVariant::NewReno => Variant::NewReno,
                 TcpVariant::Sack => Variant::Sack,
-                TcpVariant::Cubic => Variant::Cubic,
+                // The simulator refuses BBR when the connection is added.
+                TcpVariant::Cubic | TcpVariant::Bbr => Variant::Cubic,
             }),
         );
         set(

@@ -1,0 +1,108 @@
+//! The endpoints through which IP packets enter and leave the network.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, channel};
+
+use manyflow_core::{Action, Destination, Endpoint, Packet, Time};
+use manyflow_netsim::NodeId;
+use manyflow_scenario::protocols::{IpArrived, IpPacket};
+
+use super::icmp;
+
+/// The programs of a host, which are outside the network: their packets and joins come through a
+/// channel, and packets for them leave as events.
+pub struct HostPort {
+    node: NodeId,
+    inlet: Receiver<Action<IpPacket>>,
+    arrived: VecDeque<IpArrived>,
+}
+
+impl HostPort {
+    pub(super) fn new(node: NodeId, inlet: Receiver<Action<IpPacket>>) -> HostPort {
+        HostPort {
+            node,
+            inlet,
+            arrived: VecDeque::new(),
+        }
+    }
+}
+
+/// Returns an endpoint for one end of a kernel's connection, to which a
+/// [claim](super::Fabric::claim) hands its packets. It sends nothing: all packets of a host enter
+/// through the host's own endpoint.
+pub fn kernel_end(node: NodeId) -> HostPort {
+    let (_, nothing) = channel();
+    HostPort::new(node, nothing)
+}
+
+impl Endpoint for HostPort {
+    type Rx = IpPacket;
+    type Tx = IpPacket;
+    type Event = IpArrived;
+
+    fn handle_packet(&mut self, _now: Time, packet: &Packet<IpPacket>) {
+        self.arrived.push_back(IpArrived::new(self.node, packet));
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<IpPacket>> {
+        self.inlet.try_recv().ok()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<IpArrived> {
+        self.arrived.pop_front()
+    }
+}
+
+/// A router as the destination of packets: it answers pings, and packets whose TTL has expired.
+pub(super) struct RouterPort {
+    address: Ipv4Addr,
+    answers: VecDeque<Packet<IpPacket>>,
+}
+
+impl RouterPort {
+    pub(super) fn new(address: Ipv4Addr) -> RouterPort {
+        RouterPort {
+            address,
+            answers: VecDeque::new(),
+        }
+    }
+}
+
+impl Endpoint for RouterPort {
+    type Rx = IpPacket;
+    type Tx = IpPacket;
+    type Event = IpArrived;
+
+    fn handle_packet(&mut self, _now: Time, packet: &Packet<IpPacket>) {
+        let bytes = packet.contents().unwrap_or_default();
+        let answer = match packet.header.is_expired {
+            true => icmp::time_exceeded(self.address, bytes),
+            false => icmp::answer(self.address, bytes),
+        };
+        let header = IpPacket { is_expired: false };
+        let to = Destination::Endpoint(packet.source);
+        let answer = answer.map(|bytes| Packet::new(to, header, &*bytes));
+        self.answers.extend(answer);
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action<IpPacket>> {
+        self.answers.pop_front().map(Action::Send)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<IpArrived> {
+        None
+    }
+}

@@ -1,0 +1,3 @@
+//! The devices between hosts and the network.
+
+pub mod tun;
