@@ -1,6 +1,6 @@
 //! The time that the main loop may wait awake.
 //!
-//! A thread that sleeps until a packet is due wakes up late by 50 to 300 µs, because the processor
+//! A thread that sleeps until a packet is due wakes up late by 50 to 500 µs, because the processor
 //! leaves its idle state first, and a virtual one has to be scheduled. The loop therefore sleeps
 //! until shortly before, and polls until the packet is due. Where packets are frequent, the
 //! processor is not idle, and this would take all of its time; so there is a budget.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use manyflow_core::Time;
 
 /// The time before an event at which the loop wakes up.
-pub(crate) const SPIN: Duration = Duration::from_micros(300);
+pub(crate) const SPIN: Duration = Duration::from_micros(600);
 /// The budget grows by one in this number of the time that passes.
 const SHARE: u32 = 5;
 /// The maximum of the budget.

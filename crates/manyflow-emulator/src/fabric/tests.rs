@@ -245,6 +245,25 @@ fn red_marks_packets_that_support_ecn() {
 
 proptest! {
     #[test]
+    fn no_bytes_of_a_program_make_the_network_panic(
+        packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 1..20),
+        is_igmp: bool,
+    ) {
+        let mut line = Line::plain();
+        for (at, mut packet) in (0..).zip(packets) {
+            let length = packet.len();
+            if length >= 24 {
+                // A plausible beginning leads further into the decoders.
+                packet[..4].copy_from_slice(&[0x46, 0xc0, 0, length as u8]);
+                packet[16..18].copy_from_slice(&[10, 0]);
+                packet[9] = if is_igmp { 2 } else { packet[9] };
+            }
+            line.push(ms(at), A, &packet);
+        }
+        line.advance(ms(1000));
+    }
+
+    #[test]
     fn packets_are_conserved_at_all_times(
         steps in proptest::collection::vec((0..3_u64, 0..6_usize, 0..1472_usize), 1..200),
         queue in 0..20_u32,
