@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-live bench-parts fuzz fuzz-short faults crash soak
+.PHONY: help demo build test check unit examples release figures gallery bench bench-live emulate bench-parts fuzz fuzz-short faults crash soak
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ bench: build ## Compare the simulator's speed with ns-2, if it is installed
 
 bench-live: build ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
 	@target/release/manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains --runs 3; target/release/manyflow bench live --runs 3; target/release/manyflow bench heterogeneity --runs 3
+
+emulate: build ## Measure the emulator, and run WEBRC beside the kernel's TCP (root, seven minutes)
+	@target/release/manyflow bench emulator; target/release/manyflow emulate scenarios/x-kernel.toml --fast --seed 1
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
