@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
-    /// Run a command behind an emulated link (root)
+    /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),
     /// Measure the speed of the simulator, of transfers and of relays
