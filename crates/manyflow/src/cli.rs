@@ -379,7 +379,7 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
     /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check,
-    /// delay-check and equation-factor=1.15, which are on otherwise
+    /// delay-check, equation-factor=1.15 and loss-event-rtts=2, which are on otherwise
     #[arg(long)]
     pub(crate) strict_rfc3738: bool,
     /// Receive by multicast on this interface: its name or address

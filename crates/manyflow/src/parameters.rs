@@ -67,6 +67,7 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
                 };
             }
             "equation-factor" => config.equation_factor = number(name, value)?,
+            "loss-event-rtts" => config.loss_event_rtts = number(name, value)?,
             "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
             "reorder" => {
                 config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
@@ -76,7 +77,8 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
                 "--set {name}: no such parameter; a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
-                 shortfall-check, falling-rate-check, capacity-check, delay-check, rtt, equation-factor, rtt-increase-factor, \
+                 shortfall-check, falling-rate-check, capacity-check, delay-check, rtt, equation-factor, \
+                 loss-event-rtts, rtt-increase-factor, \
                  reorder, join-timeout, silence-timeout and slot-timeout"
             ),
         }
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
         let mut receiver = ReceiverConfig::default();
         let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
-                   shortfall-check=no falling-rate-check=no capacity-check=yes delay-check=yes rtt=spacing equation-factor=1.15 rtt-increase-factor=2 reorder=0 join-timeout=1s \
+                   shortfall-check=no falling-rate-check=no capacity-check=yes delay-check=yes rtt=spacing equation-factor=1.15 loss-event-rtts=2 rtt-increase-factor=2 reorder=0 join-timeout=1s \
                    silence-timeout=5s slot-timeout=9s";
         set_receiver(
             &mut receiver,

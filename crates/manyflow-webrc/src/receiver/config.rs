@@ -57,6 +57,11 @@ pub struct ReceiverConfig {
     /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is
     /// 1.15 for P = 0.75, the average follows the equation (the paper's Eq. (7)).
     pub equation_factor: f64,
+    /// The duration of a loss event in average round-trip times, above 0. RFC 3738's is 1 (section
+    /// 3.2.3.4). While a queue is full, the round-trip time is above its average, and a TCP that
+    /// loses no packet at first takes up to another round-trip time to react. So a receiver beside
+    /// a TCP counts two loss events where the TCP counts one, unless they last longer.
+    pub loss_event_rtts: f64,
     /// The rise of the time from join to first packet that ends start-up, as a multiple of section
     /// 3.2.2.6's threshold. Above 0.
     pub rtt_increase_factor: f64,
@@ -91,6 +96,7 @@ impl Default for ReceiverConfig {
             delay_check: false,
             response: ResponseFunction::Reno,
             equation_factor: 1.0,
+            loss_event_rtts: 1.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,
             join_timeout: None,
@@ -123,11 +129,12 @@ pub enum TargetRule {
 
 impl ReceiverConfig {
     /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`], the checks of
-    /// capacity and delay, and an average rate that follows the equation with P = 0.75, which all
-    /// profiles have.
+    /// capacity and delay, loss events of two round-trip times, and an average rate that follows the
+    /// equation with P = 0.75, which all profiles have.
     pub fn live() -> ReceiverConfig {
         let p: f64 = 0.75;
         ReceiverConfig {
+            loss_event_rtts: 2.0,
             equation_factor: -libm::log(p) / (1.0 - p),
             rtt_rule: RttRule::Spacing,
             capacity_check: true,
@@ -174,6 +181,11 @@ impl ReceiverConfig {
                     .is_none_or(|rate| rate > 0.0),
             ),
             ("the equation factor", "above 0", self.equation_factor > 0.0),
+            (
+                "the duration of loss events",
+                "above 0",
+                self.loss_event_rtts > 0.0,
+            ),
             (
                 "the RTT increase factor",
                 "above 0",

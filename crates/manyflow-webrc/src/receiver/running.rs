@@ -497,8 +497,8 @@ impl Running {
         self.loss.on_packets(packets);
     }
 
-    /// Counts lost packets. Losses within ARTT of a loss event's beginning belong to it
-    /// (section 3.2.3.4).
+    /// Counts lost packets. Losses within ARTT of a loss event's beginning, or another number of
+    /// round-trip times, belong to it (section 3.2.3.4).
     fn on_lost(&mut self, context: &mut Context, now: Time, packets: u64) {
         if packets == 0 {
             return;
@@ -507,7 +507,8 @@ impl Running {
         if now < self.loss_event_until {
             return;
         }
-        self.loss_event_until = now + seconds(self.rtt.average_s());
+        let duration_s = context.config.loss_event_rtts * self.rtt.average_s();
+        self.loss_event_until = now + seconds(duration_s);
         self.loss.on_loss_event();
         context.events.push_back(Event::LossEvent);
         if self.in_start_up() {

@@ -76,6 +76,8 @@ pub struct WebrcTable {
     pub response: Option<ResponseName>,
     /// The factor by which the rate of the TCP equation is multiplied.
     pub equation_factor: Option<Number>,
+    /// The duration of a loss event in average round-trip times.
+    pub loss_event_rtts: Option<Number>,
     /// The factor by which the round-trip time has to grow to end start-up.
     pub rtt_increase_factor: Option<Number>,
     /// The number of packets that must follow a gap before it counts as loss.
@@ -194,6 +196,10 @@ impl WebrcTable {
         set(
             &mut config.response,
             self.response.map(ResponseName::function),
+        );
+        set(
+            &mut config.loss_event_rtts,
+            self.loss_event_rtts.map(|number| number.0),
         );
         set(
             &mut config.rtt_increase_factor,
