@@ -129,8 +129,8 @@ pub enum TargetRule {
 
 impl ReceiverConfig {
     /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`], the checks of
-    /// capacity and delay, loss events of two round-trip times, and an average rate that follows the
-    /// equation with P = 0.75, which all profiles have.
+    /// capacity and delay, loss events of two round-trip times, and an average rate that follows
+    /// the equation with P = 0.75, which all profiles have.
     pub fn live() -> ReceiverConfig {
         let p: f64 = 0.75;
         ReceiverConfig {
