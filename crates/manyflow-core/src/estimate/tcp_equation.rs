@@ -97,7 +97,7 @@ impl ResponseFunction {
 /// `K^3 = W_max (1 - beta) / C`. With a loss in every 1/p packets it reaches `W_max` again after
 /// K, when `K W_max / RTT (3 + beta) / 4 = 1/p` packets are sent. So the average window
 /// `W_max (3 + beta) / 4` is `(C (3 + beta) / (4 (1 - beta)))^(1/4) (RTT / p)^(3/4)` (RFC 9438
-/// section 5.1). With C = 0.4 and beta = 0.7 (section 5), the factor is 1.054.
+/// section 5). With C = 0.4 and beta = 0.7, the factor is 1.054.
 fn cubic_window(rtt_s: f64, loss_probability: f64) -> f64 {
     cubic_factor() * libm::pow(rtt_s / loss_probability, 0.75)
 }
@@ -152,7 +152,7 @@ mod tests {
         assert!(Reno.loss_probability(1.0, 1e-6) > 0.999);
     }
 
-    /// RFC 9438 section 5.2 has the average windows of Reno and CUBIC for round-trip times of 0.1 s
+    /// RFC 9438 section 5 has the average windows of Reno and CUBIC for round-trip times of 0.1 s
     /// and 0.01 s.
     #[test]
     fn the_windows_are_those_of_the_tables_of_rfc_9438() {

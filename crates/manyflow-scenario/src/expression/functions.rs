@@ -115,7 +115,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     function(
         "cubic_rate",
-        "cubic_rate(rtt, p), in packets/s: tcp_rate(rtt, p) with the larger of Reno's and CUBIC's average windows, RFC 9438 section 5.1",
+        "cubic_rate(rtt, p), in packets/s: tcp_rate(rtt, p) with the larger of Reno's and CUBIC's average windows, RFC 9438 section 5",
         2..=2,
         |a| rate_by_equation(a, |rtt_s, p| Cubic.rate_packets_per_s(rtt_s, p)),
     ),
