@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-live emulate bench-parts fuzz fuzz-short faults crash soak
+.PHONY: help demo build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,8 +58,20 @@ bench: build ## Compare the simulator's speed with ns-2, if it is installed
 bench-live: build ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
 	@target/release/manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains --runs 3; target/release/manyflow bench live --runs 3; target/release/manyflow bench heterogeneity --runs 3
 
-emulate: build ## Measure the emulator, and run WEBRC beside the kernel's TCP (root, seven minutes)
-	@target/release/manyflow bench emulator; target/release/manyflow emulate scenarios/x-kernel.toml --fast --seed 1
+AGREE = target/release/manyflow emulate --seed 1 --agree
+
+emulate: build ## Measure the emulator, and compare emulated scenarios with simulated ones (root, ten minutes)
+	target/release/manyflow bench emulator
+	set -e; for cell in 0 1 2 3 4 5; do $(AGREE) x-kernel --cell $$cell --for 30s; done
+	$(AGREE) webrc-4 --cell 0 --for 30s
+	$(AGREE) webrc-6 --cell 0 --for 30s
+	$(AGREE) webrc-9 --cell 0 --for 60s
+	$(AGREE) tcp-2 --cell 1 --for 60s
+	$(AGREE) cb-4 --cell 0 --for 30s
+	$(AGREE) x-hetero --cell 0 --for 30s --set sessions.webrc.webrc.delay-check=true
+
+emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, delays and queues (root, an hour, quiet machine)
+	target/release/manyflow emulate x-kernel-map
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols

@@ -2,10 +2,10 @@
 //! section 5), with their IP headers.
 //!
 //! Both protocols have the same fields in different widths, so one codec serves both. It has only
-//! the messages that AMT needs: the general query from the relay and the gateway's report. Reports
-//! of IGMPv2 and MLDv1 are decoded to the IGMPv3 or MLDv2 records with the same meaning. A receiver
-//! checks TTL 1, the Router Alert option and all checksums, but not the source address (RFC 7450,
-//! sections 5.2.1 and 5.3.1).
+//! the messages that AMT needs: the general query from the relay and the gateway's report. The
+//! older reports of IGMPv2 and MLDv1 become records of IGMPv3 and MLDv2. A receiver checks TTL 1,
+//! the Router Alert option and all checksums, but not the source address (RFC 7450, sections 5.2.1
+//! and 5.3.1).
 
 mod older;
 

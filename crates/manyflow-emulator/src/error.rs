@@ -34,6 +34,12 @@ pub enum EmulateError {
     /// The command cannot be started.
     #[error("cannot run {0}: {1}")]
     Command(String, io::Error),
+    /// A program of a scenario cannot be run.
+    #[error("{0}: {1}")]
+    Program(String, String),
+    /// The folder for the output of programs cannot be made.
+    #[error("folder {0}: {1}")]
+    Folder(std::path::PathBuf, io::Error),
     /// A socket of an emulated session failed.
     #[error("{0}: {1}")]
     Socket(String, io::Error),

@@ -5,8 +5,11 @@
 //! kernel of the destination when they are due:
 //!
 //! ```text
-//!   program - socket - kernel - TUN --> fabric: Link, router, Link, ... --> TUN - kernel - socket - program
-//!            (namespace of a host)          (one thread, one clock)           (namespace of a host)
+//!   program - socket - kernel - TUN        in the namespace of a host
+//!                                |
+//!               Link, router, Link, ...    in the fabric: one thread, one clock
+//!                                |
+//!   program - socket - kernel - TUN        in the namespace of another host
 //! ```
 //!
 //! The [fabric](fabric::Fabric) is a [`Network`](manyflow_netsim::Network) of the simulator whose
@@ -15,19 +18,19 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`fabric`] | the network: addresses, TTLs, ICMP, memberships; without clock and devices |
+//! | [`fabric`] | the network: addresses, TTLs, ICMP, memberships, queries; without clock and devices |
 //! | [`ports`] | TUN devices |
 //! | [`netns`] | network namespaces, also those that a killed process has left behind |
 //! | [`drive`] | the main loop: devices, links and the clock; measures its own lateness |
 //! | [`bell`] | wakes the main loop from other threads |
 //! | [`stage`] | a network with a namespace for each host |
-//! | [`kernel`] | TCP connections of the kernel |
+//! | [`kernel`] | TCP connections of the kernel, and programs |
 //! | [`world`] | scenarios in real time |
 //! | [`priority`] | real-time priority for threads that keep time |
 //! | [`shell`] | a command behind one link |
 //!
-//! Only IPv4 is carried. Packets have at most 1,500 bytes and are handed over one by one, without
-//! offloading.
+//! IPv4 and IPv6 are carried. Packets have at most 1,500 bytes and are handed over one by one,
+//! without offloading.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod bell;

@@ -22,10 +22,14 @@ use crate::error::EmulateError;
 use crate::fabric::{Addresses, Counts, Fabric};
 use crate::netns::{Namespace, add_outer_device};
 
-/// The environment variable with the gateway's address.
+/// The environment variable with the gateway's IPv4 address.
 pub const GATEWAY: &str = "MANYFLOW_GATEWAY";
-/// The environment variable with the command's own address.
+/// The environment variable with the gateway's IPv6 address.
+pub const GATEWAY_V6: &str = "MANYFLOW_GATEWAY6";
+/// The environment variable with the command's own IPv4 address.
 pub const ADDRESS: &str = "MANYFLOW_ADDRESS";
+/// The environment variable with the command's own IPv6 address.
+pub const ADDRESS_V6: &str = "MANYFLOW_ADDRESS6";
 
 /// The first address of 100.64.0.0/10, which is shared address space (RFC 6598).
 const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
@@ -34,7 +38,7 @@ const NETWORKS: u32 = 1 << 20;
 /// The time in which a command may end by itself after Ctrl-C, which the terminal sends to it, too.
 const GRACE: Duration = Duration::from_secs(1);
 /// The time in which a command may end after SIGTERM.
-const TERM_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// The maximum time for the end of connections after that of the command.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -91,8 +95,10 @@ impl Shell {
 
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
-        command.env(GATEWAY, gateway.to_string());
-        command.env(ADDRESS, own.to_string());
+        command.env(GATEWAY, gateway.v4.to_string());
+        command.env(GATEWAY_V6, gateway.v6.to_string());
+        command.env(ADDRESS, own.v4.to_string());
+        command.env(ADDRESS_V6, own.v6.to_string());
         let name = || self.command[0].to_string_lossy().into_owned();
         let child = namespace.enter(|| command.spawn())?;
         let child = child.map_err(|error| EmulateError::Command(name(), error))?;
@@ -103,19 +109,17 @@ impl Shell {
         self.drain(&mut drive, bell)?;
         Ok((status, Summary::of(&mut drive, links)))
     }
-}
 
-impl Shell {
     /// Delivers the packets that are still on their way, and the answers to them: otherwise the
     /// other ends of the command's connections would not learn of their end.
     fn drain(&self, drive: &mut Drive, bell: &mut Bell) -> Result<(), EmulateError> {
         let end = drive.now() + DRAIN_MAX;
         let round_trip = 2 * self.link.delay + QUIET;
         loop {
-            let entered = drive.fabric().counts().entered;
+            let sent = packets_sent(drive);
             let until = (drive.now() + round_trip).min(end);
             let ended = drive.run_until(until, bell, &mut ())?;
-            let is_quiet = drive.fabric().counts().entered == entered;
+            let is_quiet = packets_sent(drive) == sent;
             if is_quiet || until == end || ended == Ended::Rung {
                 return Ok(());
             }
@@ -185,6 +189,13 @@ impl Summary {
             lateness,
         }
     }
+}
+
+/// Returns the number of packets that the hosts have sent, except IGMP and MLD reports: those do
+/// not belong to connections.
+fn packets_sent(drive: &Drive) -> u64 {
+    let counts = drive.fabric().counts();
+    counts.entered - counts.unjoined
 }
 
 /// Returns the first host address of a network with four addresses that no interface has.

@@ -214,7 +214,11 @@ impl FailedRun {
     fn replay(scenario: &Scenario, Job { cell, seed, .. }: Job) -> String {
         let fast = if scenario.is_fast() { " --fast" } else { "" };
         let file = scenario.file();
-        format!("manyflow sim {file}{fast} --cell {cell} --seed {seed}")
+        let settings = scenario.settings().iter();
+        // Single quotation marks keep a shell from reading the value.
+        let settings = settings.map(|text| format!(" --set '{}'", text.replace('\'', "'\\''")));
+        let settings: String = settings.collect();
+        format!("manyflow sim {file}{fast}{settings} --cell {cell} --seed {seed}")
     }
 }
 

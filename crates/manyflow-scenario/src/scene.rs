@@ -200,7 +200,7 @@ impl Builder<'_> {
 
     /// Returns the entry of a receiver in the session's table.
     pub(crate) fn entry(&self, receiver: &Receiver) -> &ReceiverTable {
-        &self.table.receivers[receiver.entry as usize].0
+        &self.table.receivers()[receiver.entry as usize].0
     }
 
     /// Returns the name of a receiver's membership interval, which selects its random streams.

@@ -7,8 +7,10 @@ use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::{BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received};
 use manyflow_tcp::TcpConfig;
+use manyflow_webrc::{ReceiverConfig, SessionConfig};
 
 use crate::protocols::{AnyEvent, AnyHeader, Network, TcpVariant};
+use crate::schema::Observable;
 
 /// A world that runs scenarios: nodes, links and endpoints that exchange packets as time passes.
 ///
@@ -43,6 +45,33 @@ pub trait World {
     /// `manyflow-tcp`.
     fn add_connection(&mut self, _connection: &Connection) -> bool {
         false
+    }
+
+    /// Adds the endpoint that stands for a command, if programs run in this world. Returns false if
+    /// they do not, and adds nothing.
+    fn add_command(&mut self, _command: &Command) -> bool {
+        false
+    }
+
+    /// Returns whether the ends of WEBRC sessions are programs in this world, which
+    /// [`add_webrc`](World::add_webrc) adds.
+    fn runs_webrc(&self) -> bool {
+        false
+    }
+
+    /// Adds the endpoints that stand for the programs of a WEBRC session: the sender's, and those
+    /// of its receivers.
+    ///
+    /// # Panics
+    /// Panics if this world [does not run](World::runs_webrc) such programs.
+    fn add_webrc(&mut self, _session: &WebrcSession) {
+        unreachable!("this world runs no programs");
+    }
+
+    /// Returns whether an endpoint of this world reports an observable that its protocol reports.
+    /// If it does not, measures have no value instead of 0.
+    fn reports(&self, _endpoint: EndpointId, _what: Observable) -> bool {
+        true
     }
 
     /// Opens a multicast session with its source at a node. Returns the session's number.
@@ -113,6 +142,59 @@ pub struct Connection {
     pub variant: TcpVariant,
     /// The other parameters: start, stop, segment, ECN and the amount of data.
     pub config: TcpConfig,
+}
+
+/// A command of a scenario, for worlds in which programs run.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// The name of the session.
+    pub session: String,
+    /// The endpoint that stands for the command, and its node.
+    pub at: (EndpointId, NodeId),
+    /// The text for `sh -c`.
+    pub run: String,
+    /// The time at which the command starts.
+    pub start: Time,
+    /// The time at which the command is ended. By default it may run until the end of the run.
+    pub stop: Option<Time>,
+}
+
+/// A WEBRC session of a scenario, for worlds in which its ends are programs.
+#[derive(Clone, Debug)]
+pub struct WebrcSession {
+    /// The name of the session.
+    pub name: String,
+    /// The number of the multicast session.
+    pub number: u32,
+    /// The number of channels.
+    pub channels: u16,
+    /// The parameters of the session. Rates and lengths include IP and UDP headers.
+    pub config: SessionConfig,
+    /// The parameters of receivers.
+    pub receiver: ReceiverConfig,
+    /// The endpoint that stands for the sender, and its node.
+    pub sender: (EndpointId, NodeId),
+    /// The time at which the sender starts.
+    pub start: Time,
+    /// The time at which the sender stops. By default it does not stop.
+    pub stop: Option<Time>,
+    /// The receivers, with an entry for each membership interval.
+    pub receivers: Vec<WebrcReceiver>,
+    /// The end of the run.
+    pub end: Time,
+    /// Whether links change during the run.
+    pub has_changes: bool,
+}
+
+/// A membership interval of a receiver of a [`WebrcSession`].
+#[derive(Clone, Debug)]
+pub struct WebrcReceiver {
+    /// The endpoint that stands for the receiver, and its node.
+    pub at: (EndpointId, NodeId),
+    /// The time at which the receiver starts.
+    pub start: Time,
+    /// The time at which it leaves. By default it does not leave.
+    pub stop: Option<Time>,
 }
 
 impl World for Network {

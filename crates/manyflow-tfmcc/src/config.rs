@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::{ConfigError, Rate};
 
 /// The duration T of a feedback round, in maximum round-trip times, for unicast feedback
@@ -106,7 +106,7 @@ pub struct ReceiverConfig {
     /// Whether the one-way delay adjusts the round-trip time between measurements (section 4.3.3).
     pub delay_adjustments: bool,
     /// The TCP that Eq. (1) describes. The RFC's is Reno.
-    pub response: ResponseFunction,
+    pub equation: TcpEquation,
     /// Whether a long interval without loss reduces the weight of older intervals (section 5.5).
     pub history_discounting: bool,
     /// Whether the receiver leaves after 120 s in which its calculated rate is below one packet per
@@ -122,7 +122,7 @@ impl Default for ReceiverConfig {
             rtt_weight: 0.5,
             clr_rtt_weight: 0.9,
             delay_adjustments: true,
-            response: ResponseFunction::Reno,
+            equation: TcpEquation::RENO,
             history_discounting: true,
             leaves_when_too_slow: true,
         }
@@ -142,6 +142,7 @@ impl ReceiverConfig {
                 "2 to 1,000,000",
                 (2..=1_000_000).contains(&self.receivers_max),
             ),
+            ("the minimum RTO", "0 s to 60 s", self.equation.is_valid()),
             (
                 "the receive rate's RTTs",
                 "2 to 16",

@@ -61,6 +61,9 @@ pub enum SlowStartEnd {
     MaximumRate,
     /// The last join did not raise the reception rate as it should have.
     RateShortfall,
+    /// The loss events so far forbid the next join, although no packet waited in a queue (not in
+    /// RFC 3738).
+    LossProbability,
 }
 
 /// The reason why a session ended.

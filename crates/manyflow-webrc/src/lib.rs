@@ -121,7 +121,7 @@ mod wire;
 
 pub use config::{Session, SessionConfig, SessionError};
 pub use event::{EndReason, Event, SlowStartEnd};
-pub use loss::LossConfig;
+pub use loss::{LossConfig, LossFilter};
 pub use manyflow_core::ConfigError;
 pub use receiver::{Receiver, ReceiverConfig, Refusals, Status, TargetRule, Weights};
 pub use rtt::RttRule;

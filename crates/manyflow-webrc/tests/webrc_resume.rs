@@ -1,4 +1,4 @@
-//! Start-up that goes on after losses without a queue.
+//! Start-up on paths that lose packets without a queue.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_netsim::Change;
 use manyflow_webrc::{
@@ -85,7 +86,7 @@ fn recovered(session: SessionConfig, receiver: ReceiverConfig, phase: f64) -> f6
     assert!(
         count(&world, |event| matches!(
             event,
-            Event::SlowStartEnded(SlowStartEnd::Loss)
+            Event::SlowStartEnded(SlowStartEnd::Loss | SlowStartEnd::LossProbability)
         )) > 0,
         "losses end start-up"
     );
@@ -108,6 +109,28 @@ fn a_receiver_comes_back_within_three_slots_of_losses_without_a_queue() {
         let rfc = recovered(lan(), ReceiverConfig::default(), phase);
         assert!(live > 2.0 * rfc, "{live} and {rfc} Mbit/s, phase {phase}");
     }
+}
+
+#[test]
+fn a_receiver_on_a_path_with_random_loss_finds_the_fair_rate_within_three_slots() {
+    // The path has a round-trip time of 10 ms, and all loss events are single packets.
+    let fair_mbit = TcpEquation::RENO.rate_packets_per_s(0.01, 0.01) * 1400.0 * 8.0 / 1e6;
+    let third_slot = |receiver: ReceiverConfig, phase: f64| {
+        let lossy = LinkConfig {
+            loss: LossModel::Bernoulli(0.01),
+            ..link("1 Gbit/s", 1000)
+        };
+        let mut world = world_of(lan(), receiver, lossy, phase);
+        world.run_until(Duration::from_secs_f64(4.0 + phase));
+        world.measure(0, Duration::from_secs(1)) / 1e6 / fair_mbit
+    };
+    let phases = [0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9];
+    for phase in phases {
+        let live = third_slot(ReceiverConfig::live(), phase);
+        assert!((0.5..2.0).contains(&live), "{live} times, phase {phase}");
+    }
+    let rfc = phases.map(|phase| third_slot(ReceiverConfig::default(), phase));
+    assert!(rfc.iter().any(|share| *share < 0.5), "{rfc:?}");
 }
 
 #[test]
@@ -152,4 +175,26 @@ fn start_up_does_not_resume_by_the_rules_of_the_rfc() {
         count(&world, |event| matches!(event, Event::SlowStartResumed)),
         0
     );
+}
+
+#[test]
+fn a_receiver_with_a_share_of_the_capacity_takes_it_whatever_it_loses() {
+    // With 5 % loss, the equation allows 4 Mbit/s.
+    let last_slots = |capacity_share: f64| {
+        let lossy = LinkConfig {
+            loss: LossModel::Bernoulli(0.05),
+            ..link("100 Mbit/s", 100)
+        };
+        let receiver = ReceiverConfig {
+            capacity_share,
+            ..ReceiverConfig::live()
+        };
+        let trains = lan().with_packet_trains(4);
+        let mut world = world_of(trains, receiver, lossy, 0.0);
+        world.run_until(Duration::from_secs(15));
+        world.measure(0, Duration::from_secs(5)) / 1e6
+    };
+    let (equation, half) = (last_slots(0.0), last_slots(0.5));
+    assert!(equation < 8.0, "{equation} Mbit/s");
+    assert!((30.0..55.0).contains(&half), "{half} Mbit/s");
 }

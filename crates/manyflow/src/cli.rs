@@ -379,7 +379,8 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
     /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check,
-    /// delay-check, equation-factor=1.15 and loss-event-rtts=2, which are on otherwise
+    /// delay-check, loss-filter=balanced, falling-rate-reset=no, minimum-rto=200ms,
+    /// equation-factor=mean and loss-event-rtts=2, which it has otherwise
     #[arg(long)]
     pub(crate) strict_rfc3738: bool,
     /// Receive by multicast on this interface: its name or address
@@ -491,6 +492,10 @@ pub(crate) struct SimArgs {
     /// Run only this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Replace a value of the file, as in 'links.bottleneck.rate=5 Mbit/s'. To replace one that is
+    /// swept, set 'sweep.KEY=[...]'; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
     #[command(flatten)]
     pub(crate) inspect: InspectArgs,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use manyflow_amt::RelayConfig;
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
 use manyflow_live::filecast::files::{Existing, Scratch};
@@ -101,8 +101,8 @@ impl Site {
             return self.rate;
         }
         let loss_events = self.loss / (1.0 + (1.5 * self.loss).sqrt());
-        let peak = ResponseFunction::Reno
-            .rate_packets_per_s(2.0 * self.one_way.as_secs_f64(), loss_events);
+        let peak =
+            TcpEquation::RENO.rate_packets_per_s(2.0 * self.one_way.as_secs_f64(), loss_events);
         self.rate.min(Rate::from_packets_per_s(
             peak * 0.25 / (4.0f64 / 3.0).ln(),
             packet_bytes,

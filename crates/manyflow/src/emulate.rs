@@ -1,5 +1,7 @@
 //! `manyflow emulate`: runs a command behind an emulated link, or a scenario in real time.
 
+mod agree;
+
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -12,8 +14,8 @@ use manyflow_emulator::EmulateError;
 use manyflow_emulator::bell::Bell;
 use manyflow_emulator::drive::{LATE, Lateness};
 use manyflow_emulator::shell::{Shell, Summary};
-use manyflow_emulator::world::{EmulatedWorld, LIMITS, Report};
-use manyflow_scenario::{FailedRun, Inspection, Job, Outcome, Scenario};
+use manyflow_emulator::world::{EmulatedWorld, LIMITS, Options, Report};
+use manyflow_scenario::{FailedRun, Form, Inspection, Job, Outcome, Scenario};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -73,8 +75,22 @@ async fn run_scenario(name: String, args: EmulateArgs, display: Display) -> Resu
     run.await?
 }
 
+fn read(path: &Path, args: &EmulateArgs) -> Result<Scenario> {
+    let form = Form {
+        fast: args.fast,
+        cell: args.cell,
+        settings: args.set.clone(),
+    };
+    let scenario = sim::read(path, form)?;
+    let Some(duration) = args.duration else {
+        return Ok(scenario);
+    };
+    let shortened = scenario.with_duration(duration, args.cell);
+    shortened.map_err(|error| usage(error.to_string()))
+}
+
 fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Result<()> {
-    let scenario = sim::read(path, args.fast, args.cell)?;
+    let scenario = read(path, args)?;
     let mut jobs = scenario.jobs()?;
     sim::select(&mut jobs, args.cell, args.seed)?;
     for job in &jobs {
@@ -83,9 +99,17 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
     }
     check()?;
     let display = &inspect::display_beside(&args.inspect, display)?;
+    let simulated = match args.agree {
+        true => simulate(&scenario, &jobs)?,
+        false => Vec::new(),
+    };
     let mut outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
     let mut progress = RunsProgress::new(display, &scenario, &jobs)?;
     let mut outcomes = Vec::with_capacity(jobs.len());
+    let manyflow = match args.in_process {
+        true => None,
+        false => Some(std::env::current_exe().context("the path of this program is unknown")?),
+    };
     for (index, job) in jobs.iter().enumerate() {
         let inspected = match index {
             0 => outputs.inspection(),
@@ -95,15 +119,35 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
             progress: Some(&mut |passed| progress.advance(passed)),
             ..inspected
         };
-        let outcome = emulate_job(&scenario, *job, inspection, display)?;
+        let folder = args.out.join(scenario.id());
+        let outputs = folder.join(format!("cell-{}-seed-{}", job.cell, job.seed));
+        let options = Options {
+            outputs,
+            manyflow: manyflow.clone(),
+        };
+        let outcome = emulate_job(&scenario, *job, options, inspection, display)?;
+        let outcome = outcome.map_err(|failed| replayed_here(failed, args));
         progress.end_run(&outcome);
         outcomes.push(outcome);
     }
     progress.finish();
-    match sim::conclude(&scenario, &jobs, &outcomes, &args.out, display)? {
+    let is_met = sim::conclude(&scenario, &jobs, &outcomes, &args.out, display)?;
+    if args.agree {
+        agree::print(&scenario, &jobs, &simulated, &outcomes, display)?;
+    }
+    match is_met {
         true => Ok(()),
         false => bail!("{}: not all expectations are met; see above", scenario.id()),
     }
+}
+
+/// Makes the same runs in the simulator, with which the emulated ones are compared.
+///
+/// # Errors
+/// Returns the error of the first run that fails.
+fn simulate(scenario: &Scenario, jobs: &[Job]) -> Result<Vec<Outcome>> {
+    let runs = jobs.iter().map(|job| Ok(Ok(scenario.run_one(*job)?)));
+    runs.collect()
 }
 
 /// Makes one run in real time.
@@ -113,27 +157,33 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
 fn emulate_job(
     scenario: &Scenario,
     job: Job,
+    options: Options,
     inspection: Inspection,
     display: &Display,
 ) -> Result<Outcome> {
     let bell = Bell::new().context("no pipe")?;
     let interruption = Interruption::watch(&bell)?;
     let report = Report::default();
-    let world = EmulatedWorld::new(job.seed, bell, report.clone());
+    let world = EmulatedWorld::new(job.seed, options, bell, report.clone());
     let outcome = scenario.run_in(Box::new(world), job, inspection);
     if interruption.has_come() {
         return Err(CommandFailed(INTERRUPTED).into());
     }
     display.print_note(&lateness_line(&report.lateness()));
-    Ok(outcome.map_err(replayed_here))
+    Ok(outcome)
 }
 
-/// Names this command as the one that repeats a run.
-fn replayed_here(failed: FailedRun) -> FailedRun {
+/// Names this command as the one that repeats a run, with the options that change runs.
+fn replayed_here(failed: FailedRun, args: &EmulateArgs) -> FailedRun {
+    let here = failed
+        .replay
+        .replacen("manyflow sim", "manyflow emulate", 1);
+    let duration = args
+        .duration
+        .map(|time| format!(" --for {}s", time.as_secs_f64()));
+    let in_process = if args.in_process { " --in-process" } else { "" };
     FailedRun {
-        replay: failed
-            .replay
-            .replacen("manyflow sim", "manyflow emulate", 1),
+        replay: here + &duration.unwrap_or_default() + in_process,
         ..failed
     }
 }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use manyflow_core::units::parse_duration;
-use manyflow_webrc::{CciFormat, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights};
+use manyflow_webrc::{
+    CciFormat, LossFilter, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights,
+};
 
 /// Applies the assignments of `send --set`.
 ///
@@ -57,6 +60,7 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             }
             "shortfall-check" => config.shortfall_check = yes(name, value)?,
             "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
+            "falling-rate-reset" => config.falling_rate_reset = yes(name, value)?,
             "capacity-check" => config.capacity_check = yes(name, value)?,
             "delay-check" => config.delay_check = yes(name, value)?,
             "rtt" => {
@@ -66,8 +70,29 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
                     _ => bail!("{}: `rfc` or `spacing`", wrong(name, value)),
                 };
             }
-            "equation-factor" => config.equation_factor = number(name, value)?,
+            "loss-filter" => {
+                config.loss.filter = match value {
+                    "rfc" => LossFilter::Rfc,
+                    "balanced" => LossFilter::Balanced,
+                    _ => bail!("{}: `rfc` or `balanced`", wrong(name, value)),
+                };
+            }
+            "response" => {
+                config.equation.response = match value {
+                    "reno" => ResponseFunction::Reno,
+                    "cubic" => ResponseFunction::Cubic,
+                    _ => bail!("{}: `reno` or `cubic`", wrong(name, value)),
+                };
+            }
+            "minimum-rto" => config.equation.minimum_rto_s = time(name, value)?.as_secs_f64(),
+            "equation-factor" => {
+                config.equation_factor = match value {
+                    "mean" => None,
+                    _ => Some(number(name, value)?),
+                };
+            }
             "loss-event-rtts" => config.loss_event_rtts = number(name, value)?,
+            "capacity-share" => config.capacity_share = number(name, value)?,
             "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
             "reorder" => {
                 config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
@@ -77,9 +102,9 @@ pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) 
             "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
             _ => bail!(
                 "--set {name}: no such parameter; a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
-                 shortfall-check, falling-rate-check, capacity-check, delay-check, rtt, equation-factor, \
-                 loss-event-rtts, rtt-increase-factor, \
-                 reorder, join-timeout, silence-timeout and slot-timeout"
+                 shortfall-check, falling-rate-check, falling-rate-reset, capacity-check, delay-check, rtt, \
+                 loss-filter, response, minimum-rto, equation-factor, loss-event-rtts, capacity-share, rtt-increase-factor, reorder, \
+                 join-timeout, silence-timeout and slot-timeout"
             ),
         }
     }
@@ -141,7 +166,7 @@ mod tests {
         assert_eq!((session.decrease, session.active_slots), (0.5, Some(9)));
         let mut receiver = ReceiverConfig::default();
         let all = "EL=20ms Nu=0.2 Delta=0.1 Alpha=0.5 SSMINR=9 weights=0.1,0.2 start-up-weights=0.3,0.4 target=paper \
-                   shortfall-check=no falling-rate-check=no capacity-check=yes delay-check=yes rtt=spacing equation-factor=1.15 loss-event-rtts=2 rtt-increase-factor=2 reorder=0 join-timeout=1s \
+                   shortfall-check=no falling-rate-check=no falling-rate-reset=no capacity-check=yes delay-check=yes rtt=spacing loss-filter=balanced response=cubic minimum-rto=1s equation-factor=mean loss-event-rtts=2 capacity-share=0.5 rtt-increase-factor=2 reorder=0 join-timeout=1s \
                    silence-timeout=5s slot-timeout=9s";
         set_receiver(
             &mut receiver,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use manyflow_scenario::results::{Checked, Provenance, Results, Verdict};
-use manyflow_scenario::{Inspection, Job, Outcome, Scenario};
+use manyflow_scenario::{Form, Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
@@ -15,7 +15,12 @@ use crate::progress::RunsProgress;
 use crate::usage;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
-    let scenario = read(&args.file, args.run.fast, args.cell)?;
+    let form = Form {
+        fast: args.run.fast,
+        cell: args.cell,
+        settings: args.set.clone(),
+    };
+    let scenario = read(&args.file, form)?;
     let mut jobs = scenario.jobs()?;
     select(&mut jobs, args.cell, args.seed)?;
     let display = &inspect::display_beside(&args.inspect, display)?;
@@ -46,7 +51,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let all = list(&args.scenarios)?;
     if args.list {
         for path in &all {
-            let scenario = read(path, false, None)?;
+            let scenario = read(path, Form::default())?;
             let title = scenario.cell(0)?.schema.title;
             display.print_line(&format!("{:<12} {title}", scenario.id()))?;
             display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
@@ -68,7 +73,11 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     }
     let mut missed = Vec::new();
     for path in wanted {
-        let scenario = read(path, args.run.fast, None)?;
+        let form = Form {
+            fast: args.run.fast,
+            ..Form::default()
+        };
+        let scenario = read(path, form)?;
         let jobs = scenario.jobs()?;
         if !run(&scenario, &jobs, Outputs::default(), &args.run, display)? {
             missed.push(scenario.id().to_owned());
@@ -199,15 +208,12 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
     }))
 }
 
-/// Reads a scenario file. If a single cell is to run, only that cell is checked.
-pub(crate) fn read(path: &Path, fast: bool, cell: Option<usize>) -> Result<Scenario> {
+/// Reads a scenario file.
+pub(crate) fn read(path: &Path, form: Form) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
-    let scenario = match cell {
-        Some(cell) => Scenario::parse_cell(&name, &text, fast, cell),
-        None => Scenario::parse(&name, &text, fast),
-    };
+    let scenario = Scenario::parse_form(&name, &text, form);
     scenario.map_err(|error| usage(error.to_string()))
 }
 

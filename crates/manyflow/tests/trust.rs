@@ -119,7 +119,7 @@ fn a_description_that_was_changed_is_refused_without_trusted_keys_too() {
     let key = path(&folder, "a.key");
     let (_sender, _) = send(&folder, &["--sign", &key, "--session", &description]);
     let text = std::fs::read_to_string(&description).unwrap();
-    std::fs::write(&description, text.replace("s=", "s=x")).unwrap();
+    std::fs::write(&description, text.replace("\ns=", "\ns=x")).unwrap();
     assert_fails(
         &recv(&folder, &description, &[]),
         2,

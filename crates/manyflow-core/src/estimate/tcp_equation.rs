@@ -17,7 +17,41 @@ pub enum ResponseFunction {
     Cubic,
 }
 
-impl ResponseFunction {
+/// The rate of a TCP as a function of its round-trip time and its loss event probability.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct TcpEquation {
+    /// The TCP's response to losses.
+    pub response: ResponseFunction,
+    /// The minimum of the TCP's retransmission time-out (RTO) in seconds. The papers and RFC 3738
+    /// have none: their RTO is four round-trip times.
+    ///
+    /// RFC 6298 has a minimum of 1 s, Linux one of 200 ms, and RFC 5348 section 3.1 allows for
+    /// max(4 RTT, 1 s). But the equations count time-outs for losses that a TCP with selective
+    /// acknowledgements repairs, so that 1 s for all of them would take two thirds of the rate at a
+    /// loss of 1 % and a round-trip time of 10 ms. In a window of less than three packets, no loss
+    /// causes three duplicate acknowledgements (RFC 5681 section 3.2), and all are repaired by
+    /// time-outs. So the minimum applies to a share of time-outs: (3/W)^3 with a window of W
+    /// packets, at most all. This share is this project's choice.
+    pub minimum_rto_s: f64,
+}
+
+impl TcpEquation {
+    /// Reno, without a minimum of the RTO.
+    pub const RENO: TcpEquation = TcpEquation {
+        response: ResponseFunction::Reno,
+        minimum_rto_s: 0.0,
+    };
+    /// CUBIC, without a minimum of the RTO.
+    pub const CUBIC: TcpEquation = TcpEquation {
+        response: ResponseFunction::Cubic,
+        minimum_rto_s: 0.0,
+    };
+
+    /// Returns whether the minimum of the RTO is between 0 and 60 s.
+    pub fn is_valid(&self) -> bool {
+        (0.0..=60.0).contains(&self.minimum_rto_s)
+    }
+
     /// Returns the TCP rate in packets per second, for a round-trip time in seconds and a loss
     /// event probability in (0, 1].
     ///
@@ -29,7 +63,7 @@ impl ResponseFunction {
         let p = loss_probability;
         let reno = 0.816 * p.sqrt();
         let timeouts = 7.35 * p * p.sqrt() * (1.0 + 32.0 * p * p);
-        1.0 / (rtt_s * (self.round_trips(reno, rtt_s, p) + timeouts))
+        self.rate(self.response.round_trips(reno, rtt_s, p), timeouts, rtt_s)
     }
 
     /// Returns the rate of the full equation, with a time-out of four round-trip times. It is
@@ -42,31 +76,42 @@ impl ResponseFunction {
     /// bytes that are acknowledged.
     pub fn full_rate_packets_per_s(self, rtt_s: f64, loss_probability: f64) -> f64 {
         let p = loss_probability;
-        let b = match self {
+        let b = match self.response {
             ResponseFunction::Reno => 2.0,
             ResponseFunction::Cubic => 1.0,
         };
-        let rto_s = 4.0 * rtt_s;
-        let timeouts = (27.0 * b * p / 8.0).sqrt().min(1.0) * p * (1.0 + 32.0 * p * p);
         let reno = (2.0 * b * p / 3.0).sqrt();
-        1.0 / (rtt_s * self.round_trips(reno, rtt_s, p) + rto_s * timeouts)
+        let timeouts = 4.0 * (27.0 * b * p / 8.0).sqrt().min(1.0) * p * (1.0 + 32.0 * p * p);
+        self.rate(self.response.round_trips(reno, rtt_s, p), timeouts, rtt_s)
+    }
+
+    /// Returns the rate in packets per second at which a packet takes `round_trips` of transfer and
+    /// `timeouts` of time-outs, both in round-trip times, if the RTO is four of them.
+    fn rate(self, round_trips: f64, timeouts: f64, rtt_s: f64) -> f64 {
+        let window = 1.0 / (round_trips + timeouts);
+        let longer = (self.minimum_rto_s / (4.0 * rtt_s)).max(1.0) - 1.0;
+        let share = (3.0 / window).min(1.0);
+        let timeouts = timeouts * (1.0 + longer * share * share * share);
+        1.0 / (rtt_s * (round_trips + timeouts))
     }
 
     /// Returns the loss event probability at which
-    /// [`rate_packets_per_s`](ResponseFunction::rate_packets_per_s) gives `rate`, within (0, 1].
+    /// [`rate_packets_per_s`](TcpEquation::rate_packets_per_s) gives `rate`, within (0, 1].
     pub fn loss_probability(self, rtt_s: f64, rate_packets_per_s: f64) -> f64 {
         inverse(rate_packets_per_s, |p| self.rate_packets_per_s(rtt_s, p))
     }
 
     /// Returns the loss event probability at which
-    /// [`full_rate_packets_per_s`](ResponseFunction::full_rate_packets_per_s) gives `rate`, within
+    /// [`full_rate_packets_per_s`](TcpEquation::full_rate_packets_per_s) gives `rate`, within
     /// (0, 1].
     pub fn full_loss_probability(self, rtt_s: f64, rate_packets_per_s: f64) -> f64 {
         inverse(rate_packets_per_s, |p| {
             self.full_rate_packets_per_s(rtt_s, p)
         })
     }
+}
 
+impl ResponseFunction {
     /// Returns the number of packets between loss events at which the average window has this many
     /// packets, without time-outs.
     pub fn packets_between_losses(self, rtt_s: f64, window: f64) -> f64 {
@@ -126,17 +171,21 @@ fn inverse(wanted: f64, rate: impl Fn(f64) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::ResponseFunction::{Cubic, Reno};
+    use super::TcpEquation;
+
+    const RENO: TcpEquation = TcpEquation::RENO;
+    const CUBIC: TcpEquation = TcpEquation::CUBIC;
 
     #[test]
     fn the_papers_example_holds() {
         // Section 5.1.1: p = 0.0089 and 0.2 s give 60.1 packets per second.
-        let rate = Reno.rate_packets_per_s(0.2, 0.0089);
+        let rate = RENO.rate_packets_per_s(0.2, 0.0089);
         assert!((rate - 60.1).abs() < 0.2, "{rate}");
     }
 
     #[test]
     fn the_inverse_reproduces_the_probability() {
-        for function in [Reno, Cubic] {
+        for function in [RENO, CUBIC] {
             for p in [1e-9, 1e-4, 0.01, 0.1, 0.9] {
                 let back = function.loss_probability(0.05, function.rate_packets_per_s(0.05, p));
                 assert!((back / p - 1.0).abs() < 1e-9, "{p} came back as {back}");
@@ -149,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_rate_below_the_range_gives_a_loss_probability_near_one() {
-        assert!(Reno.loss_probability(1.0, 1e-6) > 0.999);
+        assert!(RENO.loss_probability(1.0, 1e-6) > 0.999);
     }
 
     /// RFC 9438 section 5 has the average windows of Reno and CUBIC for round-trip times of 0.1 s
@@ -195,8 +244,30 @@ mod tests {
     #[test]
     fn cubic_has_renos_rate_where_time_outs_rule() {
         for p in [0.05, 0.2, 1.0] {
-            let ratio = Cubic.rate_packets_per_s(0.1, p) / Reno.rate_packets_per_s(0.1, p);
+            let ratio = CUBIC.rate_packets_per_s(0.1, p) / RENO.rate_packets_per_s(0.1, p);
             assert!((ratio - 1.0).abs() < 1e-12, "{ratio} at {p}");
+        }
+    }
+
+    #[test]
+    fn a_minimum_of_the_rto_lowers_the_rates_of_small_windows_only() {
+        let with = TcpEquation {
+            minimum_rto_s: 1.0,
+            ..RENO
+        };
+        for (rtt_s, p, expected) in [
+            // A window of 1.8 packets: all time-outs take 1 s instead of 108 ms.
+            (0.027, 0.1, 0.17..0.19),
+            // 11.2 packets: 2 % of the time-outs take 1 s instead of 40 ms.
+            (0.01, 0.01, 0.95..0.97),
+            // The RTO is longer than the minimum anyway.
+            (0.3, 0.05, 0.999..1.001),
+        ] {
+            let ratio = with.rate_packets_per_s(rtt_s, p) / RENO.rate_packets_per_s(rtt_s, p);
+            assert!(expected.contains(&ratio), "{rtt_s} s, {p}: {ratio}");
+            let rate = with.rate_packets_per_s(rtt_s, p);
+            let back = with.loss_probability(rtt_s, rate);
+            assert!((back / p - 1.0).abs() < 1e-9, "{p} came back as {back}");
         }
     }
 }

@@ -7,30 +7,35 @@
 //! those of programs.
 
 mod addresses;
+mod groups;
 mod hops;
 mod icmp;
 mod membership;
 mod packet;
 mod port;
+mod queries;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
 
 use manyflow_core::{Action, Channel, Destination, Ecn, EndpointId, Packet, Time};
 use manyflow_netsim::{Halt, Incident, LinkId, NodeId, Observer};
-use manyflow_scenario::protocols::{IpArrived, IpPacket};
+use manyflow_scenario::protocols::{HostEvent, IpArrived, IpPacket};
 use manyflow_scenario::{AnyEvent, AnyHeader, Network};
 
-pub use addresses::Addresses;
+pub use addresses::{Addresses, NodeAddresses};
+use groups::GroupsOfSessions;
+pub use groups::{Groups, Joiner};
 use hops::Hops;
-use membership::Membership;
+use membership::{Change, Membership};
 pub use packet::MTU;
 use packet::{Fields, forward, read_fields};
 use port::RouterPort;
-pub use port::{HostPort, kernel_end};
+pub use port::{HostPort, kernel_end, program_end};
+use queries::Queries;
 
 /// The number of the first channel of a group. Smaller numbers are ranks of layered sessions.
 const FIRST_CHANNEL: u16 = 256;
@@ -42,6 +47,9 @@ const EXPIRED: IpPacket = IpPacket { is_expired: true };
 pub trait Outlet {
     /// Delivers an IP packet that was due at a host at this time.
     fn deliver(&mut self, due: Time, node: NodeId, packet: &[u8]);
+
+    /// Delivers a query of the router beside a host, which no link carries.
+    fn query(&mut self, node: NodeId, packet: &[u8]);
 }
 
 /// The two sides that watch a network: hosts, and the observer of its endpoints and links.
@@ -65,11 +73,11 @@ pub struct Counts {
     pub left_bytes: u64,
     /// Packets delivered to hosts with congestion experienced (RFC 3168).
     pub left_marked: u64,
-    /// Packets from hosts that are not IPv4, or have no path to their destination.
+    /// Packets from hosts that are not IP packets, or have no path to their destination.
     pub refused: u64,
     /// Packets from hosts to groups that nobody has joined, and to groups of the local network.
     pub unjoined: u64,
-    /// Packets whose TTL expired.
+    /// Packets whose TTL or hop limit expired.
     pub expired: u64,
 }
 
@@ -86,11 +94,15 @@ pub struct Fabric {
     /// The multicast session of each host.
     sessions: Vec<Option<u32>>,
     /// The addresses of all hosts.
-    sources: Vec<Ipv4Addr>,
+    sources: Vec<IpAddr>,
     /// The number of each group's channels, which all sessions use.
-    groups: BTreeMap<Ipv4Addr, u16>,
-    /// The endpoints that take the TCP segments to some ports of a node.
+    groups: BTreeMap<IpAddr, u16>,
+    /// The endpoints that take the TCP segments over IPv4 to some ports of a node.
     claims: BTreeMap<(NodeId, u16), EndpointId>,
+    groups_of_sessions: GroupsOfSessions,
+    queries: Queries,
+    /// The time of the next queries, or of the first membership that would end before them.
+    upkeep_at: Time,
     hops: Hops,
     counts: Counts,
     scratch: Vec<u8>,
@@ -100,6 +112,10 @@ impl Fabric {
     /// Connects the programs of `hosts` to a network, which already has all its nodes, links and
     /// other endpoints. The network has `nodes` nodes, and all except `hosts` are routers.
     pub fn new(network: Network, nodes: u32, hosts: &[NodeId], addresses: Addresses) -> Fabric {
+        let both = |&node| {
+            let NodeAddresses { v4, v6 } = addresses.of(node);
+            [IpAddr::from(v4), v6.into()]
+        };
         let mut fabric = Fabric {
             first_port: network.next_endpoint().0,
             network,
@@ -108,9 +124,12 @@ impl Fabric {
             inlets: Vec::new(),
             members: (0..nodes).map(|_| Membership::default()).collect(),
             sessions: vec![None; nodes as usize],
-            sources: hosts.iter().map(|&node| addresses.of(node)).collect(),
+            sources: hosts.iter().flat_map(both).collect(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
+            groups_of_sessions: GroupsOfSessions::default(),
+            queries: Queries::new(),
+            upkeep_at: Time::ZERO,
             hops: Hops::new(nodes as usize),
             counts: Counts::default(),
             scratch: Vec::with_capacity(MTU),
@@ -126,16 +145,27 @@ impl Fabric {
             self.inlets.push(Some(inlet));
             self.sessions[node.0 as usize] = Some(self.network.open_session(node));
         } else {
-            let address = self.addresses.of(node);
-            self.network.add(node, RouterPort::new(address));
+            let addresses = self.addresses.of(node);
+            self.network.add(node, RouterPort::new(addresses));
             self.inlets.push(None);
         }
     }
 
-    /// Hands the TCP segments to a port of a node to this endpoint, so that the network counts them
-    /// as its packets. The endpoint has to report them as [`IpArrived`].
+    /// Hands the TCP segments over IPv4 to a port of a node to this endpoint, so that the network
+    /// counts them as its packets. The endpoint has to report them as [`HostEvent::Arrived`].
     pub fn claim(&mut self, node: NodeId, port: u16, endpoint: EndpointId) {
         self.claims.insert((node, port), endpoint);
+    }
+
+    /// Makes the groups of a session the channels of a multicast session of the network.
+    pub fn claim_groups(&mut self, groups: &Groups) {
+        self.groups_of_sessions.claim(groups);
+    }
+
+    /// Lets an endpoint join the channels of a session instead of its host, so that the network
+    /// counts their packets as its own.
+    pub fn add_joiner(&mut self, joiner: Joiner) {
+        self.groups_of_sessions.add_joiner(joiner);
     }
 
     /// Returns the network.
@@ -153,19 +183,49 @@ impl Fabric {
         self.counts
     }
 
-    /// Returns the time of the next event in the network, until which a driver can wait.
-    pub fn next_time(&mut self) -> Option<Time> {
-        self.network.next_time()
+    /// Returns the time of the next event, until which a driver can wait.
+    pub fn next_time(&mut self) -> Time {
+        let next = self.network.next_time();
+        next.map_or(self.upkeep_at, |next| next.min(self.upkeep_at))
     }
 
-    /// Moves packets up to the time `now`. Packets that arrive at hosts and all events go to
-    /// `outside`.
+    /// Moves packets, queries hosts and ends memberships up to the time `now`. Packets that arrive
+    /// at hosts and all events go to `outside`.
     ///
     /// # Errors
     /// Returns the reason if the network [cannot continue](Network::run_until).
     pub fn advance(&mut self, now: Time, outside: &mut Outside<'_>) -> Result<(), Halt> {
+        while self.upkeep_at <= now {
+            let due = self.upkeep_at;
+            self.run_until(due, outside)?;
+            self.keep_memberships(due, outside);
+        }
+        self.run_until(now, outside)
+    }
+
+    fn run_until(&mut self, end: Time, outside: &mut Outside<'_>) -> Result<(), Halt> {
         let (network, mut exit) = self.split(outside);
-        network.run_until(now, &mut exit)
+        network.run_until(end, &mut exit)
+    }
+
+    /// Sends the queries that are due, and ends memberships without a report.
+    fn keep_memberships(&mut self, now: Time, outside: &mut Outside<'_>) {
+        if let Some(queries) = self.queries.take(now) {
+            for (node, _) in (0..).zip(&self.inlets).filter(|(_, inlet)| inlet.is_some()) {
+                let queries = queries.iter();
+                queries.for_each(|query| outside.outlet.query(NodeId(node), query));
+            }
+        }
+        // A membership that begins later ends after the next queries.
+        let mut next = self.queries.next();
+        for node in 0..self.members.len() {
+            let members = &mut self.members[node];
+            let changes = members.expire(now, &self.sources);
+            next = members.expires_at().map_or(next, |at| at.min(next));
+            self.change_memberships(NodeId(node as u32), &changes, outside);
+        }
+        debug_assert!(next > now, "the upkeep at this time is done");
+        self.upkeep_at = next;
     }
 
     /// Takes an IP packet from the programs of a host, at the time up to which the network has
@@ -177,17 +237,23 @@ impl Fabric {
             self.counts.refused += 1;
             return;
         };
-        if fields.protocol == etherparse::IpNumber::IGMP {
+        if fields.is_membership {
             self.counts.unjoined += 1;
-            self.handle_igmp(node, packet, outside);
+            let now = self.network.now();
+            let members = &mut self.members[node.0 as usize];
+            let changes = members.handle_report(now, packet, &self.sources);
+            self.change_memberships(node, &changes, outside);
         } else if fields.destination.is_multicast() {
-            match self.channel(node, fields.destination) {
+            let channel = self.channel(node, fields.destination);
+            match channel.filter(|_| !fields.is_link_local()) {
                 Some(channel) => {
                     let to = Destination::Channel(channel);
                     self.send(node, to, DATA, &fields, packet, outside);
                 }
                 None => self.counts.unjoined += 1,
             }
+        } else if fields.is_link_local() {
+            self.counts.refused += 1;
         } else {
             self.push_unicast(node, &fields, packet, outside);
         }
@@ -263,9 +329,12 @@ impl Fabric {
         for action in actions {
             inlet.send(action).expect("the network holds the endpoint");
         }
-        let port = self.port(node);
+        self.wake(self.port(node), outside);
+    }
+
+    fn wake(&mut self, endpoint: EndpointId, outside: &mut Outside<'_>) {
         let (network, mut exit) = self.split(outside);
-        network.wake(port, &mut exit);
+        network.wake(endpoint, &mut exit);
     }
 
     fn port(&self, node: NodeId) -> EndpointId {
@@ -273,15 +342,19 @@ impl Fabric {
     }
 
     /// Returns the channel of packets from a host to a group; `None` if nobody has joined it.
-    fn channel(&self, source: NodeId, group: Ipv4Addr) -> Option<Channel> {
+    fn channel(&self, source: NodeId, group: IpAddr) -> Option<Channel> {
+        let number = *self.groups.get(&group)?;
+        if let Some(channel) = self.groups_of_sessions.channel(source, group) {
+            return Some(channel);
+        }
         Some(Channel {
             session: self.sessions[source.0 as usize]?,
-            number: *self.groups.get(&group)?,
+            number,
         })
     }
 
-    fn handle_igmp(&mut self, node: NodeId, packet: &[u8], outside: &mut Outside<'_>) {
-        let changes = self.members[node.0 as usize].handle_igmp(packet, &self.sources);
+    /// Joins and leaves the channels of a host's groups.
+    fn change_memberships(&mut self, node: NodeId, changes: &[Change], outside: &mut Outside<'_>) {
         for change in changes {
             let next = FIRST_CHANNEL.checked_add(self.groups.len() as u16);
             let Some(source) = self.addresses.node_of(change.source, self.nodes) else {
@@ -298,6 +371,18 @@ impl Fabric {
                 continue;
             };
             self.hops.look_up(&mut self.network, source, node);
+            let now = self.network.now();
+            let sessions = &mut self.groups_of_sessions;
+            if let Some(endpoint) = sessions.join_or_leave(node, channel, change.is_join, now) {
+                let event = match change.is_join {
+                    true => HostEvent::Joined(channel),
+                    false => HostEvent::Left(channel),
+                };
+                self.wake(endpoint, outside);
+                let event = AnyEvent::Ip(event);
+                outside.observer.on_event(now, endpoint, &event);
+                continue;
+            }
             let action = match change.is_join {
                 true => Action::Join(channel),
                 false => Action::Leave(channel),
@@ -351,7 +436,7 @@ impl Exit<'_, '_> {
 impl Observer<AnyHeader, AnyEvent> for Exit<'_, '_> {
     fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
         match event {
-            AnyEvent::Ip(arrived) => self.leave(now, arrived),
+            AnyEvent::Ip(HostEvent::Arrived(arrived)) => self.leave(now, arrived),
             event => self.outside.observer.on_event(now, endpoint, event),
         }
     }

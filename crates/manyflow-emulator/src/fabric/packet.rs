@@ -1,8 +1,8 @@
-//! IPv4 packets as a router sees them: the fields that it reads, and the two that it writes.
+//! IP packets as a router sees them: the fields that it reads, and the two that it writes.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use etherparse::{IpNumber, Ipv4HeaderSlice};
+use etherparse::{IpEcn, IpNumber, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice, Ipv6Slice};
 use manyflow_core::Ecn;
 
 /// The longest packet that a device hands over or takes: its MTU.
@@ -13,20 +13,53 @@ const TRAFFIC_CLASS: usize = 1;
 const TTL: usize = 8;
 const CHECKSUM: usize = 10;
 
-/// The fields of an IPv4 packet that a router reads.
+/// The offsets of fields in an IPv6 header (RFC 8200 section 3). The first has the ECN field in its
+/// upper half.
+const CLASS_AND_LABEL: usize = 1;
+const HOP_LIMIT: usize = 7;
+
+/// The types of MLD messages: query, report and done of version 1 (RFC 2710), and the report of
+/// version 2 (RFC 3810).
+const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
+
+/// The fields of an IP packet that a router reads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fields {
-    pub(crate) source: Ipv4Addr,
-    pub(crate) destination: Ipv4Addr,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// The TTL or hop limit.
     pub(crate) ttl: u8,
     pub(crate) ecn: Ecn,
-    pub(crate) protocol: IpNumber,
-    /// The destination port of a TCP segment whose header is in this packet.
+    /// Whether the packet is an IGMP or MLD message.
+    pub(crate) is_membership: bool,
+    /// The destination port of a TCP segment over IPv4 whose header is in this packet.
     pub(crate) tcp_port: Option<u16>,
 }
 
-/// Reads the fields of a packet. Returns `None` unless it is a complete IPv4 packet.
+impl Fields {
+    /// Returns whether an address is valid on one link only: routers do not forward such packets
+    /// (RFC 4291 section 2.5.6).
+    pub(crate) fn is_link_local(&self) -> bool {
+        [self.source, self.destination].iter().any(
+            |address| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()),
+        )
+    }
+}
+
+/// Reads the fields of a packet. Returns `None` unless it is a complete IPv4 or IPv6 packet.
 pub(crate) fn read_fields(packet: &[u8]) -> Option<Fields> {
+    match is_v6(packet) {
+        true => read_fields_v6(packet),
+        false => read_fields_v4(packet),
+    }
+}
+
+/// Returns whether the version of an IP packet is 6.
+pub(super) fn is_v6(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 6)
+}
+
+fn read_fields_v4(packet: &[u8]) -> Option<Fields> {
     let header = Ipv4HeaderSlice::from_slice(packet).ok()?;
     if usize::from(header.total_len()) != packet.len() {
         return None;
@@ -36,22 +69,78 @@ pub(crate) fn read_fields(packet: &[u8]) -> Option<Fields> {
     let ports = packet[header.slice().len()..].first_chunk::<4>();
     let ports = ports.filter(|_| is_tcp);
     Some(Fields {
-        source: header.source_addr(),
-        destination: header.destination_addr(),
+        source: header.source_addr().into(),
+        destination: header.destination_addr().into(),
         ttl: header.ttl(),
-        ecn: match header.ecn().value() {
-            0 => Ecn::NotCapable,
-            3 => Ecn::Marked,
-            _ => Ecn::Capable,
-        },
-        protocol: header.protocol(),
+        ecn: ecn(header.ecn()),
+        is_membership: header.protocol() == IpNumber::IGMP,
         tcp_port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
     })
 }
 
-/// Takes `hops` from the TTL of an IPv4 packet, sets its mark, and corrects the header checksum.
-/// Returns false if the packet may not cross as many hops, or is shorter than a header.
+fn read_fields_v6(packet: &[u8]) -> Option<Fields> {
+    let header = Ipv6HeaderSlice::from_slice(packet).ok()?;
+    if Ipv6Header::LEN + usize::from(header.payload_length()) != packet.len() {
+        return None;
+    }
+    Some(Fields {
+        source: header.source_addr().into(),
+        destination: header.destination_addr().into(),
+        ttl: header.hop_limit(),
+        ecn: ecn(header.ecn()),
+        is_membership: is_mld(&header, packet),
+        tcp_port: None,
+    })
+}
+
+/// Returns whether an IPv6 packet is an MLD message. All of them begin with a Hop-by-Hop Options
+/// header (RFC 3810 section 5).
+fn is_mld(header: &Ipv6HeaderSlice<'_>, packet: &[u8]) -> bool {
+    if header.next_header() != IpNumber::IPV6_HEADER_HOP_BY_HOP {
+        return false;
+    }
+    Ipv6Slice::from_slice(packet).is_ok_and(|ip| {
+        let payload = ip.payload();
+        let kind = payload.payload.first();
+        let is_known = kind.is_some_and(|kind| MLD_TYPES.contains(kind));
+        payload.ip_number == IpNumber::IPV6_ICMP && is_known
+    })
+}
+
+fn ecn(field: IpEcn) -> Ecn {
+    match field.value() {
+        0 => Ecn::NotCapable,
+        3 => Ecn::Marked,
+        _ => Ecn::Capable,
+    }
+}
+
+/// Lowers the TTL or hop limit of an IP packet by `hops`, sets its mark, and corrects the checksum
+/// of an IPv4 header. Returns false if the TTL is lower than `hops` + 1, or if the packet has no
+/// complete header.
 pub(crate) fn forward(packet: &mut [u8], hops: u8, ecn: Ecn) -> bool {
+    match is_v6(packet) {
+        true => forward_v6(packet, hops, ecn),
+        false => forward_v4(packet, hops, ecn),
+    }
+}
+
+fn forward_v6(packet: &mut [u8], hops: u8, ecn: Ecn) -> bool {
+    let Some(header) = packet.first_chunk_mut::<{ Ipv6Header::LEN }>() else {
+        return false;
+    };
+    let left = header[HOP_LIMIT].checked_sub(hops);
+    let Some(hop_limit) = left.filter(|left| *left > 0) else {
+        return false;
+    };
+    header[HOP_LIMIT] = hop_limit;
+    if ecn == Ecn::Marked {
+        header[CLASS_AND_LABEL] |= 3 << 4;
+    }
+    true
+}
+
+fn forward_v4(packet: &mut [u8], hops: u8, ecn: Ecn) -> bool {
     let Some(header) = packet.first_chunk_mut::<20>() else {
         return false;
     };
@@ -88,7 +177,11 @@ fn add(a: u16, b: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use etherparse::{IpEcn, Ipv4Header, PacketBuilder};
+    use manyflow_amt::Family;
+    use manyflow_amt::membership::Report;
     use proptest::prelude::*;
 
     use super::*;
@@ -106,10 +199,47 @@ mod tests {
         let packet = tcp(9);
         let fields = read_fields(&packet).unwrap();
         assert_eq!(fields.destination, Ipv4Addr::new(10, 0, 0, 2));
+        assert!(!fields.is_membership);
         assert_eq!((fields.ttl, fields.tcp_port), (9, Some(5000)));
         assert_eq!(fields.ecn, Ecn::NotCapable);
         for length in 0..packet.len() {
             assert_eq!(read_fields(&packet[..length]), None, "cut at {length}");
+        }
+    }
+
+    fn udp_v6(hop_limit: u8) -> Vec<u8> {
+        let [from, to] = [1, 2].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+        let datagram = PacketBuilder::ipv6(from.octets(), to.octets(), hop_limit).udp(4000, 5000);
+        let mut packet = vec![0; datagram.size(4)];
+        datagram.write_to_slice(&mut packet, b"data").unwrap();
+        packet
+    }
+
+    #[test]
+    fn the_fields_of_an_ipv6_packet_are_read() {
+        let mut packet = udp_v6(9);
+        packet[CLASS_AND_LABEL] |= 2 << 4;
+        let fields = read_fields(&packet).unwrap();
+        assert_eq!(
+            fields.destination,
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)
+        );
+        assert_eq!((fields.ttl, fields.ecn), (9, Ecn::Capable));
+        assert!(!fields.is_membership && !fields.is_link_local());
+        for length in 0..packet.len() {
+            assert_eq!(read_fields(&packet[..length]), None, "cut at {length}");
+        }
+        packet[8..10].copy_from_slice(&[0xfe, 0x80]);
+        assert!(read_fields(&packet).unwrap().is_link_local());
+    }
+
+    #[test]
+    fn membership_messages_are_recognised() {
+        for family in [Family::V4, Family::V6] {
+            let mut packet = Vec::new();
+            let records = Vec::new();
+            Report { family, records }.encode(&mut packet);
+            assert!(read_fields(&packet).unwrap().is_membership, "{family}");
         }
     }
 
@@ -118,6 +248,18 @@ mod tests {
         assert!(forward(&mut tcp(3), 2, Ecn::NotCapable));
         assert!(!forward(&mut tcp(3), 3, Ecn::NotCapable));
         assert!(!forward(&mut [0; 19], 0, Ecn::NotCapable));
+        assert!(forward(&mut udp_v6(3), 2, Ecn::NotCapable));
+        assert!(!forward(&mut udp_v6(3), 3, Ecn::NotCapable));
+        assert!(!forward(&mut [0x60; 39], 0, Ecn::NotCapable));
+    }
+
+    #[test]
+    fn a_router_changes_only_hop_limit_and_mark_of_an_ipv6_packet() {
+        let (mut packet, mut expected) = (udp_v6(9), udp_v6(7));
+        expected[CLASS_AND_LABEL] |= 3 << 4;
+        assert!(forward(&mut packet, 2, Ecn::Marked));
+        assert_eq!(packet, expected);
+        assert_eq!(read_fields(&packet).unwrap().ecn, Ecn::Marked);
     }
 
     proptest! {

@@ -1,13 +1,13 @@
 //! The endpoints through which IP packets enter and leave the network.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use manyflow_core::{Action, Destination, Endpoint, Packet, Time};
 use manyflow_netsim::NodeId;
-use manyflow_scenario::protocols::{IpArrived, IpPacket};
+use manyflow_scenario::protocols::{HostEvent, IpArrived, IpPacket};
 
+use super::addresses::NodeAddresses;
 use super::icmp;
 
 /// The programs of a host, which are outside the network: their packets and joins come through a
@@ -36,10 +36,17 @@ pub fn kernel_end(node: NodeId) -> HostPort {
     HostPort::new(node, nothing)
 }
 
+/// Returns an endpoint for a program that joins channels, and the way into it: a
+/// [joiner](super::Fabric::add_joiner) sends its joins and leaves there.
+pub fn program_end(node: NodeId) -> (HostPort, Sender<Action<IpPacket>>) {
+    let (inlet, outside) = channel();
+    (HostPort::new(node, outside), inlet)
+}
+
 impl Endpoint for HostPort {
     type Rx = IpPacket;
     type Tx = IpPacket;
-    type Event = IpArrived;
+    type Event = HostEvent;
 
     fn handle_packet(&mut self, _now: Time, packet: &Packet<IpPacket>) {
         self.arrived.push_back(IpArrived::new(self.node, packet));
@@ -55,21 +62,22 @@ impl Endpoint for HostPort {
         None
     }
 
-    fn poll_event(&mut self) -> Option<IpArrived> {
-        self.arrived.pop_front()
+    fn poll_event(&mut self) -> Option<HostEvent> {
+        self.arrived.pop_front().map(HostEvent::Arrived)
     }
 }
 
-/// A router as the destination of packets: it answers pings, and packets whose TTL has expired.
+/// A router as the destination of packets: it answers pings, and packets whose TTL or hop limit has
+/// expired.
 pub(super) struct RouterPort {
-    address: Ipv4Addr,
+    addresses: NodeAddresses,
     answers: VecDeque<Packet<IpPacket>>,
 }
 
 impl RouterPort {
-    pub(super) fn new(address: Ipv4Addr) -> RouterPort {
+    pub(super) fn new(addresses: NodeAddresses) -> RouterPort {
         RouterPort {
-            address,
+            addresses,
             answers: VecDeque::new(),
         }
     }
@@ -78,13 +86,13 @@ impl RouterPort {
 impl Endpoint for RouterPort {
     type Rx = IpPacket;
     type Tx = IpPacket;
-    type Event = IpArrived;
+    type Event = HostEvent;
 
     fn handle_packet(&mut self, _now: Time, packet: &Packet<IpPacket>) {
         let bytes = packet.contents().unwrap_or_default();
         let answer = match packet.header.is_expired {
-            true => icmp::time_exceeded(self.address, bytes),
-            false => icmp::answer(self.address, bytes),
+            true => icmp::time_exceeded(self.addresses, bytes),
+            false => icmp::answer(self.addresses, bytes),
         };
         let header = IpPacket { is_expired: false };
         let to = Destination::Endpoint(packet.source);
@@ -102,7 +110,7 @@ impl Endpoint for RouterPort {
         None
     }
 
-    fn poll_event(&mut self) -> Option<IpArrived> {
+    fn poll_event(&mut self) -> Option<HostEvent> {
         None
     }
 }

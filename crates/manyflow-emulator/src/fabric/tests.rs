@@ -1,3 +1,7 @@
+mod ipv6;
+mod queries;
+
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, PacketBuilder};
@@ -24,17 +28,28 @@ struct Delivered {
     packet: Vec<u8>,
 }
 
-impl Outlet for Vec<Delivered> {
+/// The packets that hosts have received.
+#[derive(Default)]
+struct Inbox {
+    delivered: Vec<Delivered>,
+    queries: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Outlet for Inbox {
     fn deliver(&mut self, due: Time, node: NodeId, packet: &[u8]) {
         let packet = packet.to_vec();
-        Vec::push(self, Delivered { due, node, packet });
+        self.delivered.push(Delivered { due, node, packet });
+    }
+
+    fn query(&mut self, node: NodeId, packet: &[u8]) {
+        self.queries.push((node, packet.to_vec()));
     }
 }
 
 /// Host 0, routers 1 and 2, and hosts 3 and 4 behind router 2. Each link has a delay of 10 ms.
 struct Line {
     fabric: Fabric,
-    delivered: Vec<Delivered>,
+    inbox: Inbox,
 }
 
 const A: NodeId = NodeId(0);
@@ -56,7 +71,7 @@ impl Line {
         network.set_leave_latency(LEAVE_LATENCY);
         Line {
             fabric: Fabric::new(network, 5, &[A, B, C], Addresses::of_scenario()),
-            delivered: Vec::new(),
+            inbox: Inbox::default(),
         }
     }
 
@@ -70,7 +85,7 @@ impl Line {
     fn push(&mut self, now: Time, node: NodeId, packet: &[u8]) {
         self.advance(now);
         let mut outside = Outside {
-            outlet: &mut self.delivered,
+            outlet: &mut self.inbox,
             observer: &mut (),
         };
         self.fabric.push(node, packet, &mut outside);
@@ -78,7 +93,7 @@ impl Line {
 
     fn advance(&mut self, now: Time) {
         let mut outside = Outside {
-            outlet: &mut self.delivered,
+            outlet: &mut self.inbox,
             observer: &mut (),
         };
         self.fabric.advance(now, &mut outside).unwrap();
@@ -87,22 +102,39 @@ impl Line {
 
     fn report(&mut self, now: Time, node: NodeId, kind: RecordType, sources: &[NodeId]) {
         let sources = sources.iter().map(|&node| address(node).into());
+        self.report_group(now, node, kind, GROUP.into(), sources.collect());
+    }
+
+    fn report_group(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        kind: RecordType,
+        group: IpAddr,
+        sources: Vec<IpAddr>,
+    ) {
         let mut packet = Vec::new();
         Report {
-            family: Family::V4,
+            family: Family::of(group),
             records: vec![GroupRecord {
                 kind,
-                group: GROUP.into(),
-                sources: sources.collect(),
+                group,
+                sources,
             }],
         }
         .encode(&mut packet);
         self.push(now, node, &packet);
     }
+
+    /// The times and nodes of all deliveries.
+    fn arrivals(&self) -> Vec<(Time, NodeId)> {
+        let delivered = self.inbox.delivered.iter();
+        delivered.map(|one| (one.due, one.node)).collect()
+    }
 }
 
 fn address(node: NodeId) -> Ipv4Addr {
-    Addresses::of_scenario().of(node)
+    Addresses::of_scenario().of(node).v4
 }
 
 fn udp(from: NodeId, to: [u8; 4], ttl: u8, payload: &[u8]) -> Vec<u8> {
@@ -123,10 +155,10 @@ fn a_packet_arrives_after_the_delays_of_its_path_with_a_smaller_ttl() {
     let mut line = Line::plain();
     line.push(ms(5), A, &udp(A, address(B).octets(), 64, b"hello"));
     line.advance(ms(34));
-    assert_eq!(line.delivered, []);
+    assert_eq!(line.inbox.delivered, []);
     line.advance(ms(40));
-    let [arrived] = line.delivered.as_slice() else {
-        panic!("{:?}", line.delivered);
+    let [arrived] = line.inbox.delivered.as_slice() else {
+        panic!("{:?}", line.inbox.delivered);
     };
     assert_eq!((arrived.due, arrived.node), (ms(35), B));
     assert_eq!(ttl(&arrived.packet), 62);
@@ -140,8 +172,8 @@ fn routers_on_the_path_report_that_a_ttl_has_expired() {
         let mut line = Line::plain();
         line.push(ms(0), A, &udp(A, address(B).octets(), ttl, b"probe"));
         line.advance(ms(100));
-        let [error] = line.delivered.as_slice() else {
-            panic!("{:?}", line.delivered);
+        let [error] = line.inbox.delivered.as_slice() else {
+            panic!("{:?}", line.inbox.delivered);
         };
         assert_eq!((error.due, error.node), (ms(due), A));
         let ip = Ipv4Slice::from_slice(&error.packet).unwrap();
@@ -155,10 +187,13 @@ fn routers_on_the_path_report_that_a_ttl_has_expired() {
 fn an_unknown_destination_is_reported_as_unreachable() {
     let mut line = Line::plain();
     line.push(ms(3), A, &udp(A, [10, 0, 0, 99], 64, b""));
-    assert_eq!(line.delivered[0].node, A);
+    assert_eq!(line.inbox.delivered[0].node, A);
     assert_eq!(line.fabric.counts().refused, 1);
     line.push(ms(4), A, &[0x60; 40]);
-    assert_eq!((line.delivered.len(), line.fabric.counts().refused), (1, 2));
+    assert_eq!(
+        (line.inbox.delivered.len(), line.fabric.counts().refused),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -171,24 +206,19 @@ fn a_source_specific_join_travels_hop_by_hop_and_a_leave_takes_its_latency() {
     data(&mut line, 39);
     data(&mut line, 41);
     line.advance(ms(100));
-    let arrived: Vec<_> = line
-        .delivered
-        .iter()
-        .map(|one| (one.due, one.node))
-        .collect();
-    assert_eq!(arrived, [(ms(71), B)]);
-    assert_eq!(ttl(&line.delivered[0].packet), 6);
+    assert_eq!(line.arrivals(), [(ms(71), B)]);
+    assert_eq!(ttl(&line.inbox.delivered[0].packet), 6);
     // A second member joins at the next router.
     line.report(ms(100), C, RecordType::ToExclude, &[]);
     data(&mut line, 100);
     line.advance(ms(150));
-    assert_eq!(line.delivered.len(), 3);
+    assert_eq!(line.inbox.delivered.len(), 3);
     line.report(ms(200), B, RecordType::Block, &[A]);
     line.report(ms(200), C, RecordType::ToInclude, &[]);
     // Each link still carries the data until the latency is over, but the hosts take none.
     data(&mut line, 200);
     line.advance(ms(500));
-    assert_eq!(line.delivered.len(), 3);
+    assert_eq!(line.inbox.delivered.len(), 3);
     let delivered = |line: &Line| line.fabric.network().link_counters(LinkId(2)).delivered;
     let before = delivered(&line);
     data(&mut line, 500);
@@ -203,7 +233,7 @@ fn a_packet_to_a_group_does_not_cross_more_routers_than_its_ttl_allows() {
     line.push(ms(100), A, &udp(A, GROUP, 2, b"near"));
     line.push(ms(100), B, &udp(B, GROUP, 2, b"near"));
     line.advance(ms(200));
-    assert_eq!(line.delivered.len(), 1);
+    assert_eq!(line.inbox.delivered.len(), 1);
     assert_eq!(line.fabric.counts().expired, 1);
 }
 
@@ -233,7 +263,7 @@ fn red_marks_packets_that_support_ecn() {
     packet[..20].copy_from_slice(&header.to_bytes());
     (0..20).for_each(|_| line.push(ms(0), A, &packet));
     line.advance(ms(1000));
-    let marked = line.delivered.iter().filter(|one| {
+    let marked = line.inbox.delivered.iter().filter(|one| {
         ttl(&one.packet);
         one.packet[1] & 3 == 3
     });
@@ -248,6 +278,7 @@ proptest! {
     fn no_bytes_of_a_program_make_the_network_panic(
         packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 1..20),
         is_igmp: bool,
+        is_v6: bool,
     ) {
         let mut line = Line::plain();
         for (at, mut packet) in (0..).zip(packets) {
@@ -257,6 +288,11 @@ proptest! {
                 packet[..4].copy_from_slice(&[0x46, 0xc0, 0, length as u8]);
                 packet[16..18].copy_from_slice(&[10, 0]);
                 packet[9] = if is_igmp { 2 } else { packet[9] };
+            }
+            if length >= 48 && is_v6 {
+                packet[..7].copy_from_slice(&[0x60, 0, 0, 0, 0, length as u8 - 40, 0]);
+                packet[24..40].copy_from_slice(&ipv6::address(B).octets());
+                packet[40..42].copy_from_slice(&[58, 0]);
             }
             line.push(ms(at), A, &packet);
         }
@@ -291,7 +327,7 @@ proptest! {
                 carried += link.pushed + link.duplicated - over;
             }
             prop_assert_eq!(counts.entered + copies, counts.left + gone + carried);
-            prop_assert_eq!(counts.left, line.delivered.len() as u64);
+            prop_assert_eq!(counts.left, line.inbox.delivered.len() as u64);
             Ok(())
         };
         for (wait, way, bytes) in steps {
@@ -306,6 +342,7 @@ proptest! {
             check(&line)?;
         }
         let counts = line.fabric.counts();
-        prop_assert_eq!(line.fabric.next_time().is_none(), true, "{:?}", counts);
+        let next = line.fabric.network_mut().next_time();
+        prop_assert_eq!(next.is_none(), true, "{:?}", counts);
     }
 }

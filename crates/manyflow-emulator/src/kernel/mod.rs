@@ -1,3 +1,5 @@
-//! The kernel's own TCP, as a protocol of sessions.
+//! Sessions outside this process: the kernel's own TCP, and programs.
 
+pub mod program;
 pub mod tcp;
+pub mod tcp_info;

@@ -3,7 +3,7 @@
 //! Each end has a thread that blocks in its socket, as in any program for bulk data.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::EmulateError;
+use crate::kernel::tcp_info::TcpInfo;
 use crate::netns::Namespace;
 
 /// The longest time for which a thread blocks before it looks whether it has to end.
@@ -69,6 +70,8 @@ pub struct Bulk {
 /// The two threads of a connection. They end on drop.
 #[derive(Debug)]
 pub struct Running {
+    /// Another descriptor of the sender's socket, for its state.
+    socket: Socket,
     received: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -88,6 +91,8 @@ impl Bulk {
         let listener = listener.map_err(|error| failed("receiver", error))?;
         let socket = sender.enter(|| self.open())?;
         let socket = socket.map_err(|error| failed("sender", error))?;
+        let watched = socket.try_clone();
+        let watched = watched.map_err(|error| failed("sender", error))?;
         let received = Arc::new(AtomicU64::new(0));
         let is_over = Arc::new(AtomicBool::new(false));
         let (count, end) = (Arc::clone(&received), Arc::clone(&is_over));
@@ -96,6 +101,7 @@ impl Bulk {
         // The connection's bytes show whether it succeeded.
         let sending = thread::spawn(move || drop(bulk.send(socket, &end)));
         Ok(Running {
+            socket: watched,
             received,
             is_over,
             threads: vec![receiving, sending],
@@ -140,7 +146,8 @@ impl Bulk {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        // The other descriptor keeps the socket open, so dropping this one sends no FIN.
+        stream.shutdown(Shutdown::Write)
     }
 }
 
@@ -191,6 +198,14 @@ impl Running {
     /// Returns the payload bytes that the receiver has read so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    /// Returns the sender's state.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not report it.
+    pub fn info(&self) -> io::Result<TcpInfo> {
+        TcpInfo::of(&self.socket)
     }
 }
 

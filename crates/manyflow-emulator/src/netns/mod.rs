@@ -7,7 +7,7 @@ mod stale;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -15,6 +15,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 
 use crate::error::EmulateError;
+use crate::fabric::{MTU, NodeAddresses};
 use crate::ports::tun::Tun;
 pub use stale::remove_stale;
 use stale::{Owner, remove};
@@ -24,6 +25,16 @@ pub const DEVICE: &str = "emulated";
 /// The length of a device's queue, in packets. The program that reads them may be delayed by some
 /// tens of milliseconds, in which the device must not drop anything.
 const DEVICE_QUEUE: u32 = 10_000;
+
+/// The folder of the kernel's parameters.
+const PARAMETERS: &str = "/proc/sys";
+/// The parameters of devices with IPv6: it is on, also where the host's default is off, addresses
+/// can be used at once, without duplicate address detection, and no router is solicited.
+const IPV6_PARAMETERS: [(&str, &str); 3] = [
+    ("disable_ipv6", "0"),
+    ("accept_dad", "0"),
+    ("accept_ra", "0"),
+];
 
 /// A network namespace. It is removed on drop, and the processes in it are killed.
 #[derive(Debug)]
@@ -49,8 +60,12 @@ impl Namespace {
         })?;
         let namespace = Namespace { name, file };
         namespace.configure("link set lo up\n")?;
-        // Only IPv4 is carried. A kernel without IPv6 has no such parameter.
-        let _ = namespace.set("net/ipv6/conf/default/disable_ipv6", "1");
+        if has_ipv6() {
+            let parameter = |name| format!("net/ipv6/conf/default/{name}");
+            for (name, value) in IPV6_PARAMETERS {
+                namespace.set(&parameter(name), value)?;
+            }
+        }
         Ok(namespace)
     }
 
@@ -82,25 +97,32 @@ impl Namespace {
     /// # Errors
     /// Returns an error if the kernel has no such parameter or refuses the value.
     pub fn set(&self, parameter: &str, value: &str) -> Result<(), EmulateError> {
-        let path = std::path::Path::new("/proc/sys").join(parameter);
+        let path = Path::new(PARAMETERS).join(parameter);
         let written = self.enter(|| std::fs::write(path, value))?;
         written
             .map_err(|error| EmulateError::Namespace(format!("{}, {parameter}", self.name), error))
     }
 
-    /// Makes the device of the namespace, which has `address` and through which all packets leave.
+    /// Makes the device of the namespace, which has these addresses and through which all packets
+    /// leave. It has no IPv6 address if the kernel has no IPv6.
     ///
     /// # Errors
     /// Returns an error if the device cannot be made or configured.
-    pub fn add_device(&self, address: Ipv4Addr) -> Result<Tun, EmulateError> {
+    pub fn add_device(&self, addresses: NodeAddresses) -> Result<Tun, EmulateError> {
         let tun = self.enter(|| Tun::create(DEVICE))?;
         let tun = tun.map_err(|error| EmulateError::Device(DEVICE.to_owned(), error))?;
+        let NodeAddresses { v4, v6 } = addresses;
         self.configure(&format!(
-            "address add {address}/32 dev {DEVICE}\n\
-             link set {DEVICE} mtu {} txqueuelen {DEVICE_QUEUE} up\n\
-             route add default dev {DEVICE} src {address}\n",
-            crate::fabric::MTU
+            "address add {v4}/32 dev {DEVICE}\n\
+             link set {DEVICE} mtu {MTU} txqueuelen {DEVICE_QUEUE} up\n\
+             route add default dev {DEVICE} src {v4}\n",
         ))?;
+        if has_ipv6() {
+            self.configure(&format!(
+                "address add {v6}/128 dev {DEVICE} nodad\n\
+                 route add ::/0 dev {DEVICE} src {v6}\n",
+            ))?;
+        }
         Ok(tun)
     }
 
@@ -117,24 +139,37 @@ impl Drop for Namespace {
     }
 }
 
-/// Makes a device in the namespace of this process, which has `address` and leads to `peer` only.
+/// Returns whether the kernel has IPv6.
+fn has_ipv6() -> bool {
+    Path::new(PARAMETERS).join("net/ipv6").exists()
+}
+
+/// Makes a device in the namespace of this process, which has these addresses and leads to `peer`
+/// only. It has no IPv6 address if the kernel has no IPv6.
 ///
 /// # Errors
 /// Returns an error if the device cannot be made or configured.
 pub fn add_outer_device(
     name: &str,
-    address: Ipv4Addr,
-    peer: Ipv4Addr,
+    addresses: NodeAddresses,
+    peer: NodeAddresses,
 ) -> Result<Tun, EmulateError> {
-    let tun = Tun::create(name).map_err(|error| EmulateError::Device(name.to_owned(), error))?;
-    ip(
-        &["-batch", "-"],
-        &format!(
-            "address add {address} peer {peer} dev {name}\n\
-             link set {name} mtu {} txqueuelen {DEVICE_QUEUE} up\n",
-            crate::fabric::MTU
-        ),
-    )?;
+    let failed = |error| EmulateError::Device(name.to_owned(), error);
+    let tun = Tun::create(name).map_err(failed)?;
+    let mut commands = format!(
+        "address add {} peer {} dev {name}\n\
+         link set {name} mtu {MTU} txqueuelen {DEVICE_QUEUE} up\n",
+        addresses.v4, peer.v4
+    );
+    if has_ipv6() {
+        let folder = Path::new(PARAMETERS).join("net/ipv6/conf").join(name);
+        for (parameter, value) in IPV6_PARAMETERS {
+            std::fs::write(folder.join(parameter), value).map_err(failed)?;
+        }
+        let NodeAddresses { v6, .. } = addresses;
+        commands += &format!("address add {v6} peer {} dev {name} nodad\n", peer.v6);
+    }
+    ip(&["-batch", "-"], &commands)?;
     Ok(tun)
 }
 

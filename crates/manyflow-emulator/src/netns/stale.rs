@@ -56,8 +56,8 @@ impl Owner {
     }
 }
 
-/// Returns the start of a process; `None` if there is none of this number, or only its exit status
-/// remains.
+/// Returns the start of a process; `None` if the process does not exist, or has ended and waits for
+/// its parent.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
     // The second field is the program's name in parentheses, which can contain spaces.
@@ -89,7 +89,8 @@ pub fn remove_stale() -> Result<usize, EmulateError> {
     Ok(removed)
 }
 
-/// Kills the processes in a namespace, and removes it.
+/// Kills the processes in a namespace, and removes it, unless another emulator has removed it
+/// meanwhile.
 pub(super) fn remove(name: &str) -> io::Result<()> {
     let inside = Command::new("ip").args(["netns", "pids", name]).output()?;
     for pid in String::from_utf8_lossy(&inside.stdout).split_whitespace() {
@@ -103,7 +104,7 @@ pub(super) fn remove(name: &str) -> io::Result<()> {
     let deleted = Command::new("ip")
         .args(["netns", "delete", name])
         .output()?;
-    match deleted.status.success() {
+    match deleted.status.success() || !folder().join(name).exists() {
         true => Ok(()),
         false => Err(io::Error::other(
             String::from_utf8_lossy(&deleted.stderr).trim().to_owned(),

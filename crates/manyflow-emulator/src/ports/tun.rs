@@ -33,7 +33,7 @@ impl Tun {
         Ok(Tun { file })
     }
 
-    /// Reads the next packet that the kernel sends. Returns its length, or `None` if there is none.
+    /// Reads a packet that the kernel has sent, and returns its length; `None` if no packet waits.
     ///
     /// # Errors
     /// Returns the errors of the device.

@@ -3,7 +3,7 @@
 //! `etherparse` writes IPv4 and UDP headers and all checksums. The protocols' own encoders write
 //! LCT and the protocols' headers.
 
-use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpSlice, UdpHeader};
+use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv6Header, TcpSlice, UdpHeader};
 use manyflow_core::{Ecn, Header, Packet};
 
 use super::addresses::Flow;
@@ -58,18 +58,20 @@ pub fn encode<H: Header + Framed>(packet: &Packet<H>, flow: &Flow, frame: &mut V
     }
 }
 
-/// Replaces the contents of `frame` by a payload that is an IPv4 packet, with the packet's ECN
-/// field and a new header checksum.
+/// Replaces the contents of `frame` by a payload that is an IPv4 or IPv6 packet, with the packet's
+/// ECN field and a new IPv4 header checksum.
 pub(super) fn copy_whole<H>(packet: &Packet<H>, frame: &mut Vec<u8>) {
     frame.clear();
     frame.extend_from_slice(packet.contents().unwrap_or_default());
-    let Ok((mut ip, _)) = Ipv4Header::from_slice(frame) else {
-        return;
-    };
-    ip.ecn = ip_ecn(packet.ecn);
-    ip.header_checksum = ip.calc_header_checksum();
-    let header = ip.to_bytes();
-    frame[..header.len()].copy_from_slice(&header);
+    if let Ok((mut ip, _)) = Ipv4Header::from_slice(frame) {
+        ip.ecn = ip_ecn(packet.ecn);
+        ip.header_checksum = ip.calc_header_checksum();
+        let header = ip.to_bytes();
+        frame[..header.len()].copy_from_slice(&header);
+    } else if let Ok((mut ip, _)) = Ipv6Header::from_slice(frame) {
+        ip.set_ecn(ip_ecn(packet.ecn));
+        frame[..Ipv6Header::LEN].copy_from_slice(&ip.to_bytes());
+    }
 }
 
 fn ip_ecn(ecn: Ecn) -> IpEcn {

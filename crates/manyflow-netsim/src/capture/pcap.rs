@@ -10,7 +10,8 @@ use manyflow_core::Time;
 /// The magic number for times in nanoseconds, which also shows the byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
-/// The maximum length of a frame. All frames are IPv4 packets.
+/// The maximum length of a frame. All frames are IPv4 or IPv6 packets without
+/// jumbo payloads.
 const SNAP_LENGTH: u32 = 65_535;
 /// LINKTYPE_RAW: each frame begins with its IP header.
 const LINK_TYPE: u32 = 101;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use manyflow_core::ConfigError;
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::units::Rate;
 
 /// The parameters of [`Tfrc`](super::Tfrc). The paper gives few numbers; the fields name the
@@ -18,24 +18,61 @@ pub struct TfrcConfig {
     /// positive. The default is that of RFC 4654 section 2.4.1.
     pub initial_rtt: Duration,
     /// The weight of the past in the average round-trip time, in [0, 1). RFC 5348 section 4.3
-    /// recommends 0.9 together with a correction (section 4.5), which is not implemented here, and
-    /// a low value otherwise.
+    /// recommends 0.9 together with [`damping_history`](TfrcConfig::damping_history), and a low
+    /// value otherwise.
     pub rtt_history: f64,
+    /// q2 of RFC 5348 section 4.5, in [0, 1): the rate falls while the round-trip time is above its
+    /// average, in which the past has this weight. The RFC recommends 0.9. `None`, the default, is
+    /// the paper's TFRC without this correction.
+    pub damping_history: Option<f64>,
     /// The TCP that Eq. (1) describes. The paper's is Reno.
-    pub response: ResponseFunction,
+    pub equation: TcpEquation,
     /// Whether repaired copies count towards the rate, and thereby reduce the rate of new messages.
     pub count_repairs: bool,
     /// Whether the lost packet that begins a loss event counts for the interval that it begins, as
     /// in RFC 5348 section 5.3. With `false`, only arrived packets count, as section 4.2 says
     /// literally.
     pub count_losses: bool,
-    /// The weight of I_past in the average interval between loss events, in [0, 1) (Eq. (2)).
-    pub loss_history: f64,
+    /// Whether an interval includes the packets in the round-trip time of the loss event that
+    /// begins it, as in RFC 5348 section 5.3. The paper ignores these packets.
+    pub whole_intervals: bool,
+    /// The average of the intervals between loss events.
+    pub loss_average: LossAverage,
     /// The time between updates of local clients' demands, positive.
     pub demand_interval: Duration,
     /// The weight of the past in local clients' demands, in [0, 0.5): lower than that of the
     /// present (section 4.3.1).
     pub demand_history: f64,
+}
+
+/// The average of the intervals between loss events, of which p is the reciprocal.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum LossAverage {
+    /// Eq. (2) of the paper: an exponential average.
+    Exponential {
+        /// The weight of I_past, in [0, 1). The paper's is 0.5.
+        history: f64,
+    },
+    /// The weighted average over the last eight intervals (RFC 5348 section 5.4).
+    Intervals {
+        /// Whether older intervals lose weight during a long interval without losses (section 5.5).
+        discounts: bool,
+    },
+}
+
+impl Default for LossAverage {
+    fn default() -> LossAverage {
+        LossAverage::Exponential { history: 0.5 }
+    }
+}
+
+impl LossAverage {
+    fn is_valid(self) -> bool {
+        match self {
+            LossAverage::Exponential { history } => (0.0..1.0).contains(&history),
+            LossAverage::Intervals { .. } => true,
+        }
+    }
 }
 
 impl Default for TfrcConfig {
@@ -44,10 +81,12 @@ impl Default for TfrcConfig {
             initial_rate: Rate::from_bits_per_s(100_000),
             initial_rtt: Duration::from_millis(500),
             rtt_history: 0.5,
-            response: ResponseFunction::Reno,
+            damping_history: None,
+            equation: TcpEquation::RENO,
             count_repairs: true,
             count_losses: true,
-            loss_history: 0.5,
+            whole_intervals: false,
+            loss_average: LossAverage::default(),
             demand_interval: Duration::from_millis(500),
             demand_history: 0.25,
         }
@@ -66,6 +105,7 @@ impl TfrcConfig {
                 "at least 1 kbit/s",
                 self.initial_rate.bits_per_s() >= 1000,
             ),
+            ("the minimum RTO", "0 s to 60 s", self.equation.is_valid()),
             (
                 "the initial round-trip time",
                 "positive",
@@ -77,9 +117,15 @@ impl TfrcConfig {
                 (0.0..1.0).contains(&self.rtt_history),
             ),
             (
+                "the damping's history",
+                "at least 0 and below 1",
+                self.damping_history
+                    .is_none_or(|q2| (0.0..1.0).contains(&q2)),
+            ),
+            (
                 "the loss intervals' history",
                 "at least 0 and below 1",
-                (0.0..1.0).contains(&self.loss_history),
+                self.loss_average.is_valid(),
             ),
             (
                 "the demand's interval",
@@ -103,6 +149,26 @@ impl TfrcConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_average_that_forgets_nothing_is_refused() {
+        for config in [
+            TfrcConfig {
+                damping_history: Some(1.0),
+                ..TfrcConfig::default()
+            },
+            TfrcConfig {
+                loss_average: LossAverage::Exponential { history: 1.0 },
+                ..TfrcConfig::default()
+            },
+        ] {
+            let error = config.check().unwrap_err().to_string();
+            assert!(
+                error.ends_with("history must be at least 0 and below 1"),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn parameters_out_of_range_are_refused_by_name() {

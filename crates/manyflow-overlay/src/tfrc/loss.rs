@@ -9,8 +9,9 @@
 
 use core::time::Duration;
 
-use super::config::TfrcConfig;
+use super::config::{LossAverage, TfrcConfig};
 use crate::sequence::OriginSeq;
+use manyflow_core::estimate::loss_intervals::LossIntervals;
 use manyflow_core::time::Time;
 
 /// The maximum number of events that one gap may begin. Each event halves the average interval, so
@@ -22,22 +23,78 @@ const EVENTS_MAX: usize = 32;
 pub(super) struct LossHistory {
     /// The initial value of I_sample: 1 if the lost packet that begins an event counts, else 0.
     first: f64,
-    /// The weight of I_past in Eq. (2).
-    history: f64,
+    /// Whether I_sample includes the packets in the round-trip time of a loss event.
+    whole: bool,
     /// The highest sequence number that has arrived, and the time of its arrival.
     highest: Option<(OriginSeq, Time)>,
-    /// The time at which the last loss event began.
-    event_at: Option<Time>,
-    /// I_sample: the number of packets since the last loss event ended.
+    /// The lost packet that began the last loss event.
+    event: Option<LossEvent>,
+    /// I_sample: the number of packets since the last loss event ended, or began if `whole`.
     sample: f64,
-    /// I_past and I_mean; `None` before the first loss event.
-    average: Option<Average>,
+    average: Average,
 }
 
-#[derive(Copy, Clone, Debug)]
-struct Average {
-    past: f64,
-    mean: f64,
+/// The lost packet that began a loss event.
+#[derive(Copy, Clone, Debug, PartialEq)]
+struct LossEvent {
+    /// The interpolated time of arrival.
+    at: Time,
+    sequence: OriginSeq,
+}
+
+/// The average of the intervals between loss events, in packets.
+#[derive(Debug)]
+enum Average {
+    /// Eq. (2): `I_mean = history I_past + (1 - history) I_sample`.
+    Exponential {
+        history: f64,
+        /// I_past; `None` before the first loss event.
+        past: Option<f64>,
+    },
+    /// The average of RFC 5348 section 5.4.
+    Intervals(LossIntervals),
+}
+
+impl Average {
+    fn new(config: LossAverage) -> Average {
+        match config {
+            LossAverage::Exponential { history } => Average::Exponential {
+                history,
+                past: None,
+            },
+            LossAverage::Intervals { discounts } => {
+                Average::Intervals(LossIntervals::new(discounts))
+            }
+        }
+    }
+
+    /// Adds the interval before a loss event that begins. The first one is the seed.
+    fn close(&mut self, interval: f64) {
+        match self {
+            Average::Exponential { history, past } => {
+                let mean = past.map_or(interval, |past| weighted(*history, past, interval));
+                // p is at most 1.
+                *past = Some(mean.max(1.0));
+            }
+            Average::Intervals(intervals) => intervals.close(interval),
+        }
+    }
+
+    /// Returns p = 1 / I_mean, in (0, 1], if the interval since the last loss event has `open`
+    /// packets. An open interval counts only if it lowers p. Returns `None` before the first loss.
+    fn loss_event_rate(&self, open: f64) -> Option<f64> {
+        match self {
+            Average::Exponential { history, past } => {
+                past.map(|past| 1.0 / weighted(*history, past, open.max(past)))
+            }
+            Average::Intervals(intervals) => intervals.loss_event_rate(open),
+        }
+    }
+}
+
+/// Returns the weighted mean of Eq. (2); the paper's weights are both one half.
+fn weighted(history: f64, past: f64, sample: f64) -> f64 {
+    history * past + (1.0 - history) * sample
 }
 
 impl LossHistory {
@@ -45,11 +102,11 @@ impl LossHistory {
     pub(super) fn new(config: &TfrcConfig) -> LossHistory {
         LossHistory {
             first: f64::from(u8::from(config.count_losses)),
-            history: config.loss_history,
+            whole: config.whole_intervals,
             highest: None,
-            event_at: None,
+            event: None,
             sample: 0.0,
-            average: None,
+            average: Average::new(config.loss_average),
         }
     }
 
@@ -72,7 +129,13 @@ impl LossHistory {
             self.highest = Some((sequence, now));
             // A repaired copy with the highest number was itself lost.
             let lost = ahead - u32::from(!repaired);
-            began = self.record_losses(at, now - at, ahead, lost, rtt);
+            let gap = Gap {
+                before: (highest, at),
+                ahead,
+                lost,
+                span: now - at,
+            };
+            began = self.record_losses(gap, rtt);
         }
         if !repaired {
             self.count_packet(now, rtt);
@@ -80,90 +143,88 @@ impl LossHistory {
         began
     }
 
-    /// Handles the loss of the `lost` numbers after a packet that arrived at `before`. Packet
-    /// number `ahead` after that one arrived `span` later. The times of the lost packets are
-    /// interpolated (RFC 5348 section 5.2).
-    fn record_losses(
-        &mut self,
-        before: Time,
-        span: Duration,
-        ahead: u32,
-        lost: u32,
-        rtt: Duration,
-    ) -> bool {
-        let span = span.as_nanos();
+    /// Handles the losses of a gap. The times of the lost packets are interpolated (RFC 5348
+    /// section 5.2).
+    fn record_losses(&mut self, gap: Gap, rtt: Duration) -> bool {
+        let (span, ahead) = (gap.span.as_nanos(), u128::from(gap.ahead));
+        let (sequence, before) = gap.before;
         let mut began = false;
         for _ in 0..EVENTS_MAX {
-            let ignored = self.event_at.map_or(0, |at| (at + rtt - before).as_nanos());
+            let ends = self.event.map(|event| event.at + rtt);
+            let ignored = ends.map_or(0, |ends| (ends - before).as_nanos());
             // The first number whose interpolated time is later than the end of the last event.
-            let place = match (ignored * u128::from(ahead)).checked_div(span) {
+            let place = match (ignored * ahead).checked_div(span) {
                 Some(place) => place + 1,
                 None if ignored == 0 => 1,
                 None => break,
             };
-            if place > u128::from(lost) {
+            if place > u128::from(gap.lost) {
                 break;
             }
-            let after = span * place / u128::from(ahead);
-            self.begin_event(before + Duration::from_nanos(after as u64));
+            self.begin_event(LossEvent {
+                at: before + Duration::from_nanos((span * place / ahead) as u64),
+                sequence: sequence.advance(place as u32),
+            });
             began = true;
         }
         began
     }
 
-    fn begin_event(&mut self, at: Time) {
-        let mean = self.mean();
-        if let Some(average) = &mut self.average {
-            // p is at most 1.
-            average.past = mean.max(1.0);
-            average.mean = average.past;
+    fn begin_event(&mut self, event: LossEvent) {
+        if let Some(last) = self.event {
+            if self.whole {
+                self.sample = f64::from(event.sequence.distance_from(last.sequence));
+            }
+            // Several events of one gap may begin before the first interval is seeded.
+            if !self.wants_seed() {
+                self.average.close(self.sample);
+            }
         }
         self.sample = self.first;
-        self.event_at = Some(at);
+        self.event = Some(event);
     }
 
     /// Counts a packet for I_sample, unless the last loss event has not ended.
     fn count_packet(&mut self, now: Time, rtt: Duration) {
-        if self.event_at.is_some_and(|at| now < at + rtt) {
-            return;
+        match (self.event, self.highest) {
+            (Some(event), Some((highest, _))) if self.whole => {
+                self.sample = f64::from(highest.distance_from(event.sequence)) + self.first;
+            }
+            (Some(event), _) if now < event.at + rtt => {}
+            _ => self.sample += 1.0,
         }
-        self.sample += 1.0;
-        let mean = self.mean();
-        if let Some(average) = &mut self.average
-            && self.sample >= average.past
-        {
-            average.mean = mean;
-        }
-    }
-
-    /// Returns the weighted mean of Eq. (2); the paper's weights are both one half.
-    fn mean(&self) -> f64 {
-        let past = self.average.map_or(0.0, |average| average.past);
-        self.history * past + (1.0 - self.history) * self.sample
     }
 
     /// Returns whether the first loss event has begun, and the interval before it must be
     /// [seeded](LossHistory::seed).
     pub(super) fn wants_seed(&self) -> bool {
-        self.event_at.is_some() && self.average.is_none()
+        self.event.is_some() && self.loss_event_rate().is_none()
     }
 
     /// Sets the interval before the first loss event, in packets.
     pub(super) fn seed(&mut self, interval: f64) {
-        let past = interval.max(1.0);
-        self.average = Some(Average { past, mean: past });
+        self.average.close(interval);
     }
 
     /// Returns p = 1 / I_mean, in (0, 1]; `None` before the first loss.
     pub(super) fn loss_event_rate(&self) -> Option<f64> {
-        let average = self.average?;
-        debug_assert!(
-            average.mean >= 1.0,
-            "I_mean is {}, so that p exceeds 1",
-            average.mean
-        );
-        Some(1.0 / average.mean)
+        let p = self.average.loss_event_rate(self.sample);
+        debug_assert!(p.is_none_or(|p| p > 0.0 && p <= 1.0), "p is {p:?}");
+        p
     }
+}
+
+/// Packets that did not arrive between two that did.
+#[derive(Copy, Clone, Debug)]
+struct Gap {
+    /// The packet before the gap, and its arrival.
+    before: (OriginSeq, Time),
+    /// The distance to the packet after the gap, in numbers.
+    ahead: u32,
+    /// The number of lost packets, which follow the one before the gap.
+    lost: u32,
+    /// The time between the arrivals before and after the gap.
+    span: Duration,
 }
 
 #[cfg(test)]
@@ -196,6 +257,10 @@ mod tests {
         began.collect()
     }
 
+    fn event_at(history: &LossHistory) -> Time {
+        history.event.unwrap().at
+    }
+
     fn mean(history: &LossHistory) -> f64 {
         1.0 / history.loss_event_rate().unwrap()
     }
@@ -222,10 +287,10 @@ mod tests {
         // 100 arrived at 1 s, 103 arrives at 1.3 s. 101 was due at 1.1 s, and 102 a round-trip time
         // later, in the same event.
         assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq(103), false, RTT));
-        assert_eq!(history.event_at, Some(Time::from_secs_f64(1.1)));
+        assert_eq!(event_at(&history), Time::from_secs_f64(1.1));
         // 104 was due at 1.4 s and begins an event, 105 belongs to it, and 106 begins one at 1.6 s.
         assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq(107), false, RTT));
-        assert_eq!(history.event_at, Some(Time::from_secs_f64(1.6)));
+        assert_eq!(event_at(&history), Time::from_secs_f64(1.6));
     }
 
     #[test]
@@ -272,6 +337,30 @@ mod tests {
         let mut history = LossHistory::new(&TfrcConfig::default());
         run(&mut history, 1..203, &[100, 201]);
         assert_eq!(mean(&history), (50.0 + 92.0) / 2.0);
+    }
+
+    #[test]
+    fn whole_intervals_count_from_one_lost_packet_to_the_next() {
+        let mut history = LossHistory::new(&TfrcConfig {
+            whole_intervals: true,
+            ..TfrcConfig::default()
+        });
+        // 105 belongs to the event that 100 began.
+        run(&mut history, 1..203, &[100, 105, 201]);
+        assert_eq!(mean(&history), (50.0 + 101.0) / 2.0);
+    }
+
+    #[test]
+    fn eight_intervals_have_the_weights_of_rfc_5348() {
+        let mut history = LossHistory::new(&TfrcConfig {
+            whole_intervals: true,
+            loss_average: LossAverage::Intervals { discounts: false },
+            ..TfrcConfig::default()
+        });
+        run(&mut history, 1..141, &[100, 140]);
+        assert_eq!(mean(&history), 50.0, "an open interval of 40 is too short");
+        run(&mut history, 141..142, &[]);
+        assert_eq!(mean(&history), (50.0 + 40.0) / 2.0);
     }
 
     #[test]

@@ -36,12 +36,13 @@
 //!   follows the paper literally.
 //! - **Eq. (2) forgets quickly**: half of I_mean is the last interval. The rate therefore varies
 //!   strongly. Since low rates last longer, its mean is below Eq. (1) at the mean p: by about 10 %
-//!   at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it). RFC 5348's
-//!   average over eight intervals would not have this effect; a
-//!   [`loss_history`](TfrcConfig::loss_history) of 0.75 or more comes near it. The choice is
-//!   between two of the paper's figures: with 0.75, fewer minutes beside TCP are off by a factor of
-//!   two (`scenarios/xp-8.toml`), but the rate takes four times as long to fall when a slower
-//!   member joins (`scenarios/xp-6.toml`). The default is the paper's 0.5.
+//!   at p = 0.01, by a quarter and more at 0.05 and above (`tests.rs` prints it).
+//!   [`LossAverage::Intervals`] is RFC 5348's average over eight intervals, which varies less, but
+//!   takes longer to fall when a slower member joins. The default is the paper's.
+//! - **Intervals begin after the event.** As the paper says, packets in the round-trip time of a
+//!   loss event do not count for the interval. RFC 5348 section 5.3 counts them, so that p is lower
+//!   by the share of a window in an interval. That is noticeable if windows have few packets;
+//!   [`whole_intervals`](TfrcConfig::whole_intervals) follows the RFC.
 //! - **The first loss.** Eq. (2) needs an I_past. The number of packets before the first loss
 //!   depends on the course of slow start. As in RFC 5348 section 6.3.1, I_past is instead the
 //!   interval at which Eq. (1) gives the highest rate that was received before the loss.
@@ -69,6 +70,9 @@
 //! - **The average round-trip time** weights the past by 0.5 instead of RFC 5348's 0.9. The RFC
 //!   asks for a low weight if its section 4.5 (slower sending while queues grow) is left out, and
 //!   in the paper a change takes effect within a round-trip time.
+//!   [`damping_history`](TfrcConfig::damping_history) turns that section on: the limit of each
+//!   remote daemon is then multiplied by the average square root of its round-trip time over that
+//!   of the latest sample, and the group has the minimum of these products.
 //! - **Demands.** A client's window is the one message that may wait at its daemon
 //!   (`allocation.rs`). Priorities have no effect, because the paper has none.
 
@@ -85,7 +89,7 @@ mod tests;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-pub use config::TfrcConfig;
+pub use config::{LossAverage, TfrcConfig};
 use receiver::{ReceivedFlow, Reported};
 use sender::Group;
 

@@ -2,17 +2,17 @@
 
 use core::time::Duration;
 
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 
 /// Returns the rate in bytes per second at which TCP would send packets of `packet_bytes`, at a
 /// loss event rate of `p` (Eq. (1)).
 pub(super) fn acceptable_bytes_per_s(
-    response: ResponseFunction,
+    equation: TcpEquation,
     packet_bytes: f64,
     rtt: Duration,
     p: f64,
 ) -> f64 {
-    packet_bytes * response.full_rate_packets_per_s(rtt.as_secs_f64(), p)
+    packet_bytes * equation.full_rate_packets_per_s(rtt.as_secs_f64(), p)
 }
 
 /// Returns the number of packets between loss events at which TCP would send at the rate that was
@@ -20,19 +20,20 @@ pub(super) fn acceptable_bytes_per_s(
 /// depends on slow start and says little about the path. Received rates below a packet in two
 /// round-trip times count as that rate.
 pub(super) fn first_interval(
-    response: ResponseFunction,
+    equation: TcpEquation,
     rtt: Duration,
     received_packets_per_s: f64,
 ) -> f64 {
     let rtt_s = rtt.as_secs_f64();
     let target = received_packets_per_s.max(0.5 / rtt_s);
-    1.0 / response.full_loss_probability(rtt_s, target)
+    1.0 / equation.full_loss_probability(rtt_s, target)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ResponseFunction::Reno;
     use super::*;
+
+    const RENO: TcpEquation = TcpEquation::RENO;
 
     const SITES: [&str; 6] = ["Zikit1", "RON0", "RON2", "RON33", "RON35", "RON45"];
 
@@ -83,7 +84,7 @@ mod tests {
                     continue;
                 }
                 let rtt = Duration::from_secs_f64(RTT_MS[row][column] / 1000.0);
-                let ours = acceptable_bytes_per_s(Reno, 1400.0, rtt, p) * 8.0 / 1e6;
+                let ours = acceptable_bytes_per_s(RENO, 1400.0, rtt, p) * 8.0 / 1e6;
                 line += &format!("{paper:>7.2} {ours:>6.3}");
                 // The paper prints hundredths: half of one may be lost by rounding. In addition, 3
                 // % are allowed.
@@ -102,10 +103,10 @@ mod tests {
     #[test]
     fn a_first_interval_reproduces_the_received_rate() {
         let rtt = Duration::from_millis(100);
-        let interval = first_interval(Reno, rtt, 500.0);
-        let rate = acceptable_bytes_per_s(Reno, 1.0, rtt, 1.0 / interval);
+        let interval = first_interval(RENO, rtt, 500.0);
+        let rate = acceptable_bytes_per_s(RENO, 1.0, rtt, 1.0 / interval);
         assert!((rate / 500.0 - 1.0).abs() < 1e-6, "{rate}");
-        let slowest = acceptable_bytes_per_s(Reno, 1.0, rtt, 1.0 / first_interval(Reno, rtt, 0.0));
+        let slowest = acceptable_bytes_per_s(RENO, 1.0, rtt, 1.0 / first_interval(RENO, rtt, 0.0));
         assert!((slowest / 5.0 - 1.0).abs() < 1e-6, "{slowest}");
     }
 }

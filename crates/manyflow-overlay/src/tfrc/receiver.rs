@@ -9,7 +9,7 @@ use super::rate;
 use crate::Event;
 use crate::message::{GroupId, Report};
 use crate::sequence::OriginSeq;
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
@@ -24,7 +24,7 @@ pub(super) struct ReceivedFlow {
     rtt: Duration,
     rtt_is_known: bool,
     losses: LossHistory,
-    response: ResponseFunction,
+    equation: TcpEquation,
     meter: Meter,
     /// s: the average size of a message in bytes.
     message_bytes: f64,
@@ -80,7 +80,7 @@ impl ReceivedFlow {
             rtt: config.initial_rtt,
             rtt_is_known: false,
             losses: LossHistory::new(config),
-            response: config.response,
+            equation: config.equation,
             meter: Meter {
                 began: now,
                 messages: 0,
@@ -125,7 +125,7 @@ impl ReceivedFlow {
         self.meter.on_message(now, self.rtt);
         let began = self.losses.on_packet(now, sequence, repaired, self.rtt);
         if self.losses.wants_seed() {
-            let interval = rate::first_interval(self.response, self.rtt, self.meter.highest_per_s);
+            let interval = rate::first_interval(self.equation, self.rtt, self.meter.highest_per_s);
             self.losses.seed(interval);
         }
         self.schedule(now, began);
@@ -157,7 +157,7 @@ impl ReceivedFlow {
         (self.reported_at, self.due) = (Some(now), None);
         let p = self.losses.loss_event_rate();
         let (bytes, rtt) = (self.message_bytes, self.rtt);
-        let acceptable = p.map(|p| rate::acceptable_bytes_per_s(self.response, bytes, rtt, p));
+        let acceptable = p.map(|p| rate::acceptable_bytes_per_s(self.equation, bytes, rtt, p));
         let (acknowledged, held) = since
             .newest
             .map_or((Report::NONE, Duration::ZERO), |(number, at)| {

@@ -16,6 +16,7 @@ use super::config::TfrcConfig;
 use super::rtt::{Acknowledged, SentLog, averaged};
 use crate::message::{DaemonId, Report};
 use crate::sequence::OriginSeq;
+use manyflow_core::estimate::delay_damping::DelayDamping;
 use manyflow_core::time::{Time, seconds};
 
 /// The no-feedback timer while the round-trip time is unknown (RFC 5348 section 4.2).
@@ -44,6 +45,8 @@ pub(super) struct Group {
 #[derive(Debug, Default)]
 struct Remote {
     rtt: Option<Duration>,
+    /// The correction for the latest round-trip time, if configured (RFC 5348 section 4.5).
+    damping: Option<DelayDamping>,
     /// X, as far as this daemon limits it; `None` until the daemon has reported or its report timed
     /// out.
     limit: Option<f64>,
@@ -78,11 +81,9 @@ struct Terms<'a> {
     allowed: f64,
 }
 
-impl Terms<'_> {
-    /// Returns s / t_mbi, the lowest rate.
-    fn slowest(&self) -> f64 {
-        self.log.message_bytes().max(1.0) / SLOWEST_S
-    }
+/// Returns s / t_mbi, the lowest rate.
+fn slowest(log: &SentLog) -> f64 {
+    log.message_bytes().max(1.0) / SLOWEST_S
 }
 
 impl Remote {
@@ -91,10 +92,14 @@ impl Remote {
         if let Some(acknowledged) = acknowledged {
             let history = terms.config.rtt_history;
             self.rtt = Some(averaged(self.rtt, acknowledged.rtt, history));
+            if let Some(q2) = terms.config.damping_history {
+                let damping = self.damping.get_or_insert_with(|| DelayDamping::new(q2));
+                damping.sample(acknowledged.rtt);
+            }
         }
         let reported = acceptable(report, terms.config).unwrap_or(f64::INFINITY);
         let grown = self.grown(now, reported, acknowledged, terms);
-        self.limit = Some(reported.min(grown).max(terms.slowest()));
+        self.limit = Some(reported.min(grown).max(slowest(terms.log)));
         self.arm_silence_timer(now, terms);
         acknowledged
     }
@@ -128,6 +133,13 @@ impl Remote {
         (2.0 * limit.min(received)).max(limit)
     }
 
+    /// Returns X_inst: the limit, reduced while queues grow (RFC 5348 section 4.5). `None` if the
+    /// daemon does not limit the rate.
+    fn present_limit(&self, slowest: f64) -> Option<f64> {
+        let factor = self.damping.as_ref().map_or(1.0, DelayDamping::factor);
+        self.limit.map(|limit| (limit * factor).max(slowest))
+    }
+
     /// Handles the expiry of the no-feedback timer (RFC 5348 section 4.4): halves the limit. If
     /// nothing was sent, the limit falls only to the initial rate.
     fn on_silence(&mut self, now: Time, silence: Silence, terms: &Terms<'_>) {
@@ -138,7 +150,7 @@ impl Remote {
             self.silence = None;
             return;
         }
-        let least = if is_idle { initial } else { terms.slowest() };
+        let least = if is_idle { initial } else { slowest(terms.log) };
         let limit = (limit / 2.0).max(least);
         self.limit = Some(limit);
         self.round = Some(Round { began: now, limit });
@@ -263,7 +275,9 @@ impl Group {
     /// Updates the allowed rate: the minimum of the limits, or the initial rate without a limit.
     /// Returns the rate if it differs noticeably from the one that was last returned.
     pub(super) fn update_allowed(&mut self, now: Time, config: &TfrcConfig) -> Option<f64> {
-        let limits = self.remotes.values().filter_map(|remote| remote.limit);
+        let slowest = slowest(&self.log);
+        let remotes = self.remotes.values();
+        let limits = remotes.filter_map(|remote| remote.present_limit(slowest));
         let allowed = limits
             .reduce(f64::min)
             .unwrap_or(config.initial_bytes_per_s());
@@ -473,6 +487,23 @@ mod tests {
         }
         assert_eq!(sending.allowed(), INITIAL);
         assert_eq!(sending.group.poll_timeout(), None);
+    }
+
+    #[test]
+    fn damping_reduces_the_rate_while_the_round_trip_time_is_above_its_average() {
+        let mut sending = Sending::new(&[NEAR]);
+        sending.config.damping_history = Some(0.9);
+        let (now, config) = (sending.now, sending.config.clone());
+        sending.group.on_sent(now, OriginSeq(1), 1000, &config);
+        let report = sending.build_report(10_000, 0, 1);
+        // The same message is acknowledged after 0.1 s, and then after 0.2 s.
+        for factor in [1.0, 0.9 / 2f64.sqrt() + 0.1] {
+            sending.now += Duration::from_millis(100);
+            let (now, config) = (sending.now, sending.config.clone());
+            sending.group.on_report(now, NEAR, &report, &config);
+            let ratio = sending.allowed() / 10_000.0;
+            assert!((ratio - factor).abs() < 1e-9, "{ratio}, not {factor}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::groups::Groups;
 use crate::sequence::{ChangeSeq, OriginSeq};
 use crate::topology::Topology;
-use manyflow_core::estimate::tcp_equation::ResponseFunction::Reno;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 
 const GROUP: GroupId = GroupId(7);
 const CLIENT: ClientId = ClientId(3);
@@ -253,7 +253,7 @@ fn the_rate_is_near_the_equation_at_the_measured_loss_event_rate() {
         let mut world = World::new(&[(delay_ms, loss)]);
         world.run(30.0);
         let (rate, p) = world.measure(300.0);
-        let equation = Reno.full_rate_packets_per_s(2.0 * delay_ms as f64 / 1000.0, p);
+        let equation = TcpEquation::RENO.full_rate_packets_per_s(2.0 * delay_ms as f64 / 1000.0, p);
         let ratio = rate / equation;
         println!(
             "{delay_ms} ms, {loss}: {rate:.1} packets/s, p {p:.4}, equation {equation:.1}, ratio {ratio:.2}"
@@ -411,7 +411,8 @@ fn losses_of_several_percent_leave_a_rate_near_the_equations() {
             world.measure(60.0).0
         });
         let mean = rates.sum::<f64>() / 6.0;
-        let ratio = mean / Reno.full_rate_packets_per_s(2.0 * delay_ms as f64 / 1000.0, loss);
+        let ratio =
+            mean / TcpEquation::RENO.full_rate_packets_per_s(2.0 * delay_ms as f64 / 1000.0, loss);
         println!("{delay_ms} ms, {loss}: {mean:.1} packets/s, ratio {ratio:.2}");
         assert!(
             (1.0 / 1.6..1.25).contains(&ratio),

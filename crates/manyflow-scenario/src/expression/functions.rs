@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use manyflow_core::estimate::tcp_equation::ResponseFunction::{Cubic, Reno};
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_overlay::cost_benefit::theory::worst_ratio;
 
 use super::Samples;
@@ -105,19 +105,27 @@ pub static FUNCTIONS: &[Function] = &[
         "tcp_rate",
         "tcp_rate(rtt, p), in packets/s: the TCP equation, RFC 3738 section 3.2.2.3, Eqs. (1) and (6) of the WEBRC paper",
         2..=2,
-        |a| rate_by_equation(a, |rtt_s, p| Reno.rate_packets_per_s(rtt_s, p)),
+        |a| rate_by_equation(a, |rtt_s, p| TcpEquation::RENO.rate_packets_per_s(rtt_s, p)),
     ),
     function(
         "tcp_full_rate",
         "tcp_full_rate(rtt, p), in packets/s: the same with b = 2 packets to an acknowledgement and RTO = 4 RTT, Eq. (1) of the many-to-many TFRC paper",
         2..=2,
-        |a| rate_by_equation(a, |rtt_s, p| Reno.full_rate_packets_per_s(rtt_s, p)),
+        |a| {
+            rate_by_equation(a, |rtt_s, p| {
+                TcpEquation::RENO.full_rate_packets_per_s(rtt_s, p)
+            })
+        },
     ),
     function(
         "cubic_rate",
         "cubic_rate(rtt, p), in packets/s: tcp_rate(rtt, p) with the larger of Reno's and CUBIC's average windows, RFC 9438 section 5",
         2..=2,
-        |a| rate_by_equation(a, |rtt_s, p| Cubic.rate_packets_per_s(rtt_s, p)),
+        |a| {
+            rate_by_equation(a, |rtt_s, p| {
+                TcpEquation::CUBIC.rate_packets_per_s(rtt_s, p)
+            })
+        },
     ),
     function(
         "loss_event_probability",

@@ -1,5 +1,7 @@
 //! A scenario and its cells: the combinations of the values that `[sweep]` lists.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use crate::error::{Fault, Problem, ScenarioError};
@@ -21,9 +23,23 @@ pub struct Scenario {
     id: String,
     file: String,
     text: String,
-    fast: bool,
+    form: Form,
     tree: Node,
     sweep: Sweep,
+}
+
+/// The form in which a scenario is read.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// Whether it is the shortened form, with the values of `[fast]`.
+    pub fast: bool,
+    /// The only cell whose network is checked; by default all are. The networks of other cells may
+    /// be much larger.
+    pub cell: Option<usize>,
+    /// Values that replace those of the file, each as `KEY=VALUE`. The key is that of a value, with
+    /// dots between tables and the names or numbers of their items: `links.bottleneck.rate`.
+    /// The value is in TOML's notation; texts need no quotation marks.
+    pub settings: Vec<String>,
 }
 
 /// One combination of values of all axes.
@@ -46,25 +62,55 @@ impl Scenario {
     /// # Errors
     /// Returns the first error, with file, line and key.
     pub fn parse(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
-        let scenario = Scenario::read(file, text, fast)?;
-        (0..scenario.cells()).try_for_each(|cell| scenario.check(cell))?;
+        let form = Form {
+            fast,
+            ..Form::default()
+        };
+        Scenario::parse_form(file, text, form)
+    }
+
+    /// Reads and checks a scenario in a form of its own.
+    ///
+    /// # Errors
+    /// Returns the first error, with file, line and key. In settings, the file is `--set` and
+    /// the line is the number of the setting.
+    pub fn parse_form(file: &str, text: &str, form: Form) -> Result<Scenario, ScenarioError> {
+        let cell = form.cell;
+        let scenario = Scenario::read(file, text, form)?;
+        scenario.check_cells(cell)?;
         Ok(scenario)
     }
 
-    /// Reads a scenario and checks the network of `cell` only. The networks of other cells
-    /// may be much larger.
+    /// Replaces the duration of all runs. Their steady state begins after half of it, and there are
+    /// no expectations, which are about the scenario's own duration. Checks `cell`, or all cells.
     ///
     /// # Errors
-    /// Returns the first error, with file, line and key.
-    pub fn parse_cell(
-        file: &str,
-        text: &str,
-        fast: bool,
-        cell: usize,
+    /// Returns the first error, with file, line and key: measures and changes can have times after
+    /// the new end.
+    pub fn with_duration(
+        mut self,
+        duration: Duration,
+        cell: Option<usize>,
     ) -> Result<Scenario, ScenarioError> {
-        let scenario = Scenario::read(file, text, fast)?;
-        scenario.check(cell)?;
-        Ok(scenario)
+        let path = ["run", "duration"].map(str::to_owned);
+        let value = Value::Text(format!("{} s", duration.as_secs_f64()));
+        let span = self.tree.locate(&path);
+        let replaced = self.tree.set(&path, Node { span, value });
+        replaced.map_err(|fault| self.place(fault))?;
+        self.tree.take("expect");
+        if let Some(run) = self.tree.get_mut("run") {
+            run.take("steady-from");
+        }
+        self.check_cells(cell)?;
+        Ok(self)
+    }
+
+    /// Checks the network of `cell`, or of all cells.
+    fn check_cells(&self, cell: Option<usize>) -> Result<(), ScenarioError> {
+        match cell {
+            Some(cell) => self.check(cell),
+            None => (0..self.cells()).try_for_each(|cell| self.check(cell)),
+        }
     }
 
     fn check(&self, cell: usize) -> Result<(), ScenarioError> {
@@ -74,12 +120,12 @@ impl Scenario {
         checked.map_err(|fault| self.place(fault))
     }
 
-    fn read(file: &str, text: &str, fast: bool) -> Result<Scenario, ScenarioError> {
+    fn read(file: &str, text: &str, form: Form) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario {
             id: id_of(file),
             file: file.to_owned(),
             text: text.to_owned(),
-            fast,
+            form,
             tree: Node {
                 span: 0..0,
                 value: Value::Table(Vec::new()),
@@ -97,18 +143,47 @@ impl Scenario {
         let known = self.tree.clone();
         for (path, value) in overrides.iter().flat_map(|entry| entry.node.leaves()) {
             let placed = |fault: Fault| fault.spanned(&value.span).within("fast");
-            if self.fast {
+            if self.form.fast {
                 self.tree.set(&path, value.clone()).map_err(placed)?;
             } else {
                 known.clone().set(&path, value.clone()).map_err(placed)?;
             }
+        }
+        let settings = self.read_settings()?;
+        for (path, value) in &settings {
+            let set = self.tree.set(path, value.clone());
+            set.map_err(|fault| fault.spanned(&value.span))?;
         }
         if let Some(sweep) = self.tree.take("sweep") {
             let parameters = self.tree.get("parameters");
             self.sweep =
                 Sweep::new(sweep.node, parameters).map_err(|fault| fault.within("sweep"))?;
         }
+        for (path, value) in &settings {
+            // A path may have numbers instead of names, but the place of its value is its own.
+            let is_swept = |axis: &Axis| self.tree.locate(&axis.path) == value.span;
+            if let Some(axis) = self.sweep.axes.iter().find(|axis| is_swept(axis)) {
+                let message = format!("the scenario sweeps this key: set `sweep.{}`", axis.key);
+                return Err(
+                    Fault::at(&[&path.join(".")], Problem::Value(message)).spanned(&value.span)
+                );
+            }
+        }
         self.check_size()
+    }
+
+    /// Returns the keys and values of the settings. The place of each value is one byte beyond
+    /// the text and the settings before it, so that errors can name the setting.
+    fn read_settings(&self) -> Result<Vec<(Vec<String>, Node)>, Fault> {
+        let places = self.text.len() + 1..;
+        let settings = self.form.settings.iter().zip(places);
+        let values = settings.map(|(setting, place)| {
+            let here = place..place;
+            let leaf = tree::setting(setting).map_err(|fault| fault.spanned(&here))?;
+            let (path, value) = leaf;
+            Ok((path, Node { span: here, value }))
+        });
+        values.collect()
     }
 
     fn check_size(&self) -> Result<(), Fault> {
@@ -150,7 +225,12 @@ impl Scenario {
 
     /// Returns whether this is the shortened form.
     pub fn is_fast(&self) -> bool {
-        self.fast
+        self.form.fast
+    }
+
+    /// Returns the settings that replace values of the file, each as `KEY=VALUE`.
+    pub fn settings(&self) -> &[String] {
+        &self.form.settings
     }
 
     /// Returns the SHA-256 hash of the file, in hexadecimal.
@@ -208,9 +288,13 @@ impl Scenario {
             let _ = expand(&mut tree);
             tree.locate(&fault.path)
         });
+        let (file, line) = match span.start.checked_sub(self.text.len() + 1) {
+            Some(setting) => ("--set", setting + 1),
+            None => (self.file.as_str(), tree::line_of(&self.text, span.start)),
+        };
         ScenarioError {
-            file: self.file.clone(),
-            line: tree::line_of(&self.text, span.start),
+            file: file.to_owned(),
+            line,
             key: fault.path.join("."),
             problem: fault.problem,
         }

@@ -15,5 +15,5 @@ pub(crate) mod expand;
 pub(crate) mod sweep;
 pub(crate) mod tree;
 
-pub use cells::{Cell, Scenario};
+pub use cells::{Cell, Form, Scenario};
 pub use sweep::Axis;

@@ -43,6 +43,27 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     table_node(table.into_inner(), span)
 }
 
+/// Parses a setting, `KEY=VALUE`, and returns the path and the value. A value that is not TOML is a
+/// text.
+pub(crate) fn setting(text: &str) -> Result<(Vec<String>, Value), Fault> {
+    let Some((key, value)) = text.split_once('=') else {
+        let message = format!("`{}` is not KEY=VALUE", shortened(text, NAME_MAX));
+        return Err(Fault::value(message));
+    };
+    let tree = match parse(text) {
+        Ok(tree) => tree,
+        Err(_) => {
+            let mut tree = parse(&format!("{key} = ''"))?;
+            tree.each_text(&mut |empty| *empty = value.trim().to_owned());
+            tree
+        }
+    };
+    match tree.leaves().as_slice() {
+        [(path, node)] => Ok((path.clone(), node.value.clone())),
+        _ => Err(Fault::value("a setting has one key and one value")),
+    }
+}
+
 /// Returns the message of a TOML error. Names the key of a duplicate, which TOML's message omits.
 fn described(error: &toml::de::Error, text: &str) -> String {
     let key = error.span().and_then(|span| text.get(span));
@@ -271,6 +292,23 @@ mod tests {
         assert_eq!(tree.get("run").unwrap().get("seeds"), Some(&seven));
         let fault = tree.set(&path("links.c.rate"), seven).unwrap_err();
         assert!(fault.to_string().contains("no entry `c`"), "{fault}");
+    }
+
+    #[test]
+    fn a_setting_is_toml_or_a_text() {
+        let value = |text| setting(text).map(|(path, value)| (path.join("."), value));
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(value("a.b=2").unwrap(), ("a.b".into(), Value::Number(2.0)));
+        assert_eq!(
+            value("a = 5 Mbit/s").unwrap(),
+            ("a".into(), text("5 Mbit/s"))
+        );
+        assert_eq!(value("a='x=y'").unwrap(), ("a".into(), text("x=y")));
+        let (_, list) = value("sweep.a=[\"1 s\", 2]").unwrap();
+        assert!(matches!(list, Value::List(items) if items.len() == 2));
+        for wrong in ["a", "=1", "a b=1", "a={b=1,c=2}", "a=1\nb=2"] {
+            assert!(value(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

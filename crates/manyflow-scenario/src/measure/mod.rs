@@ -75,6 +75,10 @@ impl Reduction {
             let steps = Steps::lowest(std::slice::from_ref(series));
             return self.apply_to_level(&steps.spans(self.from_s, self.to_s));
         }
+        // The sum of no counts would be 0.
+        if series.what.is_count() && series.points.is_empty() {
+            return f64::NAN;
+        }
         let points = series.points.iter().filter(|(time, _)| self.has(*time));
         let (times, values): (Vec<f64>, Vec<f64>) = points.copied().unzip();
         match self.statistic {

@@ -37,7 +37,7 @@ pub(crate) struct Session {
     pub(crate) receivers: Vec<Receiver>,
     /// The endpoints besides those of receivers, with their nodes: the sender and then the
     /// aggregators of a multicast session, the sender's ends and then the switches of an ACP
-    /// session, the sending clients of an overlay session.
+    /// session, the sending clients of an overlay session, a command.
     pub(crate) staff: Vec<(EndpointId, NodeId)>,
     /// The nodes that aggregate the feedback of SIM, from the sender downwards.
     pub(crate) aggregators: Vec<u32>,
@@ -87,6 +87,7 @@ impl Sessions {
                 .protocol
                 .kind()
                 .check(table)
+                .and_then(|()| check_receivers(table))
                 .map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
             if count > REPETITIONS_MAX {
@@ -309,7 +310,7 @@ impl Session {
             return Err(session.fault("sender", Problem::Value(message)));
         }
         session.sender = sender.start;
-        for (place, entry) in table.receivers.iter().enumerate() {
+        for (place, entry) in table.receivers().iter().enumerate() {
             let nodes = topology.nodes_named(&numbered(&entry.0.node, number));
             let nodes = nodes.map_err(|problem| session.fault("receivers", problem))?;
             let intervals = intervals(&entry.0, schema.run.duration)
@@ -365,6 +366,21 @@ impl Session {
         self.aggregators = nodes.into_iter().collect();
         let aggregators = &mut self.aggregators;
         aggregators.sort_by_key(|&node| (paths.find_path(sender, node).len(), node));
+    }
+}
+
+/// Checks that a session lists its receivers, and that a command has none.
+fn check_receivers(table: &SessionTable) -> Result<(), Fault> {
+    match (table.protocol, &table.receivers) {
+        (Protocol::Command, Some(_)) => {
+            let message = "a command runs at its `sender` and has no receivers";
+            Err(Fault::at(
+                &["receivers"],
+                Problem::Value(message.to_owned()),
+            ))
+        }
+        (Protocol::Command, None) | (_, Some(_)) => Ok(()),
+        (_, None) => Err(Fault::value("the key `receivers` is missing")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! IP packets of programs outside the process, which the emulator carries beside the packets of the
 //! protocols in this list. No session of a scenario uses them directly.
 
-use manyflow_core::{Contents, Ecn, EndpointId, Header, Packet};
+use manyflow_core::{Channel, Contents, Ecn, EndpointId, Header, Packet};
 use serde::ser::SerializeMap;
 
 use manyflow_netsim::NodeId;
@@ -24,7 +24,24 @@ impl Header for IpPacket {
     }
 }
 
-/// An event of an endpoint that stands for a host's programs.
+/// An event of an endpoint that stands for programs of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostEvent {
+    /// A packet has arrived for the programs.
+    Arrived(IpArrived),
+    /// The observable has this value from now on, as the program or its kernel reports it.
+    Measured(Observable, f64),
+    /// The observable's count has grown by this number, as the program or its kernel reports it.
+    Counted(Observable, f64),
+    /// The program has joined a channel.
+    Joined(Channel),
+    /// The program has left a channel.
+    Left(Channel),
+    /// The program has ended, or its connection has: levels no longer hold.
+    Ended,
+}
+
+/// A packet that has arrived at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpArrived {
     /// The node at which the packet arrived.
@@ -38,7 +55,7 @@ pub struct IpArrived {
 }
 
 impl IpArrived {
-    /// Returns the event of a packet that arrives at a node.
+    /// Returns a packet's arrival at a node.
     pub fn new(node: NodeId, packet: &Packet<IpPacket>) -> IpArrived {
         IpArrived {
             node,
@@ -61,16 +78,48 @@ impl Wire for IpPacket {
     }
 }
 
-impl Reported for IpArrived {
+impl Reported for HostEvent {
     fn name(&self) -> &'static str {
-        "arrived"
+        match self {
+            HostEvent::Arrived(_) => "arrived",
+            HostEvent::Measured(..) => "measured",
+            HostEvent::Counted(..) => "counted",
+            HostEvent::Joined(_) => "join",
+            HostEvent::Left(_) => "leave",
+            HostEvent::Ended => "end",
+        }
     }
 
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
-        line.serialize_entry("bytes", &self.contents.length())
+        match self {
+            HostEvent::Arrived(arrived) => {
+                line.serialize_entry("bytes", &arrived.contents.length())
+            }
+            HostEvent::Measured(what, value) | HostEvent::Counted(what, value) => {
+                line.serialize_entry("what", &what.name())?;
+                line.serialize_entry("value", value)
+            }
+            HostEvent::Joined(channel) | HostEvent::Left(channel) => {
+                line.serialize_entry("channel", &channel.number)
+            }
+            HostEvent::Ended => Ok(()),
+        }
     }
 
-    fn observe(&self, _what: Observable) -> Option<Observed> {
-        None
+    fn is_end(&self) -> bool {
+        *self == HostEvent::Ended
+    }
+
+    fn observe(&self, what: Observable) -> Option<Observed> {
+        match *self {
+            HostEvent::Joined(_) if what == Observable::Joins => Some(Observed::Count(1.0)),
+            HostEvent::Joined(_) if what == Observable::Channels => Some(Observed::Step(1.0)),
+            HostEvent::Left(_) if what == Observable::Channels => Some(Observed::Step(-1.0)),
+            HostEvent::Measured(measured, value) if measured == what => {
+                Some(Observed::Value(value))
+            }
+            HostEvent::Counted(counted, by) if counted == what => Some(Observed::Count(by)),
+            _ => None,
+        }
     }
 }

@@ -14,7 +14,7 @@ use manyflow_tcp::cbr;
 use manyflow_tfmcc as tfmcc;
 use manyflow_webrc as webrc;
 
-use super::ip::{IpArrived, IpPacket};
+use super::ip::{HostEvent, IpPacket};
 use super::{Observed, Reported, Topic, Wire};
 use crate::schema::observables::Observable;
 
@@ -120,7 +120,7 @@ protocols! {
     /// Frames between an overlay's daemons and clients.
     Overlay: overlay::Frame, overlay::Event;
     /// IP packets of programs, in the emulator.
-    Ip: IpPacket, IpArrived;
+    Ip: IpPacket, HostEvent;
 }
 
 /// A network in which all protocols run.

@@ -4,6 +4,7 @@
 
 mod acp;
 mod cbr;
+mod command;
 mod ip;
 mod layered;
 mod list;
@@ -15,13 +16,14 @@ mod tfmcc;
 mod webrc;
 mod window;
 
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::{ResponseFunction, TcpEquation};
 use serde::Deserialize;
 
 pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
 pub(crate) use acp::{Direction, PolicyName};
 pub use cbr::{CbrPattern, CbrTable};
-pub use ip::{IpArrived, IpPacket};
+pub use command::CommandTable;
+pub use ip::{HostEvent, IpArrived, IpPacket};
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use list::{AnyEvent, AnyHeader, IntoBoxed, Network, Packet};
 pub use overlay::{
@@ -33,10 +35,11 @@ pub use tcp::{TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;
 #[cfg(test)]
 pub(crate) use webrc::TOI;
-pub use webrc::{Cci, RttRuleName, Rule, WebrcTable, WeightsTable};
+pub use webrc::{Cci, LossFilterName, ReceiverName, RttRuleName, Rule, WebrcTable, WeightsTable};
 
 use session::SessionProtocol;
 
+use crate::quantity::Seconds;
 use crate::record::Topic;
 
 macro_rules! session_protocols {
@@ -77,6 +80,8 @@ session_protocols! {
     Acp: acp::Acp;
     /// Messages to a group of an overlay.
     Overlay: overlay::Overlays;
+    /// A command at a node, in emulated runs only.
+    Command: command::Commands;
 }
 
 /// The TCP that the equation of a protocol describes.
@@ -96,6 +101,19 @@ impl ResponseName {
             ResponseName::Cubic => ResponseFunction::Cubic,
         }
     }
+}
+
+/// Sets the keys of an equation that are given.
+fn set_equation(
+    equation: &mut TcpEquation,
+    response: Option<ResponseName>,
+    minimum_rto: Option<Seconds>,
+) {
+    set(&mut equation.response, response.map(ResponseName::function));
+    set(
+        &mut equation.minimum_rto_s,
+        minimum_rto.map(|seconds| seconds.0),
+    );
 }
 
 /// Replaces a default if a value is given.

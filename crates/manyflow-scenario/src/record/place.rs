@@ -71,6 +71,15 @@ impl Place {
 }
 
 impl Place {
+    /// Returns whether the world reports an observable of this subject.
+    pub(super) fn reports(self, scene: &Scene, what: Observable) -> bool {
+        let Place::Receiver(session, receiver) = self else {
+            return true;
+        };
+        let mut ends = scene.ends(session, receiver).all();
+        !what.is_reported() || ends.any(|(end, _)| scene.network.reports(end, what))
+    }
+
     /// Returns the times, in seconds, at which the subject leaves. A receiver leaves at the end of
     /// each membership interval and, with a unicast protocol, when its sender stops. A sender
     /// leaves when its session stops.

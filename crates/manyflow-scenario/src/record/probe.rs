@@ -43,6 +43,8 @@ pub(super) struct Probe {
     /// The weights of the values. Few observables have them.
     #[allow(clippy::box_collection, reason = "there may be a million probes")]
     weights: Option<Box<Vec<f64>>>,
+    /// Whether the world never reports the observable, so that the series has no points.
+    is_unobserved: bool,
 }
 
 impl Probe {
@@ -55,7 +57,8 @@ impl Probe {
             topic: Topic::of(scene, what, subject),
             values: Vec::new(),
             times: Vec::new(),
-            ends_s: match what.is_level() {
+            // An exit code still holds when its session stops.
+            ends_s: match what.is_level() && what != Observable::ExitCode {
                 true => subject.ends_s(scene),
                 false => Vec::new(),
             },
@@ -63,6 +66,7 @@ impl Probe {
             last: 0.0,
             channels: BTreeMap::new(),
             weights: None,
+            is_unobserved: !subject.reports(scene, what),
         }
     }
 
@@ -229,6 +233,9 @@ impl Probe {
 
     /// Returns the times and values of the series.
     fn points(&self) -> Vec<(f64, f64)> {
+        if self.is_unobserved {
+            return Vec::new();
+        }
         let values = self.values.iter().copied();
         if self.bin_ns == 0 {
             return self.times.iter().copied().zip(values).collect();

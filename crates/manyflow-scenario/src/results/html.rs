@@ -150,6 +150,9 @@ impl Results<'_> {
             "in full"
         };
         writeln!(page, "· {form} · seeds {}", seeds.join(", "))?;
+        for setting in self.scenario.settings() {
+            writeln!(page, "· --set {}", escape(setting))?;
+        }
         writeln!(
             page,
             "· SHA-256 of the scenario {}</p>",

@@ -15,6 +15,8 @@ struct Summary<'a> {
     title: &'a str,
     source: &'a Option<String>,
     shortened: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    settings: &'a [String],
     passed: bool,
     scenario_sha256: String,
     program: Program<'a>,
@@ -85,6 +87,7 @@ impl Results<'_> {
             title: &self.title,
             source: &self.source,
             shortened: self.scenario.is_fast(),
+            settings: self.scenario.settings(),
             passed: self.passed(),
             scenario_sha256: self.scenario.hash(),
             program: Program {

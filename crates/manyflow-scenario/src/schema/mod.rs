@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use crate::expression::Expression;
 use crate::protocols::{
-    AcpTable, CbrTable, OverlaySessionTable, OverlayTable, Protocol, RlmTable, SimTable, TcpTable,
-    TfmccTable, WebrcTable,
+    AcpTable, CbrTable, CommandTable, OverlaySessionTable, OverlayTable, Protocol, RlmTable,
+    SimTable, TcpTable, TfmccTable, WebrcTable,
 };
 use crate::quantity::{Bits, Count, Number, Probability, Seconds};
 use links::{LinkProperties, LinkTable};
@@ -174,10 +174,11 @@ pub struct SessionTable {
     pub name: String,
     /// The protocol of the session.
     pub protocol: Protocol,
-    /// The node of the sender.
+    /// The node of the sender, or of the command.
     pub sender: String,
-    /// The receivers. A unicast protocol opens a connection to each.
-    pub receivers: Vec<ReceiverEntry>,
+    /// The receivers, which only a command has none of. A unicast protocol opens a connection to
+    /// each.
+    pub receivers: Option<Vec<ReceiverEntry>>,
     /// The start of the sender: a time, or a range such as `uniform 0 s to 10 s`.
     #[serde(default)]
     pub start: Start,
@@ -207,6 +208,15 @@ pub struct SessionTable {
     /// Parameters of a session over an overlay.
     #[serde(default)]
     pub overlay: OverlaySessionTable,
+    /// The command, in emulated runs only.
+    pub command: Option<CommandTable>,
+}
+
+impl SessionTable {
+    /// Returns the receivers; empty for a command.
+    pub fn receivers(&self) -> &[ReceiverEntry] {
+        self.receivers.as_deref().unwrap_or_default()
+    }
 }
 
 /// A receiver, written as a node's name or as a table.

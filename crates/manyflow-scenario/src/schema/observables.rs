@@ -90,6 +90,8 @@ observables! {
     Joins: Endpoint, NUMBER, Count, "joins";
     /// The number of channels that an endpoint has joined.
     Channels: Endpoint, NUMBER, Level, "channels joined";
+    /// The exit code of a command, from its end on.
+    ExitCode: Sender, NUMBER, Level, "exit code";
     /// The rate at which a link delivers packets.
     LinkRate: Link, RATE, Interval, "rate";
     /// The rate at which a link delivers, divided by the link's rate.

@@ -55,7 +55,7 @@ pub(super) fn check(
                 entries.dedup();
                 return entries.into_iter().try_for_each(|(table, entry)| {
                     let table = &schema.sessions[table];
-                    of_receiver(table, &table.receivers[entry].0).check(what, of)
+                    of_receiver(table, &table.receivers()[entry].0).check(what, of)
                 });
             }
             if let Some((index, node)) = sessions.staff_named(of, topology) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, TcpSlice, UdpSlice};
+use etherparse::{IpEcn, IpNumber, Ipv4Header, Ipv4Slice, Ipv6Header, TcpSlice, UdpSlice};
 use manyflow_anypoint::{self as anypoint, Ack, Body, Gap, Reason};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Time};
 use manyflow_layered::{Data, Experiment, Feedback, Message};
@@ -477,19 +477,35 @@ fn a_whole_ip_packet_is_captured_as_it_is_with_its_mark() {
         ..Ipv4Header::default()
     };
     ip.header_checksum = ip.calc_header_checksum();
-    let whole = [&ip.to_bytes()[..], b"data"].concat();
+    let frame = capture_marked(&[&ip.to_bytes()[..], b"data"].concat());
+    let (captured, data) = Ipv4Header::from_slice(&frame).unwrap();
+    assert_eq!(captured.ecn, IpEcn::CongestionExperienced);
+    assert_eq!(captured.header_checksum, captured.calc_header_checksum());
+    assert_eq!(data, b"data");
+}
+
+#[test]
+fn a_payload_that_is_an_ipv6_packet_keeps_all_but_the_ecn_field() {
+    let mut ip = Ipv6Header {
+        payload_length: 4,
+        hop_limit: 7,
+        ..Ipv6Header::default()
+    };
+    let frame = capture_marked(&[&ip.to_bytes()[..], b"data"].concat());
+    ip.set_ecn(IpEcn::CongestionExperienced);
+    assert_eq!(frame, [&ip.to_bytes()[..], b"data"].concat());
+}
+
+/// Returns the captured frame of an IP packet that a queue has marked.
+fn capture_marked(whole: &[u8]) -> Vec<u8> {
     let header = AnyHeader::Ip(IpPacket { is_expired: false });
-    let packet = Packet::new(Destination::Endpoint(EndpointId(77)), header, &*whole);
+    let packet = Packet::new(Destination::Endpoint(EndpointId(77)), header, whole);
     let links = BTreeSet::from([LinkId(0)]);
     let mut file = Vec::new();
     let mut capture = Capture::new(links, addresses(), &mut file).unwrap();
     let marked = packet.with_ecn(Ecn::Marked);
     capture.on_tapped(Time::ZERO, LinkId(0), &marked).unwrap();
-    let frame = &file[file.len() - 24..];
-    let (captured, data) = Ipv4Header::from_slice(frame).unwrap();
-    assert_eq!(captured.ecn, IpEcn::CongestionExperienced);
-    assert_eq!(captured.header_checksum, captured.calc_header_checksum());
-    assert_eq!(data, b"data");
+    file.split_off(file.len() - whole.len())
 }
 
 #[test]

@@ -243,6 +243,7 @@ macro_rules! tables {
             ("sessions.sim.outage", $list::<protocols::OutageTable>()),
             ("sessions.rlm", $list::<protocols::RlmTable>()),
             ("sessions.tfmcc", $list::<protocols::TfmccTable>()),
+            ("sessions.command", $list::<protocols::CommandTable>()),
             ("sessions.receivers.sends", $list::<schema::SpanTable>()),
             ("sessions.acp", $list::<protocols::AcpTable>()),
             ("sessions.acp.soft", $list::<protocols::SoftTable>()),

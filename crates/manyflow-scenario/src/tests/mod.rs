@@ -140,6 +140,33 @@ fn a_valid_scenario_is_read() {
 }
 
 #[test]
+fn settings_replace_values_of_the_file() {
+    let form = |settings: &[&str]| Form {
+        settings: settings.iter().map(|&text| text.to_owned()).collect(),
+        ..Form::default()
+    };
+    let read = |settings: &[&str]| Scenario::parse_form("two.toml", SOUND, form(settings));
+    let scenario = read(&["run.seeds=7", "sweep.p=[\"1 %\"]", "links.0.delay=3 ms"]).unwrap();
+    assert_eq!(scenario.cells(), 2);
+    let schema = scenario.cell(0).unwrap().schema;
+    assert_eq!(schema.run.seeds.get(), 7);
+    assert_eq!(schema.links[0].properties().delay.unwrap().0, 0.003);
+    for (settings, message) in [
+        (["run.seeds=7", "p=1"], "--set:2: `p`: there is no key"),
+        (["run.seeds=7", "links.0.delay=3 m"], "--set:2: `links"),
+        (["run.seeds=7", "links.x.delay=3 ms"], "--set:2: `links"),
+        (
+            ["run.seeds", "p=1"],
+            "--set:1: `run.seeds` is not KEY=VALUE",
+        ),
+        (["run.seeds=7", "links.0.rate=1 Mbit/s"], "set `sweep.links"),
+    ] {
+        let error = read(&settings).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn the_fast_form_overrides_keys() {
     let scenario = Scenario::parse("two.toml", SOUND, true).unwrap();
     assert_eq!(scenario.cells(), 2);

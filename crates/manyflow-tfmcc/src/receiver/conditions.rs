@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use manyflow_core::Time;
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 
 use super::loss::{LossHistory, Path};
 use super::meter::Meter;
@@ -41,7 +41,7 @@ pub(super) struct Observed {
 pub(super) struct Conditions {
     rtt: RttEstimate,
     losses: LossHistory,
-    response: ResponseFunction,
+    equation: TcpEquation,
     meter: Meter,
     /// 8s: the average packet size in bits.
     packet_bits: f64,
@@ -61,7 +61,7 @@ impl Conditions {
         Conditions {
             rtt: RttEstimate::new(data.rtt_max.duration()),
             losses: LossHistory::new(first, config.history_discounting),
-            response: config.response,
+            equation: config.equation,
             meter: Meter::new(now),
             packet_bits: arrival.bits,
             has_loss: false,
@@ -92,7 +92,7 @@ impl Conditions {
             at: now,
         };
         let path = Path {
-            response: self.response,
+            response: self.equation.response,
             rtt: self.rtt.get(),
             received_per_s: self.meter.bits_per_s().map(|bits| bits / self.packet_bits),
         };
@@ -170,7 +170,7 @@ impl Conditions {
         let p = self.loss_event_rate().filter(|_| self.has_loss);
         let rtt_s = self.rtt.get().as_secs_f64();
         match p {
-            Some(p) => Some(self.packet_bits * self.response.rate_packets_per_s(rtt_s, p)),
+            Some(p) => Some(self.packet_bits * self.equation.rate_packets_per_s(rtt_s, p)),
             None => self.received_bps().map(|received| 2.0 * received),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{World, lossy, receiver, world_of};
-use manyflow_core::estimate::tcp_equation::ResponseFunction::Reno;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{Rate, Time};
 use manyflow_tfmcc::{Event, ReceiverId, SenderConfig};
@@ -49,7 +49,7 @@ fn the_rate_is_that_of_the_slowest_receiver() {
         let mut world = world(losses.map(|loss| lossy(DELAY, loss)));
         world.run_until(s(60));
         let rate = world.measure(0, s(300)) / 8000.0 / (1.0 - fast);
-        let ratio = rate / Reno.rate_packets_per_s(RTT.as_secs_f64(), slow);
+        let ratio = rate / TcpEquation::RENO.rate_packets_per_s(RTT.as_secs_f64(), slow);
         println!("{fast} and {slow}: {rate:.1} packets/s, ratio {ratio:.2}");
         assert!((0.75..1.25).contains(&ratio), "{fast}, {slow}: {ratio}");
     }
@@ -179,7 +179,7 @@ fn of_many_receivers_with_independent_losses_the_slowest_sets_the_rate_and_few_r
     let mut world = world(losses.map(|loss| lossy(DELAY, loss)));
     world.run_until(s(40));
     let rate = world.measure(0, s(120)) / 8000.0 / 0.97;
-    let ratio = rate / Reno.rate_packets_per_s(RTT.as_secs_f64(), 0.03);
+    let ratio = rate / TcpEquation::RENO.rate_packets_per_s(RTT.as_secs_f64(), 0.03);
     let events = world.sender.events();
     let late = events.iter().filter(|(at, _)| *at > Time::ZERO + s(40));
     let (mut rounds, mut reports) = (0, 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{lossy, receiver, world_of};
-use manyflow_core::estimate::tcp_equation::ResponseFunction::Reno;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_tfmcc::SenderConfig;
 
 /// Loss events over which a rate is averaged, about.
@@ -11,7 +11,7 @@ const EVENTS: f64 = 1000.0;
 
 /// The sending rate over the equation's, for a round-trip time and a packet loss rate.
 fn ratio(rtt_ms: u64, loss: f64, feedback_loss: f64) -> f64 {
-    let equation = Reno.rate_packets_per_s(rtt_ms as f64 / 1000.0, loss);
+    let equation = TcpEquation::RENO.rate_packets_per_s(rtt_ms as f64 / 1000.0, loss);
     let delay = Duration::from_millis(rtt_ms) / 2;
     let mut world = world_of(SenderConfig::default());
     let back = lossy(delay, feedback_loss);

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use crate::{LossConfig, RttRule, Session};
+use crate::{LossConfig, LossFilter, RttRule, Session};
 use manyflow_core::ConfigError;
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::units::Rate;
 
 /// The parameters of a receiver. The defaults are RFC 3738's.
@@ -16,6 +16,9 @@ pub struct ReceiverConfig {
     pub maximum_rate: Option<Rate>,
     /// The filters of LOSSP (section 3.2.2.1).
     pub loss: LossConfig,
+    /// The time from a join until this host sends the message for it. It is no part of the
+    /// round-trip time.
+    pub join_delay: Duration,
     /// The rule for averaging the round-trip time.
     pub rtt_rule: RttRule,
     /// Alpha: the smoothing constant of ARTT, in (0, 1). `None` takes 0.25 (section 3.2.2.2), or
@@ -38,6 +41,11 @@ pub struct ReceiverConfig {
     /// Whether a receiver in normal operation waits with a join until the rate has begun to fall:
     /// before that, a queue may be feeding it (section 3.2.3.6).
     pub falling_rate_check: bool,
+    /// Whether LOSSP is reset when a receiver waits in this way, so that the target rate does not
+    /// grow (section 3.2.3.6). A reset forgets how many packets have come since the last loss
+    /// event. Beside a TCP with long intervals between loss events, there are resets in each of
+    /// them, and LOSSP stays at twice the true probability.
+    pub falling_rate_reset: bool,
     /// Whether the receiver measures the bottleneck's capacity when a wave fills it. Start-up then
     /// leaves that wave, and later joins keep the average rate of a time slot below the capacity.
     /// Neither in the RFC nor in the paper. Without this check, the equation allows two joins in
@@ -52,16 +60,22 @@ pub struct ReceiverConfig {
     /// without loss and without a queue.
     pub delay_check: bool,
     /// The TCP that REQN describes. The RFC's is Reno.
-    pub response: ResponseFunction,
+    pub equation: TcpEquation,
     /// The factor by which the equation's rate is multiplied, above 0. With the RFC's 1, the peaks
-    /// of the rate follow the equation, and its average is lower. With ln(1/P) / (1 - P), which is
-    /// 1.15 for P = 0.75, the average follows the equation (the paper's Eq. (7)).
-    pub equation_factor: f64,
+    /// of the rate follow the equation, and its average is lower. `None` takes ln(1/P) / (1 - P),
+    /// which is 1.15 for P = 0.75: then the average follows the equation (the paper's Eq. (7)).
+    pub equation_factor: Option<f64>,
     /// The duration of a loss event in average round-trip times, above 0. RFC 3738's is 1 (section
     /// 3.2.3.4). While a queue is full, the round-trip time is above its average, and a TCP that
     /// loses no packet at first takes up to another round-trip time to react. So a receiver beside
     /// a TCP counts two loss events where the TCP counts one, unless they last longer.
     pub loss_event_rtts: f64,
+    /// The share of the path's capacity that the receiver takes whatever it loses, in [0, 1). The
+    /// capacity is what packet trains show, so this has no effect in sessions without trains. It is
+    /// in neither RFC nor paper, and it ignores congestion: several such receivers overload a link.
+    /// It is meant for links that carry few flows, beside a TCP such as BBR, whose rate does not
+    /// depend on the loss.
+    pub capacity_share: f64,
     /// The rise of the time from join to first packet that ends start-up, as a multiple of section
     /// 3.2.2.6's threshold. Above 0.
     pub rtt_increase_factor: f64,
@@ -84,6 +98,7 @@ impl Default for ReceiverConfig {
             epoch: None,
             maximum_rate: None,
             loss: LossConfig::default(),
+            join_delay: Duration::ZERO,
             rtt_rule: RttRule::Rfc,
             alpha: None,
             start_up_weights: None,
@@ -92,11 +107,13 @@ impl Default for ReceiverConfig {
             target_rule: TargetRule::Rfc,
             shortfall_check: true,
             falling_rate_check: true,
+            falling_rate_reset: true,
             capacity_check: false,
             delay_check: false,
-            response: ResponseFunction::Reno,
-            equation_factor: 1.0,
+            equation: TcpEquation::RENO,
+            equation_factor: Some(1.0),
             loss_event_rtts: 1.0,
+            capacity_share: 0.0,
             rtt_increase_factor: 1.0,
             reorder_packets: 3,
             join_timeout: None,
@@ -128,14 +145,23 @@ pub enum TargetRule {
 }
 
 impl ReceiverConfig {
-    /// The parameters for real networks: RFC 3738's, with [`RttRule::Spacing`], the checks of
-    /// capacity and delay, loss events of two round-trip times, and an average rate that follows
-    /// the equation with P = 0.75, which all profiles have.
+    /// The parameters for real networks. They are RFC 3738's, except for these options:
+    /// [`RttRule::Spacing`], the checks of capacity and delay, loss events of two round-trip times,
+    /// [`LossFilter::Balanced`], no reset of LOSSP, and a minimum RTO of 200 ms. The average rate
+    /// follows the equation.
     pub fn live() -> ReceiverConfig {
-        let p: f64 = 0.75;
         ReceiverConfig {
+            loss: LossConfig {
+                filter: LossFilter::Balanced,
+                ..LossConfig::default()
+            },
+            falling_rate_reset: false,
             loss_event_rtts: 2.0,
-            equation_factor: -libm::log(p) / (1.0 - p),
+            equation: TcpEquation {
+                minimum_rto_s: 0.2,
+                ..TcpEquation::RENO
+            },
+            equation_factor: None,
             rtt_rule: RttRule::Spacing,
             capacity_check: true,
             delay_check: true,
@@ -180,11 +206,21 @@ impl ReceiverConfig {
                 self.slow_start_minimum_packets_per_s
                     .is_none_or(|rate| rate > 0.0),
             ),
-            ("the equation factor", "above 0", self.equation_factor > 0.0),
+            (
+                "the equation factor",
+                "above 0",
+                self.equation_factor.is_none_or(|factor| factor > 0.0),
+            ),
+            ("the minimum RTO", "0 s to 60 s", self.equation.is_valid()),
             (
                 "the duration of loss events",
                 "above 0",
                 self.loss_event_rtts > 0.0,
+            ),
+            (
+                "the share of the capacity",
+                "0 to below 1",
+                (0.0..1.0).contains(&self.capacity_share),
             ),
             (
                 "the RTT increase factor",
@@ -220,12 +256,16 @@ impl ReceiverConfig {
         })
     }
 
-    /// Returns the ratio of peak to average rate with one join per time slot: ln(1/P) / (1 - P)
-    /// (the paper's Eq. (7)), times the decay over half an epoch, the average wait of a join.
-    pub(super) fn peak_over_mean(&self, session: &Session) -> f64 {
-        let (p, slot_s) = (session.decrease(), session.time_slot_s());
-        let late = self.epoch(session).as_secs_f64() / 2.0 / slot_s;
-        -libm::log(p) / (1.0 - p) * session.power(-late)
+    /// Returns the factor of the equation's rate.
+    pub(super) fn equation_factor(&self, session: &Session) -> f64 {
+        self.equation_factor.unwrap_or(peak_over_mean(session))
+    }
+
+    /// Returns the ratio of peak to average rate with one join per time slot, times the decay over
+    /// half an epoch, the average wait of a join.
+    pub(super) fn late_peak_over_mean(&self, session: &Session) -> f64 {
+        let late = self.epoch(session).as_secs_f64() / 2.0 / session.time_slot_s();
+        peak_over_mean(session) * session.power(-late)
     }
 
     /// Returns SSMINR_P, in packets per second (section 3.2.2.6).
@@ -233,4 +273,11 @@ impl ReceiverConfig {
         let recommended = session.subscribed_rate(2, 0.0);
         self.slow_start_minimum_packets_per_s.unwrap_or(recommended)
     }
+}
+
+/// Returns the ratio of peak to average rate with one join per time slot: ln(1/P) / (1 - P) (the
+/// paper's Eq. (7)).
+fn peak_over_mean(session: &Session) -> f64 {
+    let p = session.decrease();
+    -libm::log(p) / (1.0 - p)
 }

@@ -113,6 +113,11 @@ impl Context {
         self.config.slot_timeout.unwrap_or(recommended)
     }
 
+    /// Returns the number of packets so far, received and lost.
+    pub(super) fn packets(&self) -> u64 {
+        self.totals.received + self.totals.lost
+    }
+
     /// Returns MRR_P in packets per second; infinity if the receiver sets no maximum.
     pub(super) fn maximum_rate(&self) -> f64 {
         let packet_bytes = self.session.config().packet_bytes;

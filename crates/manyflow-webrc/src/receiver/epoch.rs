@@ -75,7 +75,8 @@ impl Running {
         let arr_max = session.subscribed_rate(self.waves.len() as u32, 0.0);
         let decay = session.power(epoch_s / session.time_slot_s());
         self.rates.on_epoch(epoch_s, decay, weights, arr_max);
-        self.loss.on_epoch();
+        let epoch_slots = context.config.epoch(session).as_secs_f64() / session.time_slot_s();
+        self.loss.on_epoch(&context.config.loss, epoch_slots);
         self.epochs_since_first = self.epochs_since_first.saturating_add(1);
     }
 
@@ -103,8 +104,11 @@ impl Running {
         if !self.in_start_up() || self.waits_for_jump() {
             return;
         }
+        let after_join = growth(&context.session, self.waves.len() as u32) * self.rates.arr;
         if self.reaches_maximum(context) {
             self.end_start_up(context, SlowStartEnd::MaximumRate);
+        } else if self.early_losses_forbid(context, after_join) {
+            self.end_start_up(context, SlowStartEnd::LossProbability);
         } else if context.config.shortfall_check
             && self.epochs_since_first == 2
             && self.falls_short(context)
@@ -147,16 +151,22 @@ impl Running {
         self.rates.trr < c * self.rates.arr - 2.0 / epoch_s
     }
 
-    /// Makes SSR finite, and sets LOSSP such that REQN equals TRR (section 3.2.2.6).
+    /// Makes SSR finite, and sets LOSSP such that REQN equals TRR (section 3.2.2.6), or greater if
+    /// LOSSP was the reason.
     pub(super) fn end_start_up(&mut self, context: &mut Context, why: SlowStartEnd) {
         let was_jump = self.jump_is_open;
         if was_jump {
             self.leave_jump(context, why);
         }
-        self.allow_resumption(context, why == SlowStartEnd::Loss);
+        let by_loss = matches!(why, SlowStartEnd::Loss | SlowStartEnd::LossProbability);
+        self.allow_resumption(context, by_loss);
         let (session, config) = (&context.session, &context.config);
-        let backs_off = matches!(why, SlowStartEnd::Loss | SlowStartEnd::RttIncrease);
-        let factor = if backs_off { session.decrease() } else { 1.0 };
+        let factor = match why {
+            SlowStartEnd::MaximumRate | SlowStartEnd::RateShortfall => 1.0,
+            SlowStartEnd::Loss | SlowStartEnd::RttIncrease | SlowStartEnd::LossProbability => {
+                session.decrease()
+            }
+        };
         let minimum = config.slow_start_minimum(session);
         // TRR lags behind the joins.
         let rate = match why {
@@ -166,7 +176,11 @@ impl Running {
             _ => self.rates.trr,
         };
         self.slow_start_rate = minimum.max(factor * rate);
-        self.expect_rate(config, rate / config.equation_factor);
+        let mut expected = rate / config.equation_factor(session);
+        if why == SlowStartEnd::LossProbability {
+            expected = expected.max(self.equation_rate(config));
+        }
+        self.expect_rate(config, expected);
         if config.capacity_check && !was_jump {
             self.leave_overshoot(context, why);
         }
@@ -179,7 +193,7 @@ impl Running {
         let waves = match why {
             SlowStartEnd::RttIncrease => 2,
             SlowStartEnd::RateShortfall => 1,
-            SlowStartEnd::Loss | SlowStartEnd::MaximumRate => 0,
+            SlowStartEnd::Loss | SlowStartEnd::MaximumRate | SlowStartEnd::LossProbability => 0,
         };
         for _ in 0..waves {
             if let Some(number) = self.drop_highest_wave(&context.session) {
@@ -192,7 +206,9 @@ impl Running {
     fn target_rate(&self, context: &Context) -> f64 {
         let (session, config) = (&context.session, &context.config);
         let trr = self.rates.trr;
-        let equation = config.equation_factor * self.equation_rate(config);
+        let equation = config.equation_factor(session) * self.equation_rate(config);
+        let reserved = config.capacity_share * self.dispersion.lowest().unwrap_or(0.0);
+        let equation = equation.max(reserved);
         let gamma = growth(session, self.waves.len() as u32);
         let target = match (config.target_rule, self.in_start_up()) {
             (TargetRule::Rfc, true) => 4.0 * trr,
@@ -205,7 +221,7 @@ impl Running {
         };
         target
             .min(context.maximum_rate())
-            .min(self.capacity * config.peak_over_mean(session))
+            .min(self.capacity * config.late_peak_over_mean(session))
     }
 
     /// Joins the next wave unless a rule of section 3.2.3.6 forbids it. The rules stand in the
@@ -243,7 +259,9 @@ impl Running {
             && !whole_session
             && self.rate_is_near_its_peak(context)
         {
-            self.expect_rate(config, after_join / config.equation_factor);
+            if config.falling_rate_reset {
+                self.expect_rate(config, after_join / config.equation_factor(session));
+            }
             return;
         }
         self.join(context, now);
@@ -326,14 +344,14 @@ impl Running {
     /// REQN in packets per second (section 3.2.2.3).
     pub(super) fn equation_rate(&self, config: &ReceiverConfig) -> f64 {
         let (rtt_s, loss) = (self.rtt.average_s(), self.loss.probability());
-        config.response.rate_packets_per_s(rtt_s, loss)
+        config.equation.rate_packets_per_s(rtt_s, loss)
     }
 
     /// Resets LOSSP to the value at which REQN is `rate`.
     fn expect_rate(&mut self, config: &ReceiverConfig, rate: f64) {
         let rtt_s = self.rtt.average_s();
         self.loss
-            .reset(config.response.loss_probability(rtt_s, rate));
+            .reset(config.equation.loss_probability(rtt_s, rate));
     }
 }
 

@@ -23,6 +23,7 @@ mod delay;
 mod dispersion;
 mod epoch;
 mod jump;
+mod lossy;
 mod rates;
 mod resume;
 mod running;

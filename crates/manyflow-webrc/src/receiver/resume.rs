@@ -12,6 +12,7 @@
 
 use super::context::Context;
 use super::delay::DELAY_NOISE_S;
+use super::lossy::EarlyLosses;
 use super::running::Running;
 use crate::Event;
 use manyflow_core::time::Time;
@@ -39,6 +40,7 @@ impl Running {
         }
         self.resumption = Resumption::Over;
         self.slow_start_rate = f64::INFINITY;
+        self.early_losses = EarlyLosses::after(context.packets());
         context.events.push_back(Event::SlowStartResumed);
     }
 

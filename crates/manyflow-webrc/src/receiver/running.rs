@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use super::context::Context;
 use super::delay::Delays;
 use super::dispersion::Dispersion;
+use super::lossy::EarlyLosses;
 use super::rates::Rates;
 use super::resume::Resumption;
 use super::timeline::Timeline;
@@ -54,6 +55,7 @@ pub(super) struct Running {
     pub(super) loss: LossEstimator,
     /// SSR_P: infinite in start-up.
     pub(super) slow_start_rate: f64,
+    pub(super) early_losses: EarlyLosses,
     pub(super) resumption: Resumption,
     /// The bottleneck's capacity in packets per second, measured when a wave filled it; infinite
     /// before that.
@@ -123,8 +125,9 @@ impl Running {
             rates: Rates::new(rate),
             // A round trip of zero would make the equation infinite.
             rtt: AverageRtt::new(config.alpha(), session.decrease(), delay_s.max(1e-6)),
-            loss: LossEstimator::new(config.loss, epoch.as_secs_f64() / session.time_slot_s()),
+            loss: LossEstimator::new(),
             slow_start_rate: f64::INFINITY,
+            early_losses: EarlyLosses::default(),
             resumption: Resumption::NotEnded,
             capacity: f64::INFINITY,
             capacity_since: Time::ZERO,
@@ -216,7 +219,8 @@ impl Running {
         let packet_bytes = context.session.config().packet_bytes;
         let rate = |packets| Rate::from_packets_per_s(packets, packet_bytes);
         let config = &context.config;
-        let equation = || rate(config.equation_factor * self.equation_rate(config));
+        let factor = config.equation_factor(&context.session);
+        let equation = || rate(factor * self.equation_rate(config));
         Status {
             waves: self.waves.len() as u32,
             received: rate(self.rates.trr),
@@ -395,7 +399,8 @@ impl Running {
         let Some(joining) = self.joining.take() else {
             return;
         };
-        let delay_s = (now - joining.since).as_secs_f64();
+        let delay = (now - joining.since).saturating_sub(context.config.join_delay);
+        let delay_s = delay.as_secs_f64();
         let sample_s = self.average_delay(context, delay_s, psn);
         self.epochs_since_first = 0;
         context.events.push_back(Event::Rtt {
@@ -512,7 +517,10 @@ impl Running {
         self.loss.on_loss_event();
         context.events.push_back(Event::LossEvent);
         if self.in_start_up() {
-            self.end_start_up(context, SlowStartEnd::Loss);
+            match self.loses_without_queue(context) {
+                true => self.count_early_loss_event(context),
+                false => self.end_start_up(context, SlowStartEnd::Loss),
+            }
         } else {
             let minimum = context.config.slow_start_minimum(&context.session);
             self.slow_start_rate = minimum.max(context.session.decrease() * self.rates.trr);

@@ -158,7 +158,7 @@ fn stage(link: LinkConfig) -> Result<Stage, EmulateError> {
 }
 
 fn address(node: NodeId, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Addresses::of_scenario().of(node), port)
+    SocketAddrV4::new(Addresses::of_scenario().of(node).v4, port)
 }
 
 /// Runs the network for a time.

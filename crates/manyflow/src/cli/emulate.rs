@@ -23,9 +23,12 @@ Examples:
   # A scenario in real time, with the kernel's TCP: two flows, 300 s
   sudo manyflow emulate tcp-2 --fast --cell 1 --seed 1
 
+  # The same, and its measures beside those of the simulator
+  sudo manyflow emulate tcp-2 --fast --cell 1 --seed 1 --agree
+
 The command runs in a network namespace. Its only way out is the emulated link to a gateway, which is an address of
 the calling host: servers that listen on all addresses are reached there. MANYFLOW_GATEWAY has this address, and
-MANYFLOW_ADDRESS the command's own. The exit code is that of the command, or 128 and the signal's number.";
+MANYFLOW_ADDRESS the command's own; MANYFLOW_GATEWAY6 and MANYFLOW_ADDRESS6 have the IPv6 ones. The exit code is that of the command, or 128 and the signal's number.";
 
 /// Arguments of `emulate`.
 #[derive(Debug, Args)]
@@ -44,9 +47,22 @@ pub(crate) struct EmulateArgs {
     /// Run only this cell of the scenario's sweep
     #[arg(long, requires = "scenario")]
     pub(crate) cell: Option<usize>,
+    /// Replace a value of the scenario, as in 'links.bottleneck.rate=5 Mbit/s'; can be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "scenario")]
+    pub(crate) set: Vec<String>,
     /// Use the scenario's shortened form: fewer seeds and shorter runs
     #[arg(long, requires = "scenario")]
     pub(crate) fast: bool,
+    /// Simulate the same runs, too, and print their measures beside the emulated ones
+    #[arg(long, requires = "scenario")]
+    pub(crate) agree: bool,
+    /// The duration of each run, instead of the scenario's. The steady state begins after half of
+    /// it, and expectations are not judged
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "scenario")]
+    pub(crate) duration: Option<Duration>,
+    /// Run WEBRC in this process, as the simulator does, instead of as `manyflow send` and `recv`
+    #[arg(long, requires = "scenario")]
+    pub(crate) in_process: bool,
     /// The folder for results, as in `sim`
     #[arg(long, default_value = "results-emulated")]
     pub(crate) out: PathBuf,

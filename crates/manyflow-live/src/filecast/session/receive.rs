@@ -24,6 +24,7 @@ use crate::filecast::files::Existing;
 use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
 use crate::net::inlet::{Route, TransportError};
+use crate::net::multicast;
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -275,6 +276,9 @@ impl Driver {
         webrc
             .epoch
             .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
+        if let Route::Multicast(_) = config.route {
+            webrc.join_delay = multicast::join_delay();
+        }
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let output = config.output.clone();

@@ -14,6 +14,9 @@ mod sender;
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
+
+use nix::time::ClockId;
 
 pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
@@ -22,6 +25,14 @@ pub use sender::{MulticastSender, SenderConfig};
 
 /// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// Returns the least time from a join until the kernel sends the report for it. Linux arms a timer
+/// for two ticks (`igmp_ifc_event` and `mld_ifc_event`): 8 ms if it has 250 ticks in a second.
+pub fn join_delay() -> Duration {
+    // The resolution of the coarse clock is the duration of a tick.
+    let tick = nix::time::clock_getres(ClockId::CLOCK_MONOTONIC_COARSE);
+    tick.map_or(Duration::ZERO, |tick| 2 * Duration::from(tick))
+}
 
 /// Whether `group` is in a source-specific range: 232.0.0.0/8 or ff3x::/32 (RFC 4607 section 1).
 pub fn is_source_specific(group: IpAddr) -> bool {

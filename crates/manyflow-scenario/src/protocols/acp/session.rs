@@ -36,7 +36,7 @@ const FRAMES: &[Observable] = &[
 
 impl SessionProtocol for Acp {
     fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        let receivers: Vec<_> = table.receivers.iter().map(|ReceiverEntry(r)| r).collect();
+        let receivers: Vec<_> = table.receivers().iter().map(|ReceiverEntry(r)| r).collect();
         let checked = table.acp.check(&receivers);
         checked.map_err(|fault| fault.within("acp"))
     }

@@ -9,11 +9,12 @@ pub(crate) use session::{Overlays, add_daemons, slow_groups};
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
+use manyflow_overlay::tfrc::{LossAverage, Tfrc, TfrcConfig};
 use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
+use manyflow_tcp::{TcpConfig, Variant};
 use serde::Deserialize;
 
-use super::{ResponseName, TcpTable, set};
+use super::{ResponseName, TcpTable, set, set_equation};
 use crate::error::{Fault, Problem};
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
@@ -147,16 +148,38 @@ pub struct TfrcTable {
     pub rtt_history: Option<Number>,
     /// The TCP that the equation describes.
     pub response: Option<ResponseName>,
+    /// The minimum RTO of that TCP, for small windows.
+    pub minimum_rto: Option<Seconds>,
     /// Whether repaired copies count towards the received rate.
     pub count_repairs: Option<bool>,
     /// Whether the lost packet that begins a loss event counts for its interval.
     pub count_losses: Option<bool>,
-    /// The weight of the past in the average interval between loss events.
+    /// The weight q2 of the past, if the rate falls while the round-trip time is above its average.
+    pub damping_history: Option<Number>,
+    /// Whether an interval includes the round-trip time of the loss event that begins it.
+    pub whole_intervals: Option<bool>,
+    /// The average of the intervals between loss events.
+    #[serde(default)]
+    pub loss_average: LossAverageName,
+    /// The weight of the past in that average. For `exponential`.
     pub loss_history: Option<Number>,
     /// The time between measurements of the local clients' demand.
     pub demand_interval: Option<Seconds>,
     /// The weight of the past in the average demand.
     pub demand_history: Option<Number>,
+}
+
+/// The average of the intervals between loss events.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossAverageName {
+    /// An exponential average, as in the paper.
+    #[default]
+    Exponential,
+    /// The weighted average over the last eight intervals (RFC 5348 section 5.4).
+    Intervals,
+    /// The same with history discounting (RFC 5348 section 5.5).
+    DiscountedIntervals,
 }
 
 /// `sessions.overlay`
@@ -209,7 +232,10 @@ impl OverlayTable {
     /// Returns the hop of the overlay's links, with its parameters.
     pub(crate) fn link_kind(&self) -> LinkKind {
         match self.kind() {
-            KindName::Streams => LinkKind::Streams(self.tcp.config()),
+            KindName::Streams => LinkKind::Streams(TcpConfig {
+                variant: self.tcp.variant().unwrap_or(Variant::Cubic),
+                ..self.tcp.config()
+            }),
             KindName::Datagrams => LinkKind::Datagrams,
         }
     }
@@ -278,6 +304,7 @@ impl OverlayTable {
             _ => Ok(()),
         }?;
         slow_policy(self.slow, self.slow_deadline)?;
+        self.tfrc.check().map_err(|fault| fault.within("tfrc"))?;
         self.check_streams()
             .or_else(|message| refuse("tcp", message))?;
         self.tcp.check().map_err(|fault| fault.within("tcp"))?;
@@ -333,19 +360,41 @@ impl TfrcTable {
         }
         let shares = [
             (&mut config.rtt_history, self.rtt_history),
-            (&mut config.loss_history, self.loss_history),
             (&mut config.demand_history, self.demand_history),
         ];
         for (share, given) in shares {
             set(share, given.map(|number| number.0));
         }
-        set(
-            &mut config.response,
-            self.response.map(ResponseName::function),
-        );
+        set_equation(&mut config.equation, self.response, self.minimum_rto);
+        config.damping_history = self.damping_history.map(|number| number.0);
+        config.loss_average = self.loss_average();
+        set(&mut config.whole_intervals, self.whole_intervals);
         set(&mut config.count_repairs, self.count_repairs);
         set(&mut config.count_losses, self.count_losses);
         config
+    }
+}
+
+impl TfrcTable {
+    /// Refuses a weight of the past for an average that has none.
+    fn check(self) -> Result<(), Fault> {
+        if self.loss_average != LossAverageName::Exponential && self.loss_history.is_some() {
+            let message = "only the `exponential` average has a `loss-history`".to_owned();
+            return Err(Fault::at(&["loss-history"], Problem::Value(message)));
+        }
+        Ok(())
+    }
+
+    fn loss_average(self) -> LossAverage {
+        match self.loss_average {
+            LossAverageName::Exponential => self
+                .loss_history
+                .map_or_else(LossAverage::default, |history| LossAverage::Exponential {
+                    history: history.0,
+                }),
+            LossAverageName::Intervals => LossAverage::Intervals { discounts: false },
+            LossAverageName::DiscountedIntervals => LossAverage::Intervals { discounts: true },
+        }
     }
 }
 

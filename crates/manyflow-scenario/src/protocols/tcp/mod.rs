@@ -54,18 +54,20 @@ pub enum TcpVariant {
 }
 
 impl TcpTable {
+    /// Returns the congestion control, if it is given.
+    pub(crate) fn variant(&self) -> Option<Variant> {
+        self.variant.map(|variant| match variant {
+            TcpVariant::NewReno => Variant::NewReno,
+            TcpVariant::Sack => Variant::Sack,
+            // The simulator refuses BBR when the connection is added.
+            TcpVariant::Cubic | TcpVariant::Bbr => Variant::Cubic,
+        })
+    }
+
     /// Returns the parameters of a connection. The caller sets start and stop.
     pub(crate) fn config(&self) -> TcpConfig {
         let mut config = TcpConfig::default();
-        set(
-            &mut config.variant,
-            self.variant.map(|variant| match variant {
-                TcpVariant::NewReno => Variant::NewReno,
-                TcpVariant::Sack => Variant::Sack,
-                // The simulator refuses BBR when the connection is added.
-                TcpVariant::Cubic | TcpVariant::Bbr => Variant::Cubic,
-            }),
-        );
+        set(&mut config.variant, self.variant());
         set(
             &mut config.segment_bytes,
             self.segment.map(|size| size.bytes() as u32),

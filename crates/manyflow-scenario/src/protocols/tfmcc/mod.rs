@@ -9,7 +9,7 @@ pub(crate) use session::Tfmcc;
 use manyflow_tfmcc::{ReceiverConfig, SenderConfig};
 use serde::Deserialize;
 
-use super::{ResponseName, set};
+use super::{ResponseName, set, set_equation};
 use crate::error::Fault;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
@@ -31,6 +31,8 @@ pub struct TfmccTable {
     pub receivers_max: Option<Count>,
     /// The TCP that the equation describes.
     pub response: Option<ResponseName>,
+    /// The minimum RTO of that TCP, for small windows.
+    pub minimum_rto: Option<Seconds>,
     /// Whether a long interval without loss reduces the weight of older ones.
     pub history_discounting: Option<bool>,
 }
@@ -63,10 +65,7 @@ impl TfmccTable {
             &mut config.receivers_max,
             self.receivers_max.map(Count::get),
         );
-        set(
-            &mut config.response,
-            self.response.map(ResponseName::function),
-        );
+        set_equation(&mut config.equation, self.response, self.minimum_rto);
         set(&mut config.history_discounting, self.history_discounting);
         config
     }

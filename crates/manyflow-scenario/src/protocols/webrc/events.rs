@@ -88,6 +88,7 @@ fn slow_start_end(why: SlowStartEnd) -> &'static str {
         SlowStartEnd::RttIncrease => "rtt-increase",
         SlowStartEnd::MaximumRate => "maximum-rate",
         SlowStartEnd::RateShortfall => "rate-shortfall",
+        SlowStartEnd::LossProbability => "loss-probability",
     }
 }
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use manyflow_core::Time;
 use manyflow_webrc::{
-    CciFormat, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule, Weights,
+    CciFormat, LossFilter, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule,
+    Weights,
 };
 use serde::Deserialize;
 #[cfg(test)]
 pub(crate) use wire::TOI;
 
-use super::{ResponseName, set};
+use super::{ResponseName, set, set_equation};
 use crate::error::Fault;
 use crate::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
@@ -44,6 +45,8 @@ pub struct WebrcTable {
     pub cci: Option<Cci>,
     /// The number of packets in a train of the base channel; 0 sends them one by one.
     pub packet_trains: Option<Count>,
+    /// The receiver whose parameters apply where the following keys say nothing.
+    pub receiver: Option<ReceiverName>,
     /// EL: the duration of an epoch.
     pub epoch: Option<Seconds>,
     /// MRR: the maximum reception rate.
@@ -66,18 +69,26 @@ pub struct WebrcTable {
     pub shortfall_check: Option<bool>,
     /// Whether a receiver joins no wave before its rate has begun to fall.
     pub falling_rate_check: Option<bool>,
+    /// Whether LOSSP is reset when a receiver waits for that.
+    pub falling_rate_reset: Option<bool>,
     /// Whether joins depend on the rate that the bottleneck carried when a wave last filled it.
     pub capacity_check: Option<bool>,
     /// Whether a shortfall or a rise of the round-trip time needs a rise of the delay.
     pub delay_check: Option<bool>,
     /// The rule for the average round-trip time.
     pub rtt_rule: Option<RttRuleName>,
+    /// The rule of the filters of the loss event probability.
+    pub loss_filter: Option<LossFilterName>,
     /// The TCP that the equation describes.
     pub response: Option<ResponseName>,
+    /// The minimum RTO of that TCP, for small windows.
+    pub minimum_rto: Option<Seconds>,
     /// The factor by which the rate of the TCP equation is multiplied.
     pub equation_factor: Option<Number>,
     /// The duration of a loss event in average round-trip times.
     pub loss_event_rtts: Option<Number>,
+    /// The share of the capacity that packet trains show, which is taken whatever is lost.
+    pub capacity_share: Option<Number>,
     /// The factor by which the round-trip time has to grow to end start-up.
     pub rtt_increase_factor: Option<Number>,
     /// The number of packets that must follow a gap before it counts as loss.
@@ -118,6 +129,26 @@ pub enum RttRuleName {
     Rfc,
     /// The rule that uses the packet spacing of the wave.
     Spacing,
+}
+
+/// The rule of WEBRC's filters of the loss event probability.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossFilterName {
+    /// The rule of RFC 3738.
+    Rfc,
+    /// The rule that settles at the interval of regular losses.
+    Balanced,
+}
+
+/// A receiver whose parameters others begin with.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiverName {
+    /// RFC 3738's receiver.
+    Rfc,
+    /// The receiver of `manyflow recv`.
+    Live,
 }
 
 /// The rule for WEBRC's target rate.
@@ -171,6 +202,10 @@ impl WebrcTable {
 
     /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> ReceiverConfig {
+        let named = match self.receiver {
+            None | Some(ReceiverName::Rfc) => ReceiverConfig::default(),
+            Some(ReceiverName::Live) => ReceiverConfig::live(),
+        };
         let mut config = ReceiverConfig {
             epoch: self.epoch.map(Seconds::duration),
             maximum_rate: self.maximum_rate.map(BitsPerSecond::rate),
@@ -180,26 +215,35 @@ impl WebrcTable {
             join_timeout: self.join_timeout.map(Seconds::duration),
             silence_timeout: self.silence_timeout.map(Seconds::duration),
             slot_timeout: self.slot_timeout.map(Seconds::duration),
-            ..ReceiverConfig::default()
+            ..named
         };
         set(&mut config.loss.nu, self.nu.map(|number| number.0));
         set(&mut config.loss.delta, self.delta.map(|number| number.0));
         config.alpha = self.alpha.map(|number| number.0);
         set(&mut config.shortfall_check, self.shortfall_check);
         set(&mut config.falling_rate_check, self.falling_rate_check);
+        set(&mut config.falling_rate_reset, self.falling_rate_reset);
         set(&mut config.capacity_check, self.capacity_check);
         set(&mut config.delay_check, self.delay_check);
         set(
             &mut config.equation_factor,
-            self.equation_factor.map(|number| number.0),
+            self.equation_factor.map(|number| Some(number.0)),
         );
         set(
-            &mut config.response,
-            self.response.map(ResponseName::function),
+            &mut config.loss.filter,
+            self.loss_filter.map(|filter| match filter {
+                LossFilterName::Rfc => LossFilter::Rfc,
+                LossFilterName::Balanced => LossFilter::Balanced,
+            }),
         );
+        set_equation(&mut config.equation, self.response, self.minimum_rto);
         set(
             &mut config.loss_event_rtts,
             self.loss_event_rtts.map(|number| number.0),
+        );
+        set(
+            &mut config.capacity_share,
+            self.capacity_share.map(|number| number.0),
         );
         set(
             &mut config.rtt_increase_factor,

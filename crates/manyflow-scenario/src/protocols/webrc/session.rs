@@ -1,20 +1,23 @@
 //! WEBRC sessions: a sender, and an endpoint for each membership interval of each receiver.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Until;
-use manyflow_webrc::{Receiver, Sender};
+use manyflow_webrc::{Receiver, ReceiverConfig, Sender};
 
-use crate::error::Fault;
+use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
+use crate::quantity::Seconds;
 use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::schema::observables::Observable;
+use crate::world::{WebrcReceiver, WebrcSession};
 
 /// WEBRC, Wave and Equation Based Rate Control.
 pub(crate) struct Webrc;
@@ -28,6 +31,67 @@ const RECEIVER: &[Observable] = &[
     Observable::LossProbability,
     Observable::LossEvents,
 ];
+
+/// The maximum number of channels of a session whose ends are programs: its groups are a /24.
+const PROGRAM_CHANNELS_MAX: u32 = 256;
+
+/// Adds a session whose ends are programs.
+///
+/// # Errors
+/// Returns an error, which names the key, if the programs cannot do what the table says.
+fn add_programs(
+    builder: &mut Builder,
+    session: &manyflow_webrc::Session,
+    receiver: &ReceiverConfig,
+    number: u32,
+) -> Result<(), Fault> {
+    let refuse = |key: &str, message: &str| {
+        let message = format!("{message}; `manyflow emulate --in-process` can");
+        let path = ["sessions", &builder.table.name, key];
+        Fault::at(&path, Problem::Value(message))
+    };
+    let channels = session.wave_channels() + 1;
+    if channels > PROGRAM_CHANNELS_MAX {
+        let message = "programs cannot have more than 256 channels";
+        return Err(refuse("webrc", message));
+    }
+    let mut nodes = BTreeSet::from([builder.session.sender]);
+    for receiver in &builder.session.receivers {
+        if builder.entry(receiver).whole_session {
+            let message = "`whole-session`: `manyflow recv` cannot join all channels";
+            return Err(refuse("receivers", message));
+        }
+        if !nodes.insert(receiver.node) {
+            let message = "two programs of a session cannot be at one node";
+            return Err(refuse("receivers", message));
+        }
+    }
+    let mut receivers = Vec::new();
+    for receiver in &builder.session.receivers {
+        for (index, interval) in receiver.intervals.iter().enumerate() {
+            let name = builder.interval_name(receiver, index);
+            receivers.push(WebrcReceiver {
+                at: (receiver.ends.receiving_in(index), NodeId(receiver.node)),
+                start: builder.draw(interval.start, &name),
+                stop: interval.stop.map(Seconds::time),
+            });
+        }
+    }
+    builder.network.add_webrc(&WebrcSession {
+        name: builder.session.name.clone(),
+        number,
+        channels: channels as u16,
+        config: session.config().clone(),
+        receiver: receiver.clone(),
+        sender: builder.session.staff[0],
+        start: builder.draw(builder.table.start, "sender"),
+        stop: builder.table.stop.map(Seconds::time),
+        receivers,
+        end: builder.plan.cell.schema.run.duration.time(),
+        has_changes: !builder.plan.cell.schema.at.is_empty(),
+    });
+    Ok(())
+}
 
 impl SessionProtocol for Webrc {
     fn check(&self, table: &SessionTable) -> Result<(), Fault> {
@@ -63,6 +127,9 @@ impl SessionProtocol for Webrc {
         let source = NodeId(builder.session.sender);
         let id = builder.network.open_session(source);
         let start = builder.draw(builder.table.start, "sender");
+        if builder.network.runs_webrc() {
+            return add_programs(builder, &session, &config, id);
+        }
         let sender = Sender::new((*session).clone(), id, start);
         match builder.table.stop {
             Some(stop) => builder.add_sender(Until::new(sender, stop.time(), |_| {})),

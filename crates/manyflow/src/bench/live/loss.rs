@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel};
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::sdp::SessionDescription;
@@ -250,7 +250,7 @@ impl Summary {
             Received::median_of(&received)
         };
         let round_trip_s = 2.0 * ONE_WAY.as_secs_f64();
-        let equation = ResponseFunction::Reno.rate_packets_per_s(round_trip_s, LOSS);
+        let equation = TcpEquation::RENO.rate_packets_per_s(round_trip_s, LOSS);
         let slowdown = |run: &Run| run.both.receivers[1].seconds / run.alone.receivers[0].seconds;
         Summary {
             size,

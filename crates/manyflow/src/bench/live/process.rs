@@ -80,8 +80,8 @@ impl Running {
         }
     }
 
-    /// Returns the remaining events of the kind, of which there is at least one. Waits for the end
-    /// of the program.
+    /// Returns the remaining events of the kind, of which there is at least one. Waits until
+    /// the program ends.
     pub(super) fn events(&mut self, kind: &str) -> Result<Vec<Value>> {
         let mut events = Vec::new();
         while let Some(event) = self.next_event()? {
@@ -93,7 +93,7 @@ impl Running {
         Ok(events)
     }
 
-    /// Returns the last event of the kind. Waits for the end of the program.
+    /// Returns the last event of the kind. Waits until the program ends.
     pub(super) fn last_event(&mut self, kind: &str) -> Result<Value> {
         Ok(self.events(kind)?.pop().unwrap_or_default())
     }

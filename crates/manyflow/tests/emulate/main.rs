@@ -1,5 +1,5 @@
-//! `manyflow emulate`: commands behind an emulated link. Network namespaces need root; the tests
-//! are skipped without it.
+//! `manyflow emulate`: commands behind an emulated link, and scenarios. Network namespaces need
+//! root; the tests are skipped without it.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,10 +7,14 @@
     reason = "helpers of tests are tests"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "../../manyflow-live/tests/common/mod.rs"]
+#[path = "../../../manyflow-live/tests/common/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod hosts;
+mod ipv6;
+mod programs;
+mod scenario;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -72,12 +76,13 @@ fn the_exit_code_of_the_command_is_passed_on() {
     assert_eq!(emulate(&["--loss", "2"], "true").code(), 2);
 }
 
-#[test]
-fn a_client_behind_the_link_reaches_a_server_of_the_calling_host() {
+/// Transfers data over TCP from a server of the calling host to a client behind the link. The
+/// variables with addresses end with `suffix`.
+fn transfer_by_tcp(listen: &str, suffix: &str) {
     if !may_make_namespaces() {
         return;
     }
-    let server = TcpListener::bind("0.0.0.0:0").unwrap();
+    let server = TcpListener::bind(listen).unwrap();
     let port = server.local_addr().unwrap().port();
     let served = thread::spawn(move || {
         let (mut client, from) = server.accept().unwrap();
@@ -88,7 +93,7 @@ fn a_client_behind_the_link_reaches_a_server_of_the_calling_host() {
         (from.ip().to_string(), said)
     });
     let script = format!(
-        "exec 3<>/dev/tcp/$MANYFLOW_GATEWAY/{port}; wc -c <&3 >&2; echo $MANYFLOW_ADDRESS >&3"
+        "exec 3<>/dev/tcp/$MANYFLOW_GATEWAY{suffix}/{port}; wc -c <&3 >&2; echo $MANYFLOW_ADDRESS{suffix} >&3"
     );
     let begin = Instant::now();
     let ended = emulate(&["--rate", "8Mbit/s", "--delay", "30ms"], &script);
@@ -103,6 +108,16 @@ fn a_client_behind_the_link_reaches_a_server_of_the_calling_host() {
         let gone = count("packets_out") + count("dropped") + count("lost") + count("on_the_way");
         assert_eq!(count("packets_in"), gone);
     }
+}
+
+#[test]
+fn a_client_behind_the_link_reaches_a_server_of_the_calling_host() {
+    transfer_by_tcp("0.0.0.0:0", "");
+}
+
+#[test]
+fn a_client_behind_the_link_reaches_a_server_of_the_calling_host_over_ipv6() {
+    transfer_by_tcp("[::]:0", "6");
 }
 
 #[test]
@@ -172,7 +187,7 @@ fn two_hosts() -> Stage {
 }
 
 /// Sends a folder by multicast, with the ordinary commands.
-fn transfer_by_multicast(groups: &str) {
+fn transfer_by_multicast(groups: &str, publish: &str) {
     if !may_make_namespaces() {
         return;
     }
@@ -183,7 +198,7 @@ fn transfer_by_multicast(groups: &str) {
     write_random(&source.path().join("image.bin"), 300_000, 1);
     let mut send = manyflow(&["send", "image.bin", "--multicast", groups]);
     send.args(["--ttl", "3", "--interface", "emulated"]);
-    send.args(["--publish", "10.0.0.1:0"]);
+    send.args(["--publish", publish]);
     send.current_dir(source.path());
     let mut sender = stage
         .namespace(NodeId(0))
@@ -211,136 +226,20 @@ fn transfer_by_multicast(groups: &str) {
 
 #[test]
 fn files_arrive_by_source_specific_multicast_over_emulated_links() {
-    transfer_by_multicast("232.1.2.0/24");
+    transfer_by_multicast("232.1.2.0/24", "10.0.0.1:0");
 }
 
 #[test]
 fn files_arrive_by_any_source_multicast_over_emulated_links() {
-    transfer_by_multicast("239.1.2.0/24");
-}
-
-/// A link of 8 Mbit/s that a TCP flow of the kernel, a WEBRC session and a CBR source share.
-const SHARED: &str = r#"
-title = "Three protocols share a link in real time"
-run.duration = "6 s"
-run.steady-from = "3 s"
-nodes.names = ["S", "r1", "r2", "R"]
-[[links]]
-chain = ["S", "r1", "r2", "R"]
-delay = "5 ms"
-[[links]]
-name = "bottleneck"
-between = ["r1", "r2"]
-rate = "8 Mbit/s"
-queue = "40 packets"
-[[sessions]]
-name = "tcp"
-protocol = "tcp"
-sender = "S"
-receivers = ["R"]
-tcp.variant = "VARIANT"
-[[sessions]]
-name = "cbr"
-protocol = "cbr"
-sender = "S"
-receivers = ["R"]
-cbr.rate = "1 Mbit/s"
-[[sessions]]
-name = "webrc"
-protocol = "webrc"
-sender = "S"
-receivers = ["R"]
-webrc.session-rate = "2 Mbit/s"
-webrc.time-slot = "1 s"
-[[measure]]
-name = "tcp"
-what = "received-rate"
-of = "tcp"
-[[measure]]
-name = "cbr"
-what = "received-rate"
-of = "cbr"
-[[measure]]
-name = "webrc"
-what = "received-rate"
-of = "webrc"
-[[measure]]
-name = "others"
-value = "cbr + webrc"
-[[expect]]
-what = "the kernel's TCP uses most of the link"
-value = "mean(tcp)"
-at-least = "3 Mbit/s"
-at-most = "8 Mbit/s"
-source = "test"
-[[expect]]
-what = "protocols of this process share it"
-value = "mean(others)"
-at-least = "0.3 Mbit/s"
-at-most = "5 Mbit/s"
-source = "test"
-"#;
-
-fn scenario_file(text: &str) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("shared.toml");
-    std::fs::write(&file, text).unwrap();
-    (folder, file)
+    transfer_by_multicast("239.1.2.0/24", "10.0.0.1:0");
 }
 
 #[test]
-fn a_scenario_runs_in_real_time_with_the_tcp_of_the_kernel() {
-    if !may_make_namespaces() {
-        return;
-    }
-    let (folder, file) = scenario_file(&SHARED.replace("VARIANT", "bbr"));
-    let out = folder.path().join("results");
-    let [file, results] = [&file, &out].map(|path| path.to_str().unwrap());
-    let ended = run(&["emulate", file, "--out", results]);
-    if ended.stderr.contains("could not keep time") {
-        println!("not judged: other programs kept this machine busy");
-        return;
-    }
-    let ended = ended.succeeded("emulate");
-    assert_eq!(ended.stdout.matches("  met ").count(), 2, "{ended:?}");
-    assert!(out.join("shared/index.html").exists());
-    assert!(out.join("shared/measures.csv").exists());
+fn files_arrive_by_source_specific_ipv6_multicast_over_emulated_links() {
+    transfer_by_multicast("ff3e::8000:0/120", "[fd00:6d66::1]:0");
 }
 
 #[test]
-fn a_scenario_beyond_the_limits_is_refused_with_key_and_limit() {
-    for (from, to, error) in [
-        (
-            "8 Mbit/s",
-            "10 Gbit/s",
-            "`links.bottleneck.rate`: 10 Gbit/s",
-        ),
-        (
-            "nodes.names = [",
-            "nodes.groups.many = 1_000_000\nnodes.names = [",
-            "`nodes`: 1000004 nodes",
-        ),
-    ] {
-        let text = SHARED.replace("VARIANT", "cubic").replacen(from, to, 1);
-        let (_folder, file) = scenario_file(&text);
-        let ended = run(&["emulate", file.to_str().unwrap()]);
-        assert_eq!(ended.code(), 2, "{ended:?}");
-        assert!(ended.stderr.contains(error), "{ended:?}");
-        assert!(ended.stderr.contains("at most"), "{ended:?}");
-    }
-}
-
-#[test]
-fn the_simulator_refuses_the_kernels_bbr() {
-    let (folder, file) = scenario_file(&SHARED.replace("VARIANT", "bbr"));
-    let out = folder.path().join("results");
-    let ended = run(&[
-        "sim",
-        file.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ]);
-    assert_eq!(ended.code(), 1);
-    let error = "`sessions.tcp.tcp.variant`: `bbr` is the kernel's";
-    assert!(ended.stderr.contains(error), "{ended:?}");
+fn files_arrive_by_any_source_ipv6_multicast_over_emulated_links() {
+    transfer_by_multicast("ff1e::8000:0/120", "[fd00:6d66::1]:0");
 }

@@ -3,12 +3,10 @@
 use std::net::Ipv4Addr;
 
 use etherparse::icmpv4::{DestUnreachableHeader, TimeExceededCode};
-use etherparse::{IcmpEchoHeader, Icmpv4Type, IpNumber, Ipv4Slice, PacketBuilder};
+use etherparse::{IcmpEchoHeader, Icmpv4Type, IpNumber, Ipv4HeaderSlice, Ipv4Slice, PacketBuilder};
 
-use super::packet::read_fields;
+use super::TTL;
 
-/// The TTL of a router's own packets.
-const TTL: u8 = 64;
 /// The bytes of a packet that an error quotes. RFC 1812 section 4.3.2.3 allows 576 in all.
 const QUOTED: usize = 548;
 
@@ -48,12 +46,12 @@ pub(super) fn host_unreachable(address: Ipv4Addr, packet: &[u8]) -> Option<Vec<u
 }
 
 fn error(address: Ipv4Addr, kind: Icmpv4Type, packet: &[u8]) -> Option<Vec<u8>> {
-    let fields = read_fields(packet)?;
-    if fields.protocol == IpNumber::ICMP && !is_echo_request(packet) {
+    let header = Ipv4HeaderSlice::from_slice(packet).ok()?;
+    if header.protocol() == IpNumber::ICMP && !is_echo_request(packet) {
         // An error about an error could circulate forever (RFC 1812 section 4.3.2.7).
         return None;
     }
-    let error = PacketBuilder::ipv4(address.octets(), fields.source.octets(), TTL).icmpv4(kind);
+    let error = PacketBuilder::ipv4(address.octets(), header.source(), TTL).icmpv4(kind);
     let quoted = &packet[..packet.len().min(QUOTED)];
     let mut out = vec![0; error.size(quoted.len())];
     error.write_to_slice(&mut out, quoted).ok()?;

@@ -1,0 +1,53 @@
+//! Command sessions: one endpoint, which stands for the command at its node.
+
+use crate::error::{Fault, Problem};
+use crate::plan::endpoints::Allotment;
+use crate::plan::sessions::Session;
+use crate::protocols::session::{Reporter, SessionProtocol, required};
+use crate::quantity::Seconds;
+use crate::scene::Builder;
+use crate::schema::SessionTable;
+use crate::schema::observables::Observable;
+use crate::world::Command;
+
+/// Commands at nodes.
+pub(crate) struct Commands;
+
+impl SessionProtocol for Commands {
+    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
+        if table.name.contains('/') {
+            let message = "the name of a command's session becomes a file name: leave out `/`";
+            return Err(Fault::at(&["name"], Problem::Value(message.to_owned())));
+        }
+        required(table.command.as_ref(), "command").map(|_| ())
+    }
+
+    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
+        allotment.staff(session, session.sender);
+    }
+
+    fn receiver(&self) -> Reporter {
+        Reporter::new("a command", &[])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("a command", &[&[Observable::ExitCode]])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
+        let table = required(builder.table.command.as_ref(), "command")?;
+        let command = Command {
+            session: builder.session.name.clone(),
+            at: builder.session.staff[0],
+            run: table.run.clone(),
+            start: builder.draw(builder.table.start, "sender"),
+            stop: builder.table.stop.map(Seconds::time),
+        };
+        if builder.network.add_command(&command) {
+            return Ok(());
+        }
+        let message = "`command` runs a program: run this scenario with `manyflow emulate`";
+        let path = ["sessions", &builder.table.name, "protocol"];
+        Err(Fault::at(&path, Problem::Value(message.to_owned())))
+    }
+}
