@@ -208,6 +208,9 @@ pub enum Frame {
     },
     /// TCP's acknowledgement of segments.
     Ack(Ack),
+    /// A message on a [connection of the kernel's TCP](super::hop::KernelHop), whose place in the
+    /// stream gives its number. The payload follows the header.
+    Stream(Message),
     /// A message on a [link of datagrams](super::hop::DatagramHop). The payload follows the header.
     Datagram {
         /// The datagram's number; a retransmission has the number of the original.
@@ -215,7 +218,7 @@ pub enum Frame {
         /// The message in the datagram.
         message: Message,
     },
-    /// Reports which of a link's datagrams have arrived and which are missing.
+    /// Reports which messages of a link have arrived and which datagrams are missing.
     Feedback(Feedback),
     /// A message sent directly to one daemon, not over overlay links. May be lost.
     Direct(Message),
@@ -324,7 +327,7 @@ impl Frame {
     /// runs on its daemon's machine; the lower layers of its frames count as those of a datagram.
     pub fn wire_bytes(&self) -> u32 {
         match self {
-            Frame::Segment { message, .. } => {
+            Frame::Segment { message, .. } | Frame::Stream(message) => {
                 tcp::HEADER_BYTES + LENGTH_BYTES + message.wire_bytes()
             }
             Frame::Ack(ack) => ack.wire_bytes(),
@@ -340,6 +343,7 @@ impl Frame {
     pub fn is_control(&self) -> bool {
         match self {
             Frame::Segment { message, .. }
+            | Frame::Stream(message)
             | Frame::Datagram { message, .. }
             | Frame::Direct(message) => !message.is_data(),
             Frame::Ack(_) | Frame::Client(_) => false,

@@ -52,6 +52,7 @@ use super::message::{
     Body, ClientFrame, ClientId, DATA_BYTES, DaemonId, Data, Frame, GroupId, Membership, Message,
     Pause,
 };
+use super::sequence::LinkSeq;
 use super::topology::Topology;
 use crate::Event;
 use delivery::Delivery;
@@ -156,6 +157,24 @@ impl<P: Payload + Default> Daemon<P> {
     pub fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
         self.links.handle_writable(now, neighbour);
         self.do_pending_work(now);
+    }
+
+    /// Handles a new connection to a neighbour, which has received the messages of this link before
+    /// `received`. Ignores daemons that are not neighbours.
+    pub fn handle_connected(&mut self, now: Time, neighbour: DaemonId, received: LinkSeq) {
+        self.links.handle_connected(now, neighbour, received);
+        self.do_pending_work(now);
+    }
+
+    /// Handles the end of the connection to a neighbour. Its messages wait for the next connection.
+    pub fn handle_disconnected(&mut self, now: Time, neighbour: DaemonId) {
+        self.links.handle_disconnected(neighbour);
+        self.do_pending_work(now);
+    }
+
+    /// Returns the hop that leads to a neighbour.
+    pub fn hop(&self, neighbour: DaemonId) -> Option<&dyn Hop<P>> {
+        self.links.hop(neighbour)
     }
 
     /// Handles all timers that are due at `now`. Spurious calls do nothing.

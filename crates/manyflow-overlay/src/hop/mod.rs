@@ -2,18 +2,22 @@
 //!
 //! | file | kind | order | losses |
 //! |---|---|---|---|
-//! | `stream.rs` | TCP | in order | none; messages behind a loss wait for its retransmission |
+//! | `stream.rs` | the simulator's TCP | in order | none; messages behind a loss wait for its retransmission |
+//! | `kernel.rs` | the kernel's TCP, live | in order | none; a link continues over its next connection |
 //! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message arrives late and is flagged as repaired |
 
 mod datagram;
+mod kernel;
 mod stream;
 
 use core::fmt;
 
 pub use datagram::DatagramHop;
+pub use kernel::{BATCH_BYTES, KernelHop};
 pub use stream::StreamHop;
 
 use super::message::{Frame, Message};
+use super::sequence::LinkSeq;
 use manyflow_core::Ecn;
 use manyflow_core::time::Time;
 
@@ -56,6 +60,25 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// Handles the drain of the socket buffer below the hop, after it was full. Hops without a
     /// socket of their own ignore this.
     fn handle_writable(&mut self, _now: Time) {}
+
+    /// Handles a new connection to the other end, which has received the messages before `received`.
+    /// Hops without connections ignore this.
+    fn handle_connected(&mut self, _now: Time, _received: LinkSeq) {}
+
+    /// Handles the end of the connection. The hop has no room until
+    /// [`handle_connected`](Hop::handle_connected) is called. Hops without connections ignore this.
+    fn handle_disconnected(&mut self) {}
+
+    /// Returns the number of the next message from the other end, which a new connection announces.
+    fn received(&self) -> LinkSeq {
+        LinkSeq(0)
+    }
+
+    /// Returns whether the driver should not read the connection, because the daemon takes no
+    /// messages.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time);

@@ -131,7 +131,7 @@ impl<P: Payload + Default + core::fmt::Debug + Send> Hop<P> for StreamHop<P> {
                 self.handle_segment(now, sequence, Arrival { message, payload });
             }
             Frame::Ack(ref ack) => self.handle_ack(now, ack),
-            Frame::Datagram { .. } | Frame::Feedback(_) | Frame::Direct(_) | Frame::Client(_) => {}
+            _ => {}
         }
     }
 

@@ -26,7 +26,9 @@ impl Frame {
     pub fn encode(&self, payload_bytes: u32) -> Result<Encoded, WireError> {
         check_payload(payload_bytes as usize)?;
         match self {
-            Frame::Segment { message, .. } => message.encode_framed(payload_bytes),
+            Frame::Segment { message, .. } | Frame::Stream(message) => {
+                message.encode_framed(payload_bytes)
+            }
             Frame::Ack(_) => Ok(Encoded::EMPTY),
             Frame::Datagram { number, message } => {
                 let mut encoded = Encoded::of(DATAGRAM, 0, 0, [number.0]);
@@ -108,7 +110,7 @@ fn datagram(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
     Ok((Frame::Datagram { number, message }, 8 + header))
 }
 
-fn feedback(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
+pub(super) fn feedback(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
     first.flags_among(COUNT)?;
     zero(first.half.into())?;
     let count = first.count();

@@ -5,8 +5,9 @@
 
 use core::ops::Range;
 
-use super::{Encoded, WireError, check_payload};
-use crate::message::{ClientFrame, LENGTH_BYTES, Message};
+use super::frame::feedback;
+use super::{Encoded, FEEDBACK, First, WireError, check_payload};
+use crate::message::{ClientFrame, Frame, LENGTH_BYTES, Message};
 
 /// [`LENGTH_BYTES`] as a length of slices.
 const LENGTH: usize = LENGTH_BYTES as usize;
@@ -32,6 +33,40 @@ impl Message {
     /// then closes the stream.
     pub fn decode_framed(bytes: &[u8]) -> Result<Option<(Message, Range<usize>)>, WireError> {
         unframed(bytes, Message::decode)
+    }
+}
+
+impl Frame {
+    /// Encodes a [`Frame::Stream`] or [`Frame::Feedback`] on a stream, as
+    /// [`Message::encode_framed`] does for messages.
+    ///
+    /// # Errors
+    /// Returns an error if the payload is too long.
+    pub fn encode_framed(&self, payload_bytes: u32) -> Result<Encoded, WireError> {
+        let encoded = self.encode(payload_bytes)?;
+        match self {
+            Frame::Segment { .. } | Frame::Stream(_) => Ok(encoded),
+            _ => framed(&encoded, payload_bytes),
+        }
+    }
+
+    /// Decodes a [`Frame::Stream`] or [`Frame::Feedback`] on a stream, as
+    /// [`Message::decode_framed`] does for messages.
+    ///
+    /// # Errors
+    /// Returns an error if no such frame begins here, as soon as the header shows this. The reader
+    /// then closes the stream.
+    pub fn decode_framed(bytes: &[u8]) -> Result<Option<(Frame, Range<usize>)>, WireError> {
+        unframed(bytes, |frame| {
+            let first = First::decode(frame)?;
+            match first.kind {
+                FEEDBACK => feedback(first, frame),
+                _ => {
+                    let (message, header) = Message::decode(frame)?;
+                    Ok((Frame::Stream(message), header))
+                }
+            }
+        })
     }
 }
 

@@ -458,6 +458,7 @@ fn any_segment() -> impl Strategy<Value = Frame> {
 fn has_payload(frame: &Frame) -> bool {
     match frame {
         Frame::Segment { message, .. }
+        | Frame::Stream(message)
         | Frame::Datagram { message, .. }
         | Frame::Direct(message) => message.is_data(),
         Frame::Client(frame) => frame.has_payload(),

@@ -362,7 +362,10 @@ fn any_overlay() -> impl Strategy<Value = Packet> {
     let packet = |(kind, (words, sequence, half), is_data, payload_bytes, ecn, id)| {
         let frame = any_frame(kind, words, sequence, half, is_data);
         let has_payload = match frame {
-            Frame::Segment { .. } | Frame::Datagram { .. } | Frame::Direct(_) => is_data,
+            Frame::Segment { .. }
+            | Frame::Stream(_)
+            | Frame::Datagram { .. }
+            | Frame::Direct(_) => is_data,
             Frame::Client(frame) => frame.has_payload(),
             Frame::Ack(_) | Frame::Feedback(_) => false,
         };

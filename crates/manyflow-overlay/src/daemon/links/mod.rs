@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 
 use crate::hop::{Arrival, Hop};
 use crate::message::{DaemonId, Frame, LinkId, Message};
+use crate::sequence::LinkSeq;
 use crate::topology::Topology;
 use manyflow_core::ConfigError;
 use manyflow_core::Ecn;
@@ -157,6 +158,28 @@ impl<P: Payload + Default> Links<P> {
             self.neighbours[index.place()].handle_writable(now);
             self.mark_dirty(index);
         }
+    }
+
+    /// Handles a new connection to a neighbour. Ignores other daemons.
+    pub(super) fn handle_connected(&mut self, now: Time, neighbour: DaemonId, received: LinkSeq) {
+        if let Some(index) = self.find_neighbour(neighbour) {
+            self.neighbours[index.place()].handle_connected(now, received);
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Handles the end of a neighbour's connection. Ignores other daemons.
+    pub(super) fn handle_disconnected(&mut self, neighbour: DaemonId) {
+        if let Some(index) = self.find_neighbour(neighbour) {
+            self.neighbours[index.place()].handle_disconnected();
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Returns the hop that leads to a neighbour.
+    pub(super) fn hop(&self, neighbour: DaemonId) -> Option<&dyn Hop<P>> {
+        let index = self.find_neighbour(neighbour)?;
+        Some(self.neighbours[index.place()].hop())
     }
 
     /// Calls the hops whose time has come.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::hop::{Arrival, Hop};
 use crate::message::{Body, Control, DaemonId, Frame, LinkId, Message};
+use crate::sequence::LinkSeq;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
@@ -117,6 +118,18 @@ impl<P: Payload + Default> Neighbour<P> {
 
     pub(super) fn handle_writable(&mut self, now: Time) {
         self.hop.handle_writable(now);
+    }
+
+    pub(super) fn hop(&self) -> &dyn Hop<P> {
+        &*self.hop
+    }
+
+    pub(super) fn handle_connected(&mut self, now: Time, received: LinkSeq) {
+        self.hop.handle_connected(now, received);
+    }
+
+    pub(super) fn handle_disconnected(&mut self) {
+        self.hop.handle_disconnected();
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {

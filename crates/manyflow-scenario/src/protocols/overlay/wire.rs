@@ -46,7 +46,7 @@ impl Wire for Frame {
                 line.serialize_entry("sequence", &number.0)?;
                 trace_message(message, line)
             }
-            Frame::Direct(message) => trace_message(message, line),
+            Frame::Direct(message) | Frame::Stream(message) => trace_message(message, line),
             Frame::Ack(ack) => line.serialize_entry("acknowledgement", &ack.acknowledgement.0),
             Frame::Feedback(feedback) => {
                 line.serialize_entry("acknowledgement", &feedback.expected.0)
