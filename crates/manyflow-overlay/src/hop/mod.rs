@@ -61,8 +61,8 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// socket of their own ignore this.
     fn handle_writable(&mut self, _now: Time) {}
 
-    /// Handles a new connection to the other end, which has received the messages before `received`.
-    /// Hops without connections ignore this.
+    /// Handles a new connection to the other end, which has received the messages before
+    /// `received`. Hops without connections ignore this.
     fn handle_connected(&mut self, _now: Time, _received: LinkSeq) {}
 
     /// Handles the end of the connection. The hop has no room until
