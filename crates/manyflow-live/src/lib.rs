@@ -3,7 +3,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`net`] | the clock, multicast sockets, sockets for AMT, an emulated last mile |
+//! | [`overlay`] | group messages: a daemon of the overlay, and its clients |
 //! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
 pub mod filecast;
 pub mod net;
+pub mod overlay;

@@ -8,12 +8,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 mod bench;
+mod daemon;
 mod emulate;
 mod relay;
 
 pub(crate) use bench::{
     BenchCommand, HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
 };
+use daemon::DAEMON_EXAMPLES;
+pub(crate) use daemon::DaemonArgs;
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 use relay::RELAY_EXAMPLES;
@@ -71,6 +74,9 @@ pub(crate) enum Command {
     /// Forward sessions from a sender or another relay to receivers
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayArgs),
+    /// Carry group messages between other daemons and NATS clients
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArgs),
     /// Make a key that signs session descriptions
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),

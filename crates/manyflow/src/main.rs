@@ -4,6 +4,7 @@
 mod bench;
 mod cli;
 mod cost;
+mod daemon;
 mod demo;
 mod display;
 mod emulate;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Relay(args) => relay::run(args, &display).await,
+            Command::Daemon(args) => daemon::run(args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),

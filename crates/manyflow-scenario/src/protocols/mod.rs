@@ -28,7 +28,7 @@ pub use layered::{OutageTable, RlmTable, SimTable};
 pub use list::{AnyEvent, AnyHeader, IntoBoxed, Network, Packet};
 pub use overlay::{
     ControllerName, CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable,
-    OverlayTable, TfrcTable,
+    OverlayTable, SlowName, TfrcTable,
 };
 pub(crate) use report::{Observed, Reported, Wire};
 pub use tcp::{TcpTable, TcpVariant};

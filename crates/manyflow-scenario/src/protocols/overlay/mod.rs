@@ -315,7 +315,8 @@ impl OverlayTable {
 }
 
 impl CostBenefitTable {
-    fn config(self) -> CostBenefitConfig {
+    /// Returns the parameters, with defaults for those that are not given.
+    pub fn config(self) -> CostBenefitConfig {
         let mut config = CostBenefitConfig::default();
         let numbers = [
             (&mut config.salary_dollars, self.salary),
@@ -345,7 +346,8 @@ impl CostBenefitTable {
 }
 
 impl TfrcTable {
-    fn config(self) -> TfrcConfig {
+    /// Returns the parameters, with defaults for those that are not given.
+    pub fn config(self) -> TfrcConfig {
         let mut config = TfrcConfig::default();
         set(
             &mut config.initial_rate,

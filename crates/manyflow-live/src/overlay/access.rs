@@ -1,0 +1,198 @@
+//! What clients may do.
+
+use subtle::ConstantTimeEq;
+
+use super::nats::ConnectOptions;
+use super::nats::subject::matches;
+
+/// The priority of a client whose user has none, in percent.
+const PRIORITY: u16 = 100;
+
+/// Who may connect.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// Every client may connect, publish and subscribe. Only for networks without strangers.
+    Open,
+    /// Clients with the credentials of one of these users may connect.
+    Users(Vec<User>),
+}
+
+/// How a user proves who it is.
+#[derive(Clone)]
+pub enum Credentials {
+    /// A name and a password.
+    Password {
+        /// The user's name.
+        name: String,
+        /// The password.
+        password: String,
+    },
+    /// A token.
+    Token(String),
+}
+
+impl core::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Credentials::Password { name, .. } => write!(f, "the password of {name}"),
+            Credentials::Token(_) => write!(f, "a token"),
+        }
+    }
+}
+
+/// A user: credentials, and what clients with these credentials may do.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// How clients prove that they are this user.
+    pub credentials: Credentials,
+    /// The share of each of the user's clients under the controller, in percent of the share of a
+    /// client with priority 100; at least 1.
+    pub priority: u16,
+    /// Patterns of subjects that the user may publish to; all if `None`.
+    pub publish: Option<Vec<String>>,
+    /// Patterns that the user may subscribe to, and all patterns that these contain; all if
+    /// `None`.
+    pub subscribe: Option<Vec<String>>,
+}
+
+impl User {
+    /// Returns a user that may publish and subscribe to everything.
+    pub fn new(credentials: Credentials) -> User {
+        User {
+            credentials,
+            priority: PRIORITY,
+            publish: None,
+            subscribe: None,
+        }
+    }
+}
+
+impl Access {
+    /// Returns whether clients need credentials.
+    pub(super) fn is_restricted(&self) -> bool {
+        matches!(self, Access::Users(_))
+    }
+
+    /// Returns what a client with these options may do; `None` if it may not connect.
+    pub(super) fn admit(&self, options: &ConnectOptions) -> Option<Permissions> {
+        let users = match self {
+            Access::Open => return Some(Permissions::default()),
+            Access::Users(users) => users,
+        };
+        let user = users.iter().find(|user| user.credentials.fit(options))?;
+        Some(Permissions {
+            priority: user.priority,
+            publish: user.publish.clone(),
+            subscribe: user.subscribe.clone(),
+        })
+    }
+}
+
+impl Credentials {
+    fn fit(&self, options: &ConnectOptions) -> bool {
+        let is = |given: &Option<String>, own: &str| {
+            let given = given.as_deref().unwrap_or_default();
+            bool::from(given.as_bytes().ct_eq(own.as_bytes()))
+        };
+        match self {
+            Credentials::Password { name, password } => {
+                is(&options.user, name) & is(&options.pass, password)
+            }
+            Credentials::Token(token) => is(&options.auth_token, token),
+        }
+    }
+}
+
+/// What one client may do.
+#[derive(Clone, Debug)]
+pub(super) struct Permissions {
+    pub(super) priority: u16,
+    publish: Option<Vec<String>>,
+    subscribe: Option<Vec<String>>,
+}
+
+impl Default for Permissions {
+    fn default() -> Permissions {
+        Permissions {
+            priority: PRIORITY,
+            publish: None,
+            subscribe: None,
+        }
+    }
+}
+
+impl Permissions {
+    pub(super) fn may_publish(&self, subject: &[u8]) -> bool {
+        allows(&self.publish, subject)
+    }
+
+    pub(super) fn may_subscribe(&self, pattern: &[u8]) -> bool {
+        allows(&self.subscribe, pattern)
+    }
+}
+
+fn allows(patterns: &Option<Vec<String>>, subject: &[u8]) -> bool {
+    let Some(patterns) = patterns else {
+        return true;
+    };
+    patterns
+        .iter()
+        .any(|pattern| matches(pattern.as_bytes(), subject))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(user: Option<&str>, pass: Option<&str>, token: Option<&str>) -> ConnectOptions {
+        ConnectOptions {
+            user: user.map(str::to_owned),
+            pass: pass.map(str::to_owned),
+            auth_token: token.map(str::to_owned),
+            ..ConnectOptions::default()
+        }
+    }
+
+    #[test]
+    fn only_the_right_credentials_are_admitted() {
+        let password = Credentials::Password {
+            name: "ann".to_owned(),
+            password: "secret".to_owned(),
+        };
+        let access = Access::Users(vec![
+            User::new(password),
+            User::new(Credentials::Token("t0ken".to_owned())),
+        ]);
+        let admitted = |user, pass, token| access.admit(&options(user, pass, token)).is_some();
+        assert!(admitted(Some("ann"), Some("secret"), None));
+        assert!(admitted(None, None, Some("t0ken")));
+        for (user, pass, token) in [
+            (None, None, None),
+            (Some("ann"), None, None),
+            (Some("ann"), Some("secre"), None),
+            (Some("bob"), Some("secret"), None),
+            (None, None, Some("")),
+            (Some("ann"), None, Some("secret")),
+        ] {
+            assert!(!admitted(user, pass, token), "{user:?} {pass:?} {token:?}");
+        }
+        assert!(Access::Open.admit(&options(None, None, None)).is_some());
+    }
+
+    #[test]
+    fn permissions_name_patterns() {
+        let user = User {
+            publish: Some(vec!["a.*".to_owned()]),
+            subscribe: Some(vec!["a.>".to_owned(), "b".to_owned()]),
+            ..User::new(Credentials::Token("t".to_owned()))
+        };
+        let access = Access::Users(vec![user]);
+        let permissions = access.admit(&options(None, None, Some("t"))).unwrap();
+        assert!(permissions.may_publish(b"a.b"));
+        assert!(!permissions.may_publish(b"a.b.c"));
+        assert!(permissions.may_subscribe(b"a.*.c"));
+        assert!(permissions.may_subscribe(b"b"));
+        assert!(!permissions.may_subscribe(b">"));
+        assert!(!permissions.may_subscribe(b"*"));
+    }
+}

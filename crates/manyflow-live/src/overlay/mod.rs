@@ -1,0 +1,59 @@
+//! Group messages among many: a live daemon of the overlay, and the clients that it serves.
+//!
+//! ```text
+//!   NATS client ---TCP--- nats/serve.rs \                    / link.rs ---TCP--- another daemon
+//!   NATS client ---TCP--- nats/serve.rs -- core.rs: Daemon --- link.rs ---TCP--- another daemon
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
+//! | `link.rs`, `hello.rs`, `security.rs` | connections between daemons |
+//! | `nats/` | the protocol of clients |
+//! | `fragment.rs` | messages longer than those of the overlay |
+//! | `outgoing.rs` | bytes that wait for a socket |
+//! | `access.rs` | what clients may do |
+//! | `status.rs` | what a daemon reports |
+//!
+//! A daemon is one thread. Its tasks share [`core::Core`] without locks; no payload is copied
+//! between sockets, except short ones and those of fragments.
+
+mod access;
+mod config;
+mod core;
+mod fragment;
+mod hello;
+mod link;
+pub mod nats;
+mod outgoing;
+mod security;
+mod server;
+mod status;
+
+pub use access::{Access, Credentials, User};
+pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
+pub use hello::{Hello, HelloError, Resume};
+pub use security::LinkSecurity;
+pub use server::{Addresses, DaemonError, DaemonHandle, start};
+pub use status::{Counters, DaemonStatus, LinkStatus};
+
+use bytes::Bytes;
+use manyflow_overlay::{DaemonId, GroupId};
+use nats::interest::GroupName;
+use sha2::{Digest, Sha256};
+
+/// Returns the number of the daemon with this name: the first two bytes of its SHA-256.
+pub fn daemon_id(name: &str) -> DaemonId {
+    let hash = Sha256::digest(name);
+    DaemonId(u16::from_be_bytes([hash[0], hash[1]]))
+}
+
+/// Returns the number of the group of subscriptions to this pattern.
+pub fn group_number(pattern: &str) -> GroupId {
+    let pattern = Bytes::copy_from_slice(pattern.as_bytes());
+    let name = GroupName {
+        pattern,
+        queue: None,
+    };
+    name.number()
+}

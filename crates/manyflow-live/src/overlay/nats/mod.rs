@@ -1,0 +1,17 @@
+//! The NATS client protocol: clients in many languages speak it.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `parse.rs` | the operations of clients |
+//! | `subject.rs` | subjects and patterns |
+//! | `session.rs` | one client, its subscriptions and pending messages |
+//! | `interest.rs` | the subscriptions of all clients at all daemons, by subject |
+//! | `serve.rs` | the connection of a client |
+
+pub(super) mod interest;
+pub mod parse;
+pub(super) mod serve;
+pub(super) mod session;
+pub mod subject;
+
+pub(super) use session::ConnectOptions;

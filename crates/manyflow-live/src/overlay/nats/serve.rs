@@ -1,0 +1,344 @@
+//! The connection of a NATS client.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{Instant, timeout_at};
+
+use super::ConnectOptions;
+use super::parse::{Operation, Published, parse};
+use super::subject::{is_pattern, is_subject};
+use crate::overlay::access::{Access, Permissions};
+use crate::overlay::core::{Core, SessionKey};
+use crate::overlay::outgoing::Outgoing;
+
+/// The number of bytes that the buffer of a socket grows by.
+const READ_BYTES: usize = 64 * 1024;
+/// The time within which a client must send CONNECT.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The parameters of all connections of clients.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientLimits {
+    /// Bytes of the longest payload, headers included.
+    pub(crate) payload_bytes_max: usize,
+    /// The number of subscriptions that a client may have.
+    pub(crate) subscriptions_max: usize,
+    /// The time between two PINGs of the daemon.
+    pub(crate) ping_interval: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
+            payload_bytes_max: 1 << 20,
+            subscriptions_max: 100_000,
+            ping_interval: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What all connections of clients share.
+pub(crate) struct Front {
+    pub(crate) core: Rc<RefCell<Core>>,
+    pub(crate) access: Access,
+    pub(crate) limits: ClientLimits,
+    /// The name of the daemon.
+    pub(crate) name: String,
+    /// A name that no other process has.
+    pub(crate) server_id: String,
+    /// The address at which clients connect.
+    pub(crate) local: SocketAddr,
+    pub(crate) tls_required: bool,
+}
+
+impl Front {
+    /// Returns the first line that a client receives.
+    pub(crate) fn info(&self, client_id: u64, peer: SocketAddr) -> String {
+        let info = json!({
+            "server_id": self.server_id,
+            "server_name": self.name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "proto": 1,
+            "host": self.local.ip().to_string(),
+            "port": self.local.port(),
+            "headers": true,
+            "max_payload": self.limits.payload_bytes_max,
+            "client_id": client_id,
+            "client_ip": peer.ip().to_string(),
+            "auth_required": self.access.is_restricted(),
+            "tls_required": self.tls_required,
+            "jetstream": false,
+        });
+        format!("INFO {info}\r\n")
+    }
+
+    /// Serves a client until its connection ends. The client has received INFO.
+    pub(crate) async fn serve(
+        &self,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin + 'static,
+    ) {
+        let out = Rc::new(Outgoing::default());
+        let session = Rc::new(RefCell::new(None));
+        let writing = tokio::task::spawn_local({
+            let (out, core, session) = (out.clone(), self.core.clone(), session.clone());
+            async move {
+                let drained = || {
+                    if let Some(key) = *session.borrow() {
+                        core.borrow_mut().handle_client_drained(key);
+                    }
+                };
+                let result = out.write(&mut writer, drained).await;
+                out.close();
+                result
+            }
+        });
+        let mut connection = Connection {
+            front: self,
+            out: Rc::clone(&out),
+            permissions: None,
+            session: None,
+            bytes: BytesMut::with_capacity(READ_BYTES),
+            unanswered: 0,
+        };
+        let read = connection.run(&mut reader, &session).await;
+        if let Some(key) = session.borrow_mut().take() {
+            self.core.borrow_mut().disconnect(key);
+        }
+        if let Err(End::Refused(error)) = &read {
+            out.push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
+        }
+        out.close();
+        // A client that does not read its last bytes must not hold the connection.
+        let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
+    }
+}
+
+/// The reason why a connection ends.
+enum End {
+    /// The client closed it, or it broke.
+    Closed,
+    /// The client violated the protocol or lacks permission; the error goes to the client.
+    Refused(String),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Closed
+    }
+}
+
+impl From<super::parse::ParseError> for End {
+    fn from(error: super::parse::ParseError) -> End {
+        End::Refused(error.to_string())
+    }
+}
+
+/// The reading half of a connection.
+struct Connection<'a> {
+    front: &'a Front,
+    out: Rc<Outgoing>,
+    permissions: Option<Permissions>,
+    session: Option<SessionKey>,
+    bytes: BytesMut,
+    /// The number of PINGs that the client has not answered.
+    unanswered: u32,
+}
+
+impl Connection<'_> {
+    async fn run(
+        &mut self,
+        reader: &mut (impl AsyncRead + Unpin),
+        session: &RefCell<Option<SessionKey>>,
+    ) -> Result<(), End> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        while self.session.is_none() {
+            match timeout_at(deadline, self.read(reader)).await {
+                Ok(read) => read?,
+                Err(_) => return Err(End::Refused("Authentication Timeout".to_owned())),
+            }
+            self.connect()?;
+            *session.borrow_mut() = self.session;
+        }
+        let mut ping_at = Instant::now() + self.front.limits.ping_interval;
+        loop {
+            self.handle_operations().await?;
+            match timeout_at(ping_at, self.read(reader)).await {
+                Ok(read) => read?,
+                Err(_) => {
+                    self.ping()?;
+                    ping_at = Instant::now() + self.front.limits.ping_interval;
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), End> {
+        if self.bytes.capacity() - self.bytes.len() < READ_BYTES / 4 {
+            self.bytes.reserve(READ_BYTES);
+        }
+        match reader.read_buf(&mut self.bytes).await? {
+            0 => Err(End::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    fn ping(&mut self) -> Result<(), End> {
+        if self.unanswered >= 2 {
+            return Err(End::Refused("Stale Connection".to_owned()));
+        }
+        self.unanswered += 1;
+        self.out.push(b"PING\r\n", Bytes::new());
+        Ok(())
+    }
+
+    /// Handles operations until CONNECT.
+    fn connect(&mut self) -> Result<(), End> {
+        let most = self.front.limits.payload_bytes_max;
+        while let Some(operation) = parse(&mut self.bytes, most)? {
+            match operation {
+                Operation::Connect(options) => return self.authenticate(&options),
+                Operation::Ping => self.out.push(b"PONG\r\n", Bytes::new()),
+                Operation::Pong => {}
+                _ => return Err(End::Refused("Authorization Violation".to_owned())),
+            }
+        }
+        Ok(())
+    }
+
+    fn authenticate(&mut self, options: &[u8]) -> Result<(), End> {
+        let options: ConnectOptions = serde_json::from_slice(options)
+            .map_err(|_| End::Refused("Invalid CONNECT options".to_owned()))?;
+        let Some(permissions) = self.front.access.admit(&options) else {
+            return Err(End::Refused("Authorization Violation".to_owned()));
+        };
+        let mut core = self.front.core.borrow_mut();
+        let key = core.connect(Rc::clone(&self.out), &permissions);
+        let session = core.session(key);
+        session.options = options;
+        session.acknowledge();
+        self.permissions = Some(permissions);
+        self.session = Some(key);
+        Ok(())
+    }
+
+    /// Handles the operations that have been read. Waits while the network is full: the bytes of
+    /// later operations remain in the socket.
+    async fn handle_operations(&mut self) -> Result<(), End> {
+        let most = self.front.limits.payload_bytes_max;
+        while let Some(operation) = parse(&mut self.bytes, most)? {
+            self.handle(operation)?;
+            self.wait_until_ready().await;
+        }
+        Ok(())
+    }
+
+    async fn wait_until_ready(&self) {
+        let Some(key) = self.session else {
+            return;
+        };
+        loop {
+            let ready = {
+                let mut core = self.front.core.borrow_mut();
+                let session = core.session(key);
+                if !session.is_busy() || self.out.is_closed() {
+                    return;
+                }
+                Rc::clone(&session.ready)
+            };
+            ready.notified().await;
+        }
+    }
+
+    fn handle(&mut self, operation: Operation) -> Result<(), End> {
+        let Some(key) = self.session else {
+            return Ok(());
+        };
+        match operation {
+            Operation::Publish(message) => self.publish(key, &message),
+            Operation::Subscribe {
+                pattern,
+                queue,
+                sid,
+            } => self.subscribe(key, pattern, queue, sid)?,
+            Operation::Unsubscribe { sid, max } => {
+                self.front.core.borrow_mut().limit(key, &sid, max);
+                self.acknowledge(key);
+            }
+            Operation::Ping => self.out.push(b"PONG\r\n", Bytes::new()),
+            Operation::Pong => self.unanswered = 0,
+            Operation::Connect(options) => {
+                // Some clients repeat CONNECT to change their options.
+                if let Ok(options) = serde_json::from_slice(&options) {
+                    self.front.core.borrow_mut().session(key).options = options;
+                }
+                self.acknowledge(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&self, key: SessionKey) {
+        self.front.core.borrow_mut().session(key).acknowledge();
+    }
+
+    fn report(&self, error: &str) {
+        self.out
+            .push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
+    }
+
+    fn publish(&mut self, key: SessionKey, message: &Published) {
+        let subject = message.subject();
+        let may_publish = self
+            .permissions
+            .as_ref()
+            .is_some_and(|own| own.may_publish(subject));
+        if !is_subject(subject) {
+            self.report("Invalid Publish Subject");
+        } else if !may_publish {
+            let subject = String::from_utf8_lossy(subject);
+            self.report(&format!(
+                "Permissions Violation for Publish to \"{subject}\""
+            ));
+        } else {
+            let mut core = self.front.core.borrow_mut();
+            core.session(key).acknowledge();
+            core.publish(key, message);
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        key: SessionKey,
+        pattern: Bytes,
+        queue: Option<Bytes>,
+        sid: Bytes,
+    ) -> Result<(), End> {
+        let may_subscribe = self
+            .permissions
+            .as_ref()
+            .is_some_and(|own| own.may_subscribe(&pattern));
+        let mut core = self.front.core.borrow_mut();
+        if !is_pattern(&pattern) || queue.as_ref().is_some_and(|queue| !is_pattern(queue)) {
+            self.report("Invalid Subject");
+        } else if !may_subscribe {
+            let pattern = String::from_utf8_lossy(&pattern);
+            self.report(&format!(
+                "Permissions Violation for Subscription to \"{pattern}\""
+            ));
+        } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max {
+            return Err(End::Refused("Maximum Subscriptions Exceeded".to_owned()));
+        } else {
+            core.subscribe(key, pattern, queue, sid);
+            core.session(key).acknowledge();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Subjects, and patterns of subjects.
+//!
+//! A subject is a list of tokens, separated by dots. In a pattern, the token `*` stands for any one
+//! token, and `>` at the end for one or more tokens.
+
+/// Returns whether a message may be published to this subject: it has no empty token, no wildcard
+/// and no space.
+pub fn is_subject(subject: &[u8]) -> bool {
+    is_pattern(subject)
+        && subject
+            .split(is_dot)
+            .all(|token| token != b"*" && token != b">")
+}
+
+/// Returns whether a client may subscribe to this pattern: it has no empty token and no space, and
+/// `>` is its last token, if at all.
+pub fn is_pattern(pattern: &[u8]) -> bool {
+    let mut tokens = pattern.split(is_dot).peekable();
+    let mut is_valid = true;
+    while let Some(token) = tokens.next() {
+        let is_last = tokens.peek().is_none();
+        is_valid &= !token.is_empty() && (token != b">" || is_last);
+    }
+    is_valid && !pattern.iter().any(u8::is_ascii_whitespace)
+}
+
+/// Returns whether the pattern has wildcards.
+pub fn has_wildcard(pattern: &[u8]) -> bool {
+    pattern
+        .split(is_dot)
+        .any(|token| token == b"*" || token == b">")
+}
+
+/// Returns whether a pattern contains a subject, or all subjects of another pattern.
+pub fn matches(pattern: &[u8], subject: &[u8]) -> bool {
+    let mut subject = subject.split(is_dot);
+    for token in pattern.split(is_dot) {
+        match (token, subject.next()) {
+            (b">", Some(_)) => return true,
+            (b"*", Some(other)) if other != b">" => {}
+            (token, Some(other)) if token == other => {}
+            _ => return false,
+        }
+    }
+    subject.next().is_none()
+}
+
+fn is_dot(byte: &u8) -> bool {
+    *byte == b'.'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_tokens() {
+        let cases = [
+            ("a.b", "a.b", true),
+            ("a.b", "a.bc", false),
+            ("a.b", "a", false),
+            ("a", "a.b", false),
+            ("a.*", "a.b", true),
+            ("a.*", "a", false),
+            ("a.*", "a.b.c", false),
+            ("*.b", "a.b", true),
+            ("a.>", "a.b.c", true),
+            ("a.>", "a", false),
+            (">", "a", true),
+            ("a.*", "a.>", false),
+            ("a.>", "a.*", true),
+        ];
+        for (pattern, subject, expected) in cases {
+            let found = matches(pattern.as_bytes(), subject.as_bytes());
+            assert_eq!(found, expected, "{pattern} {subject}");
+        }
+    }
+
+    #[test]
+    fn empty_tokens_and_wildcards_out_of_place_are_refused() {
+        for pattern in ["", ".", "a.", ".a", "a..b", ">.a", "a b"] {
+            assert!(!is_pattern(pattern.as_bytes()), "{pattern}");
+        }
+        for pattern in ["a", "*", ">", "a.*.b.>", "a>", "a*b"] {
+            assert!(is_pattern(pattern.as_bytes()), "{pattern}");
+        }
+        assert!(is_subject(b"a.b"));
+        assert!(!is_subject(b"a.*"));
+        assert!(!is_subject(b"a.>"));
+    }
+}

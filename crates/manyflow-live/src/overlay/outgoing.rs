@@ -1,0 +1,190 @@
+//! Bytes that wait for a socket.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+
+/// Payloads of at most this many bytes are copied behind their headers. A slice of its own in a
+/// system call costs more than such a copy.
+const COPIED_BYTES_MAX: usize = 512;
+/// The number of bytes that the buffer for headers and short payloads grows by.
+const HEADERS_BYTES: usize = 16 * 1024;
+/// The maximum number of slices in a system call.
+const SLICES_MAX: usize = 128;
+
+/// The bytes that wait for one connection. Payloads are shared with other connections, not copied.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    queue: RefCell<Queue>,
+    /// The bytes in the queue and in the system call under way.
+    bytes: Cell<usize>,
+    is_closed: Cell<bool>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    slices: VecDeque<Bytes>,
+    /// Headers and short payloads behind the slices.
+    tail: BytesMut,
+}
+
+impl Queue {
+    fn push_slice(&mut self, slice: Bytes) {
+        if !self.tail.is_empty() {
+            let tail = self.tail.split().freeze();
+            self.slices.push_back(tail);
+        }
+        self.slices.push_back(slice);
+    }
+}
+
+impl Outgoing {
+    /// Appends a header and a payload.
+    pub(super) fn push(&self, header: &[u8], payload: Bytes) {
+        self.push_parts(&[header], payload);
+    }
+
+    /// Appends the parts of a header, and a payload.
+    pub(super) fn push_parts(&self, header: &[&[u8]], payload: Bytes) {
+        if self.is_closed.get() {
+            return;
+        }
+        let mut queue = self.queue.borrow_mut();
+        let mut bytes = payload.len();
+        for part in header {
+            bytes += part.len();
+            if queue.tail.capacity() - queue.tail.len() < part.len() {
+                queue.tail.reserve(HEADERS_BYTES.max(part.len()));
+            }
+            queue.tail.extend_from_slice(part);
+        }
+        if payload.len() <= COPIED_BYTES_MAX {
+            queue.tail.extend_from_slice(&payload);
+        } else {
+            queue.push_slice(payload);
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+        drop(queue);
+        self.changed.notify_one();
+    }
+
+    /// Returns the number of bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Ends the connection when all bytes have been written. Later bytes are dropped.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        self.changed.notify_one();
+    }
+
+    /// Returns whether the connection has been [closed](Outgoing::close).
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Writes the bytes until the connection is closed. Calls `drained` whenever none are left.
+    ///
+    /// # Errors
+    /// Returns an error if the socket does.
+    pub(super) async fn write(
+        &self,
+        socket: &mut (dyn AsyncWrite + Unpin),
+        mut drained: impl FnMut(),
+    ) -> io::Result<()> {
+        let mut slices = VecDeque::new();
+        loop {
+            if self.take(&mut slices) {
+                self.write_slices(socket, &mut slices).await?;
+                continue;
+            }
+            socket.flush().await?;
+            drained();
+            if self.bytes.get() > 0 {
+                continue;
+            }
+            if self.is_closed.get() {
+                return socket.shutdown().await;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Moves the waiting bytes into `slices`. Returns whether there are any.
+    fn take(&self, slices: &mut VecDeque<Bytes>) -> bool {
+        let mut queue = self.queue.borrow_mut();
+        slices.append(&mut queue.slices);
+        if !queue.tail.is_empty() {
+            slices.push_back(queue.tail.split().freeze());
+        }
+        !slices.is_empty()
+    }
+
+    async fn write_slices(
+        &self,
+        socket: &mut (dyn AsyncWrite + Unpin),
+        slices: &mut VecDeque<Bytes>,
+    ) -> io::Result<()> {
+        while !slices.is_empty() {
+            let mut written = {
+                let mut batch = [IoSlice::new(&[]); SLICES_MAX];
+                let count = slices.len().min(SLICES_MAX);
+                for (place, slice) in batch.iter_mut().zip(slices.iter()) {
+                    *place = IoSlice::new(slice);
+                }
+                socket.write_vectored(&batch[..count]).await?
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.bytes.set(self.bytes.get() - written);
+            while let Some(first) = slices.front_mut()
+                && written > 0
+            {
+                let taken = first.len().min(written);
+                first.advance(taken);
+                written -= taken;
+                if first.is_empty() {
+                    slices.pop_front();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_arrive_in_the_order_in_which_they_were_pushed() {
+        let (mut near, mut far) = tokio::io::duplex(100);
+        let outgoing = Rc::new(Outgoing::default());
+        let mut expected = Vec::new();
+        for number in 0..200u8 {
+            let payload = vec![number; 10 * usize::from(number)];
+            expected.extend_from_slice(&[number, 7]);
+            expected.extend_from_slice(&payload);
+            outgoing.push_parts(&[&[number], &[7]], Bytes::from(payload));
+        }
+        assert_eq!(outgoing.bytes(), expected.len());
+        outgoing.close();
+        let mut read = Vec::new();
+        let (written, _) =
+            tokio::join!(outgoing.write(&mut near, || {}), far.read_to_end(&mut read));
+        written.unwrap();
+        assert!(read == expected);
+        assert_eq!(outgoing.bytes(), 0);
+    }
+}

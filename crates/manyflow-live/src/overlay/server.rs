@@ -1,0 +1,397 @@
+//! The thread of a daemon: its listeners, links and timer.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use manyflow_core::ConfigError;
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::CostBenefit;
+use manyflow_overlay::tfrc::Tfrc;
+use manyflow_overlay::{Daemon, DaemonId};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{interval, sleep};
+
+use super::config::{ControllerConfig, DaemonConfig};
+use super::core::Core;
+use super::daemon_id;
+use super::hello::{Hello, NAME_BYTES_MAX};
+use super::link::Links;
+use super::nats::serve::{ClientLimits, Front};
+use super::status::{DaemonStatus, LinkStatus};
+use crate::net::clock::Clock;
+
+/// The time between two reports of a daemon's status.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// The time for which clients' last bytes are written when a daemon stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The reason why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// An address cannot be used.
+    #[error("{address}: {cause}")]
+    Address {
+        /// The address.
+        address: String,
+        /// The cause.
+        cause: io::Error,
+    },
+    /// A parameter is outside its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The runtime or thread cannot start.
+    #[error("the daemon's thread cannot start: {0}")]
+    Thread(io::Error),
+}
+
+/// The addresses at which a daemon listens.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// For other daemons.
+    pub daemons: Option<SocketAddr>,
+    /// For clients.
+    pub clients: Option<SocketAddr>,
+}
+
+/// A running daemon. It stops when this is dropped.
+#[derive(Debug)]
+pub struct DaemonHandle {
+    addresses: Addresses,
+    status: watch::Receiver<DaemonStatus>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DaemonHandle {
+    /// Returns the addresses at which the daemon listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Returns the daemon's status, which changes twice a second.
+    pub fn status(&self) -> watch::Receiver<DaemonStatus> {
+        self.status.clone()
+    }
+
+    /// Stops the daemon and waits until its thread has ended.
+    pub async fn stop(mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let joined = tokio::task::spawn_blocking(|| thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the daemon's thread panicked");
+            }
+        }
+    }
+}
+
+/// Starts a daemon on a thread of its own.
+///
+/// # Errors
+/// Returns an error if an address cannot be used or a parameter is outside its range.
+pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
+    check(&config)?;
+    let listeners = (
+        listen(config.listen.as_deref()).await?,
+        listen(config.clients.as_deref()).await?,
+    );
+    let addresses = Addresses {
+        daemons: listeners.0.as_ref().map(|listener| listener.1),
+        clients: listeners.1.as_ref().map(|listener| listener.1),
+    };
+    let (stop, stopped) = oneshot::channel();
+    let (sender, status) = watch::channel(DaemonStatus::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(DaemonError::Thread)?;
+    let (ready, is_ready) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(format!("daemon {}", config.name));
+    let thread = thread.spawn(move || {
+        let run = async {
+            match Server::new(config, listeners) {
+                Ok(server) => {
+                    let _ = ready.send(Ok(()));
+                    server.run(stopped, sender).await;
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        LocalSet::new().block_on(&runtime, run);
+    });
+    let thread = thread.map_err(DaemonError::Thread)?;
+    if let Ok(result) = is_ready.await {
+        result?;
+    }
+    Ok(DaemonHandle {
+        addresses,
+        status,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
+}
+
+/// A listener that another runtime can take, and its address.
+type Listener = (std::net::TcpListener, SocketAddr);
+
+async fn listen(address: Option<&str>) -> Result<Option<Listener>, DaemonError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let open = async {
+        let mut found = lookup_host(address).await?;
+        let resolved = found.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let listener = TcpListener::bind(resolved).await?;
+        let local = listener.local_addr()?;
+        Ok((listener.into_std()?, local))
+    };
+    let opened = open.await.map_err(|cause| DaemonError::Address {
+        address: address.to_owned(),
+        cause,
+    });
+    opened.map(Some)
+}
+
+fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.len() <= NAME_BYTES_MAX
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    let names = config.links.iter().map(|link| &link.name);
+    ConfigError::first_of([
+        (
+            "the name of a daemon or an overlay",
+            "1 to 128 letters, digits, dots, hyphens and underscores",
+            names
+                .chain([&config.name, &config.overlay_name])
+                .all(|name| is_name(name)),
+        ),
+        (
+            "the name of a neighbour",
+            "another than the daemon's own",
+            config.links.iter().all(|link| link.name != config.name),
+        ),
+        (
+            "a link's weight",
+            "at least 1",
+            config.links.iter().all(|link| link.weight >= 1),
+        ),
+    ])
+}
+
+/// The parts of a running daemon.
+struct Server {
+    core: Rc<RefCell<Core>>,
+    links: Rc<Links>,
+    front: Option<Rc<Front>>,
+    daemons: Option<TcpListener>,
+    clients: Option<TcpListener>,
+    connections_max: usize,
+    hold: Duration,
+}
+
+impl Server {
+    fn new(
+        config: DaemonConfig,
+        (daemons, clients): (Option<Listener>, Option<Listener>),
+    ) -> Result<Server, DaemonError> {
+        let id = config.id.unwrap_or_else(|| daemon_id(&config.name));
+        let clock = Clock::start();
+        let incarnation = incarnation();
+        let controller = controller(&config.controller, id, incarnation)?;
+        let id = DaemonId(0);
+        let topology = std::sync::Arc::new(manyflow_overlay::Topology::new(1, &[]).unwrap());
+        let daemon = Daemon::new(config.overlay, controller, id, topology, vec![])?;
+        let hello = Hello {
+            overlay: config.overlay_name,
+            name: config.name.clone(),
+            id,
+            incarnation,
+            dials: false,
+        };
+        let core = Rc::new(RefCell::new(Core::new(daemon, hello, clock)));
+        let links = Rc::new(Links {
+            core: Rc::clone(&core),
+            security: config.security,
+            configured: config.links,
+            accepts: config.accepts,
+        });
+        let front = clients.as_ref().map(|(_, local)| {
+            Rc::new(Front {
+                core: Rc::clone(&core),
+                access: config.access,
+                limits: ClientLimits::default(),
+                server_id: format!("{}-{incarnation:08x}", config.name),
+                name: config.name,
+                local: *local,
+                tls_required: false,
+            })
+        });
+        let listener = |listener: Option<Listener>| {
+            let tokio = listener.map(|(listener, _)| TcpListener::from_std(listener));
+            tokio.transpose().map_err(DaemonError::Thread)
+        };
+        Ok(Server {
+            core,
+            links,
+            front,
+            daemons: listener(daemons)?,
+            clients: listener(clients)?,
+            connections_max: config.connections_max,
+            hold: config.hold,
+        })
+    }
+
+    async fn run(self, stopped: oneshot::Receiver<()>, status: watch::Sender<DaemonStatus>) {
+        spawn_local(run_timer(Rc::clone(&self.core)));
+        for place in 0..self.links.configured.len() {
+            let links = Rc::clone(&self.links);
+            spawn_local(async move { links.dial(&links.configured[place]).await });
+        }
+        if let Some(listener) = self.daemons {
+            spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
+        }
+        if let (Some(listener), Some(front)) = (self.clients, self.front.clone()) {
+            spawn_local(accept_clients(listener, front, self.connections_max));
+        }
+        let report = report(Rc::clone(&self.core), self.hold, status);
+        tokio::select! {
+            _ = stopped => {}
+            () = report => {}
+        }
+        // Neighbours and clients get what has been written for them.
+        self.core.borrow_mut().close();
+        sleep(Duration::ZERO).await;
+        let core = &self.core;
+        let written = async {
+            while !core.borrow().is_drained() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = tokio::time::timeout(STOP_TIMEOUT, written).await;
+    }
+}
+
+/// Returns a number that is greater after a restart: seconds since 2020.
+fn incarnation() -> u32 {
+    const YEAR_2020: u64 = 1_577_836_800;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = now.unwrap_or_default().as_secs().saturating_sub(YEAR_2020);
+    (seconds as u32).max(1)
+}
+
+fn controller(
+    config: &ControllerConfig,
+    here: DaemonId,
+    incarnation: u32,
+) -> Result<Box<dyn Controller>, ConfigError> {
+    Ok(match config {
+        ControllerConfig::Open => Box::new(Open),
+        ControllerConfig::CostBenefit(config) => Box::new(CostBenefit::new(
+            config.clone(),
+            here,
+            u64::from(incarnation),
+        )?),
+        ControllerConfig::Tfrc(config) => Box::new(Tfrc::new(config.clone(), here)?),
+    })
+}
+
+async fn run_timer(core: Rc<RefCell<Core>>) {
+    loop {
+        let (due, clock, timer) = {
+            let core = core.borrow();
+            (core.armed(), core.clock, Rc::clone(&core.timer))
+        };
+        tokio::select! {
+            () = clock.sleep_until(due) => core.borrow_mut().handle_timeout(),
+            () = timer.notified() => {}
+        }
+    }
+}
+
+async fn report(core: Rc<RefCell<Core>>, hold: Duration, status: watch::Sender<DaemonStatus>) {
+    let mut tick = interval(STATUS_INTERVAL);
+    loop {
+        tick.tick().await;
+        let mut core = core.borrow_mut();
+        core.remove_broken_links(hold);
+        let links = core.neighbours().map(|(_, neighbour)| LinkStatus {
+            name: neighbour.name.clone(),
+            is_up: neighbour.is_connected(),
+        });
+        status.send_replace(DaemonStatus {
+            links: links.collect(),
+            counters: core.counters.clone(),
+            clients: core.session_count(),
+        });
+    }
+}
+
+async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
+    loop {
+        let (socket, from) = accept(&listener).await;
+        let links = Rc::clone(&links);
+        spawn_local(async move { links.accept(socket, from).await });
+    }
+}
+
+async fn accept_clients(listener: TcpListener, front: Rc<Front>, connections_max: usize) {
+    let connected = Rc::new(Cell::new(0));
+    let mut number = 0;
+    loop {
+        let (socket, from) = accept(&listener).await;
+        number += 1;
+        let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
+        spawn_local(async move {
+            connected.set(connected.get() + 1);
+            let is_welcome = connected.get() <= connections_max;
+            serve_client(socket, from, &front, number, is_welcome).await;
+            connected.set(connected.get() - 1);
+        });
+    }
+}
+
+async fn serve_client(
+    mut socket: TcpStream,
+    from: SocketAddr,
+    front: &Front,
+    number: u64,
+    is_welcome: bool,
+) {
+    let info = match is_welcome {
+        true => front.info(number, from),
+        false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
+    };
+    let greeted = socket.write_all(info.as_bytes()).await;
+    if greeted.is_err() || !is_welcome || socket.set_nodelay(true).is_err() {
+        return;
+    }
+    let (reader, writer) = socket.into_split();
+    front.serve(reader, writer).await;
+}
+
+/// Returns the next connection. Waits if the process has too many files open.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

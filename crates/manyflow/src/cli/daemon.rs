@@ -1,0 +1,86 @@
+//! The options of `daemon`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
+  # A daemon as a file describes it
+  manyflow daemon /etc/manyflow/overlay.toml
+
+  # Two daemons on this machine, for a first try; clients connect to either
+  manyflow daemon --name a --listen 127.0.0.1:4747 --clients 127.0.0.1:4222 --insecure
+  manyflow daemon --name b --link a=127.0.0.1:4747 --clients 127.0.0.1:4223 --insecure
+
+  # overlay.toml
+  name = "a"                     # unique in the overlay
+  listen = "0.0.0.0:4747"        # other daemons connect here
+  clients = "0.0.0.0:4222"       # NATS clients connect here
+  metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
+  controller = "cost-benefit"    # or "tfrc", or "none"
+
+  [links]
+  b = "b.example.net:4747"
+  c = { address = "c.example.net:4747", weight = 2 }
+
+  [slow]                         # members that read too slowly: block, drop or evict
+  default = "block"
+  "quotes.>" = "drop"
+
+  [[users]]
+  name = "feed"
+  password-file = "feed.password"
+  publish = ["quotes.>"]
+  priority = 200                 # percent of other users' share"#;
+
+/// Arguments of `daemon`.
+#[derive(Debug, Args)]
+pub(crate) struct DaemonArgs {
+    /// The file that describes the daemon
+    #[arg(value_name = "FILE", required_unless_present = "name")]
+    pub(crate) file: Option<PathBuf>,
+    /// The daemon's name, which no other daemon of the overlay has
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    pub(crate) name: Option<String>,
+    /// Let other daemons connect at this host and port
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file")]
+    pub(crate) listen: Option<String>,
+    /// Serve NATS clients at this host and port
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file")]
+    pub(crate) clients: Option<String>,
+    /// Connect to another daemon; can be repeated
+    #[arg(long, value_name = "NAME=HOST:PORT", conflicts_with = "file")]
+    pub(crate) link: Vec<LinkArg>,
+    /// The flow control, the same at all daemons: cost-benefit, tfrc or none
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    pub(crate) controller: Option<String>,
+    /// Use neither TLS nor passwords: every host that can connect may do everything
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) insecure: bool,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// A neighbour such as `b=192.0.2.1:4747`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkArg {
+    pub(crate) name: String,
+    pub(crate) address: String,
+}
+
+impl FromStr for LinkArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LinkArg, String> {
+        let parts = text.split_once('=');
+        let (name, address) =
+            parts.ok_or_else(|| format!("`{text}` is not a link such as b=192.0.2.1:4747"))?;
+        Ok(LinkArg {
+            name: name.to_owned(),
+            address: address.to_owned(),
+        })
+    }
+}

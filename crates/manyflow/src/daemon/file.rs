@@ -1,0 +1,266 @@
+//! The file of `manyflow daemon`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use manyflow_live::overlay::{
+    Access, ControllerConfig, Credentials, DaemonConfig, LinkConfig, LinkSecurity, User,
+    group_number,
+};
+use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
+use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
+use serde::Deserialize;
+
+use crate::cli::DaemonArgs;
+use crate::usage;
+
+/// The number of clients that may be connected, unless the file says otherwise.
+const CONNECTIONS_MAX: usize = 65_536;
+/// The time after which a broken link is removed, unless the file says otherwise.
+const HOLD: Duration = Duration::from_secs(5);
+/// The time that a slow member has to catch up under `evict`.
+const EVICT_AFTER: Duration = Duration::from_secs(10);
+
+/// The file of a daemon.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct DaemonFile {
+    /// The name of the overlay.
+    #[serde(default = "overlay_name")]
+    overlay: String,
+    /// The daemon's name.
+    pub(super) name: String,
+    /// The daemon's number, if another daemon has that of its name.
+    id: Option<u16>,
+    listen: Option<String>,
+    clients: Option<String>,
+    pub(super) metrics: Option<std::net::SocketAddr>,
+    /// Neither TLS nor passwords.
+    #[serde(default)]
+    insecure: bool,
+    /// The daemons that may connect besides those of `links`; every daemon if missing.
+    accept: Option<Vec<String>>,
+    connections_max: Option<usize>,
+    #[serde(default = "cost_benefit")]
+    controller: ControllerName,
+    #[serde(default)]
+    links: BTreeMap<String, LinkEntry>,
+    #[serde(default)]
+    slow: BTreeMap<String, SlowName>,
+    #[serde(default)]
+    cost_benefit: CostBenefitTable,
+    #[serde(default)]
+    tfrc: TfrcTable,
+    #[serde(default)]
+    users: Vec<UserTable>,
+    /// The folder of the file, in which relative paths begin.
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+/// A neighbour: its address, or a table.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum LinkEntry {
+    Address(String),
+    Table(LinkTable),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct LinkTable {
+    address: String,
+    weight: Option<u32>,
+    id: Option<u16>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct UserTable {
+    name: Option<String>,
+    password_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    priority: Option<u16>,
+    publish: Option<Vec<String>>,
+    subscribe: Option<Vec<String>>,
+}
+
+fn overlay_name() -> String {
+    "manyflow".to_owned()
+}
+
+fn cost_benefit() -> ControllerName {
+    ControllerName::CostBenefit
+}
+
+impl DaemonFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is invalid. Messages have the line and the key.
+    pub(super) fn read(path: &Path) -> Result<DaemonFile> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {shown}: check the path and the mode"))?;
+        let file = toml::from_str(&text).map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            let line = before.matches('\n').count() + 1;
+            usage(format!("{shown}:{line}: {}", error.message()))
+        });
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(DaemonFile {
+            folder: folder.to_owned(),
+            ..file?
+        })
+    }
+
+    /// Returns the file that the options of the small case stand for.
+    pub(super) fn of_arguments(args: &DaemonArgs) -> Result<DaemonFile> {
+        let mut table = toml::Table::new();
+        let texts = [
+            ("name", &args.name),
+            ("listen", &args.listen),
+            ("clients", &args.clients),
+            ("controller", &args.controller),
+        ];
+        for (key, value) in texts {
+            if let Some(value) = value {
+                table.insert(key.to_owned(), value.clone().into());
+            }
+        }
+        table.insert("insecure".to_owned(), args.insecure.into());
+        let links = args
+            .link
+            .iter()
+            .map(|link| (link.name.clone(), link.address.clone().into()));
+        table.insert("links".to_owned(), toml::Value::Table(links.collect()));
+        let file: DaemonFile = table.try_into().map_err(|error: toml::de::Error| {
+            usage(format!("{}: see manyflow daemon --help", error.message()))
+        })?;
+        Ok(DaemonFile {
+            metrics: args.metrics,
+            ..file
+        })
+    }
+
+    /// Returns the daemon's configuration.
+    ///
+    /// # Errors
+    /// If keys contradict each other, or a file with a secret cannot be read.
+    pub(super) fn config(self) -> Result<DaemonConfig> {
+        Ok(DaemonConfig {
+            access: self.access()?,
+            security: self.security()?,
+            overlay: self.overlay_config(),
+            controller: match self.controller {
+                ControllerName::CostBenefit => {
+                    ControllerConfig::CostBenefit(self.cost_benefit.config())
+                }
+                ControllerName::Tfrc => ControllerConfig::Tfrc(self.tfrc.config()),
+                ControllerName::None => ControllerConfig::Open,
+            },
+            overlay_name: self.overlay,
+            name: self.name,
+            id: self.id.map(DaemonId),
+            listen: self.listen,
+            clients: self.clients,
+            links: self.links.into_iter().map(link).collect(),
+            accepts: self.accept,
+            connections_max: self.connections_max.unwrap_or(CONNECTIONS_MAX),
+            hold: HOLD,
+        })
+    }
+
+    fn security(&self) -> Result<LinkSecurity> {
+        if !self.insecure {
+            return Err(usage(
+                "links have neither certificates nor the word `insecure`",
+            ));
+        }
+        Ok(LinkSecurity::Insecure)
+    }
+
+    fn access(&self) -> Result<Access> {
+        if self.users.is_empty() {
+            if self.clients.is_some() && !self.insecure {
+                return Err(usage(
+                    "clients have no users: add [[users]], or insecure = true for a network without strangers",
+                ));
+            }
+            return Ok(Access::Open);
+        }
+        let users = self.users.iter().map(|table| self.user(table));
+        Ok(Access::Users(users.collect::<Result<_>>()?))
+    }
+
+    fn user(&self, table: &UserTable) -> Result<User> {
+        let secret = |path: &PathBuf| {
+            let path = self.folder.join(path);
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let secret = text.trim_end_matches(['\r', '\n']).to_owned();
+            match secret.is_empty() {
+                true => Err(usage(format!(
+                    "{} is empty: write a secret to it",
+                    path.display()
+                ))),
+                false => Ok(secret),
+            }
+        };
+        let credentials = match (&table.name, &table.password_file, &table.token_file) {
+            (Some(name), Some(path), None) => Credentials::Password {
+                name: name.clone(),
+                password: secret(path)?,
+            },
+            (_, None, Some(path)) => Credentials::Token(secret(path)?),
+            _ => {
+                return Err(usage(
+                    "a user has either a name and a password-file, or a token-file",
+                ));
+            }
+        };
+        let mut user = User::new(credentials);
+        if let Some(priority) = table.priority {
+            user.priority = priority;
+        }
+        user.publish = table.publish.clone();
+        user.subscribe = table.subscribe.clone();
+        Ok(user)
+    }
+
+    fn overlay_config(&self) -> OverlayConfig {
+        let mut config = OverlayConfig::default();
+        for (pattern, name) in &self.slow {
+            let policy = match name {
+                SlowName::Block => SlowPolicy::Block,
+                SlowName::Drop => SlowPolicy::Drop,
+                SlowName::Evict => SlowPolicy::Evict(EVICT_AFTER),
+            };
+            if pattern == "default" {
+                config.slow = policy;
+            } else {
+                config.slow_groups.insert(group_number(pattern), policy);
+            }
+        }
+        config
+    }
+}
+
+fn link((name, entry): (String, LinkEntry)) -> LinkConfig {
+    let table = match entry {
+        LinkEntry::Address(address) => LinkTable {
+            address,
+            weight: None,
+            id: None,
+        },
+        LinkEntry::Table(table) => table,
+    };
+    LinkConfig {
+        name,
+        id: table.id.map(DaemonId),
+        address: table.address,
+        weight: table.weight.unwrap_or(1),
+    }
+}

@@ -1,0 +1,47 @@
+//! `manyflow daemon`: a daemon of an overlay for group messages, and the server of its clients.
+
+mod file;
+
+use anyhow::Result;
+use manyflow_live::overlay::{self, DaemonHandle};
+use serde_json::json;
+
+use crate::cli::DaemonArgs;
+use crate::display::Display;
+use crate::signals::interrupted;
+use file::DaemonFile;
+
+pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
+    let display = display.on_standard_error();
+    let file = match &args.file {
+        Some(path) => DaemonFile::read(path)?,
+        None => DaemonFile::of_arguments(&args)?,
+    };
+    let name = file.name.clone();
+    let config = file.config()?;
+    let daemon = overlay::start(config).await?;
+    announce(&name, &daemon, &display)?;
+    interrupted().await;
+    daemon.stop().await;
+    Ok(())
+}
+
+/// Prints where the daemon listens.
+fn announce(name: &str, daemon: &DaemonHandle, display: &Display) -> Result<()> {
+    let addresses = daemon.addresses();
+    if let Some(at) = addresses.daemons {
+        display.print_line(&format!("daemon {name}: other daemons connect at {at}"))?;
+    }
+    if let Some(at) = addresses.clients {
+        display.print_line(&format!(
+            "daemon {name}: NATS clients connect at nats://{at}"
+        ))?;
+    }
+    display.print_json(&json!({
+        "event": "started",
+        "name": name,
+        "daemons": addresses.daemons.map(|at| at.to_string()),
+        "clients": addresses.clients.map(|at| at.to_string()),
+    }))?;
+    Ok(())
+}
