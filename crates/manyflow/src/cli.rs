@@ -12,7 +12,8 @@ mod emulate;
 mod relay;
 
 pub(crate) use bench::{
-    BenchCommand, HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
+    BenchCommand, GroupArgs, GroupLayout, GroupProgram, HeterogeneityArgs, LiveArgs, LossArgs,
+    RelayBenchArgs, SendOptions,
 };
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
