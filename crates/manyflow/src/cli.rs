@@ -13,7 +13,8 @@ mod emulate;
 mod relay;
 
 pub(crate) use bench::{
-    BenchCommand, HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
+    BenchCommand, GroupArgs, GroupLayout, GroupProgram, HeterogeneityArgs, LiveArgs, LossArgs,
+    RelayBenchArgs, SendOptions,
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;

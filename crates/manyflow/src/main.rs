@@ -68,6 +68,9 @@ fn main() -> ExitCode {
             }
             Command::Bench(BenchCommand::Loss(args)) => bench::live::loss(&args, &display).await,
             Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
+            Command::Bench(BenchCommand::Group(args)) => {
+                tokio::task::block_in_place(|| bench::group::run(&args, &display))
+            }
             Command::Bench(BenchCommand::Emulator) => {
                 tokio::task::block_in_place(|| bench::emulator::run(&display))
             }

@@ -8,6 +8,7 @@
 
 mod cases;
 pub(crate) mod emulator;
+pub(crate) mod group;
 pub(crate) mod live;
 pub(crate) mod relay;
 pub(crate) mod scale;
@@ -158,6 +159,25 @@ fn write_random(path: &Path, bytes: u64) -> Result<()> {
         left -= length as u64;
     }
     Ok(())
+}
+
+/// Clock ticks in the times of `/proc/PID/stat`: USER_HZ, which is 100 on all common platforms.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Returns the processor time of a process in seconds, user and system (proc(5)).
+fn process_cpu_s(process: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name of the program, in parentheses, may contain spaces.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let times = fields.split_whitespace().skip(11).take(2);
+    let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Ok(ticks / TICKS_PER_S)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn cpu(who: UsageWho) -> Result<Duration> {

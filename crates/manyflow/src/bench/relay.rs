@@ -21,6 +21,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::process_cpu_s;
 use crate::cli::RelayBenchArgs;
 use crate::display::Display;
 
@@ -38,8 +39,6 @@ const PACKET_BYTES: usize = 1_400;
 const BURST_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum time for anything that the benchmark waits for.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Clock ticks in the times of `/proc/PID/stat`: USER_HZ, which is 100 on all common platforms.
-const TICKS_PER_S: f64 = 100.0;
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PORT: u16 = 5445;
@@ -292,25 +291,18 @@ impl RelayProcess {
             .context("the relay did not get ready in a minute")?
     }
 
-    /// Reads a file of the process in `/proc` (proc(5)).
-    fn proc(&self, file: &str) -> Result<String> {
-        let id = self.child.id().context("the relay has ended")?;
-        Ok(std::fs::read_to_string(format!("/proc/{id}/{file}"))?)
+    fn id(&self) -> Result<u32> {
+        self.child.id().context("the relay has ended")
     }
 
     /// Returns the processor time of the process in seconds, user and system.
     fn cpu_s(&self) -> Result<f64> {
-        let stat = self.proc("stat")?;
-        // The name of the program, in parentheses, may contain spaces.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let times = fields.split_whitespace().skip(11).take(2);
-        let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-        Ok(ticks / TICKS_PER_S)
+        process_cpu_s(self.id()?)
     }
 
     /// Returns the maximum of the process's resident memory.
     fn resident_bytes(&self) -> Result<u64> {
-        let status = self.proc("status")?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kibibytes = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
         let kibibytes = kibibytes.context("no VmHWM in /proc/PID/status")?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 /// The benchmarks.
@@ -24,6 +24,9 @@ pub(crate) enum BenchCommand {
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
+    /// Measure group messages over three daemons, beside nats-server if it is installed
+    #[command(after_help = GROUP_EXAMPLES)]
+    Group(GroupArgs),
     /// Measure how exactly the emulator keeps to its links, and its speed (root, 2 minutes); fail
     /// beyond the bounds
     Emulator,
@@ -140,4 +143,58 @@ pub(crate) struct RelayBenchArgs {
     /// The number of idle tunnels
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tunnels: u32,
+}
+
+const GROUP_EXAMPLES: &str = "\
+Examples:
+  manyflow bench group
+  manyflow bench group --layout mesh --program manyflow --runs 1
+  manyflow bench group --count 100000 --json
+
+Three senders and three members, one pair at each daemon, exchange messages of one group: first as many as the
+daemons carry, then 1,000 messages/s of 100 B for the latency. The same senders and members then use one nats-server,
+and a cluster of three. The command fails if a member of our daemons misses a message, or gets one twice or out of
+order. Everything is on loopback.";
+
+/// Arguments of `bench group`.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// The payload of a message, at least 20 B
+    #[arg(long, default_value = "1KiB")]
+    pub(crate) size: Bytes,
+    /// The time that each load is measured for
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// End the first load when each sender has sent this number of messages
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// The links between our daemons
+    #[arg(long, value_enum, default_value_t = GroupLayout::Line)]
+    pub(crate) layout: GroupLayout,
+    /// Measure only this program; can be repeated
+    #[arg(long, value_enum)]
+    pub(crate) program: Option<Vec<GroupProgram>>,
+    /// The number of runs of each program, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+/// The links between three daemons.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupLayout {
+    /// The first and the last daemon are linked with the second
+    Line,
+    /// Each daemon is linked with each other
+    Mesh,
+}
+
+/// The programs that carry group messages in a benchmark.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupProgram {
+    /// Three of our daemons
+    Manyflow,
+    /// One nats-server
+    NatsServer,
+    /// A cluster of three nats-servers
+    NatsCluster,
 }

@@ -28,7 +28,7 @@ pub(crate) use self::heterogeneity::run as heterogeneity;
 use self::lan::Lan;
 pub(crate) use self::loss::run as loss;
 use self::transfer::{Measured, Program, transfer};
-use crate::bench::write_random;
+use crate::bench::{median, write_random};
 use crate::cli::LiveArgs;
 use crate::display::Display;
 use crate::usage;
@@ -113,12 +113,6 @@ fn in_turn(
         }
     }
     Ok(results)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn end(display: &Display, missed: &[String]) -> Result<()> {

@@ -1,0 +1,184 @@
+//! The processes of our daemons, or of nats-server.
+
+use std::fmt;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use crate::bench::process_cpu_s;
+use crate::cli::GroupLayout;
+
+/// Time for a server to accept clients.
+const START_LIMIT: Duration = Duration::from_secs(20);
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The servers that carry messages.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub(super) enum Program {
+    /// Three of our daemons.
+    Manyflow(GroupLayout),
+    NatsServer,
+    /// Three nats-servers, of which each is connected with each other.
+    NatsCluster,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Program::Manyflow(GroupLayout::Line) => "manyflow, line of 3",
+            Program::Manyflow(GroupLayout::Mesh) => "manyflow, mesh of 3",
+            Program::NatsServer => "nats-server",
+            Program::NatsCluster => "nats-server, cluster of 3",
+        })
+    }
+}
+
+impl Program {
+    pub(super) fn is_installed(&self) -> bool {
+        let version = || Command::new("nats-server").arg("--version").output();
+        matches!(self, Program::Manyflow(_)) || version().is_ok()
+    }
+
+    /// Returns a command for each server, whose clients connect to its address in `clients`.
+    fn commands(self, clients: &[SocketAddr], links: &[SocketAddr]) -> Result<Vec<Command>> {
+        match self {
+            Program::Manyflow(layout) => (0..clients.len())
+                .map(|number| daemon(layout, number, clients, links))
+                .collect(),
+            Program::NatsServer => Ok(vec![nats_server(clients[0])]),
+            Program::NatsCluster => {
+                let routes: Vec<_> = links.iter().map(|link| format!("nats://{link}")).collect();
+                let commands = clients.iter().zip(&routes).map(|(client, own)| {
+                    let mut command = nats_server(*client);
+                    command.args(["--cluster_name", "bench", "--cluster", own]);
+                    command.args(["--routes", &routes.join(",")]);
+                    command
+                });
+                Ok(commands.collect())
+            }
+        }
+    }
+}
+
+fn daemon(
+    layout: GroupLayout,
+    number: usize,
+    clients: &[SocketAddr],
+    links: &[SocketAddr],
+) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.args(["daemon", "--insecure", "--name", NAMES[number]]);
+    command.args(["--listen", &links[number].to_string()]);
+    command.args(["--clients", &clients[number].to_string()]);
+    let is_linked = |other: &usize| match layout {
+        GroupLayout::Line => other.abs_diff(number) == 1,
+        GroupLayout::Mesh => *other != number,
+    };
+    for other in (0..links.len()).filter(is_linked) {
+        command.args(["--link", &format!("{}={}", NAMES[other], links[other])]);
+    }
+    Ok(command)
+}
+
+fn nats_server(clients: SocketAddr) -> Command {
+    let mut command = Command::new("nats-server");
+    command.args(["--addr", &clients.ip().to_string()]);
+    command.args(["--port", &clients.port().to_string()]);
+    command
+}
+
+/// Running servers, which are killed on drop.
+#[derive(Debug)]
+pub(super) struct Servers {
+    processes: Vec<Process>,
+    addresses: Vec<SocketAddr>,
+    _folder: TempDir,
+}
+
+impl Servers {
+    /// Starts the servers of a program and waits until they accept clients.
+    ///
+    /// # Errors
+    /// If a server ends, or accepts no clients within 20 s.
+    pub(super) fn start(program: Program) -> Result<Servers> {
+        let folder = tempfile::tempdir()?;
+        let (clients, links) = (free_addresses()?, free_addresses()?);
+        let mut processes = Vec::new();
+        for (number, command) in program.commands(&clients, &links)?.into_iter().enumerate() {
+            let log = folder.path().join(format!("{number}.log"));
+            processes.push(Process::start(command, &log)?);
+        }
+        let addresses = clients[..processes.len()].to_vec();
+        for ((process, &address), number) in processes.iter_mut().zip(&addresses).zip(0..) {
+            let log = folder.path().join(format!("{number}.log"));
+            process.wait_until_ready(address, &log)?;
+        }
+        Ok(Servers {
+            processes,
+            addresses,
+            _folder: folder,
+        })
+    }
+
+    /// Returns the address for clients of each server.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the processor time of all servers.
+    pub(super) fn cpu_s(&self) -> Result<f64> {
+        let processes = self.processes.iter();
+        processes.map(|process| process_cpu_s(process.0.id())).sum()
+    }
+}
+
+#[derive(Debug)]
+struct Process(Child);
+
+impl Process {
+    fn start(mut command: Command, log: &Path) -> Result<Process> {
+        let output = File::create(log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?);
+        let child = command.stderr(output).spawn();
+        Ok(Process(
+            child.with_context(|| format!("cannot run {command:?}"))?,
+        ))
+    }
+
+    fn wait_until_ready(&mut self, address: SocketAddr, log: &Path) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        while TcpStream::connect(address).is_err() {
+            if self.0.try_wait()?.is_some() || Instant::now() > deadline {
+                let log = std::fs::read_to_string(log)?;
+                bail!(
+                    "a server does not accept clients at {address}: {}",
+                    log.trim()
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns addresses on loopback that nobody uses now. Servers have to know each other's addresses
+/// before they start.
+fn free_addresses() -> Result<Vec<SocketAddr>> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listeners = NAMES.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    Ok(addresses.collect::<Result<_, _>>()?)
+}
