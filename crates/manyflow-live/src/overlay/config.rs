@@ -9,6 +9,7 @@ use manyflow_overlay::tfrc::TfrcConfig;
 
 use super::access::Access;
 use super::security::LinkSecurity;
+use crate::net::tls::Identity;
 
 /// A daemon that this one connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub enum ControllerConfig {
 }
 
 /// A live daemon.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DaemonConfig {
     /// The name of the overlay. Daemons connect only to daemons of the same overlay.
     pub overlay_name: String,
@@ -53,6 +54,8 @@ pub struct DaemonConfig {
     pub accepts: Option<Vec<String>>,
     /// The protection of links.
     pub security: LinkSecurity,
+    /// The certificate for clients, which then have to use TLS; without it, they cannot.
+    pub client_tls: Option<Identity>,
     /// The clients that may connect, and what they may do.
     pub access: Access,
     /// The number of clients that may be connected.

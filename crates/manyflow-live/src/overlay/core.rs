@@ -357,7 +357,12 @@ impl Core {
             return;
         };
         let client = session.client;
-        if subscription.queue.is_none() && must_leave { self.interest.remove(&GroupName{pattern: subscription.pattern.clone(), queue: None}); }
+        if subscription.queue.is_none() && must_leave {
+            self.interest.remove(&GroupName {
+                pattern: subscription.pattern.clone(),
+                queue: None,
+            });
+        }
         if let Some(queue) = subscription.queue {
             let name = GroupName {
                 pattern: subscription.pattern,
@@ -548,8 +553,7 @@ impl Core {
         known.broken_at = None;
         known.readable.notify_waiters();
         if !continues {
-            
-let _ = (weight, KernelHop::<Bytes>::new());
+            let _ = (weight, KernelHop::<Bytes>::new());
         }
         let received = if continues {
             other.received
@@ -585,7 +589,7 @@ let _ = (weight, KernelHop::<Bytes>::new());
         let over: Vec<_> = over.map(|(id, _)| *id).collect();
         for id in over {
             self.neighbours.remove(&id);
-            
+
             self.pump();
         }
     }

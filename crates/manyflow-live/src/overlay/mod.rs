@@ -8,7 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
-//! | `link.rs`, `hello.rs`, `security.rs` | connections between daemons |
+//! | `link.rs`, `hello.rs`, `security.rs`, `certificates.rs` | connections between daemons |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
@@ -19,6 +19,7 @@
 //! between sockets, except short ones and those of fragments.
 
 mod access;
+pub mod certificates;
 mod config;
 mod core;
 mod fragment;
@@ -33,7 +34,7 @@ mod status;
 pub use access::{Access, Credentials, User};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
-pub use security::LinkSecurity;
+pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, LinkStatus};
 

@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
@@ -29,6 +29,8 @@ use crate::net::clock::Clock;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// The time within which a client must complete the handshake of TLS.
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which clients' last bytes are written when a daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -237,7 +239,7 @@ impl Server {
                 server_id: format!("{}-{incarnation:08x}", config.name),
                 name: config.name,
                 local: *local,
-                tls_required: false,
+                tls: config.client_tls,
             })
         });
         let listener = |listener: Option<Listener>| {
@@ -281,7 +283,7 @@ impl Server {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = tokio::time::timeout(STOP_TIMEOUT, written).await;
+        let _ = timeout(STOP_TIMEOUT, written).await;
     }
 }
 
@@ -379,8 +381,15 @@ async fn serve_client(
     if greeted.is_err() || !is_welcome || socket.set_nodelay(true).is_err() {
         return;
     }
-    let (reader, writer) = socket.into_split();
-    front.serve(reader, writer).await;
+    let Some(tls) = &front.tls else {
+        let (reader, writer) = socket.into_split();
+        return front.serve(reader, writer).await;
+    };
+    let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
+    if let Ok(Ok(stream)) = accepted {
+        let (reader, writer) = tokio::io::split(stream);
+        front.serve(reader, writer).await;
+    }
 }
 
 /// Returns the next connection. Waits if the process has too many files open.

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ConnectOptions;
 use super::parse::{Operation, Published, parse};
 use super::subject::{is_pattern, is_subject};
+use crate::net::tls::Identity;
 use crate::overlay::access::{Access, Permissions};
 use crate::overlay::core::{Core, SessionKey};
 use crate::overlay::outgoing::Outgoing;
@@ -55,7 +56,8 @@ pub(crate) struct Front {
     pub(crate) server_id: String,
     /// The address at which clients connect.
     pub(crate) local: SocketAddr,
-    pub(crate) tls_required: bool,
+    /// The certificate for clients, which then have to use TLS.
+    pub(crate) tls: Option<Identity>,
 }
 
 impl Front {
@@ -73,7 +75,7 @@ impl Front {
             "client_id": client_id,
             "client_ip": peer.ip().to_string(),
             "auth_required": self.access.is_restricted(),
-            "tls_required": self.tls_required,
+            "tls_required": self.tls.is_some(),
             "jetstream": false,
         });
         format!("INFO {info}\r\n")
