@@ -10,6 +10,7 @@ use manyflow_live::overlay::{
     Access, ControllerConfig, Credentials, DaemonConfig, LinkConfig, LinkSecurity, LinkTls, User,
     group_number,
 };
+use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
 use serde::Deserialize;
@@ -178,9 +179,9 @@ impl DaemonFile {
             client_tls: self.client_tls()?,
             overlay: self.overlay_config(),
             controller: match self.controller {
-                ControllerName::CostBenefit => {
-                    ControllerConfig::CostBenefit(self.cost_benefit.config())
-                }
+                ControllerName::CostBenefit => ControllerConfig::CostBenefit(
+                    self.cost_benefit.config(CostBenefitConfig::live()),
+                ),
                 ControllerName::Tfrc => ControllerConfig::Tfrc(self.tfrc.config()),
                 ControllerName::None => ControllerConfig::Open,
             },
