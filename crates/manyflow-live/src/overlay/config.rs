@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use manyflow_overlay::DaemonId;
 use manyflow_overlay::OverlayConfig;
-use manyflow_overlay::cost_benefit::CostBenefitConfig;
+use manyflow_overlay::cost_benefit::{CostBenefitConfig, price};
 use manyflow_overlay::tfrc::TfrcConfig;
 
 use super::access::Access;
@@ -33,6 +33,26 @@ pub enum ControllerConfig {
     CostBenefit(CostBenefitConfig),
     /// [Many-to-many TFRC](manyflow_overlay::tfrc).
     Tfrc(TfrcConfig),
+}
+
+impl ControllerConfig {
+    /// Returns the controller's name in files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ControllerConfig::Open => "none",
+            ControllerConfig::CostBenefit(_) => "cost-benefit",
+            ControllerConfig::Tfrc(_) => "tfrc",
+        }
+    }
+
+    /// Returns the price in dollars of a link whose queue has this average length; `None` if links
+    /// have no prices.
+    pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {
+        match self {
+            ControllerConfig::CostBenefit(config) => Some(price(queue_messages as f64, config)),
+            _ => None,
+        }
+    }
 }
 
 /// A live daemon.

@@ -24,7 +24,7 @@ use super::daemon_id;
 use super::hello::{Hello, NAME_BYTES_MAX};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
-use super::status::{DaemonStatus, LinkStatus};
+use super::status::DaemonStatus;
 use crate::net::clock::Clock;
 
 /// The time between two reports of a daemon's status.
@@ -203,6 +203,7 @@ struct Server {
     clients: Option<TcpListener>,
     connections_max: usize,
     hold: Duration,
+    controller: ControllerConfig,
 }
 
 impl Server {
@@ -214,9 +215,7 @@ impl Server {
         let clock = Clock::start();
         let incarnation = incarnation();
         let controller = controller(&config.controller, id, incarnation)?;
-        let id = DaemonId(0);
-        let topology = std::sync::Arc::new(manyflow_overlay::Topology::new(1, &[]).unwrap());
-        let daemon = Daemon::new(config.overlay, controller, id, topology, vec![])?;
+        let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let hello = Hello {
             overlay: config.overlay_name,
             name: config.name.clone(),
@@ -254,6 +253,7 @@ impl Server {
             clients: listener(clients)?,
             connections_max: config.connections_max,
             hold: config.hold,
+            controller: config.controller,
         })
     }
 
@@ -269,7 +269,7 @@ impl Server {
         if let (Some(listener), Some(front)) = (self.clients, self.front.clone()) {
             spawn_local(accept_clients(listener, front, self.connections_max));
         }
-        let report = report(Rc::clone(&self.core), self.hold, status);
+        let report = report(Rc::clone(&self.core), self.hold, self.controller, status);
         tokio::select! {
             _ = stopped => {}
             () = report => {}
@@ -324,21 +324,18 @@ async fn run_timer(core: Rc<RefCell<Core>>) {
     }
 }
 
-async fn report(core: Rc<RefCell<Core>>, hold: Duration, status: watch::Sender<DaemonStatus>) {
+async fn report(
+    core: Rc<RefCell<Core>>,
+    hold: Duration,
+    controller: ControllerConfig,
+    status: watch::Sender<DaemonStatus>,
+) {
     let mut tick = interval(STATUS_INTERVAL);
     loop {
         tick.tick().await;
         let mut core = core.borrow_mut();
         core.remove_broken_links(hold);
-        let links = core.neighbours().map(|(_, neighbour)| LinkStatus {
-            name: neighbour.name.clone(),
-            is_up: neighbour.is_connected(),
-        });
-        status.send_replace(DaemonStatus {
-            links: links.collect(),
-            counters: core.counters.clone(),
-            clients: core.session_count(),
-        });
+        status.send_replace(core.status(&controller));
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// The time after which a test fails that still waits.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the configuration of a daemon without a controller, which listens on loopback.
-pub fn config(name: &str) -> DaemonConfig {
+pub(crate) fn config(name: &str) -> DaemonConfig {
     DaemonConfig {
         overlay_name: "test".to_owned(),
         name: name.to_owned(),
@@ -35,7 +35,7 @@ pub fn config(name: &str) -> DaemonConfig {
 }
 
 /// Returns a link to the daemon `name` at an address.
-pub fn link(name: &str, address: impl ToString) -> LinkConfig {
+pub(crate) fn link(name: &str, address: impl ToString) -> LinkConfig {
     LinkConfig {
         name: name.to_owned(),
         id: None,
@@ -45,7 +45,7 @@ pub fn link(name: &str, address: impl ToString) -> LinkConfig {
 }
 
 /// Starts daemons `a`, `b` and so on in a line, and waits until each has its links.
-pub async fn line(count: usize) -> Vec<DaemonHandle> {
+pub(crate) async fn line(count: usize) -> Vec<DaemonHandle> {
     let mut daemons: Vec<DaemonHandle> = Vec::new();
     for place in 0..count {
         let mut own = config(&name(place));
@@ -61,12 +61,12 @@ pub async fn line(count: usize) -> Vec<DaemonHandle> {
     daemons
 }
 
-pub fn name(place: usize) -> String {
+pub(crate) fn name(place: usize) -> String {
     char::from(b'a' + place as u8).to_string()
 }
 
 /// Waits until a daemon knows a number of daemons, itself included.
-pub async fn wait_for_daemons(daemon: &DaemonHandle, count: usize) {
+pub(crate) async fn wait_for_daemons(daemon: &DaemonHandle, count: usize) {
     let mut status = daemon.status();
     let known = status.wait_for(|status| status.daemons.len() == count);
     tokio::time::timeout(PATIENCE, known)
@@ -76,20 +76,20 @@ pub async fn wait_for_daemons(daemon: &DaemonHandle, count: usize) {
 }
 
 /// A NATS client.
-pub struct Nats {
+pub(crate) struct Nats {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
 }
 
 impl Nats {
     /// Connects without credentials.
-    pub async fn connect(daemon: &DaemonHandle) -> Nats {
+    pub(crate) async fn connect(daemon: &DaemonHandle) -> Nats {
         let options = r#"{"verbose":false,"headers":true,"no_responders":true}"#;
         Nats::connect_with(daemon, options).await
     }
 
     /// Connects with the options of CONNECT.
-    pub async fn connect_with(daemon: &DaemonHandle, options: &str) -> Nats {
+    pub(crate) async fn connect_with(daemon: &DaemonHandle, options: &str) -> Nats {
         let mut nats = Nats::open(daemon).await;
         nats.send(&format!("CONNECT {options}\r\nPING\r\n")).await;
         assert_eq!(nats.line().await, "PONG");
@@ -97,7 +97,7 @@ impl Nats {
     }
 
     /// Opens a connection and reads INFO.
-    pub async fn open(daemon: &DaemonHandle) -> Nats {
+    pub(crate) async fn open(daemon: &DaemonHandle) -> Nats {
         let address = daemon.addresses().clients.unwrap();
         let (reader, writer) = TcpStream::connect(address).await.unwrap().into_split();
         let reader = BufReader::new(reader);
@@ -106,18 +106,18 @@ impl Nats {
         nats
     }
 
-    pub async fn send(&mut self, text: &str) {
+    pub(crate) async fn send(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).await.unwrap();
     }
 
     /// Sends operations, and waits until the daemon has handled them.
-    pub async fn send_and_wait(&mut self, text: &str) {
+    pub(crate) async fn send_and_wait(&mut self, text: &str) {
         self.send(&format!("{text}PING\r\n")).await;
         assert_eq!(self.line().await, "PONG");
     }
 
     /// Reads a line, without the end.
-    pub async fn line(&mut self) -> String {
+    pub(crate) async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = self.reader.read_line(&mut line);
         let read = tokio::time::timeout(PATIENCE, read)
@@ -128,7 +128,7 @@ impl Nats {
     }
 
     /// Reads a message: the line, and the payload.
-    pub async fn message(&mut self) -> (String, Vec<u8>) {
+    pub(crate) async fn message(&mut self) -> (String, Vec<u8>) {
         let line = self.line().await;
         let bytes = line.rsplit(' ').next().unwrap().parse::<usize>();
         let bytes = bytes.unwrap_or_else(|_| panic!("{line:?} is not a message"));
@@ -143,7 +143,7 @@ impl Nats {
     }
 
     /// Waits until the other end closes the connection.
-    pub async fn closed(&mut self) {
+    pub(crate) async fn closed(&mut self) {
         let mut rest = Vec::new();
         let read = self.reader.read_to_end(&mut rest);
         let read = tokio::time::timeout(PATIENCE, read)
@@ -158,7 +158,7 @@ impl Nats {
 }
 
 /// Waits until a message from `sender` arrives at `member`: until then, the join may be under way.
-pub async fn wait_for_path(sender: &mut Nats, member: &mut Nats, subject: &str) {
+pub(crate) async fn wait_for_path(sender: &mut Nats, member: &mut Nats, subject: &str) {
     let mut probes = 0;
     loop {
         sender.send(&format!("PUB {subject} 5\r\nprobe\r\n")).await;
@@ -175,7 +175,7 @@ pub async fn wait_for_path(sender: &mut Nats, member: &mut Nats, subject: &str) 
 }
 
 /// Makes certificates for these names in a folder.
-pub fn certificates(folder: &Path, names: &[&str]) {
+pub(crate) fn certificates(folder: &Path, names: &[&str]) {
     use manyflow_live::overlay::certificates::{Subject, make_certificates};
     let subjects: Vec<_> = names
         .iter()

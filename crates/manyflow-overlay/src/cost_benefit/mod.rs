@@ -157,9 +157,9 @@ impl CostBenefit {
         config.check()?;
         Ok(CostBenefit {
             updates: Updates::new(&config),
+            remote_queues: RemoteQueues::new(&config),
             config,
             benefit: Box::new(PerMessage),
-            remote_queues: RemoteQueues::default(),
             clients: BTreeMap::new(),
             retries: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -191,7 +191,7 @@ impl CostBenefit {
         let waiting = self
             .updates
             .waiting(now)
-            .chain(self.remote_queues.waiting());
+            .chain(self.remote_queues.waiting(now));
         let links = waiting
             .filter(|(link, _)| uses_link(*link, group, site))
             .map(|(_, waiting)| price(waiting, &self.config));
@@ -317,12 +317,18 @@ impl Controller for CostBenefit {
 
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
         if let Control::Cost(update) = control {
-            self.remote_queues.handle_update(from, update, site);
+            self.remote_queues.handle_update(now, from, update, site);
             self.on_prices(now);
         }
     }
 
     fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
+
+    fn on_topology(&mut self, now: Time, site: &Site) {
+        self.remote_queues.handle_topology(site);
+        self.updates.handle_topology(site);
+        self.on_prices(now);
+    }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         if self.updates.handle_timeout(now) {

@@ -55,7 +55,9 @@ pub(super) async fn serve(
         format!("cannot serve metrics on {address}: choose another address or port")
     })?;
     let at = server.local_address();
-    display.print_line(&format!("status at http://{at}/, metrics at http://{at}{METRICS_PATH}"))?;
+    display.print_line(&format!(
+        "status at http://{at}/, metrics at http://{at}{METRICS_PATH}"
+    ))?;
     Ok(server)
 }
 
@@ -68,14 +70,46 @@ impl Collector for Watched {
         let status = self.0.borrow();
         let counters = &status.counters;
         for (name, help, value) in [
-            ("connections", "Connections of clients.", counters.connections),
-            ("published_messages", "Messages from clients.", counters.published),
-            ("published_bytes", "Bytes of messages from clients.", counters.published_bytes),
-            ("delivered_messages", "Messages delivered to clients.", counters.delivered),
-            ("dropped_messages", "Messages that slow members missed.", counters.dropped),
-            ("pauses", "How often senders had to wait for a slow member.", counters.blocked),
-            ("evictions", "Slow members removed from a group.", counters.evicted),
-            ("failed_links", "Connections between daemons that broke.", counters.failed_links),
+            (
+                "connections",
+                "Connections of clients.",
+                counters.connections,
+            ),
+            (
+                "published_messages",
+                "Messages from clients.",
+                counters.published,
+            ),
+            (
+                "published_bytes",
+                "Bytes of messages from clients.",
+                counters.published_bytes,
+            ),
+            (
+                "delivered_messages",
+                "Messages delivered to clients.",
+                counters.delivered,
+            ),
+            (
+                "dropped_messages",
+                "Messages that slow members missed.",
+                counters.dropped,
+            ),
+            (
+                "pauses",
+                "How often senders had to wait for a slow member.",
+                counters.blocked,
+            ),
+            (
+                "evictions",
+                "Slow members removed from a group.",
+                counters.evicted,
+            ),
+            (
+                "failed_links",
+                "Connections between daemons that broke.",
+                counters.failed_links,
+            ),
         ] {
             let counter = ConstCounter::new(value);
             let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
@@ -83,9 +117,21 @@ impl Collector for Watched {
         }
         for (name, help, value) in [
             ("clients", "Connected clients.", status.clients as f64),
-            ("groups", "Groups with members at any daemon.", status.groups as f64),
-            ("daemons", "Daemons that can be reached.", status.daemons.len() as f64),
-            ("topology_changes", "Changes of the topology.", status.topology_version as f64),
+            (
+                "groups",
+                "Groups with members at any daemon.",
+                status.groups as f64,
+            ),
+            (
+                "daemons",
+                "Daemons that can be reached.",
+                status.daemons.len() as f64,
+            ),
+            (
+                "topology_changes",
+                "Changes of the topology.",
+                status.topology_version as f64,
+            ),
         ] {
             let gauge = ConstGauge::new(value);
             let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
@@ -102,15 +148,21 @@ fn encode_links(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> f
         ("link_up", "Whether the link has a connection.", |link| {
             f64::from(u8::from(link.is_up))
         }),
-        ("link_queue_messages", "Messages that wait for the link.", |link| {
-            link.queue_messages as f64
-        }),
-        ("link_price_dollars", "The price of the link under Cost-Benefit.", |link| {
-            link.price_dollars.unwrap_or(0.0)
-        }),
-        ("link_outgoing_bytes", "Bytes that the connection has not taken.", |link| {
-            link.outgoing_bytes as f64
-        }),
+        (
+            "link_queue_messages",
+            "Messages that wait for the link.",
+            |link| link.queue_messages as f64,
+        ),
+        (
+            "link_price_dollars",
+            "The price of the link under Cost-Benefit.",
+            |link| link.price_dollars.unwrap_or(0.0),
+        ),
+        (
+            "link_outgoing_bytes",
+            "Bytes that the connection has not taken.",
+            |link| link.outgoing_bytes as f64,
+        ),
     ];
     for (name, help, value) in gauges {
         let kind = ConstGauge::new(0.0).metric_type();

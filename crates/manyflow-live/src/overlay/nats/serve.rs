@@ -123,6 +123,11 @@ impl Front {
     }
 }
 
+/// Returns whether a subject belongs to daemons.
+fn is_reserved(subject: &[u8]) -> bool {
+    subject.starts_with(b"$MF.")
+}
+
 /// The reason why a connection ends.
 enum End {
     /// The client closed it, or it broke.
@@ -302,7 +307,7 @@ impl Connection<'_> {
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
-        if !is_subject(subject) {
+        if !is_subject(subject) || is_reserved(subject) {
             self.report("Invalid Publish Subject");
         } else if !may_publish {
             let subject = String::from_utf8_lossy(subject);
@@ -328,7 +333,10 @@ impl Connection<'_> {
             .as_ref()
             .is_some_and(|own| own.may_subscribe(&pattern));
         let mut core = self.front.core.borrow_mut();
-        if !is_pattern(&pattern) || queue.as_ref().is_some_and(|queue| !is_pattern(queue)) {
+        if !is_pattern(&pattern)
+            || is_reserved(&pattern)
+            || queue.as_ref().is_some_and(|queue| !is_pattern(queue))
+        {
             self.report("Invalid Subject");
         } else if !may_subscribe {
             let pattern = String::from_utf8_lossy(&pattern);
