@@ -13,8 +13,8 @@ mod emulate;
 mod relay;
 
 pub(crate) use bench::{
-    BenchCommand, GroupArgs, GroupLayout, GroupProgram, HeterogeneityArgs, LiveArgs, LossArgs,
-    RelayBenchArgs, SendOptions,
+    BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
+    LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;

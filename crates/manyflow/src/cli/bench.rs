@@ -171,12 +171,24 @@ pub(crate) struct GroupArgs {
     /// The links between our daemons
     #[arg(long, value_enum, default_value_t = GroupLayout::Line)]
     pub(crate) layout: GroupLayout,
+    /// The flow control of our daemons
+    #[arg(long, value_enum, default_value_t = GroupController::CostBenefit)]
+    pub(crate) controller: GroupController,
     /// Measure only this program; can be repeated
     #[arg(long, value_enum)]
     pub(crate) program: Option<Vec<GroupProgram>>,
     /// The number of runs of each program, of which the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
+}
+
+/// The flow control of three daemons.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupController {
+    /// Prices of links
+    CostBenefit,
+    /// Back-pressure only
+    None,
 }
 
 /// The links between three daemons.
