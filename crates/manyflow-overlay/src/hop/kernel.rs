@@ -206,18 +206,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::{Body, DaemonId, GroupId, Pause};
-    use crate::sequence::ChangeSeq;
+    use crate::ClientId;
+    use crate::message::{Body, DaemonId, Data, GroupId};
+    use crate::sequence::OriginSeq;
     use manyflow_core::Length;
 
     fn message(number: u32) -> Message {
         Message {
             origin: DaemonId(0),
             repaired: false,
-            body: Body::Pause(Pause {
-                group: GroupId(number),
-                paused: true,
-                change: ChangeSeq(1),
+            body: Body::Data(Data {
+                group: GroupId(1),
+                version: 0,
+                sequence: OriginSeq::new(u64::from(number) + 1),
+                sender: ClientId(0),
+                sent_us: 0,
             }),
         }
     }
