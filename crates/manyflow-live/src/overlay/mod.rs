@@ -12,6 +12,7 @@
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
+//! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
 //! | `status.rs` | what a daemon reports |
 //!
@@ -19,6 +20,7 @@
 //! between sockets, except short ones and those of fragments.
 
 mod access;
+pub mod client;
 mod config;
 mod core;
 mod fragment;
@@ -31,6 +33,7 @@ mod server;
 mod status;
 
 pub use access::{Access, Credentials, User};
+pub use client::{Client, ClientError, ClientOptions, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::LinkSecurity;
