@@ -88,9 +88,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         waiting: BTreeSet::new(),
         ready: Vec::new(),
     };
-    let topology = Arc::new(Topology::new(1, &[])?);
+    let topology = Arc::new(Topology::new([DaemonId(0)], &[])?);
     let config = OverlayConfig::default();
-    let mut daemon = Daemon::new(
+    let mut daemon = Daemon::fixed(
         config,
         Box::new(metronome),
         DaemonId(0),

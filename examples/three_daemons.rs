@@ -19,13 +19,13 @@ type Bytes = Vec<u8>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let links = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
-    let topology = Arc::new(Topology::new(3, &links)?);
+    let topology = Arc::new(Topology::new((0..3).map(DaemonId), &links)?);
     let mut daemons = Vec::new();
     for here in (0..3).map(DaemonId) {
         let neighbours = topology.neighbours(here).iter();
         let hops = neighbours.map(|_| Box::new(DatagramHop::new()) as Box<dyn Hop<Bytes>>);
         let (config, hops) = (OverlayConfig::default(), hops.collect());
-        daemons.push(Daemon::new(
+        daemons.push(Daemon::fixed(
             config,
             Box::new(Open),
             here,

@@ -12,9 +12,9 @@ use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{
-    Ack, Body, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId, Data,
-    Feedback, Frame, GroupId, LinkId, LinkSeq, LinkState, Membership, Message, OriginSeq,
-    OverlayConfig, Pause, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
+    Ack, Body, Change, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId,
+    Data, Feedback, Frame, GroupId, Item, LinkSeq, LinkState, Message, OriginSeq, OverlayConfig,
+    Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_tcp::TcpConfig;
 
@@ -108,31 +108,41 @@ impl Forged {
         match self.body {
             0..80 => Body::Data(Data {
                 group,
-                sequence: OriginSeq(other),
+                version: 0,
+                sequence: OriginSeq::new(other.into()),
                 sender: client,
                 sent_us: first,
             }),
-            80..140 => Body::Membership(Membership {
-                group,
-                client,
-                joined: first % 3 != 0,
+            80..140 => Body::Change(Change {
+                incarnation: 0,
                 change: ChangeSeq(other),
+                item: Item::Members {
+                    group,
+                    members: first % 3,
+                    since: ChangeSeq(other),
+                },
             }),
             140..170 => Body::Welcome(Welcome {
                 to: DaemonId(u16::from(self.origin >> 4) % 6),
+                version: 0,
                 group,
                 change: ChangeSeq(small),
-                start: OriginSeq(other),
+                start: OriginSeq::new(other.into()),
+                next: OriginSeq::new(u64::from(other) + u64::from(small)),
             }),
-            170..190 => Body::Pause(Pause {
-                group,
-                paused: first & 1 == 1,
+            170..190 => Body::Change(Change {
+                incarnation: 0,
                 change: ChangeSeq(other),
+                item: Item::Paused {
+                    group,
+                    paused: first & 1 == 1,
+                },
             }),
             190..210 => Body::Control(Control::Cost(CostUpdate {
+                version: 0,
                 links: [first, second, second >> 8].map(|word| {
                     (word & 3 != 0).then_some(LinkState {
-                        link: LinkId((word >> 2) as u16 % 12),
+                        to: DaemonId((word >> 2) as u16 % 6),
                         queue: (word >> 16) as u16,
                     })
                 }),
@@ -142,7 +152,7 @@ impl Forged {
                 rate_bytes_per_s: first,
                 loss_event_rate: second as u16,
                 repaired: (second >> 16) as u16,
-                acknowledged: OriginSeq(small),
+                acknowledged: OriginSeq::new(small.into()),
                 held_us: first % 100_000,
             })),
             _ => Body::Control(Control::RoundTrip(RoundTrip {
@@ -188,7 +198,9 @@ struct World {
 impl World {
     fn new(choice: u8) -> World {
         let links = LINKS.map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
-        let topology = Arc::new(Topology::new(5, &links).expect("the links connect all daemons"));
+        let topology = Arc::new(
+            Topology::new((0..5).map(DaemonId), &links).expect("the links connect all daemons"),
+        );
         let tcp = TcpConfig {
             maximum_window: 8,
             ..TcpConfig::default()
@@ -220,7 +232,7 @@ impl World {
         };
         let hops = (0..3).map(hop).collect();
         World {
-            daemon: Daemon::new(config, controller, HERE, topology, hops)
+            daemon: Daemon::fixed(config, controller, HERE, topology, hops)
                 .expect("daemon 1 has three neighbours"),
             now: Time::ZERO,
             clients: 0,
@@ -320,6 +332,7 @@ impl World {
                 self.note(&transmit);
             }
             while self.daemon.poll_event().is_some() {}
+            while self.daemon.poll_interest().is_some() {}
             if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
                 assert!(frames <= BURST_MAX, "{frames} answers to one input");
                 return;

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use manyflow_live::filecast::load::{LoadError, fetch};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::tls::{Identity, TlsError};
+use manyflow_live::net::tls::{Identity, TlsError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use manyflow_live::filecast::load::fetch;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::tls::Identity;
+use manyflow_live::net::tls::Identity;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};

@@ -20,6 +20,16 @@ pub struct OverlayConfig {
     pub slow: SlowPolicy,
     /// The policies for slow members of particular groups.
     pub slow_groups: BTreeMap<GroupId, SlowPolicy>,
+    /// The time for which the members of a daemon that can not be reached still count: their
+    /// messages are kept. In a living overlay.
+    pub hold: Duration,
+    /// The number of bytes of unacknowledged messages at which clients must wait, at least one. In a
+    /// living overlay.
+    pub retain_bytes: usize,
+    /// The maximum number of daemons that a daemon knows, at least 2. In a living overlay.
+    pub daemons_max: usize,
+    /// The maximum number of links that count of any daemon, at least 1. In a living overlay.
+    pub neighbours_max: usize,
 }
 
 /// A daemon's policy for a member that reads more slowly than its group's messages arrive.
@@ -57,6 +67,10 @@ impl Default for OverlayConfig {
             client_messages: 256,
             slow: SlowPolicy::default(),
             slow_groups: BTreeMap::new(),
+            hold: Duration::from_secs(5),
+            retain_bytes: 64_000_000,
+            daemons_max: 1024,
+            neighbours_max: 64,
         }
     }
 }
@@ -77,6 +91,21 @@ impl OverlayConfig {
                 "a client's buffer",
                 "at least one message",
                 self.client_messages >= 1,
+            ),
+            (
+                "the bytes of kept messages",
+                "at least one",
+                self.retain_bytes >= 1,
+            ),
+            (
+                "the number of daemons",
+                "2 to 65,534",
+                (2..65_535).contains(&self.daemons_max),
+            ),
+            (
+                "the number of a daemon's links",
+                "1 to 65,534",
+                (1..65_535).contains(&self.neighbours_max),
             ),
         ])
     }

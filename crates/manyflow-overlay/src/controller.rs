@@ -3,6 +3,8 @@
 
 use core::any::Any;
 use core::fmt;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::groups::Groups;
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
@@ -16,9 +18,34 @@ pub struct Site {
     /// This daemon.
     pub here: DaemonId,
     /// The overlay's daemons and links, with a tree for each daemon.
-    pub topology: std::sync::Arc<Topology>,
+    pub topology: Arc<Topology>,
+    /// Earlier topologies, the latest first. Messages of other daemons may still follow their trees.
+    pub earlier: VecDeque<Arc<Topology>>,
     /// The members of each group, as far as this daemon has learnt of them.
     pub groups: Groups,
+}
+
+impl Site {
+    /// Returns a daemon's knowledge of an overlay without members.
+    pub fn new(here: DaemonId, topology: Arc<Topology>) -> Site {
+        Site {
+            here,
+            topology,
+            earlier: VecDeque::new(),
+            groups: Groups::default(),
+        }
+    }
+
+    /// Returns the present or an earlier topology by its version; `None` if it is not known (any
+    /// more).
+    pub fn topology_of(&self, version: u16) -> Option<&Topology> {
+        if self.topology.version() == version {
+            return Some(&self.topology);
+        }
+        let mut earlier = self.earlier.iter();
+        let found = earlier.find(|topology| topology.version() == version);
+        found.map(|topology| &**topology)
+    }
 }
 
 /// A client's message that waits at its daemon until the controller admits it.
@@ -76,6 +103,14 @@ pub trait Controller: fmt::Debug + Any + Send {
 
     /// Handles a change of a group's membership, at this daemon or another.
     fn on_membership(&mut self, now: Time, group: GroupId, site: &Site);
+
+    /// Handles a change of the topology. Members of groups at daemons that no longer exist are
+    /// reported by [`on_membership`](Controller::on_membership).
+    fn on_topology(&mut self, _now: Time, _site: &Site) {}
+
+    /// Handles a daemon that begins again with a new incarnation: its messages are numbered from 1
+    /// again.
+    fn on_departure(&mut self, _now: Time, _daemon: DaemonId, _site: &Site) {}
 
     /// Handles all timers that are due at `now`. Spurious calls do nothing.
     fn handle_timeout(&mut self, now: Time, site: &Site);

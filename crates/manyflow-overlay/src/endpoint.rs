@@ -77,7 +77,7 @@ pub struct DaemonEndpoint {
 }
 
 impl DaemonEndpoint {
-    /// Returns daemon number `here` of a topology whose daemons are at `addresses`. The random
+    /// Returns daemon number `here` of a fixed overlay whose daemons are at `addresses`. The random
     /// choices of its links come from `seed`.
     ///
     /// # Errors
@@ -97,13 +97,10 @@ impl DaemonEndpoint {
             "as many as its daemons",
             addresses.by_daemon.len() == topology.len(),
         )])?;
-        let mut ends = topology.neighbours(here).to_vec();
-        ends.sort_unstable();
-        let hops = ends
-            .iter()
-            .map(|(end, _)| links.hop(seed ^ u64::from(end.0) << 32));
+        let ends = topology.neighbours(here).iter();
+        let hops = ends.map(|end| links.hop(seed ^ u64::from(end.0) << 32));
         let hops = hops.collect::<Result<_, _>>()?;
-        let daemon = Daemon::new(config, controller, here, topology, hops)?;
+        let daemon = Daemon::fixed(config, controller, here, topology, hops)?;
         Ok(DaemonEndpoint::of_daemon(daemon, addresses))
     }
 
@@ -199,6 +196,7 @@ impl Endpoint for DaemonEndpoint {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
+        while self.daemon.poll_interest().is_some() {}
         self.daemon.poll_event()
     }
 }

@@ -46,6 +46,26 @@ pub enum Event {
         /// The allowed rate of all clients of this daemon together.
         rate: Rate,
     },
+    /// Two names of groups have the same number. The group keeps the name that was known first.
+    NameClash {
+        /// The group with two names.
+        group: GroupId,
+        /// The daemon that announced the other name.
+        by: DaemonId,
+    },
+    /// The topology that this daemon sees has changed.
+    Topology {
+        /// The version of the new topology.
+        version: u16,
+        /// The number of daemons that this daemon can reach, itself included.
+        daemons: u32,
+    },
+    /// Another daemon announced a later state of this daemon than its own: this daemon had a later
+    /// incarnation before it restarted, or two daemons have the same number.
+    Outbid {
+        /// The incarnation of this daemon from now on.
+        incarnation: u32,
+    },
     /// The number of a group's members changed.
     View {
         /// The group whose members changed.

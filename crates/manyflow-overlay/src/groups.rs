@@ -12,6 +12,7 @@ pub struct Groups {
     /// One map for all groups. With many small groups, a map for each group would take several
     /// times the memory.
     members: BTreeMap<(GroupId, DaemonId), Members>,
+    version: u64,
 }
 
 /// A group's members at one daemon; there is at least one.
@@ -23,30 +24,20 @@ struct Members {
 }
 
 impl Groups {
-    /// Counts a client that joins a group at a daemon by the daemon's change `change`. Returns
-    /// whether it is the daemon's first member.
-    pub fn join(&mut self, group: GroupId, at: DaemonId, change: ChangeSeq) -> bool {
-        let members = self.members.entry((group, at)).or_insert(Members {
-            count: 0,
-            since: change,
-        });
-        members.count += 1;
-        members.count == 1
+    /// Sets the number of a group's members at a daemon. `since` is the daemon's change by which it
+    /// gained the first of them.
+    pub fn set(&mut self, group: GroupId, at: DaemonId, count: u32, since: ChangeSeq) {
+        if count == 0 {
+            self.members.remove(&(group, at));
+        } else {
+            self.members.insert((group, at), Members { count, since });
+        }
+        self.version += 1;
     }
 
-    /// Removes one member at a daemon, if there is any. Returns whether it was the daemon's last
-    /// member.
-    pub fn leave(&mut self, group: GroupId, at: DaemonId) -> bool {
-        let Some(members) = self.members.get_mut(&(group, at)) else {
-            return false;
-        };
-        debug_assert!(members.count > 0, "an entry has at least one member");
-        members.count -= 1;
-        let is_last = members.count == 0;
-        if is_last {
-            self.members.remove(&(group, at));
-        }
-        is_last
+    /// Returns a number that grows with each change of any group.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     fn of(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, Members)> {
@@ -86,6 +77,13 @@ impl Groups {
         Some(members.since)
     }
 
+    /// Returns the daemons with members of a group, in ascending order, and the number of members at
+    /// each of them.
+    pub fn counts(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, u32)> {
+        self.of(group)
+            .map(|(daemon, members)| (daemon, members.count))
+    }
+
     /// Returns the number of a group's members at all daemons.
     pub fn members(&self, group: GroupId) -> u32 {
         self.of(group).map(|(_, members)| members.count).sum()
@@ -100,23 +98,23 @@ mod tests {
     const B: GroupId = GroupId(2);
 
     #[test]
-    fn first_join_and_last_leave_at_a_daemon_are_reported() {
+    fn members_are_counted_for_each_group_and_daemon() {
         let mut groups = Groups::default();
-        assert!(groups.join(A, DaemonId(3), ChangeSeq(5)));
-        assert!(!groups.join(A, DaemonId(3), ChangeSeq(6)));
-        assert!(groups.join(B, DaemonId(3), ChangeSeq(7)));
+        groups.set(A, DaemonId(3), 1, ChangeSeq(5));
+        groups.set(A, DaemonId(3), 2, ChangeSeq(5));
+        groups.set(B, DaemonId(3), 1, ChangeSeq(7));
         assert_eq!(groups.member_since(A, DaemonId(3)), Some(ChangeSeq(5)));
-        assert!(!groups.leave(A, DaemonId(3)));
-        assert!(groups.leave(A, DaemonId(3)));
-        assert!(!groups.leave(A, DaemonId(3)));
+        assert_eq!((groups.members(A), groups.members(B)), (2, 1));
+        groups.set(A, DaemonId(3), 0, ChangeSeq(5));
         assert_eq!((groups.members(A), groups.members(B)), (0, 1));
+        assert_eq!(groups.version(), 4);
     }
 
     #[test]
     fn daemons_lists_only_the_members_of_its_group() {
         let mut groups = Groups::default();
         for (group, daemon) in [(A, 9), (B, 1), (A, 2), (A, u16::MAX), (B, 9)] {
-            groups.join(group, DaemonId(daemon), ChangeSeq(1));
+            groups.set(group, DaemonId(daemon), 1, ChangeSeq(1));
         }
         let daemons: Vec<_> = groups.daemons(A).map(|daemon| daemon.0).collect();
         assert_eq!(daemons, [2, 9, u16::MAX]);

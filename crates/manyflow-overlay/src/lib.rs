@@ -101,13 +101,13 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let ids = [DaemonId(0), DaemonId(1)];
-//! let topology = Arc::new(Topology::new(2, &[(ids[0], ids[1], 1)])?);
+//! let topology = Arc::new(Topology::new(ids, &[(ids[0], ids[1], 1)])?);
 //! let mut daemons = Vec::new();
 //! for here in ids {
 //!     // One hop for each neighbour, and a controller that admits every message.
 //!     let hops = vec![Box::new(DatagramHop::new()) as Box<_>];
 //!     let (config, topology) = (OverlayConfig::default(), Arc::clone(&topology));
-//!     daemons.push(Daemon::new(config, Box::new(Open), here, topology, hops)?);
+//!     daemons.push(Daemon::fixed(config, Box::new(Open), here, topology, hops)?);
 //! }
 //! let (mut now, group) = (Time::ZERO, GroupId(1));
 //! let member = daemons[1].connect(now, 100);
@@ -159,13 +159,14 @@ mod wire;
 
 pub use client::{Client, ClientEvent, Delivered, ProtocolError, SendError};
 pub use config::{OverlayConfig, SlowPolicy, Verdict};
-pub use daemon::{Daemon, Transmit};
+pub use daemon::{Daemon, Interest, Transmit};
 pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
 pub use event::Event;
 pub use message::{
-    Ack, Body, CLIENT_WINDOW, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId,
-    Data, Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message,
-    PAYLOAD_BYTES_MAX, Pause, Report, RoundTrip, Welcome,
+    Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
+    CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Feedback, Frame, GroupId, Item, LENGTH_BYTES,
+    LinkId, LinkState, Message, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, Part, Report, Resent, RoundTrip,
+    Summary, Welcome,
 };
 pub use sequence::{ChangeSeq, LinkSeq, OriginSeq};
 pub use topology::Topology;

@@ -8,7 +8,7 @@ use manyflow_tcp as tcp;
 pub const DATAGRAM_BYTES: u32 = 28;
 
 /// Bytes of a client message's encoded header.
-pub(super) const DATA_BYTES: u32 = 20;
+pub(super) const DATA_BYTES: u32 = 24;
 
 /// Bytes of the length field before each message on a stream.
 pub const LENGTH_BYTES: u32 = 2;
@@ -16,15 +16,22 @@ pub const LENGTH_BYTES: u32 = 2;
 /// Bytes of a datagram's own header before its message.
 pub(super) const NUMBER_BYTES: u32 = 8;
 
+/// Bytes of the header of a client's message that is sent again.
+const RESENT_BYTES: u32 = DATA_BYTES + 4;
+
 /// Bytes of the longest payload. With all headers, such a message fits in an IPv4 packet on both
 /// kinds of link and at clients.
-pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - DATA_BYTES;
+pub const PAYLOAD_BYTES_MAX: u32 = 65_535 - tcp::HEADER_BYTES - LENGTH_BYTES - RESENT_BYTES;
+
+/// Bytes of the longest name of a group.
+pub const NAME_BYTES_MAX: u32 = 1024;
 
 /// The maximum number of messages that a daemon hands to a client before the client reports that it
 /// has [read](ClientFrame::Took) some.
 pub const CLIENT_WINDOW: u32 = 64;
 
-/// A daemon, identified by its index in the [topology](super::Topology).
+/// A daemon, identified by a number that no other daemon of the overlay has. A simulated overlay
+/// counts its daemons from 0; a live one takes the hashes of their names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonId(pub u16);
 
@@ -36,14 +43,20 @@ pub struct GroupId(pub u32);
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// One direction of an overlay link. Direction `2 i` leads from the lower-numbered end of link `i`
-/// of the topology to the higher-numbered end, and `2 i + 1` leads back.
+/// One direction of an overlay link. The other direction has the ends exchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u16);
+pub struct LinkId {
+    /// The daemon that sends over the link.
+    pub from: DaemonId,
+    /// The daemon that receives.
+    pub to: DaemonId,
+}
 
 /// A message from one daemon to one, several or all others. It travels down the tree rooted at its
-/// origin, except in [`Frame::Direct`].
+/// origin, except in [`Frame::Direct`]. Its fields are read by copying them.
+// Packed, so that frames stay small: packets are passed by value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(Rust, packed)]
 pub struct Message {
     /// The daemon at which the message entered the overlay.
     pub origin: DaemonId,
@@ -59,14 +72,22 @@ pub struct Message {
 pub enum Body {
     /// A client's message to a group. The payload follows the header.
     Data(Data),
-    /// A client has joined or left a group. Flooded to all daemons.
-    Membership(Membership),
-    /// Announces to one daemon with members the first message to a group that is guaranteed to
-    /// reach it.
+    /// A client's message to a group, sent again to one daemon. The payload follows the header.
+    Resent(Resent),
+    /// Announces to one daemon with members which messages to a group are guaranteed to reach it.
     Welcome(Welcome),
-    /// A member of a group has no room for more messages, or has room again. Flooded to all
-    /// daemons.
-    Pause(Pause),
+    /// Answers a welcome. Sent to one daemon.
+    Answer(Answer),
+    /// Acknowledges the messages of one daemon to several groups.
+    Acknowledge(Acknowledge),
+    /// A change of the origin's state. Flooded to all daemons.
+    Change(Change),
+    /// A part of the origin's whole state. Sent to a neighbour that asked for it.
+    Part(Part),
+    /// The number of the last known change of the origin. Sent to a neighbour, not forwarded.
+    Summary(Summary),
+    /// Asks a neighbour for the origin's whole state.
+    Request,
     /// A message from one controller to others.
     Control(Control),
 }
@@ -76,6 +97,9 @@ pub enum Body {
 pub struct Data {
     /// The group that the message is for.
     pub group: GroupId,
+    /// The [version](super::Topology::version) of the origin's topology, whose tree the message
+    /// follows.
+    pub version: u16,
     /// The number of the message among those that the origin sends to the group.
     pub sequence: OriginSeq,
     /// The client that sends the message, by its number at the origin.
@@ -86,41 +110,151 @@ pub struct Data {
     pub sent_us: u32,
 }
 
-/// A client's membership of a group.
+/// The header of a client's message that its origin sends again to one daemon with members.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// The group that the client joined or left.
-    pub group: GroupId,
-    /// The client, by its number at the origin.
-    pub client: ClientId,
-    /// Whether the client has joined (`true`) or left (`false`).
-    pub joined: bool,
-    /// The number of this change among those that the origin announces.
-    pub change: ChangeSeq,
+pub struct Resent {
+    /// The daemon that this copy is for.
+    pub to: DaemonId,
+    /// The message's header, with the version of the tree that this copy follows.
+    pub data: Data,
 }
 
-/// Announces to a daemon with members the first of the origin's messages to a group that is
-/// guaranteed to reach it.
+/// Announces to a daemon with members which of the origin's messages to a group are guaranteed to
+/// reach it. It waits in the same queues as the messages before it. In a topology that can change,
+/// it is repeated until it is answered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The daemon that this welcome is for.
     pub to: DaemonId,
+    /// The version of the tree that this welcome follows.
+    pub version: u16,
     /// The group whose messages are announced.
     pub group: GroupId,
-    /// The [`Membership::change`] by which the daemon `to` gained its first member.
+    /// The change by which the daemon `to` gained its first member.
     pub change: ChangeSeq,
     /// The first message that is guaranteed to reach the daemon `to`.
     pub start: OriginSeq,
+    /// The message after those that were sent before this welcome; at least `start`.
+    pub next: OriginSeq,
 }
 
-/// Whether a group's senders must wait for a member at the origin.
+/// The answer to a [`Welcome`]. The daemon `to` then sends again the messages from `expected` to
+/// those before `next`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// The group whose senders must wait.
+pub struct Answer {
+    /// The daemon whose welcome this answers.
+    pub to: DaemonId,
+    /// The version of the tree that this answer follows.
+    pub version: u16,
+    /// The group of the welcome.
     pub group: GroupId,
-    /// Whether the group's senders must wait (`true`), or the origin has room again (`false`).
-    pub paused: bool,
-    /// The number of this change among those that the origin announces.
+    /// The change of the welcome.
+    pub change: ChangeSeq,
+    /// The first message that has not arrived at the origin of this answer.
+    pub expected: OriginSeq,
+    /// The number `next` of the welcome.
+    pub next: OriginSeq,
+}
+
+/// Acknowledges messages of one daemon to up to two groups.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Acknowledge {
+    /// The daemon whose messages are acknowledged.
+    pub to: DaemonId,
+    /// The version of the tree that this acknowledgement follows.
+    pub version: u16,
+    /// For each group, the first message that has not arrived, modulo 2^32. An unused entry, after
+    /// all others, has the number 0.
+    pub flows: [(GroupId, u32); Acknowledge::FLOWS],
+}
+
+impl Acknowledge {
+    /// The maximum number of groups in one acknowledgement.
+    pub const FLOWS: usize = 2;
+
+    /// Returns the entries that are in use.
+    pub fn flows(&self) -> impl Iterator<Item = (GroupId, u32)> {
+        self.flows.into_iter().take_while(|flow| flow.1 != 0)
+    }
+}
+
+/// A change of the origin's state: its members, its pauses or its links.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The origin's incarnation: a daemon that restarts has a higher one. 0 in a fixed overlay.
+    pub incarnation: u32,
+    /// The number of this change among those of the incarnation.
+    pub change: ChangeSeq,
+    /// The new state.
+    pub item: Item,
+}
+
+/// A part of the origin's whole state after a change. A neighbour sends all parts of a state before
+/// those of another.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The last change that the state includes.
+    pub change: ChangeSeq,
+    /// The number of this part, from 0. The item of part 0 is the [count](Item::Count) of all other
+    /// parts, with the incarnation.
+    pub index: u32,
+    /// The part's contents.
+    pub item: Item,
+}
+
+/// An item of a daemon's state.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The number of a group's members at the daemon. If there are any, the group's name follows
+    /// the header.
+    Members {
+        /// The group.
+        group: GroupId,
+        /// The number of members.
+        members: u32,
+        /// The change by which the daemon gained its first member.
+        since: ChangeSeq,
+    },
+    /// Whether a group's senders must wait for a member at the daemon.
+    Paused {
+        /// The group.
+        group: GroupId,
+        /// Whether senders must wait (`true`), or the member has room again (`false`).
+        paused: bool,
+    },
+    /// A link of the daemon that is up, or no longer is.
+    Link {
+        /// The neighbour at the other end.
+        to: DaemonId,
+        /// The link's weight; 0 if the link is down.
+        weight: u32,
+        /// The change by which the link came up or went down.
+        since: ChangeSeq,
+    },
+    /// The daemon is alive: nothing else has changed for some time.
+    Alive,
+    /// The first part of a whole state.
+    Count {
+        /// The number of parts that follow.
+        count: u32,
+        /// The origin's incarnation.
+        incarnation: u32,
+    },
+}
+
+impl Item {
+    /// Returns whether the name of a group follows the header.
+    pub fn has_name(&self) -> bool {
+        matches!(self, Item::Members { members: 1.., .. })
+    }
+}
+
+/// The last change of the origin that a neighbour knows.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The origin's last known incarnation.
+    pub incarnation: u32,
+    /// The incarnation's last known change.
     pub change: ChangeSeq,
 }
 
@@ -139,8 +273,8 @@ pub enum Control {
 /// The queue of one link, reported in a [`CostUpdate`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// The link, which begins at the update's origin.
-    pub link: LinkId,
+    /// The far end of the link, which begins at the update's origin.
+    pub to: DaemonId,
     /// The number of messages that wait for the link, in sixteenths of a message.
     pub queue: u16,
 }
@@ -149,6 +283,8 @@ pub struct LinkState {
 /// several updates.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CostUpdate {
+    /// The version of the tree that this update follows. The daemon sets it.
+    pub version: u16,
     /// The reported links, followed by `None`.
     pub links: [Option<LinkState>; CostUpdate::LINKS],
 }
@@ -183,7 +319,7 @@ impl Report {
 
     /// The [acknowledged](Report::acknowledged) number of a report that acknowledges no message.
     /// Messages are numbered from 1.
-    pub const NONE: OriginSeq = OriginSeq(0);
+    pub const NONE: OriginSeq = OriginSeq::new(0);
 }
 
 /// A round-trip time that one daemon has measured and sends to the daemon at the other end.
@@ -258,7 +394,8 @@ pub enum ClientFrame {
         /// at least 1.
         priority: u16,
     },
-    /// To the daemon: the client joins a group.
+    /// To the daemon: the client joins a group. The payload is the group's name, at most
+    /// [`NAME_BYTES_MAX`] bytes. It can be empty.
     Join(GroupId),
     /// To the daemon: the client leaves a group.
     Leave(GroupId),
@@ -302,21 +439,56 @@ pub enum ClientFrame {
 impl Message {
     /// Returns whether this is a client's message. All others are the overlay's own.
     pub fn is_data(&self) -> bool {
-        matches!(self.body, Body::Data(_))
+        matches!(self.body, Body::Data(_) | Body::Resent(_))
+    }
+
+    /// Returns the version of the topology whose tree the message follows; `None` if the message is
+    /// not sent down a tree of a particular topology.
+    pub(super) fn version(&self) -> Option<u16> {
+        match &{ self.body } {
+            Body::Data(data) => Some(data.version),
+            Body::Resent(resent) => Some(resent.data.version),
+            Body::Welcome(welcome) => Some(welcome.version),
+            Body::Answer(answer) => Some(answer.version),
+            Body::Acknowledge(acknowledge) => Some(acknowledge.version),
+            Body::Control(Control::Cost(update)) => Some(update.version),
+            Body::Change(_)
+            | Body::Part(_)
+            | Body::Summary(_)
+            | Body::Request
+            | Body::Control(_) => None,
+        }
+    }
+
+    /// Returns whether the message waits in the queue of clients' messages: it is one, or it must
+    /// not overtake them.
+    pub(super) fn waits_with_data(&self) -> bool {
+        self.is_data() || matches!(self.body, Body::Welcome(_))
+    }
+
+    /// Returns whether a payload follows the header: a client's message, or the name of a group.
+    pub fn has_payload(&self) -> bool {
+        match &{ self.body } {
+            Body::Change(change) => change.item.has_name(),
+            Body::Part(part) => part.item.has_name(),
+            _ => self.is_data(),
+        }
     }
 
     /// Returns the length of the encoded header in bytes.
     pub fn wire_bytes(&self) -> u32 {
         // Kind, flags and origin take 4 bytes.
-        4 + match &self.body {
+        4 + match &{ self.body } {
             Body::Data(_) => DATA_BYTES - 4,
-            Body::Welcome(_) => 16,
-            Body::Membership(_) => 12,
-            Body::Pause(_) => 8,
+            Body::Resent(_) => RESENT_BYTES - 4,
+            Body::Welcome(_) | Body::Answer(_) | Body::Change(_) | Body::Part(_) => 24,
+            Body::Acknowledge(acknowledge) => 4 + 8 * acknowledge.flows().count() as u32,
+            Body::Summary(_) => 8,
+            Body::Request => 0,
             Body::Control(Control::Cost(update)) => {
-                4 * update.links.iter().flatten().count() as u32
+                4 + 4 * update.links.iter().flatten().count() as u32
             }
-            Body::Control(Control::Report(_)) => 20,
+            Body::Control(Control::Report(_)) => 24,
             Body::Control(Control::RoundTrip(_)) => 8,
         }
     }
@@ -398,7 +570,10 @@ impl Feedback {
 impl ClientFrame {
     /// Returns whether a payload follows the header.
     pub fn has_payload(&self) -> bool {
-        matches!(self, ClientFrame::Send { .. } | ClientFrame::Deliver { .. })
+        matches!(
+            self,
+            ClientFrame::Join(_) | ClientFrame::Send { .. } | ClientFrame::Deliver { .. }
+        )
     }
 
     /// Returns the length of the encoded header in bytes.
@@ -410,7 +585,7 @@ impl ClientFrame {
             | ClientFrame::Took { .. }
             | ClientFrame::Evicted(_) => 4,
             ClientFrame::Send { .. } | ClientFrame::View { .. } => 8,
-            ClientFrame::Deliver { .. } => 16,
+            ClientFrame::Deliver { .. } => DATA_BYTES - 4,
         }
     }
 }

@@ -52,6 +52,11 @@ impl<N: Sequence, T> Resequencer<N, T> {
         self.check();
     }
 
+    /// Returns the number to release next; `None` until the start of the series is known.
+    pub(super) fn next(&self) -> Option<N> {
+        self.next
+    }
+
     /// Returns the number of held messages.
     pub(super) fn held(&self) -> usize {
         self.early.len()
@@ -83,19 +88,20 @@ mod tests {
     use super::*;
     use crate::sequence::OriginSeq;
 
-    type Numbers = Resequencer<OriginSeq, u32>;
+    type Numbers = Resequencer<OriginSeq, u64>;
 
-    fn insert(numbers: &mut Numbers, all: &[u32]) {
-        all.iter().for_each(|n| numbers.insert(OriginSeq(*n), *n));
+    fn insert(numbers: &mut Numbers, all: &[u64]) {
+        all.iter()
+            .for_each(|n| numbers.insert(OriginSeq::new(*n), *n));
     }
 
-    fn drain(numbers: &mut Numbers) -> Vec<u32> {
+    fn drain(numbers: &mut Numbers) -> Vec<u64> {
         core::iter::from_fn(|| numbers.pop()).collect()
     }
 
     #[test]
     fn early_messages_wait_and_repeated_ones_are_dropped() {
-        let mut numbers = Numbers::starting_at(OriginSeq(1));
+        let mut numbers = Numbers::starting_at(OriginSeq::new(1));
         insert(&mut numbers, &[2, 3, 2, 5]);
         assert_eq!(drain(&mut numbers), []);
         insert(&mut numbers, &[1]);
@@ -109,17 +115,18 @@ mod tests {
         let mut numbers = Numbers::default();
         insert(&mut numbers, &[7, 9, 8]);
         assert_eq!(drain(&mut numbers), []);
-        numbers.start(OriginSeq(8));
+        numbers.start(OriginSeq::new(8));
         assert_eq!(drain(&mut numbers), [8, 9]);
-        numbers.start(OriginSeq(3));
+        numbers.start(OriginSeq::new(3));
         insert(&mut numbers, &[10]);
         assert_eq!(drain(&mut numbers), [10]);
     }
 
     #[test]
-    fn the_series_wraps_after_the_highest_number_without_a_panic() {
-        let mut numbers = Numbers::starting_at(OriginSeq(u32::MAX));
-        insert(&mut numbers, &[u32::MAX, 1]);
-        assert_eq!(drain(&mut numbers), [u32::MAX]);
+    fn the_series_ends_at_the_highest_number_without_a_panic() {
+        let highest = OriginSeq::MAX.number();
+        let mut numbers = Numbers::starting_at(OriginSeq::new(highest));
+        insert(&mut numbers, &[highest, 1]);
+        assert_eq!(drain(&mut numbers), [highest]);
     }
 }

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
-    /// Make a key that signs session descriptions
+    /// Make a key that signs session descriptions, or certificates for the daemons of an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
     /// Watch one sender and five receivers behind different links on this machine
@@ -194,6 +194,9 @@ Example:
   manyflow keygen builds.key
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
   manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub
+
+  # Certificates for three daemons of an overlay
+  manyflow keygen --certificates certificates --daemon a --daemon b --daemon c=c.example.net
 
 Keys of `openssl genpkey -algorithm ed25519` will do, too.";
 
@@ -429,7 +432,21 @@ pub(crate) struct RecvArgs {
 pub(crate) struct KeygenArgs {
     /// The file for the private key, which only its owner may read; the public key goes to
     /// FILE.pub. Existing files are never replaced
-    pub(crate) file: PathBuf,
+    #[arg(required_unless_present = "certificates")]
+    pub(crate) file: Option<PathBuf>,
+    /// Make certificates for the daemons of an overlay in this folder, instead of a key: NAME.crt
+    /// and NAME.key for each, and an authority in ca.crt and ca.key unless the folder has one
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with = "file",
+        requires = "daemon"
+    )]
+    pub(crate) certificates: Option<PathBuf>,
+    /// A daemon that gets a certificate, and the hosts at which clients connect to it by TLS; can
+    /// be repeated
+    #[arg(long, value_name = "NAME[=HOST,...]", requires = "certificates")]
+    pub(crate) daemon: Vec<String>,
 }
 
 /// Arguments of `demo`.

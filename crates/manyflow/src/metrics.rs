@@ -44,7 +44,7 @@ pub(crate) async fn serve<P: Reported>(
     Ok(Some(server))
 }
 
-fn render(registry: &Registry) -> String {
+pub(crate) fn render(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)
         .expect("a String takes all text");
@@ -77,7 +77,7 @@ impl<P: Reported> Collector for Watched<P> {
 
 /// This process, with the name that Prometheus's libraries use.
 #[derive(Debug)]
-struct Process;
+pub(crate) struct Process;
 
 impl Collector for Process {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -19,9 +19,9 @@ use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp
 use manyflow_live::filecast::session::{
     GroupKey, Sealer, SendProgress, describe, flows, memory_for_table,
 };
-use manyflow_live::filecast::tls::Identity;
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
+use manyflow_live::net::tls::Identity;
 use manyflow_object::ext_auth;
 use manyflow_object::fec::{BOOKKEEPING_BYTES, FecScheme};
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile, symbol_length};

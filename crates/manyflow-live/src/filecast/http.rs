@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::filecast::tls::Identity;
+use crate::net::tls::Identity;
 use connections::Connections;
 
 /// Maximum time for a request, which has no body and arrives in one or two packets.

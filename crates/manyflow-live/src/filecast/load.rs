@@ -22,7 +22,7 @@ use crate::filecast::publish::DESCRIPTION_PATH;
 use crate::filecast::sdp::{
     DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text,
 };
-use crate::filecast::tls::{self, TlsError};
+use crate::net::tls::{self, TlsError};
 
 /// Maximum time from name resolution to the last byte.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);

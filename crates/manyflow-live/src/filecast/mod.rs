@@ -9,4 +9,3 @@ pub mod metrics;
 pub mod publish;
 pub mod sdp;
 pub mod session;
-pub mod tls;

@@ -13,7 +13,7 @@ use hyper::{Request, StatusCode};
 use tokio::net::{TcpListener, ToSocketAddrs};
 
 use super::http::{HttpServer, Page, TEXT, page};
-use crate::filecast::tls::Identity;
+use crate::net::tls::Identity;
 
 /// The path of the description in the URL of a server of one session.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";

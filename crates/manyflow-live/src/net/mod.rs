@@ -7,5 +7,6 @@ pub mod forwarder;
 pub mod inlet;
 pub mod last_mile;
 pub mod multicast;
+pub mod tls;
 pub mod train;
 mod udp;

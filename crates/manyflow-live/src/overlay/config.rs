@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use manyflow_overlay::DaemonId;
 use manyflow_overlay::OverlayConfig;
-use manyflow_overlay::cost_benefit::CostBenefitConfig;
+use manyflow_overlay::cost_benefit::{CostBenefitConfig, price};
 use manyflow_overlay::tfrc::TfrcConfig;
 
 use super::access::Access;
 use super::security::LinkSecurity;
+use crate::net::tls::Identity;
 
 /// A daemon that this one connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +35,28 @@ pub enum ControllerConfig {
     Tfrc(TfrcConfig),
 }
 
+impl ControllerConfig {
+    /// Returns the controller's name in files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ControllerConfig::Open => "none",
+            ControllerConfig::CostBenefit(_) => "cost-benefit",
+            ControllerConfig::Tfrc(_) => "tfrc",
+        }
+    }
+
+    /// Returns the price in dollars of a link whose queue has this average length; `None` if links
+    /// have no prices.
+    pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {
+        match self {
+            ControllerConfig::CostBenefit(config) => Some(price(queue_messages as f64, config)),
+            _ => None,
+        }
+    }
+}
+
 /// A live daemon.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DaemonConfig {
     /// The name of the overlay. Daemons connect only to daemons of the same overlay.
     pub overlay_name: String,
@@ -53,6 +74,8 @@ pub struct DaemonConfig {
     pub accepts: Option<Vec<String>>,
     /// The protection of links.
     pub security: LinkSecurity,
+    /// The certificate for clients, which then have to use TLS; without it, they cannot.
+    pub client_tls: Option<Identity>,
     /// The clients that may connect, and what they may do.
     pub access: Access,
     /// The number of clients that may be connected.

@@ -8,25 +8,32 @@ use bytes::{Bytes, BytesMut};
 use manyflow_core::{Ecn, Time};
 use manyflow_overlay::hop::KernelHop;
 use manyflow_overlay::{
-    ClientFrame, ClientId, Daemon, DaemonId, Data, Event, Frame, GroupId, LinkSeq, Transmit,
-    Verdict, WireError,
+    ClientFrame, ClientId, Daemon, DaemonId, Data, Event, Frame, GroupId, Interest, LinkSeq,
+    Transmit, Verdict, WireError,
 };
 use slab::Slab;
 use tokio::sync::Notify;
 
 use super::access::Permissions;
+use super::config::ControllerConfig;
 use super::fragment::{self, Partial};
 use super::hello::{Hello, Resume};
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::parse::Published;
 use super::nats::session::{Session, Subscription};
 use super::outgoing::Outgoing;
-use super::status::Counters;
+use super::status::{Counters, DaemonStatus, GroupStatus, LinkStatus};
 use crate::net::clock::Clock;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
 const CLIENT_BYTES: usize = 256 * 1024;
+/// The number of groups in a status.
+const GROUPS_SHOWN: usize = 100;
+/// The beginning of the subjects of groups whose only member is a daemon. Clients cannot publish or
+/// subscribe below `$MF`.
+const NAMES: &[u8] = b"$MF.daemon.";
+
 /// The key of a session among those of a daemon.
 pub(super) type SessionKey = usize;
 
@@ -72,6 +79,8 @@ pub(super) struct Core {
     queues: Slab<QueueGroup>,
     queue_keys: HashMap<GroupName, usize>,
     interest: InterestTable,
+    /// The names of all groups with members.
+    pub(super) groups: BTreeMap<GroupId, GroupName>,
     /// Messages that clients have read, which the daemon has not been told.
     taken: Vec<(ClientId, u32)>,
     /// Sessions whose last message to a subscription has been delivered.
@@ -85,7 +94,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(daemon: Daemon<Bytes>, hello: Hello, clock: Clock) -> Core {
-        Core {
+        let mut core = Core {
             clock,
             hello,
             daemon,
@@ -96,13 +105,29 @@ impl Core {
             queues: Slab::new(),
             queue_keys: HashMap::new(),
             interest: InterestTable::default(),
+            groups: BTreeMap::new(),
             taken: Vec::new(),
             ended: Vec::new(),
             armed: None,
             timer: Rc::default(),
             turn: 0,
             counters: Counters::default(),
-        }
+        };
+        core.announce_name();
+        core
+    }
+
+    /// Announces the daemon's name: other daemons know its number only. It becomes the only member
+    /// of a group.
+    fn announce_name(&mut self) {
+        let client = self.daemon.connect(self.clock.now(), 100);
+        let pattern = [NAMES, self.hello.name.as_bytes()].concat();
+        let name = GroupName {
+            pattern: Bytes::from(pattern),
+            queue: None,
+        };
+        self.join(client, &name);
+        self.pump();
     }
 
     /// Returns when [`handle_timeout`](Core::handle_timeout) is wanted.
@@ -126,6 +151,9 @@ impl Core {
                 break;
             }
         }
+        while let Some(interest) = self.daemon.poll_interest() {
+            self.handle_interest(&interest);
+        }
         while let Some(event) = self.daemon.poll_event() {
             self.count(&event);
         }
@@ -135,6 +163,20 @@ impl Core {
             }
         }
         self.arm_timer();
+    }
+
+    /// Handles a group that has gained its first member or lost its last.
+    fn handle_interest(&mut self, interest: &Interest<Bytes>) {
+        let Some(name) = GroupName::decode(&interest.name) else {
+            return tracing::warn!("a daemon announced a group with an invalid name");
+        };
+        if interest.has_members {
+            self.interest.add(&name);
+            self.groups.insert(interest.group, name);
+        } else {
+            self.interest.remove(&name);
+            self.groups.remove(&interest.group);
+        }
     }
 
     /// Reports the messages that clients have read. Returns whether there were any.
@@ -255,10 +297,6 @@ impl Core {
         &mut self.sessions[key]
     }
 
-    pub(super) fn session_count(&self) -> usize {
-        self.sessions.len()
-    }
-
     /// Adds a subscription.
     pub(super) fn subscribe(
         &mut self,
@@ -296,7 +334,6 @@ impl Core {
     }
 
     fn join(&mut self, client: ClientId, name: &GroupName) {
-        self.interest.add(name);
         let (now, frame) = (self.clock.now(), ClientFrame::Join(name.number()));
         self.daemon
             .handle_client(now, client, &frame, name.encode());
@@ -340,7 +377,6 @@ impl Core {
         if members.is_empty() {
             let queue = self.queues.remove(key);
             self.queue_keys.remove(&queue.name);
-            self.interest.remove(&queue.name);
             self.owners.remove(&queue.client);
             let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
             self.daemon
@@ -357,7 +393,6 @@ impl Core {
             return;
         };
         let client = session.client;
-        if subscription.queue.is_none() && must_leave { self.interest.remove(&GroupName{pattern: subscription.pattern.clone(), queue: None}); }
         if let Some(queue) = subscription.queue {
             let name = GroupName {
                 pattern: subscription.pattern,
@@ -389,6 +424,7 @@ impl Core {
     /// Publishes a message to all groups that match its subject. Messages to no group vanish.
     pub(super) fn publish(&mut self, key: SessionKey, message: &Published) {
         self.counters.published += 1;
+        self.counters.published_bytes += message.raw().len() as u64;
         let targets = self.interest.targets(message.subject());
         if targets.is_empty() {
             return self.sessions[key].report_no_responders(message);
@@ -548,8 +584,8 @@ impl Core {
         known.broken_at = None;
         known.readable.notify_waiters();
         if !continues {
-            
-let _ = (weight, KernelHop::<Bytes>::new());
+            self.daemon
+                .add_link(now, id, weight, Box::new(KernelHop::new()));
         }
         let received = if continues {
             other.received
@@ -585,7 +621,7 @@ let _ = (weight, KernelHop::<Bytes>::new());
         let over: Vec<_> = over.map(|(id, _)| *id).collect();
         for id in over {
             self.neighbours.remove(&id);
-            
+            self.daemon.remove_link(now, id);
             self.pump();
         }
     }
@@ -635,19 +671,78 @@ let _ = (weight, KernelHop::<Bytes>::new());
         self.daemon.handle_writable(self.clock.now(), neighbour);
         self.pump();
     }
-
-    /// Returns the neighbours and whether they are connected.
-    pub(super) fn neighbours(&self) -> impl Iterator<Item = (DaemonId, &Neighbour)> {
-        self.neighbours
-            .iter()
-            .map(|(id, neighbour)| (*id, neighbour))
-    }
 }
 
-impl Neighbour {
-    /// Returns whether there is a connection.
-    pub(super) fn is_connected(&self) -> bool {
-        self.out.is_some()
+/// The status.
+impl Core {
+    /// Returns the names of all daemons that can be reached. A daemon that has not announced its
+    /// name has its number instead.
+    fn daemon_names(&self) -> BTreeMap<DaemonId, String> {
+        let mut names: BTreeMap<_, _> = self
+            .daemon
+            .topology()
+            .daemons()
+            .iter()
+            .copied()
+            .map(|id| (id, format!("#{}", id.0)))
+            .collect();
+        for (group, name) in &self.groups {
+            let Some(name) = name.pattern.strip_prefix(NAMES) else {
+                continue;
+            };
+            for (id, _) in self.daemon.members(*group) {
+                names.insert(id, String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        names.insert(self.hello.id, self.hello.name.clone());
+        names
+    }
+
+    /// Returns the present status.
+    pub(super) fn status(&self, controller: &ControllerConfig) -> DaemonStatus {
+        let names = self.daemon_names();
+        let links = self.neighbours.iter().map(|(id, known)| {
+            let queue_messages = self.daemon.queue_messages(*id).unwrap_or_default();
+            LinkStatus {
+                name: known.name.clone(),
+                is_up: known.out.is_some(),
+                queue_messages,
+                price_dollars: controller.price(queue_messages),
+                outgoing_bytes: known.out.as_ref().map_or(0, |out| out.bytes()),
+            }
+        });
+        let own = self
+            .groups
+            .iter()
+            .filter(|(_, name)| !name.pattern.starts_with(NAMES));
+        let first_groups = own.clone().take(GROUPS_SHOWN).map(|(group, name)| {
+            let members = self.daemon.members(*group);
+            let named = |(id, count)| {
+                let name = names.get(&id).cloned();
+                (name.unwrap_or_else(|| format!("#{}", id.0)), count)
+            };
+            GroupStatus {
+                pattern: String::from_utf8_lossy(&name.pattern).into_owned(),
+                queue: name
+                    .queue
+                    .as_ref()
+                    .map(|(queue, _)| String::from_utf8_lossy(queue).into_owned()),
+                members: members.map(named).collect(),
+            }
+        });
+        DaemonStatus {
+            name: self.hello.name.clone(),
+            overlay: self.hello.overlay.clone(),
+            uptime_s: (self.clock.now() - Time::ZERO).as_secs_f64(),
+            controller: controller.name(),
+            topology_version: self.daemon.topology_version(),
+            links: links.collect(),
+            clients: self.sessions.len(),
+            groups: own.clone().count(),
+            first_groups: first_groups.collect(),
+            counters: self.counters.clone(),
+            daemons: names.into_values().collect(),
+        }
     }
 }
 

@@ -85,6 +85,7 @@ impl Links {
                 match self.connect(link).await {
                     Ok(()) | Err(LinkError::Dials) => pause = RETRY.0,
                     Err(error) => {
+                        self.core.borrow_mut().counters.failed_links += 1;
                         tracing::debug!("{} at {}: {error}", link.name, link.address);
                         pause = (2 * pause).min(RETRY.1);
                     }

@@ -8,7 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
-//! | `link.rs`, `hello.rs`, `security.rs` | connections between daemons |
+//! | `link.rs`, `hello.rs`, `security.rs`, `certificates.rs` | connections between daemons |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
@@ -20,6 +20,7 @@
 //! between sockets, except short ones and those of fragments.
 
 mod access;
+pub mod certificates;
 pub mod client;
 mod config;
 mod core;
@@ -36,7 +37,7 @@ pub use access::{Access, Credentials, User};
 pub use client::{Client, ClientError, ClientOptions, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
-pub use security::LinkSecurity;
+pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, LinkStatus};
 

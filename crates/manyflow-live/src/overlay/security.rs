@@ -1,9 +1,22 @@
-//! How daemons prove their names to each other, and how their connections are encrypted.
+//! How daemons prove their names to each other, and how connections are encrypted.
+//!
+//! Each daemon has a certificate with its name, from an authority that all daemons of the overlay
+//! trust. Links use TLS 1.3, and both ends show their certificates.
 
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
+use rustls::client::verify_server_name;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::net::tls::{TlsError, authorities, provider, read_identity};
 
 /// The reading half of a connection.
 pub(super) type Reader = Box<dyn AsyncRead + Unpin>;
@@ -11,36 +24,128 @@ pub(super) type Reader = Box<dyn AsyncRead + Unpin>;
 pub(super) type Writer = Box<dyn AsyncWrite + Unpin>;
 
 /// The protection of links.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum LinkSecurity {
     /// None: every host that can connect can be any daemon. Only for networks without strangers.
     Insecure,
+    /// TLS 1.3, with a certificate at each end.
+    Tls(LinkTls),
 }
 
-/// The names in the certificate of the other end.
-pub(super) enum PeerName {
-    /// There is no certificate, and none is wanted.
-    Unchecked,
+/// The certificate of a daemon, and the authority of its overlay.
+#[derive(Clone)]
+pub struct LinkTls {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
 }
 
-impl PeerName {
-    pub(super) fn is_of(&self, _name: &str) -> bool {
-        true
+impl core::fmt::Debug for LinkSecurity {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            LinkSecurity::Insecure => "Insecure",
+            LinkSecurity::Tls(_) => "Tls",
+        })
+    }
+}
+
+impl LinkTls {
+    /// Reads the certificate of the overlay's authority, and this daemon's own certificate and key.
+    /// All are in PEM.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or if the key is not that of the certificate.
+    pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<LinkTls, TlsError> {
+        let roots = Arc::new(authorities(ca)?);
+        let (chain, key) = read_identity(certificate, key)?;
+        let unusable = |cause| TlsError::Unusable {
+            path: certificate.to_owned(),
+            cause,
+        };
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let verifier = verifier.build().map_err(|error| TlsError::Unusable {
+            path: ca.to_owned(),
+            cause: rustls::Error::General(error.to_string()),
+        })?;
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .expect("ring has TLS 1.3")
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(unusable)?;
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .expect("ring has TLS 1.3")
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(unusable)?;
+        Ok(LinkTls {
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            connector: TlsConnector::from(Arc::new(client)),
+        })
+    }
+}
+
+/// The certificate of the other end.
+pub(super) enum PeerCertificate {
+    /// There is none, and none is wanted.
+    Unwanted,
+    /// A certificate of the overlay's authority.
+    Verified(CertificateDer<'static>),
+    /// The other end showed none.
+    Missing,
+}
+
+impl PeerCertificate {
+    /// Returns whether the certificate is that of the daemon with this name.
+    pub(super) fn is_of(&self, name: &str) -> bool {
+        let certificate = match self {
+            PeerCertificate::Unwanted => return true,
+            PeerCertificate::Verified(certificate) => certificate,
+            PeerCertificate::Missing => return false,
+        };
+        let parsed = ParsedCertificate::try_from(certificate);
+        let (Ok(certificate), Ok(name)) = (parsed, ServerName::try_from(name)) else {
+            return false;
+        };
+        verify_server_name(&certificate, &name).is_ok()
     }
 }
 
 impl LinkSecurity {
+    /// Opens a connection to the daemon with this name, and checks its certificate.
     pub(super) async fn connect(
         &self,
         socket: TcpStream,
-        _name: &str,
+        name: &str,
     ) -> io::Result<(Reader, Writer)> {
-        let (reader, writer) = socket.into_split();
+        let LinkSecurity::Tls(tls) = self else {
+            let (reader, writer) = socket.into_split();
+            return Ok((Box::new(reader), Box::new(writer)));
+        };
+        let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        let stream = tls.connector.connect(name, socket).await?;
+        let (reader, writer) = tokio::io::split(stream);
         Ok((Box::new(reader), Box::new(writer)))
     }
 
-    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<(Reader, Writer, PeerName)> {
-        let (reader, writer) = socket.into_split();
-        Ok((Box::new(reader), Box::new(writer), PeerName::Unchecked))
+    /// Opens a connection that another daemon has made. The caller compares the certificate with
+    /// the name that the other daemon gives.
+    pub(super) async fn accept(
+        &self,
+        socket: TcpStream,
+    ) -> io::Result<(Reader, Writer, PeerCertificate)> {
+        let LinkSecurity::Tls(tls) = self else {
+            let (reader, writer) = socket.into_split();
+            let certificate = PeerCertificate::Unwanted;
+            return Ok((Box::new(reader), Box::new(writer), certificate));
+        };
+        let stream = tls.acceptor.accept(socket).await?;
+        let shown = stream.get_ref().1.peer_certificates();
+        let certificate = match shown.and_then(|chain| chain.first()) {
+            Some(certificate) => PeerCertificate::Verified(certificate.clone().into_owned()),
+            None => PeerCertificate::Missing,
+        };
+        let (reader, writer) = tokio::io::split(stream);
+        Ok((Box::new(reader), Box::new(writer), certificate))
     }
 }

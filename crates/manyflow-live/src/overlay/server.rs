@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
@@ -24,11 +24,13 @@ use super::daemon_id;
 use super::hello::{Hello, NAME_BYTES_MAX};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
-use super::status::{DaemonStatus, LinkStatus};
+use super::status::DaemonStatus;
 use crate::net::clock::Clock;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// The time within which a client must complete the handshake of TLS.
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which clients' last bytes are written when a daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -201,6 +203,7 @@ struct Server {
     clients: Option<TcpListener>,
     connections_max: usize,
     hold: Duration,
+    controller: ControllerConfig,
 }
 
 impl Server {
@@ -212,9 +215,7 @@ impl Server {
         let clock = Clock::start();
         let incarnation = incarnation();
         let controller = controller(&config.controller, id, incarnation)?;
-        let id = DaemonId(0);
-        let topology = std::sync::Arc::new(manyflow_overlay::Topology::new(1, &[]).unwrap());
-        let daemon = Daemon::new(config.overlay, controller, id, topology, vec![])?;
+        let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let hello = Hello {
             overlay: config.overlay_name,
             name: config.name.clone(),
@@ -237,7 +238,7 @@ impl Server {
                 server_id: format!("{}-{incarnation:08x}", config.name),
                 name: config.name,
                 local: *local,
-                tls_required: false,
+                tls: config.client_tls,
             })
         });
         let listener = |listener: Option<Listener>| {
@@ -252,6 +253,7 @@ impl Server {
             clients: listener(clients)?,
             connections_max: config.connections_max,
             hold: config.hold,
+            controller: config.controller,
         })
     }
 
@@ -267,7 +269,7 @@ impl Server {
         if let (Some(listener), Some(front)) = (self.clients, self.front.clone()) {
             spawn_local(accept_clients(listener, front, self.connections_max));
         }
-        let report = report(Rc::clone(&self.core), self.hold, status);
+        let report = report(Rc::clone(&self.core), self.hold, self.controller, status);
         tokio::select! {
             _ = stopped => {}
             () = report => {}
@@ -281,7 +283,7 @@ impl Server {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = tokio::time::timeout(STOP_TIMEOUT, written).await;
+        let _ = timeout(STOP_TIMEOUT, written).await;
     }
 }
 
@@ -322,21 +324,18 @@ async fn run_timer(core: Rc<RefCell<Core>>) {
     }
 }
 
-async fn report(core: Rc<RefCell<Core>>, hold: Duration, status: watch::Sender<DaemonStatus>) {
+async fn report(
+    core: Rc<RefCell<Core>>,
+    hold: Duration,
+    controller: ControllerConfig,
+    status: watch::Sender<DaemonStatus>,
+) {
     let mut tick = interval(STATUS_INTERVAL);
     loop {
         tick.tick().await;
         let mut core = core.borrow_mut();
         core.remove_broken_links(hold);
-        let links = core.neighbours().map(|(_, neighbour)| LinkStatus {
-            name: neighbour.name.clone(),
-            is_up: neighbour.is_connected(),
-        });
-        status.send_replace(DaemonStatus {
-            links: links.collect(),
-            counters: core.counters.clone(),
-            clients: core.session_count(),
-        });
+        status.send_replace(core.status(&controller));
     }
 }
 
@@ -379,8 +378,15 @@ async fn serve_client(
     if greeted.is_err() || !is_welcome || socket.set_nodelay(true).is_err() {
         return;
     }
-    let (reader, writer) = socket.into_split();
-    front.serve(reader, writer).await;
+    let Some(tls) = &front.tls else {
+        let (reader, writer) = socket.into_split();
+        return front.serve(reader, writer).await;
+    };
+    let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
+    if let Ok(Ok(stream)) = accepted {
+        let (reader, writer) = tokio::io::split(stream);
+        front.serve(reader, writer).await;
+    }
 }
 
 /// Returns the next connection. Waits if the process has too many files open.

@@ -1,13 +1,17 @@
 //! What a daemon reports of itself.
 
+use serde::Serialize;
+
 /// What has happened since the daemon began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
-    /// The number of connections of clients.
+    /// The number of connections that clients have made.
     pub connections: u64,
     /// The number of messages from clients.
     pub published: u64,
+    /// Bytes of these messages, with subjects and headers.
+    pub published_bytes: u64,
     /// The number of messages delivered to clients.
     pub delivered: u64,
     /// The number of messages that slow members missed.
@@ -16,25 +20,62 @@ pub struct Counters {
     pub blocked: u64,
     /// The number of slow members that were removed from a group.
     pub evicted: u64,
+    /// The number of connections between daemons that broke or could not be made.
+    pub failed_links: u64,
 }
 
-/// A link of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A link to a neighbour.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct LinkStatus {
     /// The neighbour's name.
     pub name: String,
     /// Whether there is a connection.
     pub is_up: bool,
+    /// The number of messages that wait for the link.
+    pub queue_messages: usize,
+    /// The link's price under Cost-Benefit, in dollars.
+    pub price_dollars: Option<f64>,
+    /// Bytes written for the neighbour that its connection has not taken.
+    pub outgoing_bytes: usize,
+}
+
+/// A group with members at any daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// The pattern of subjects.
+    pub pattern: String,
+    /// The queue group, if it is one.
+    pub queue: Option<String>,
+    /// The daemons with members, and the number of members at each.
+    pub members: Vec<(String, u32)>,
 }
 
 /// The state of a daemon.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DaemonStatus {
-    /// What has happened since the daemon began.
-    pub counters: Counters,
-    /// The number of connected clients.
-    pub clients: usize,
+    /// The daemon's name.
+    pub name: String,
+    /// The name of the overlay.
+    pub overlay: String,
+    /// The flow control.
+    pub controller: &'static str,
+    /// Seconds since the daemon began.
+    pub uptime_s: f64,
+    /// How often the topology has changed since the daemon began.
+    pub topology_version: u64,
+    /// The names of all daemons that can be reached, this one included, sorted.
+    pub daemons: Vec<String>,
     /// The links to neighbours.
     pub links: Vec<LinkStatus>,
+    /// The number of connected clients.
+    pub clients: usize,
+    /// The number of groups with members at any daemon.
+    pub groups: usize,
+    /// The first of these groups by their patterns.
+    pub first_groups: Vec<GroupStatus>,
+    /// What has happened since the daemon began.
+    pub counters: Counters,
 }

@@ -130,7 +130,7 @@ impl LoggingClient {
             Task::Sends(..) => self.sends_at = Some(now),
             Task::Reads(member) => {
                 for group in &member.groups {
-                    self.client.join(*group);
+                    self.client.join(*group, Length(0));
                 }
             }
         }

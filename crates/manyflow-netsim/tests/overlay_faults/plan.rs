@@ -140,6 +140,7 @@ fn config(random: &mut Pcg64Mcg) -> OverlayConfig {
             true => BTreeMap::from([(GroupId(1), policy(random))]),
             false => BTreeMap::new(),
         },
+        ..OverlayConfig::default()
     }
 }
 

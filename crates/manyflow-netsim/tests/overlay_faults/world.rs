@@ -79,7 +79,7 @@ fn build(plan: &Plan) -> (Network, Outcome) {
             }
         }
     }
-    let topology = Arc::new(Topology::new(usize::from(plan.daemons), &ends).unwrap());
+    let topology = Arc::new(Topology::new((0..plan.daemons).map(DaemonId), &ends).unwrap());
     let addresses = (0..u32::from(plan.daemons)).map(EndpointId).collect();
     let addresses = Arc::new(Addresses::new(addresses));
     for (number, node) in nodes.iter().enumerate() {

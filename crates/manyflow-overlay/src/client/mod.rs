@@ -20,10 +20,10 @@
 //! let group = GroupId(7);
 //! let mut client = Client::<Vec<u8>>::new();
 //! client.connect(100);
-//! client.join(group);
+//! client.join(group, b"news".to_vec());
 //! client.send(group, 0, b"hello".to_vec())?;
 //! let frames: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
-//! assert_eq!(frames[1], (ClientFrame::Join(group), vec![]));
+//! assert_eq!(frames[1], (ClientFrame::Join(group), b"news".to_vec()));
 //! assert_eq!(frames[2].1, b"hello");
 //!
 //! assert!(!client.is_ready());
@@ -175,12 +175,13 @@ impl<P: Payload + Default> Client<P> {
         self.phase == Phase::Connected
     }
 
-    /// Joins a group. Returns whether the client was not a member before. From the first message of
-    /// each origin that is delivered, no later one is missing.
-    pub fn join(&mut self, group: GroupId) -> bool {
+    /// Joins a group. `name` is the name that the group's number stands for, at most
+    /// [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) bytes. Returns whether the client was not a member
+    /// before. From the first message of each origin that is delivered, no later one is missing.
+    pub fn join(&mut self, group: GroupId, name: P) -> bool {
         let is_new = self.is_connected() && self.groups.insert(group);
         if is_new {
-            self.push_frame(ClientFrame::Join(group));
+            self.frames.push_back((ClientFrame::Join(group), name));
         }
         is_new
     }

@@ -21,7 +21,8 @@ fn deliver(client: &mut Client<Length>, sequence: u32) -> Result<(), ProtocolErr
         origin: DaemonId(1),
         data: Data {
             group: GROUP,
-            sequence: OriginSeq(sequence),
+            version: 0,
+            sequence: OriginSeq::new(sequence.into()),
             sender: ClientId(0),
             sent_us: 0,
         },
@@ -85,13 +86,13 @@ fn read_messages_are_reported_when_none_is_left_or_half_the_window_is_free() {
 #[test]
 fn an_evicted_member_does_not_leave_again_but_may_join_again() {
     let mut client = connected();
-    assert!(client.join(GROUP));
-    assert!(!client.join(GROUP));
+    assert!(client.join(GROUP, Length(0)));
+    assert!(!client.join(GROUP, Length(0)));
     let evicted = ClientFrame::Evicted(GROUP);
     client.handle_frame(&evicted, Length(0)).unwrap();
     assert_eq!(client.poll_event(), Some(ClientEvent::Evicted(GROUP)));
     assert!(!client.leave(GROUP));
-    assert!(client.join(GROUP));
+    assert!(client.join(GROUP, Length(0)));
     let join = ClientFrame::Join(GROUP);
     assert_eq!(frames(&mut client), [join, join]);
 }
@@ -100,7 +101,7 @@ fn an_evicted_member_does_not_leave_again_but_may_join_again() {
 fn nothing_is_sent_before_connect_or_after_disconnect() {
     let mut client = Client::<Length>::new();
     for phase in ["before", "after"] {
-        assert!(!client.join(GROUP), "{phase}");
+        assert!(!client.join(GROUP, Length(0)), "{phase}");
         assert_eq!(
             client.send(GROUP, 0, Length(1)),
             Err(SendError::NotConnected)

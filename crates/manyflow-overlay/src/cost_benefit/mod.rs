@@ -112,7 +112,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 pub use benefit::{Benefit, Diminishing, PerMessage, PerReceiver, Sending};
-pub use config::CostBenefitConfig;
+pub use config::{CostBenefitConfig, FastClients};
 pub use price::price;
 pub use salary::Ledger;
 
@@ -157,9 +157,9 @@ impl CostBenefit {
         config.check()?;
         Ok(CostBenefit {
             updates: Updates::new(&config),
+            remote_queues: RemoteQueues::new(&config),
             config,
             benefit: Box::new(PerMessage),
-            remote_queues: RemoteQueues::default(),
             clients: BTreeMap::new(),
             retries: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -191,7 +191,7 @@ impl CostBenefit {
         let waiting = self
             .updates
             .waiting(now)
-            .chain(self.remote_queues.waiting());
+            .chain(self.remote_queues.waiting(now));
         let links = waiting
             .filter(|(link, _)| uses_link(*link, group, site))
             .map(|(_, waiting)| price(waiting, &self.config));
@@ -215,7 +215,11 @@ impl CostBenefit {
         let Some(account) = self.clients.get_mut(&client) else {
             return;
         };
-        let at = if self.config.randomise {
+        let idle = self.config.fast.filter(|_| cost <= self.config.fee_dollars);
+        let at = if let Some(fast) = idle {
+            // No client competes for a link without a price.
+            now + fast.granularity / 2
+        } else if self.config.randomise {
             // Above S, no client can buy, so a higher price must not delay the retry further.
             let mean = self.config.retry_per_dollar.as_secs_f64()
                 * cost.min(self.config.savings_dollars)
@@ -250,7 +254,10 @@ impl Controller for CostBenefit {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
         // Clients that connect together are not paid together.
         let share = self.random.random::<f64>();
-        let payday = now + self.config.update_max.mul_f64(share);
+        let payday = match self.config.fast {
+            Some(_) => now,
+            None => now + self.config.update_max.mul_f64(share),
+        };
         let account = Account::new(priority.clamp(1e-3, 1e3), payday, &self.config);
         self.clients.insert(client, account);
     }
@@ -279,7 +286,7 @@ impl Controller for CostBenefit {
             messages_per_s: account.messages_per_s(now),
         });
         account.weight = account.priority * benefit.clamp(1e-3, 1e3);
-        let buys = account.can_pay(cost)
+        let buys = account.can_pay(cost, &self.config)
             && (!self.config.randomise || self.random.random::<f64>() * cost < 1.0);
         if let Some(at) = account.retry_at.take() {
             self.retries.remove(&(at, request.client));
@@ -310,12 +317,18 @@ impl Controller for CostBenefit {
 
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
         if let Control::Cost(update) = control {
-            self.remote_queues.handle_update(from, update, site);
+            self.remote_queues.handle_update(now, from, update, site);
             self.on_prices(now);
         }
     }
 
     fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
+
+    fn on_topology(&mut self, now: Time, site: &Site) {
+        self.remote_queues.handle_topology(site);
+        self.updates.handle_topology(site);
+        self.on_prices(now);
+    }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         if self.updates.handle_timeout(now) {

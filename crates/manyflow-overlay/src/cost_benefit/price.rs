@@ -1,11 +1,17 @@
 //! The cost of a message: the prices of all links on its paths, as far as its daemon knows them,
 //! and the fee.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::config::CostBenefitConfig;
 use crate::controller::Site;
 use crate::message::{CostUpdate, DaemonId, GroupId, LinkId};
+use manyflow_core::time::Time;
+
+/// The lifetime of a report, in maximum times between updates. A congested link is reported far
+/// more often.
+const LIFETIME_UPDATES: u32 = 4;
 
 /// C(x) = S (e^(x/M) - 1) / (e - 1): the price in dollars of a link for which `waiting` messages
 /// wait (section IV-B.1). It is zero for an empty queue and S at the soft limit M.
@@ -17,43 +23,75 @@ pub fn price(waiting: f64, config: &CostBenefitConfig) -> f64 {
 /// Returns whether a group's messages use a link on a path from this daemon: the link is in the
 /// tree rooted here, and a member is below it.
 pub(super) fn uses_link(link: LinkId, group: GroupId, site: &Site) -> bool {
-    let Some((from, to)) = site.topology.ends(link) else {
+    let Some(tree) = site.topology.tree(site.here) else {
         return false;
     };
-    let tree = site.topology.tree(site.here);
-    tree.parent(to) == Some(from)
+    tree.parent(link.to) == Some(link.from)
         && site
             .groups
             .daemons(group)
-            .any(|member| tree.is_below(to, member))
+            .any(|member| tree.is_below(link.to, member))
 }
 
 /// The queues of other daemons' links as last reported, in sixteenths of a message. Empty queues
 /// are left out, so that idle links take no memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RemoteQueues {
-    queues: BTreeMap<LinkId, u16>,
+    queues: BTreeMap<LinkId, Reported>,
+    /// The time for which a report counts. The last report of a link can get lost while the topology
+    /// changes; its price must not remain forever.
+    lifetime: Duration,
+}
+
+/// A queue as last reported.
+#[derive(Copy, Clone, Debug)]
+struct Reported {
+    queue: u16,
+    at: Time,
 }
 
 impl RemoteQueues {
-    /// Applies another daemon's update. Ignores links that do not begin at that daemon.
-    pub(super) fn handle_update(&mut self, from: DaemonId, update: &CostUpdate, site: &Site) {
+    pub(super) fn new(config: &CostBenefitConfig) -> RemoteQueues {
+        RemoteQueues {
+            queues: BTreeMap::new(),
+            lifetime: LIFETIME_UPDATES * config.update_max,
+        }
+    }
+
+    /// Applies another daemon's update. Ignores links that do not exist.
+    pub(super) fn handle_update(
+        &mut self,
+        now: Time,
+        from: DaemonId,
+        update: &CostUpdate,
+        site: &Site,
+    ) {
         for state in update.links.iter().flatten() {
-            let begins = site.topology.ends(state.link).map(|(begin, _)| begin);
-            if begins != Some(from) || from == site.here {
+            let Some(link) = site.topology.link(from, state.to) else {
+                continue;
+            };
+            if from == site.here {
                 continue;
             }
             if state.queue == 0 {
-                self.queues.remove(&state.link);
+                self.queues.remove(&link);
             } else {
-                self.queues.insert(state.link, state.queue);
+                let (queue, at) = (state.queue, now);
+                self.queues.insert(link, Reported { queue, at });
             }
         }
     }
 
+    /// Forgets links that no longer exist.
+    pub(super) fn handle_topology(&mut self, site: &Site) {
+        self.queues
+            .retain(|link, _| site.topology.link(link.from, link.to).is_some());
+    }
+
     /// Returns the links that have a price, with the number of messages that wait for each.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (LinkId, f64)> {
+    pub(super) fn waiting(&self, now: Time) -> impl Iterator<Item = (LinkId, f64)> {
         let queues = self.queues.iter();
-        queues.map(|(link, queue)| (*link, f64::from(*queue) / 16.0))
+        let valid = queues.filter(move |(_, reported)| now - reported.at <= self.lifetime);
+        valid.map(|(link, reported)| (*link, f64::from(reported.queue) / 16.0))
     }
 }

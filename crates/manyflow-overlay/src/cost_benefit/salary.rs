@@ -65,7 +65,9 @@ impl Account {
             priority,
             retry_at: None,
             savings: 0,
-            period: config.salary_period.1,
+            period: config
+                .fast
+                .map_or(config.salary_period.1, |fast| fast.start_period),
             payday,
             adapted: payday,
             short: false,
@@ -119,7 +121,7 @@ impl Account {
                 true => after.min(self.adapted + 2 * config.update_min),
                 false => after,
             };
-            if self.savings == micros(config.savings_dollars) && self.payday < end {
+            if self.savings >= self.savings_max(config) && self.payday < end {
                 let missed = (end - self.payday).as_nanos().div_ceil(step.as_nanos());
                 let missed = u32::try_from(missed).unwrap_or(u32::MAX);
                 self.pay(missed.into(), config, ledger);
@@ -134,15 +136,20 @@ impl Account {
         step.max(Duration::from_micros(1))
     }
 
+    /// Returns the savings that the client may have.
+    fn savings_max(&self, config: &CostBenefitConfig) -> u64 {
+        let needed = config.fast.map_or(0.0, |fast| {
+            let salaries = fast.granularity.as_secs_f64() / self.salary_interval().as_secs_f64();
+            salaries * config.salary_dollars
+        });
+        micros(config.savings_dollars.max(needed))
+    }
+
     fn pay(&mut self, salaries: u64, config: &CostBenefitConfig, ledger: &mut Ledger) {
         let sum = salaries * micros(config.salary_dollars);
-        let room = micros(config.savings_dollars) - self.savings;
+        // A fast client whose income falls keeps what it has.
+        let room = self.savings_max(config).saturating_sub(self.savings);
         self.savings += sum.min(room);
-        debug_assert!(
-            self.savings <= micros(config.savings_dollars),
-            "savings of {} millionths exceed the cap",
-            self.savings
-        );
         ledger.given += sum;
         ledger.capped += sum.saturating_sub(room);
     }
@@ -162,7 +169,10 @@ impl Account {
         } else {
             self.refused
         };
-        let period = if cost < config.threshold_dollars {
+        let period = if config.fast.is_some() && cost <= config.fee_dollars {
+            // No link on the path has a price: as in TCP's slow start, the rate doubles.
+            self.period / 2
+        } else if cost < config.threshold_dollars {
             let shares = update.as_secs_f64() / (self.period + update).as_secs_f64();
             self.period.mul_f64(shares)
         } else {
@@ -172,9 +182,10 @@ impl Account {
         self.period = period.clamp(shortest, longest);
     }
 
-    /// Returns whether the client can pay `cost` dollars. If not, the client is blocked.
-    pub(super) fn can_pay(&mut self, cost: f64) -> bool {
-        self.short = self.savings < micros(cost);
+    /// Returns whether the client can pay `cost` dollars. If not, the client is blocked. At a cost
+    /// above S, no client buys.
+    pub(super) fn can_pay(&mut self, cost: f64, config: &CostBenefitConfig) -> bool {
+        self.short = self.savings < micros(cost) || cost > config.savings_dollars;
         if self.short {
             self.blocked = true;
             self.refused = cost;
@@ -210,7 +221,7 @@ mod tests {
             let mut account = Account::new(1000.0, Time::ZERO, &config);
             let mut ledger = Ledger::default();
             account.pay_due_salaries(Time::ZERO, &config, &mut ledger);
-            assert!(!account.can_pay(30.0));
+            assert!(!account.can_pay(30.0, &config));
             for step in 1..=steps {
                 let now = Time::from_nanos(2_000_000_000 * step / steps);
                 account.pay_due_salaries(now, &config, &mut ledger);

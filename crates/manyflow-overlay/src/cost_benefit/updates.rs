@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::config::CostBenefitConfig;
+use crate::controller::Site;
 use crate::message::{CostUpdate, LinkId, LinkState};
 use manyflow_core::time::Time;
 
@@ -96,6 +97,13 @@ impl Updates {
         self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
     }
 
+    /// Forgets links that no longer exist.
+    pub(super) fn handle_topology(&mut self, site: &Site) {
+        let exists = |link: LinkId| site.topology.link(link.from, link.to).is_some();
+        self.links
+            .retain(|own| own.messages > 0 || exists(own.link));
+    }
+
     /// Returns the links that may have a price, with the number of messages that wait for each.
     pub(super) fn waiting(&self, now: Time) -> impl Iterator<Item = (LinkId, f64)> {
         self.links.iter().map(move |own| match self.at_once {
@@ -116,14 +124,15 @@ impl Updates {
             return false;
         }
         let mut update = CostUpdate {
+            version: 0,
             links: [None; CostUpdate::LINKS],
         };
         let mut count = 0;
         for own in &mut self.links {
             let queue = own.sixteenths(now);
             if queue > 0 || own.reported > 0 {
-                let link = own.link;
-                update.links[count % CostUpdate::LINKS] = Some(LinkState { link, queue });
+                let to = own.link.to;
+                update.links[count % CostUpdate::LINKS] = Some(LinkState { to, queue });
                 count += 1;
                 if count.is_multiple_of(CostUpdate::LINKS) {
                     self.pending.push_back(update);

@@ -1,25 +1,30 @@
-//! Changes of groups: coordinates the daemon's parts when clients join, leave, or read too slowly.
+//! Changes of groups: coordinates the daemon's parts when clients join, leave, or read too slowly,
+//! and when other daemons' members change.
 
 use super::Daemon;
+use super::database::State;
+use super::links::NeighbourIndex;
+use crate::Event;
 use crate::config::Verdict;
 use crate::message::{
-    Body, ClientFrame, ClientId, DaemonId, GroupId, Membership, Message, Pause, Welcome,
+    Body, ClientFrame, ClientId, DaemonId, GroupId, Item, NAME_BYTES_MAX, Welcome,
 };
 use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-impl<P: Payload + Default> Daemon<P> {
-    pub(super) fn join(&mut self, now: Time, client: ClientId, group: GroupId) {
-        if self.delivery.join(group, client) {
-            self.announce_membership(now, client, group, true);
+impl<P: Payload + Default + PartialEq> Daemon<P> {
+    /// Lets a client join a group. Ignores a name that is too long.
+    pub(super) fn join(&mut self, now: Time, client: ClientId, group: GroupId, name: P) {
+        if name.length() <= NAME_BYTES_MAX && self.delivery.join(group, client) {
+            self.announce_members(now, group, name);
         }
     }
 
     pub(super) fn leave(&mut self, now: Time, client: ClientId, group: GroupId) {
         if self.delivery.leave(group, client) {
             self.resume_senders(now, group, client);
-            self.announce_membership(now, client, group, false);
+            self.announce_members(now, group, P::default());
         }
     }
 
@@ -34,66 +39,102 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    fn announce_membership(&mut self, now: Time, client: ClientId, group: GroupId, joined: bool) {
-        self.announce(now, |change| {
-            Body::Membership(Membership {
-                group,
-                client,
-                joined,
-                change,
-            })
-        });
+    /// Announces the number of a group's members at this daemon. The daemon keeps the name that its
+    /// first member gave the group.
+    fn announce_members(&mut self, now: Time, group: GroupId, name: P) {
+        let known = self.database.own_name(group);
+        let is_other = known.as_ref().is_some_and(|known| *known != name);
+        if is_other && name != P::default() {
+            let by = self.membership.site().here;
+            self.outbox.push_event(Event::NameClash { group, by });
+        }
+        let item = Item::Members {
+            group,
+            members: self.delivery.count(group),
+            since: self.database.own_since(group),
+        };
+        self.announce(now, item, known.unwrap_or(name));
     }
 
     /// Announces that a group's senders must wait for a member at this daemon (`paused`), or need
     /// no longer wait.
     pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {
-        self.announce(now, |change| {
-            Body::Pause(Pause {
-                group,
-                paused,
-                change,
-            })
-        });
+        self.announce(now, Item::Paused { group, paused }, P::default());
     }
 
     /// Floods a change of this daemon and applies it here.
-    fn announce(&mut self, now: Time, body: impl FnOnce(ChangeSeq) -> Body) {
-        let message = self.membership.announce(body);
-        self.forward(now, message, &P::default());
-        self.apply_change(now, &message);
-    }
-
-    /// Applies the changes of another daemon, up to the first gap.
-    pub(super) fn handle_change(&mut self, now: Time, change: ChangeSeq, message: Message) {
-        self.membership.insert_change(change, message);
-        while let Some(message) = self.membership.pop_change(message.origin) {
-            self.apply_change(now, &message);
+    pub(super) fn announce(&mut self, now: Time, item: Item, name: P) {
+        let Some(change) = self.database.change(now, item, name.clone()) else {
+            return;
+        };
+        let message = self.membership.message(Body::Change(change));
+        let payload = match item.has_name() {
+            true => name.clone(),
+            false => P::default(),
+        };
+        if self.database.is_fixed() {
+            self.forward(now, message, &payload);
+        } else {
+            self.flood(message, &payload, None);
         }
+        let here = self.membership.site().here;
+        self.apply_item(now, here, item, &name);
     }
 
-    fn apply_change(&mut self, now: Time, message: &Message) {
-        match &message.body {
-            Body::Membership(change) => self.apply_membership(now, message.origin, change),
-            Body::Pause(pause) => {
-                if self.membership.apply_pause(message.origin, pause) {
-                    self.let_enter(now, |group| group == pause.group);
-                }
+    /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them.
+    pub(super) fn apply_changes(
+        &mut self,
+        now: Time,
+        from: Option<NeighbourIndex>,
+        origin: DaemonId,
+    ) {
+        while let Some((change, name)) = self.database.pop_change(now, origin) {
+            if !self.database.is_fixed() {
+                let mut message = self.membership.message(Body::Change(change));
+                message.origin = origin;
+                self.flood(message, &name, from);
             }
-            Body::Data(_) | Body::Welcome(_) | Body::Control(_) => {
-                debug_assert!(false, "{message:?} changes no group");
+            if self.database.shown(origin).is_some() {
+                self.apply_item(now, origin, change.item, &name);
             }
         }
     }
 
-    fn apply_membership(&mut self, now: Time, at: DaemonId, change: &Membership) {
-        let group = change.group;
-        let applied = self.membership.apply_membership(at, change);
-        if let Some(welcome) = applied.welcome {
-            self.forward(now, welcome, &P::default());
+    /// Applies an item of a daemon whose members count.
+    fn apply_item(&mut self, now: Time, at: DaemonId, item: Item, name: &P) {
+        match item {
+            Item::Members {
+                group,
+                members,
+                since,
+            } => self.set_members(now, at, group, members, since, name),
+            Item::Paused { group, paused } => self.set_paused(now, at, group, paused),
+            Item::Link { .. } | Item::Alive | Item::Count { .. } => {}
         }
-        if applied.lost_last_here {
-            self.delivery.forget_flows(group);
+    }
+
+    fn set_paused(&mut self, now: Time, at: DaemonId, group: GroupId, paused: bool) {
+        if self.membership.set_paused(at, group, paused) {
+            self.let_enter(now, |waiting| waiting == group);
+        }
+    }
+
+    fn set_members(
+        &mut self,
+        now: Time,
+        at: DaemonId,
+        group: GroupId,
+        count: u32,
+        since: ChangeSeq,
+        name: &P,
+    ) {
+        let before = self.membership.site().groups.member_since(group, at);
+        if self.membership.set_members(at, group, count, since, name) {
+            self.outbox.push_event(Event::NameClash { group, by: at });
+        }
+        let present = (count > 0).then_some(since);
+        if before != present {
+            self.change_audience(now, at, group, present);
         }
         let site = self.membership.site();
         self.controller.on_membership(now, group, site);
@@ -101,13 +142,77 @@ impl<P: Payload + Default> Daemon<P> {
         self.delivery.show_view(group, members, &mut self.outbox);
     }
 
+    /// Handles a daemon that gains its first member of a group, by the change `since`, or loses its
+    /// last one.
+    fn change_audience(
+        &mut self,
+        now: Time,
+        at: DaemonId,
+        group: GroupId,
+        since: Option<ChangeSeq>,
+    ) {
+        if at == self.membership.site().here {
+            if since.is_none() {
+                self.delivery.forget_flows(group);
+            }
+            return;
+        }
+        if self.database.is_fixed() {
+            if since.is_some() && self.membership.has_sent(group) {
+                let start = self.membership.next_number(group);
+                self.send_welcome(now, group, at, start);
+            }
+            return;
+        }
+        let has_room = self.retention.leave(group, at);
+        if let Some(since) = since
+            && self.membership.has_sent(group)
+        {
+            let next = self.membership.next_number(group);
+            self.retention.join(now, group, at, since, next);
+            self.send_welcomes(now);
+        }
+        if has_room {
+            self.let_enter(now, |_| true);
+        }
+    }
+
+    /// Applies the state of a daemon whose members count from now on.
+    pub(super) fn show(&mut self, now: Time, daemon: DaemonId) {
+        let Some(state) = self.database.shown(daemon).cloned() else {
+            return;
+        };
+        for (group, members) in state.members {
+            let (count, since) = (members.count, members.since);
+            self.set_members(now, daemon, group, count, since, &members.name);
+        }
+        for group in state.paused {
+            self.set_paused(now, daemon, group, true);
+        }
+    }
+
+    /// Removes what is not part of a daemon's present state, of a state that counted.
+    pub(super) fn hide(&mut self, now: Time, daemon: DaemonId, before: &State<P>) {
+        let present = self.database.shown(daemon).cloned().unwrap_or_default();
+        for group in before.paused.difference(&present.paused) {
+            self.set_paused(now, daemon, *group, false);
+        }
+        for (group, members) in &before.members {
+            if !present.members.contains_key(group) {
+                let name = &members.name;
+                self.set_members(now, daemon, *group, 0, members.since, name);
+            }
+        }
+    }
+
     /// Handles a welcome: starts to deliver an origin's messages to a group, from the announced
-    /// message on.
+    /// message on. In a living overlay, answers it.
     pub(super) fn handle_welcome(&mut self, now: Time, origin: DaemonId, welcome: &Welcome) {
         if self.membership.accepts_welcome(welcome) {
             self.delivery
                 .start_flow(welcome.group, origin, welcome.start);
             self.deliver_in_order(now, origin, welcome.group);
+            self.answer_welcome(now, origin, welcome);
         }
     }
 

@@ -1,31 +1,43 @@
-//! A daemon's knowledge of groups: their members at all daemons, announced changes, the numbers of
-//! its clients' messages, and pauses.
+//! A daemon's knowledge of groups: the members that count at all daemons, the numbers of its
+//! clients' messages, pauses, and names.
 //!
-//! A daemon floods each change down its own tree. Paths are the same in both directions. When a
-//! sender's daemon learns of a join, all daemons on the path to the new member have therefore
-//! learnt of it, and all later messages of the sender reach the member. The sender's daemon
-//! announces the first such message with a [`Welcome`]: when it learns of the join, or, if it has
-//! not yet sent to the group, before its first message. The new member's daemon delivers nothing
-//! before that message.
+//! In a fixed overlay, a daemon floods each change down its own tree. Paths are the same in both
+//! directions. When a sender's daemon learns of a join, all daemons on the path to the new member
+//! have therefore learnt of it, and all later messages of the sender reach the member. The sender's
+//! daemon announces the first such message with a [`Welcome`]: when it learns of the join, or, if it
+//! has not yet sent to the group, before its first message. The new member's daemon delivers nothing
+//! before that message. In a living overlay, `retention.rs` sends welcomes at the same moments, and
+//! repairs what they show to be missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::controller::Site;
-use crate::groups::Groups;
-use crate::message::{Body, DaemonId, GroupId, Membership, Message, Pause, Welcome};
-use crate::resequencer::Resequencer;
+use crate::message::{Body, DaemonId, GroupId, Message, Welcome};
 use crate::sequence::{ChangeSeq, OriginSeq, Sequence};
 use crate::topology::Topology;
 
+/// The number of earlier topologies whose trees messages may still follow.
+const EARLIER_TOPOLOGIES: usize = 3;
+
+/// A group that gained its first member at any daemon, or lost its last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interest<P> {
+    /// The group's number.
+    pub group: GroupId,
+    /// The name that the first member's client gave the group.
+    pub name: P,
+    /// Whether the group has members now.
+    pub has_members: bool,
+}
+
 /// The memberships of all groups, as one daemon knows them.
 #[derive(Debug)]
-pub(super) struct Memberships {
+pub(super) struct Memberships<P> {
     site: Site,
-    /// The number of the last change that this daemon has announced.
-    announced: ChangeSeq,
-    /// Changes announced by other daemons. A later change may overtake an earlier one.
-    changes: BTreeMap<DaemonId, Resequencer<ChangeSeq, Message>>,
+    /// The names of groups with members.
+    names: BTreeMap<GroupId, P>,
+    interests: VecDeque<Interest<P>>,
     /// The number of the last message from this daemon's clients to each group with members.
     last_sent: BTreeMap<GroupId, OriginSeq>,
     /// The highest number that was sent to any group that has lost all its members since. The
@@ -34,30 +46,19 @@ pub(super) struct Memberships {
     last_retired: OriginSeq,
     /// Groups whose senders must wait, with the daemons whose members they wait for.
     paused_groups: BTreeMap<GroupId, BTreeSet<DaemonId>>,
+    topology_version: u64,
 }
 
-/// The consequences of a change of membership.
-#[derive(Debug)]
-pub(super) struct Applied {
-    /// A welcome to forward, if any.
-    pub(super) welcome: Option<Message>,
-    /// Whether this daemon has lost its last member of the group.
-    pub(super) lost_last_here: bool,
-}
-
-impl Memberships {
-    pub(super) fn new(here: DaemonId, topology: Arc<Topology>) -> Memberships {
+impl<P: Clone + PartialEq> Memberships<P> {
+    pub(super) fn new(here: DaemonId, topology: Arc<Topology>) -> Memberships<P> {
         Memberships {
-            site: Site {
-                here,
-                topology,
-                groups: Groups::default(),
-            },
-            announced: ChangeSeq(0),
-            changes: BTreeMap::new(),
+            site: Site::new(here, topology),
+            names: BTreeMap::new(),
+            interests: VecDeque::new(),
             last_sent: BTreeMap::new(),
-            last_retired: OriginSeq(0),
+            last_retired: OriginSeq::new(0),
             paused_groups: BTreeMap::new(),
+            topology_version: 0,
         }
     }
 
@@ -66,9 +67,30 @@ impl Memberships {
         &self.site
     }
 
+    /// Returns a number that grows with each change of the topology.
+    pub(super) fn topology_version(&self) -> u64 {
+        self.topology_version
+    }
+
+    /// Replaces the topology. Returns `false` if it is the same.
+    pub(super) fn set_topology(&mut self, topology: Topology) -> bool {
+        let version = topology.version();
+        if version == self.site.topology.version() {
+            return false;
+        }
+        let earlier = &mut self.site.earlier;
+        // A topology that has come back must not be known twice.
+        earlier.retain(|known| known.version() != version);
+        earlier.push_front(Arc::clone(&self.site.topology));
+        earlier.truncate(EARLIER_TOPOLOGIES);
+        self.site.topology = Arc::new(topology);
+        self.topology_version += 1;
+        true
+    }
+
     /// Returns whether a daemon exists and is not this one.
     pub(super) fn is_other(&self, daemon: DaemonId) -> bool {
-        usize::from(daemon.0) < self.site.topology.len() && daemon != self.site.here
+        self.site.topology.contains(daemon) && daemon != self.site.here
     }
 
     /// Returns a message whose origin is this daemon.
@@ -80,66 +102,63 @@ impl Memberships {
         }
     }
 
-    /// Numbers this daemon's next change and returns the message that announces it. The caller
-    /// forwards the message and [applies](Memberships::apply_membership) it here.
-    pub(super) fn announce(&mut self, body: impl FnOnce(ChangeSeq) -> Body) -> Message {
-        self.announced = self.announced.next();
-        self.message(body(self.announced))
-    }
-
-    /// Holds another daemon's change until its turn.
-    pub(super) fn insert_change(&mut self, change: ChangeSeq, message: Message) {
-        debug_assert!(self.is_other(message.origin), "own changes are in order");
-        let changes = self.changes.entry(message.origin);
-        changes
-            .or_insert_with(|| Resequencer::starting_at(ChangeSeq(1)))
-            .insert(change, message);
-    }
-
-    /// Returns the next change of a daemon in order, if it has arrived.
-    pub(super) fn pop_change(&mut self, origin: DaemonId) -> Option<Message> {
-        self.changes.get_mut(&origin)?.pop()
-    }
-
-    /// Applies the join or leave of a client at a daemon.
-    pub(super) fn apply_membership(&mut self, at: DaemonId, change: &Membership) -> Applied {
-        let group = change.group;
-        let mut applied = Applied {
-            welcome: None,
-            lost_last_here: false,
-        };
-        if change.joined {
-            let is_first = self.site.groups.join(group, at, change.change);
-            if is_first && self.last_sent.contains_key(&group) {
-                applied.welcome = self.welcome(group, at);
-            }
-        } else if self.site.groups.leave(group, at) {
-            applied.lost_last_here = at == self.site.here;
-            self.retire_numbers(group);
-        }
-        applied
-    }
-
-    /// Forgets the numbers of a group that has no members left.
-    fn retire_numbers(&mut self, group: GroupId) {
+    /// Sets the number of a group's members at a daemon. Returns whether the group has another name
+    /// already.
+    pub(super) fn set_members(
+        &mut self,
+        at: DaemonId,
+        group: GroupId,
+        count: u32,
+        since: ChangeSeq,
+        name: &P,
+    ) -> bool {
+        let had_members = self.names.contains_key(&group);
+        self.site.groups.set(group, at, count, since);
         if !self.site.groups.has_members(group) {
-            let last = self.last_sent.remove(&group).unwrap_or_default();
-            self.last_retired = self.last_retired.max(last);
+            self.retire(group);
+            return false;
         }
+        let known = self.names.entry(group).or_insert_with(|| name.clone());
+        let clashes = count > 0 && known != name;
+        if !had_members {
+            self.interests.push_back(Interest {
+                group,
+                name: name.clone(),
+                has_members: true,
+            });
+        }
+        clashes
+    }
+
+    /// Forgets the name and the numbers of a group that has no members left.
+    fn retire(&mut self, group: GroupId) {
+        if let Some(name) = self.names.remove(&group) {
+            self.interests.push_back(Interest {
+                group,
+                name,
+                has_members: false,
+            });
+        }
+        let last = self.last_sent.remove(&group).unwrap_or_default();
+        self.last_retired = self.last_retired.max(last);
+    }
+
+    pub(super) fn pop_interest(&mut self) -> Option<Interest<P>> {
+        self.interests.pop_front()
     }
 
     /// Applies a pause of a daemon, or its end. Returns whether this lets the group's senders
     /// continue now.
-    pub(super) fn apply_pause(&mut self, at: DaemonId, pause: &Pause) -> bool {
-        let waiting_for = self.paused_groups.entry(pause.group).or_default();
-        if pause.paused {
+    pub(super) fn set_paused(&mut self, at: DaemonId, group: GroupId, paused: bool) -> bool {
+        let waiting_for = self.paused_groups.entry(group).or_default();
+        if paused {
             waiting_for.insert(at);
             return false;
         }
         waiting_for.remove(&at);
         let is_resumed = waiting_for.is_empty();
         if is_resumed {
-            self.paused_groups.remove(&pause.group);
+            self.paused_groups.remove(&group);
         }
         is_resumed
     }
@@ -154,8 +173,13 @@ impl Memberships {
         waiting_for.is_some()
     }
 
+    /// Returns whether this daemon has sent to a group since the group gained its first member.
+    pub(super) fn has_sent(&self, group: GroupId) -> bool {
+        self.last_sent.contains_key(&group)
+    }
+
     /// Returns the number of the next message from this daemon to a group.
-    fn next_number(&self, group: GroupId) -> OriginSeq {
+    pub(super) fn next_number(&self, group: GroupId) -> OriginSeq {
         let last = self.last_sent.get(&group).unwrap_or(&self.last_retired);
         last.next()
     }
@@ -169,23 +193,20 @@ impl Memberships {
         number
     }
 
-    /// Returns welcomes for all daemons with members of a group, if this daemon is about to send
-    /// its first message to the group.
-    pub(super) fn welcomes(&self, group: GroupId) -> Vec<Message> {
-        if self.last_sent.contains_key(&group) {
-            return Vec::new();
-        }
-        let daemons = self.site.groups.daemons(group);
-        daemons.filter_map(|to| self.welcome(group, to)).collect()
-    }
-
-    /// Returns a welcome that announces the next message to a daemon with members of a group.
-    fn welcome(&self, group: GroupId, to: DaemonId) -> Option<Message> {
+    /// Returns a welcome that announces a group's messages from `start` on to a daemon with members.
+    pub(super) fn welcome(
+        &self,
+        group: GroupId,
+        to: DaemonId,
+        start: OriginSeq,
+    ) -> Option<Message> {
         let welcome = Welcome {
             to,
+            version: self.site.topology.version(),
             group,
             change: self.site.groups.member_since(group, to)?,
-            start: self.next_number(group),
+            start,
+            next: self.next_number(group),
         };
         Some(self.message(Body::Welcome(welcome)))
     }
@@ -209,9 +230,8 @@ impl Memberships {
         self.last_sent.get(&group).copied().unwrap_or_default()
     }
 
-    /// Returns the number of entries for groups and for changes that wait for earlier ones.
+    /// Returns the number of entries for groups.
     pub(super) fn state_size(&self) -> usize {
-        let early = self.changes.values().map(Resequencer::held).sum::<usize>();
-        self.site.groups.len() + self.last_sent.len() + self.paused_groups.len() + early
+        self.site.groups.len() + self.last_sent.len() + self.paused_groups.len() + self.names.len()
     }
 }

@@ -16,16 +16,20 @@
 //!     `-> hop --> frames --> hop of a neighbour's Links
 //! ```
 //!
-//! A daemon consists of five parts. Each part owns its fields; none calls another or knows its
+//! A daemon consists of eight parts. Each part owns its fields; none calls another or knows its
 //! fields. [`Daemon`] calls all of them: this file handles messages, `changes.rs` handles joins,
-//! leaves and pauses.
+//! leaves and pauses, `living.rs` a topology that changes, and `repair.rs` messages that got lost by
+//! it.
 //!
 //! | part | what it owns |
 //! |---|---|
 //! | `links/` | neighbours with their hops and queues; which queues are full; timers |
 //! | `entry.rs` | clients' waiting messages, and whose turn it is |
-//! | `membership.rs` | the members of all groups, announced changes, the numbers of messages, pauses |
+//! | `database/` | the links, members and pauses of all daemons, as they announced them |
+//! | `membership.rs` | the members of all groups that count now, the numbers of messages, pauses |
 //! | `delivery/` | local members, order, inboxes, slow members |
+//! | `retention.rs` | messages that other daemons have not acknowledged |
+//! | `receipts.rs` | acknowledgements of other daemons' messages |
 //! | `outbox.rs` | frames and events for the world |
 //!
 //! **Cycles of full queues.** A link is not read while another link's queue is full (`links/`).
@@ -34,11 +38,16 @@
 //! already in the overlay go first.
 
 mod changes;
+mod database;
 mod delivery;
 mod entry;
 mod links;
+mod living;
 mod membership;
 mod outbox;
+mod receipts;
+mod repair;
+mod retention;
 #[cfg(test)]
 mod tests;
 
@@ -49,12 +58,12 @@ use super::config::OverlayConfig;
 use super::controller::{Audience, Controller};
 use super::hop::{Arrival, Hop};
 use super::message::{
-    Body, ClientFrame, ClientId, DATA_BYTES, DaemonId, Data, Frame, GroupId, Membership, Message,
-    Pause,
+    Body, ClientFrame, ClientId, Control, DATA_BYTES, DaemonId, Data, Frame, GroupId, Message,
 };
 use super::sequence::LinkSeq;
 use super::topology::Topology;
 use crate::Event;
+use database::Database;
 use delivery::Delivery;
 use entry::{Admitted, Entry};
 use links::{Links, NeighbourIndex, QueueLength};
@@ -62,33 +71,62 @@ use manyflow_core::ConfigError;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
+pub use membership::Interest;
 use membership::Memberships;
 use outbox::Outbox;
 pub use outbox::Transmit;
+use receipts::Receipts;
+use retention::Retention;
 
 /// A daemon of an overlay.
 ///
-/// After each call of a `handle_*` method or [`connect`](Daemon::connect), drain
-/// [`poll_transmit`](Daemon::poll_transmit) and [`poll_event`](Daemon::poll_event), then read
-/// [`poll_timeout`](Daemon::poll_timeout).
+/// After each call of a `handle_*` method, [`connect`](Daemon::connect),
+/// [`add_link`](Daemon::add_link) or [`remove_link`](Daemon::remove_link), drain
+/// [`poll_transmit`](Daemon::poll_transmit), [`poll_event`](Daemon::poll_event) and
+/// [`poll_interest`](Daemon::poll_interest), then read [`poll_timeout`](Daemon::poll_timeout).
 #[derive(Debug)]
 pub struct Daemon<P> {
     controller: Box<dyn Controller>,
     links: Links<P>,
     entry: Entry<P>,
-    membership: Memberships,
+    database: Database<P>,
+    membership: Memberships<P>,
     delivery: Delivery<P>,
+    retention: Retention<P>,
+    receipts: Receipts,
+    /// An empty list that keeps its memory.
+    groups_to_acknowledge: Vec<GroupId>,
     outbox: Outbox<P>,
+    neighbours_max: usize,
 }
 
-impl<P: Payload + Default> Daemon<P> {
-    /// Returns daemon number `here` of a topology. `hops` holds a hop for each of its neighbours,
-    /// in the order of the neighbours' numbers.
+impl<P: Payload + Default + PartialEq> Daemon<P> {
+    /// Returns a daemon of a living overlay, which has no neighbours yet:
+    /// [`add_link`](Daemon::add_link) adds them. No other daemon has the number `here`. Each time
+    /// that the daemon restarts, it needs a higher `incarnation`, such as the time in seconds.
+    ///
+    /// # Errors
+    /// Returns an error if a parameter is outside its range.
+    pub fn new(
+        config: OverlayConfig,
+        controller: Box<dyn Controller>,
+        here: DaemonId,
+        incarnation: u32,
+    ) -> Result<Daemon<P>, ConfigError> {
+        config.check()?;
+        let database = Database::living(here, &config, incarnation);
+        let alone = Arc::new(Topology::unlinked(0, &[(here, incarnation)]));
+        Ok(Daemon::of_parts(config, controller, database, alone, here))
+    }
+
+    /// Returns daemon number `here` of a fixed overlay, whose topology all daemons know and never
+    /// changes. Nothing gets lost, so that its daemons acknowledge nothing. `hops` holds a hop for
+    /// each of the daemon's neighbours, in the order of the neighbours' numbers.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range, or if there are more or fewer hops
     /// than neighbours.
-    pub fn new(
+    pub fn fixed(
         config: OverlayConfig,
         controller: Box<dyn Controller>,
         here: DaemonId,
@@ -96,14 +134,41 @@ impl<P: Payload + Default> Daemon<P> {
         hops: Vec<Box<dyn Hop<P>>>,
     ) -> Result<Daemon<P>, ConfigError> {
         config.check()?;
-        Ok(Daemon {
+        let ends = topology.neighbours(here);
+        ConfigError::first_of([(
+            "a daemon's hops",
+            "as many as its neighbours",
+            ends.len() == hops.len(),
+        )])?;
+        let database = Database::fixed(here, &config);
+        let shared = Arc::clone(&topology);
+        let mut daemon = Daemon::of_parts(config, controller, database, shared, here);
+        for (end, hop) in ends.iter().zip(hops) {
+            daemon.links.add(*end, hop);
+        }
+        Ok(daemon)
+    }
+
+    fn of_parts(
+        config: OverlayConfig,
+        controller: Box<dyn Controller>,
+        database: Database<P>,
+        topology: Arc<Topology>,
+        here: DaemonId,
+    ) -> Daemon<P> {
+        Daemon {
             controller,
-            links: Links::new(&topology, here, hops, config.queue_messages)?,
+            links: Links::new(here, config.queue_messages),
             entry: Entry::default(),
+            database,
             membership: Memberships::new(here, topology),
+            retention: Retention::new(config.retain_bytes),
+            receipts: Receipts::default(),
+            groups_to_acknowledge: Vec::new(),
+            neighbours_max: config.neighbours_max,
             delivery: Delivery::new(config),
             outbox: Outbox::default(),
-        })
+        }
     }
 
     /// Connects a client and returns its number. `priority` is the client's share under the
@@ -124,7 +189,7 @@ impl<P: Payload + Default> Daemon<P> {
             return;
         }
         match *frame {
-            ClientFrame::Join(group) => self.join(now, client, group),
+            ClientFrame::Join(group) => self.join(now, client, group, payload),
             ClientFrame::Leave(group) => self.leave(now, client, group),
             ClientFrame::Send { group, sent_us } => {
                 if self.entry.offer(client, group, sent_us, payload) {
@@ -172,6 +237,12 @@ impl<P: Payload + Default> Daemon<P> {
         self.do_pending_work(now);
     }
 
+    /// Returns the number of clients' messages that wait for the link to a neighbour; `None` for
+    /// other daemons.
+    pub fn queue_messages(&self, neighbour: DaemonId) -> Option<usize> {
+        self.links.queue_messages(neighbour)
+    }
+
     /// Returns the hop that leads to a neighbour.
     pub fn hop(&self, neighbour: DaemonId) -> Option<&dyn Hop<P>> {
         self.links.hop(neighbour)
@@ -180,6 +251,10 @@ impl<P: Payload + Default> Daemon<P> {
     /// Handles all timers that are due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.links.handle_timeout(now);
+        self.handle_database_timeout(now);
+        self.retention.handle_timeout(now);
+        self.send_welcomes(now);
+        self.receipts.handle_timeout(now);
         self.evict_overdue_members(now);
         if self.controller.poll_timeout().is_some_and(|due| due <= now) {
             self.controller.handle_timeout(now, self.membership.site());
@@ -191,6 +266,9 @@ impl<P: Payload + Default> Daemon<P> {
     pub fn poll_timeout(&self) -> Option<Time> {
         let times = [
             self.links.poll_timeout(),
+            self.database.poll_timeout(),
+            self.retention.poll_timeout(),
+            self.receipts.poll_timeout(),
             self.delivery.poll_timeout(),
             self.controller.poll_timeout(),
         ];
@@ -208,6 +286,38 @@ impl<P: Payload + Default> Daemon<P> {
         event.or_else(|| self.controller.poll_event())
     }
 
+    /// Returns the next group that has gained its first member at any daemon, or lost its last one.
+    pub fn poll_interest(&mut self) -> Option<Interest<P>> {
+        self.membership.pop_interest()
+    }
+
+    /// Returns the daemons with members of a group, in ascending order, and the number of members at
+    /// each of them.
+    pub fn members(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, u32)> {
+        self.membership.site().groups.counts(group)
+    }
+
+    /// Returns a number that grows with each change of the members of any group.
+    pub fn members_version(&self) -> u64 {
+        self.membership.site().groups.version()
+    }
+
+    /// Returns the daemons that this daemon can reach, itself included, and the links between them.
+    pub fn topology(&self) -> &Topology {
+        &self.membership.site().topology
+    }
+
+    /// Returns a number that grows with each change of the topology.
+    pub fn topology_version(&self) -> u64 {
+        self.membership.topology_version()
+    }
+
+    /// Returns this daemon's incarnation; 0 in a fixed overlay.
+    pub fn incarnation(&self) -> u32 {
+        let here = self.membership.site().here;
+        self.database.incarnation(here).unwrap_or(0)
+    }
+
     /// Returns the controller if it is a `C`.
     pub fn controller<C: Controller>(&self) -> Option<&C> {
         let controller: &dyn Any = &*self.controller;
@@ -218,17 +328,21 @@ impl<P: Payload + Default> Daemon<P> {
     /// waiting messages. It is zero once all clients of all daemons have disconnected and all their
     /// messages have arrived. Operators and tests use it to detect leaks.
     pub fn state_size(&self) -> usize {
-        let clients = self.entry.len();
-        clients + self.links.waiting() + self.membership.state_size() + self.delivery.state_size()
+        let clients = self.entry.len() + self.links.waiting();
+        let groups = self.membership.state_size() + self.database.state_size();
+        let messages = self.delivery.state_size() + self.retention.state_size();
+        clients + groups + messages + self.receipts.state_size()
     }
 }
 
 /// Work that follows from every call.
-impl<P: Payload + Default> Daemon<P> {
+impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Serves the controller and all neighbours until there is no more work.
     fn do_pending_work(&mut self, now: Time) {
         loop {
             self.serve_controller(now);
+            self.update_topology(now);
+            self.send_receipts(now);
             let Some(neighbour) = self.links.pop_dirty() else {
                 return;
             };
@@ -242,7 +356,10 @@ impl<P: Payload + Default> Daemon<P> {
         while let Some(client) = self.controller.poll_ready() {
             self.try_enter(now, client);
         }
-        while let Some((audience, control)) = self.controller.poll_control() {
+        while let Some((audience, mut control)) = self.controller.poll_control() {
+            if let Control::Cost(update) = &mut control {
+                update.version = self.membership.site().topology.version();
+            }
             let message = self.membership.message(Body::Control(control));
             match audience {
                 Audience::Everyone => self.forward(now, message, &P::default()),
@@ -254,7 +371,7 @@ impl<P: Payload + Default> Daemon<P> {
     /// Handles a neighbour's messages, fills the hop that leads to it, and sends the hop's frames.
     fn serve_neighbour(&mut self, now: Time, neighbour: NeighbourIndex) {
         while let Some(arrival) = self.links.poll_arrival(now, neighbour) {
-            self.handle_message(now, arrival);
+            self.handle_message(now, neighbour, arrival);
         }
         // Frames that leave a hop make room for more messages.
         while self.fill_hop(now, neighbour) | self.send_frames(now, neighbour) {}
@@ -268,9 +385,15 @@ impl<P: Payload + Default> Daemon<P> {
             self.controller.on_queue(now, queue.link, queue.messages);
         }
         if filled.is_relieved {
-            self.let_enter(now, |_| true);
+            self.continue_sending(now);
         }
         filled.any
+    }
+
+    /// Sends what waited until no queue is half full: first missing messages, then new ones.
+    fn continue_sending(&mut self, now: Time) {
+        self.send_resent(now);
+        self.let_enter(now, |_| true);
     }
 
     /// Sends a hop's frames. Returns whether there were any.
@@ -285,7 +408,7 @@ impl<P: Payload + Default> Daemon<P> {
 }
 
 /// Handling of messages: entry, forwarding and delivery.
-impl<P: Payload + Default> Daemon<P> {
+impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Offers the waiting messages of clients to `concerned` groups in turn, and lets them enter if
     /// they may.
     fn let_enter(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
@@ -295,13 +418,14 @@ impl<P: Payload + Default> Daemon<P> {
         }
     }
 
-    /// Lets a client's waiting message enter, if no queue is half full, the group's senders need
-    /// not wait for a slow member, and the controller admits the message.
+    /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it, the
+    /// group's senders need not wait for a slow member, and the controller admits the message.
     fn try_enter(&mut self, now: Time, client: ClientId) {
         let Some(group) = self.entry.waiting_group(client) else {
             return;
         };
-        if self.links.are_half_full() || self.membership.is_paused(group) {
+        let must_wait = self.links.are_half_full() || self.retention.is_full();
+        if must_wait || self.membership.is_paused(group) {
             return;
         }
         let overhead = self.links.overhead_bytes();
@@ -316,17 +440,17 @@ impl<P: Payload + Default> Daemon<P> {
 
     /// Numbers an admitted message, forwards it, and delivers it to members at this daemon.
     fn enter(&mut self, now: Time, admitted: Admitted<P>) {
-        for welcome in self.membership.welcomes(admitted.group) {
-            self.forward(now, welcome, &P::default());
-        }
+        self.begin_sending(now, admitted.group);
         let data = Data {
             group: admitted.group,
+            version: self.membership.site().topology.version(),
             sequence: self.membership.number_message(admitted.group),
             sender: admitted.sender,
             sent_us: admitted.sent_us,
         };
         let site = self.membership.site();
         self.controller.on_sent(now, &data, admitted.bytes, site);
+        self.retention.push(now, data, &admitted.payload);
         let message = self.membership.message(Body::Data(data));
         self.forward(now, message, &admitted.payload);
         self.deliver(now, message.origin, data, &admitted.payload);
@@ -334,24 +458,57 @@ impl<P: Payload + Default> Daemon<P> {
             .notify_client(admitted.sender, ClientFrame::Ready);
     }
 
-    /// Forwards a message from a neighbour, then handles it at this daemon.
-    fn handle_message(&mut self, now: Time, arrival: Arrival<P>) {
+    /// Handles a message from a neighbour.
+    fn handle_message(&mut self, now: Time, from: NeighbourIndex, arrival: Arrival<P>) {
         let Arrival { message, payload } = arrival;
-        if !self.membership.is_other(message.origin) {
-            return;
-        }
-        self.forward(now, message, &payload);
-        match message.body {
-            Body::Data(data) => self.handle_data(now, &message, data, payload),
-            Body::Membership(Membership { change, .. }) | Body::Pause(Pause { change, .. }) => {
-                self.handle_change(now, change, message);
+        let origin = message.origin;
+        if let Some(version) = message.version() {
+            if origin != self.membership.site().here && self.is_present(origin, version) {
+                self.forward(now, message, &payload);
+                self.handle_routed(now, &message, payload);
             }
-            Body::Welcome(welcome) => self.handle_welcome(now, message.origin, &welcome),
+        } else if self.database.is_fixed() {
+            if let Body::Change(change) = &{ message.body }
+                && self.membership.is_other(origin)
+            {
+                self.forward(now, message, &payload);
+                self.handle_change(now, from, origin, change, payload);
+            }
+        } else {
+            self.handle_state(now, from, &message, payload);
+        }
+    }
+
+    /// Handles a message that was sent down a tree.
+    fn handle_routed(&mut self, now: Time, message: &Message, payload: P) {
+        let origin = message.origin;
+        let here = self.membership.site().here;
+        match &{ message.body } {
+            Body::Data(data) => self.handle_data(now, message, *data, payload),
+            Body::Resent(resent) if resent.to == here => {
+                self.handle_data(now, message, resent.data, payload);
+            }
+            Body::Welcome(welcome) => self.handle_welcome(now, origin, welcome),
+            Body::Answer(answer) => self.handle_answer(now, origin, answer),
+            Body::Acknowledge(acknowledge) => self.handle_acknowledge(now, origin, acknowledge),
             Body::Control(control) => {
                 let site = self.membership.site();
-                self.controller
-                    .on_control(now, message.origin, &control, site);
+                self.controller.on_control(now, origin, control, site);
             }
+            _ => {}
+        }
+    }
+
+    /// Handles a message about a daemon's state, in a living overlay.
+    fn handle_state(&mut self, now: Time, from: NeighbourIndex, message: &Message, name: P) {
+        let origin = message.origin;
+        let is_own = origin == self.membership.site().here;
+        match &{ message.body } {
+            Body::Change(change) if !is_own => self.handle_change(now, from, origin, change, name),
+            Body::Part(part) if !is_own => self.handle_part(now, from, origin, part, name),
+            Body::Summary(summary) => self.handle_summary(now, from, origin, summary),
+            Body::Request => self.handle_request(from, origin),
+            _ => {}
         }
     }
 
@@ -362,8 +519,10 @@ impl<P: Payload + Default> Daemon<P> {
             let queue = self.links.enqueue(neighbour, message, payload.clone());
             if let Some(QueueLength { link, messages }) = queue {
                 self.controller.on_queue(now, link, messages);
-                let messages = messages as u32;
-                self.outbox.push_event(Event::Queue { link, messages });
+                if message.is_data() {
+                    let messages = messages as u32;
+                    self.outbox.push_event(Event::Queue { link, messages });
+                }
             }
         }
     }
@@ -383,9 +542,12 @@ impl<P: Payload + Default> Daemon<P> {
 
     /// Delivers the messages of one origin to a group, up to the first gap.
     fn deliver_in_order(&mut self, now: Time, origin: DaemonId, group: GroupId) {
+        let mut arrived = (0, 0u32);
         while let Some((data, payload)) = self.delivery.pop_in_order(group, origin) {
+            arrived = (arrived.0 + 1, arrived.1.saturating_add(payload.length()));
             self.deliver(now, origin, data, &payload);
         }
+        self.add_receipt(now, origin, group, arrived);
     }
 
     /// Delivers a message to the group's members at this daemon.
@@ -401,8 +563,8 @@ impl<P: Payload + Default> Daemon<P> {
     /// Handles a message that was sent directly. Only controllers send such messages; they are not
     /// forwarded.
     fn handle_direct(&mut self, now: Time, from: DaemonId, message: &Message) {
-        if let Body::Control(control) = &message.body
-            && message.origin == from
+        if let Body::Control(control) = &{ message.body }
+            && { message.origin } == from
             && self.membership.is_other(from)
         {
             let site = self.membership.site();

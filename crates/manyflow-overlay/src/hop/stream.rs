@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::{Body, DaemonId, GroupId, Pause};
+    use crate::message::{Body, DaemonId, Summary};
     use crate::sequence::ChangeSeq;
     use manyflow_core::Length;
 
@@ -190,9 +190,8 @@ mod tests {
         Message {
             origin: DaemonId(0),
             repaired: false,
-            body: Body::Pause(Pause {
-                group: GroupId(sequence),
-                paused: true,
+            body: Body::Summary(Summary {
+                incarnation: sequence,
                 change: ChangeSeq(1),
             }),
         }

@@ -123,12 +123,13 @@ impl LossHistory {
         let ahead = sequence.distance_from(highest);
         // A packet below the highest number was counted as lost already. It is either a repaired
         // copy or late; the paper, too, counts a late packet as lost.
-        let is_ahead = ahead as i32 > 0;
         let mut began = false;
-        if is_ahead {
+        if let Ok(ahead) = u64::try_from(ahead)
+            && ahead > 0
+        {
             self.highest = Some((sequence, now));
             // A repaired copy with the highest number was itself lost.
-            let lost = ahead - u32::from(!repaired);
+            let lost = ahead - u64::from(!repaired);
             let gap = Gap {
                 before: (highest, at),
                 ahead,
@@ -163,7 +164,7 @@ impl LossHistory {
             }
             self.begin_event(LossEvent {
                 at: before + Duration::from_nanos((span * place / ahead) as u64),
-                sequence: sequence.advance(place as u32),
+                sequence: sequence.advance(place as u64),
             });
             began = true;
         }
@@ -173,7 +174,7 @@ impl LossHistory {
     fn begin_event(&mut self, event: LossEvent) {
         if let Some(last) = self.event {
             if self.whole {
-                self.sample = f64::from(event.sequence.distance_from(last.sequence));
+                self.sample = event.sequence.distance_from(last.sequence) as f64;
             }
             // Several events of one gap may begin before the first interval is seeded.
             if !self.wants_seed() {
@@ -188,7 +189,7 @@ impl LossHistory {
     fn count_packet(&mut self, now: Time, rtt: Duration) {
         match (self.event, self.highest) {
             (Some(event), Some((highest, _))) if self.whole => {
-                self.sample = f64::from(highest.distance_from(event.sequence)) + self.first;
+                self.sample = highest.distance_from(event.sequence) as f64 + self.first;
             }
             (Some(event), _) if now < event.at + rtt => {}
             _ => self.sample += 1.0,
@@ -220,9 +221,9 @@ struct Gap {
     /// The packet before the gap, and its arrival.
     before: (OriginSeq, Time),
     /// The distance to the packet after the gap, in numbers.
-    ahead: u32,
+    ahead: u64,
     /// The number of lost packets, which follow the one before the gap.
-    lost: u32,
+    lost: u64,
     /// The time between the arrivals before and after the gap.
     span: Duration,
 }
@@ -244,11 +245,11 @@ mod tests {
 
     /// Hands over packets a hundredth of a second apart, except lost ones. Returns the packets
     /// whose arrival began loss events.
-    fn run(history: &mut LossHistory, numbers: core::ops::Range<u32>, lost: &[u32]) -> Vec<u32> {
+    fn run(history: &mut LossHistory, numbers: core::ops::Range<u64>, lost: &[u64]) -> Vec<u64> {
         let arrive = numbers.filter(|number| !lost.contains(number));
         let began = arrive.filter(|&number| {
-            let now = Time::from_secs_f64(f64::from(number) * SPACING_S);
-            let began = history.on_packet(now, OriginSeq(number), false, RTT);
+            let now = Time::from_secs_f64(number as f64 * SPACING_S);
+            let began = history.on_packet(now, OriginSeq::new(number), false, RTT);
             if history.wants_seed() {
                 history.seed(50.0);
             }
@@ -286,10 +287,10 @@ mod tests {
         run(&mut history, 1..101, &[]);
         // 100 arrived at 1 s, 103 arrives at 1.3 s. 101 was due at 1.1 s, and 102 a round-trip time
         // later, in the same event.
-        assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq(103), false, RTT));
+        assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq::new(103), false, RTT));
         assert_eq!(event_at(&history), Time::from_secs_f64(1.1));
         // 104 was due at 1.4 s and begins an event, 105 belongs to it, and 106 begins one at 1.6 s.
-        assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq(107), false, RTT));
+        assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq::new(107), false, RTT));
         assert_eq!(event_at(&history), Time::from_secs_f64(1.6));
     }
 
@@ -322,11 +323,11 @@ mod tests {
         let sample = history.sample;
         let now = Time::from_secs_f64(1.6);
         assert!(
-            !history.on_packet(now, OriginSeq(100), true, RTT),
+            !history.on_packet(now, OriginSeq::new(100), true, RTT),
             "the loss was noticed before"
         );
         assert!(
-            history.on_packet(now, OriginSeq(151), true, RTT),
+            history.on_packet(now, OriginSeq::new(151), true, RTT),
             "the loss of the newest packet is new"
         );
         assert_eq!(mean(&history), (50.0 + sample) / 2.0);
@@ -369,7 +370,7 @@ mod tests {
         run(&mut history, 1..101, &[50]);
         assert!(history.on_packet(
             Time::from_secs_f64(1e6),
-            OriginSeq(u32::MAX / 2),
+            OriginSeq::new(u64::from(u32::MAX)),
             false,
             RTT
         ));

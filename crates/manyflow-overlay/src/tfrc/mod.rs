@@ -289,6 +289,15 @@ impl Controller for Tfrc {
         }
     }
 
+    fn on_topology(&mut self, _now: Time, site: &Site) {
+        self.flows
+            .retain(|(origin, _), _| site.topology.contains(*origin));
+    }
+
+    fn on_departure(&mut self, _now: Time, daemon: DaemonId, _site: &Site) {
+        self.flows.retain(|(origin, _), _| *origin != daemon);
+    }
+
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         for (id, group) in &mut self.groups {
             group.handle_timeout(now, &self.config);

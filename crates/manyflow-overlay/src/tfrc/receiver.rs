@@ -205,14 +205,14 @@ mod tests {
     /// Hands over messages a hundredth of a second apart. Returns the reports and their times.
     fn run(
         flow: &mut ReceivedFlow,
-        numbers: core::ops::Range<u32>,
-        lost: &[u32],
+        numbers: core::ops::Range<u64>,
+        lost: &[u64],
     ) -> Vec<(Time, Report)> {
         let mut reports = Vec::new();
         for number in numbers {
-            let now = at(f64::from(number) / 100.0);
+            let now = at(number as f64 / 100.0);
             if !lost.contains(&number) {
-                flow.on_arrival(now, OriginSeq(number), false, 1000);
+                flow.on_arrival(now, OriginSeq::new(number), false, 1000);
             }
             reports.extend(flow.poll_report(now).map(|reported| (now, reported.report)));
         }
@@ -240,7 +240,10 @@ mod tests {
         run(&mut flow, 1..101, &[]);
         let reports = run(&mut flow, 101..105, &[102]);
         let (when, report) = reports.last().unwrap();
-        assert_eq!((*when, report.acknowledged), (at(1.03), OriginSeq(103)));
+        assert_eq!(
+            (*when, report.acknowledged),
+            (at(1.03), OriginSeq::new(103))
+        );
         let asked = f64::from(report.rate_bytes_per_s) / 100_000.0;
         assert!(
             (0.9..1.1).contains(&asked),
@@ -252,19 +255,19 @@ mod tests {
     fn a_report_has_its_holding_time_and_acknowledges_no_repaired_copy() {
         let mut flow = flow();
         flow.on_round_trip(RTT);
-        flow.on_arrival(at(0.0), OriginSeq(1), false, 1000);
+        flow.on_arrival(at(0.0), OriginSeq::new(1), false, 1000);
         assert!(flow.poll_report(at(0.0)).is_some());
-        flow.on_arrival(at(0.03), OriginSeq(2), false, 1000);
-        flow.on_arrival(at(0.05), OriginSeq(1), true, 1000);
+        flow.on_arrival(at(0.03), OriginSeq::new(2), false, 1000);
+        flow.on_arrival(at(0.05), OriginSeq::new(1), true, 1000);
         assert!(flow.poll_report(at(0.05)).is_none());
         assert_eq!(flow.poll_timeout(), Some(at(0.1)));
         let report = flow.poll_report(at(0.1)).unwrap().report;
         assert_eq!(
             (report.acknowledged, report.held_us),
-            (OriginSeq(2), 70_000)
+            (OriginSeq::new(2), 70_000)
         );
         assert!(report.repaired > 0);
-        flow.on_arrival(at(0.3), OriginSeq(1), true, 1000);
+        flow.on_arrival(at(0.3), OriginSeq::new(1), true, 1000);
         let report = flow.poll_report(at(0.3)).unwrap().report;
         assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
         assert_eq!(

@@ -55,7 +55,7 @@ impl Acknowledged {
 
 impl SentLog {
     pub(super) fn on_sent(&mut self, now: Time, sequence: OriginSeq, bytes: u32) {
-        let next = self.first.advance(self.messages.len() as u32);
+        let next = self.first.advance(self.messages.len() as u64);
         if sequence != next {
             self.messages.clear();
         }
@@ -98,7 +98,7 @@ impl SentLog {
     /// time ago.
     pub(super) fn acknowledged(&self, now: Time, report: &Report) -> Option<Acknowledged> {
         let place = report.acknowledged.distance_from(self.first);
-        let sent = self.messages.get(place as usize)?;
+        let sent = self.messages.get(usize::try_from(place).ok()?)?;
         let held = Duration::from_micros(u64::from(report.held_us));
         let rtt = (now - sent.at).checked_sub(held)?;
         (!rtt.is_zero()).then_some(Acknowledged {
@@ -121,13 +121,13 @@ mod tests {
     use super::*;
     use crate::message::GroupId;
 
-    fn report(acknowledged: u32, held_us: u32) -> Report {
+    fn report(acknowledged: u64, held_us: u32) -> Report {
         Report {
             group: GroupId(1),
             rate_bytes_per_s: Report::UNLIMITED,
             loss_event_rate: 0,
             repaired: 0,
-            acknowledged: OriginSeq(acknowledged),
+            acknowledged: OriginSeq::new(acknowledged),
             held_us,
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     fn the_holding_time_of_an_acknowledgement_is_not_part_of_the_rtt() {
         let mut log = SentLog::default();
         for sequence in 1..=10 {
-            log.on_sent(at(f64::from(sequence)), OriginSeq(sequence), 100);
+            log.on_sent(at(sequence as f64), OriginSeq::new(sequence), 100);
         }
         let found = log.acknowledged(at(4.25), &report(4, 50_000)).unwrap();
         assert_eq!(found.rtt, Duration::from_millis(200));
@@ -152,9 +152,9 @@ mod tests {
         let mut log = SentLog::default();
         assert_eq!(log.acknowledged(at(1.0), &report(0, 0)), None);
         for sequence in 1..=5000 {
-            log.on_sent(at(1.0), OriginSeq(sequence), 100);
+            log.on_sent(at(1.0), OriginSeq::new(sequence), 100);
         }
-        for acknowledged in [0, 904, 5001, u32::MAX] {
+        for acknowledged in [0, 904, 5001, OriginSeq::MAX.number()] {
             assert_eq!(log.acknowledged(at(2.0), &report(acknowledged, 0)), None);
         }
         assert!(log.acknowledged(at(2.0), &report(905, 0)).is_some());
@@ -169,7 +169,7 @@ mod tests {
     fn one_short_message_changes_the_average_size_little() {
         let mut log = SentLog::default();
         for (sequence, bytes) in (1..).zip([1000, 1000, 100]) {
-            log.on_sent(at(1.0), OriginSeq(sequence), bytes);
+            log.on_sent(at(1.0), OriginSeq::new(sequence), bytes);
         }
         assert!((log.message_bytes() - 910.0).abs() < 1e-6);
     }

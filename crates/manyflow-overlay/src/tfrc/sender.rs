@@ -316,7 +316,7 @@ mod tests {
         group: Group,
         config: TfrcConfig,
         now: Time,
-        sequence: u32,
+        sequence: u64,
     }
 
     impl Sending {
@@ -345,7 +345,7 @@ mod tests {
                 self.now = (self.now + seconds(1000.0 / rate)).min(end);
                 self.sequence += 1;
                 self.group
-                    .on_sent(self.now, OriginSeq(self.sequence), 1000, &self.config);
+                    .on_sent(self.now, OriginSeq::new(self.sequence), 1000, &self.config);
                 self.group.handle_timeout(self.now, &self.config);
             }
         }
@@ -353,7 +353,7 @@ mod tests {
         /// Handles a report that acknowledges the last message sent at least a round-trip time ago.
         fn report(&mut self, from: DaemonId, rate_bytes_per_s: u32, repaired: u16) {
             let places = 1..=self.sequence;
-            let sent = |sequence: &u32| {
+            let sent = |sequence: &u64| {
                 let report = self.build_report(0, 0, *sequence);
                 let found = self.group.log.acknowledged(self.now, &report);
                 found.is_some_and(|found| found.rtt.as_secs_f64() >= 0.1 - 1e-6)
@@ -363,13 +363,13 @@ mod tests {
             self.group.on_report(self.now, from, &report, &self.config);
         }
 
-        fn build_report(&self, rate_bytes_per_s: u32, repaired: u16, acknowledged: u32) -> Report {
+        fn build_report(&self, rate_bytes_per_s: u32, repaired: u16, acknowledged: u64) -> Report {
             Report {
                 group: GroupId(1),
                 rate_bytes_per_s,
                 loss_event_rate: 0,
                 repaired,
-                acknowledged: OriginSeq(acknowledged),
+                acknowledged: OriginSeq::new(acknowledged),
                 held_us: 0,
             }
         }
@@ -494,7 +494,7 @@ mod tests {
         let mut sending = Sending::new(&[NEAR]);
         sending.config.damping_history = Some(0.9);
         let (now, config) = (sending.now, sending.config.clone());
-        sending.group.on_sent(now, OriginSeq(1), 1000, &config);
+        sending.group.on_sent(now, OriginSeq::new(1), 1000, &config);
         let report = sending.build_report(10_000, 0, 1);
         // The same message is acknowledged after 0.1 s, and then after 0.2 s.
         for factor in [1.0, 0.9 / 2f64.sqrt() + 0.1] {

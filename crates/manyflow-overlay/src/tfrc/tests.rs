@@ -4,7 +4,6 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::groups::Groups;
 use crate::sequence::{ChangeSeq, OriginSeq};
 use crate::topology::Topology;
 use manyflow_core::estimate::tcp_equation::TcpEquation;
@@ -57,7 +56,7 @@ struct World {
     wire: Vec<(Time, usize, Item)>,
     random: Pcg64Mcg,
     waiting: bool,
-    sequence: u32,
+    sequence: u64,
     /// Counts since [`World::reset`]: the messages sent, and the loss events at each daemon in
     /// `events`.
     sent: u32,
@@ -74,12 +73,9 @@ impl World {
         let links: Vec<_> = (1..count as u16)
             .map(|end| (DaemonId(0), DaemonId(end), 1))
             .collect();
-        let topology = std::sync::Arc::new(Topology::new(count, &links).unwrap());
-        let site = |here| Site {
-            here: DaemonId(here),
-            topology: topology.clone(),
-            groups: Groups::default(),
-        };
+        let topology =
+            std::sync::Arc::new(Topology::new((0..count as u16).map(DaemonId), &links).unwrap());
+        let site = |here| Site::new(DaemonId(here), topology.clone());
         let tfrc = |here| Tfrc::new(TfrcConfig::default(), DaemonId(here)).unwrap();
         let paths = [(0, 0.0)].iter().chain(paths);
         let mut world = World {
@@ -112,11 +108,7 @@ impl World {
         let who = DaemonId(daemon as u16);
         for place in 0..self.sites.len() {
             let groups = &mut self.sites[place].groups;
-            if joins {
-                groups.join(GROUP, who, ChangeSeq(1));
-            } else {
-                groups.leave(GROUP, who);
-            }
+            groups.set(GROUP, who, joins.into(), ChangeSeq(1));
             self.daemons[place].on_membership(self.now, GROUP, &self.sites[place]);
         }
     }
@@ -149,7 +141,8 @@ impl World {
         self.sent += 1;
         let data = Data {
             group: GROUP,
-            sequence: OriginSeq(self.sequence),
+            version: 0,
+            sequence: OriginSeq::new(self.sequence),
             sender: CLIENT,
             sent_us: 0,
         };
@@ -372,7 +365,7 @@ fn arbitrary_messages_of_other_daemons_cause_no_panic() {
             rate_bytes_per_s: any(),
             loss_event_rate: any() as u16,
             repaired: any() as u16,
-            acknowledged: OriginSeq(any()),
+            acknowledged: OriginSeq::new(u64::from(any()) << 16),
             held_us: any(),
         };
         let round_trip = RoundTrip {
@@ -381,7 +374,8 @@ fn arbitrary_messages_of_other_daemons_cause_no_panic() {
         };
         let data = Data {
             group: GROUP,
-            sequence: OriginSeq(any()),
+            version: 0,
+            sequence: OriginSeq::new(u64::from(any()) << 16),
             sender: CLIENT,
             sent_us: 0,
         };

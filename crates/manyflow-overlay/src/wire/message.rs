@@ -1,43 +1,59 @@
 //! The encoding of messages between daemons.
 
 use super::{
-    COST, COUNT, DATA, Encoded, First, MEMBERSHIP, ON, PAUSE, REPAIRED, REPORT, ROUND_TRIP,
-    WELCOME, WireError, at_least_one, check_rest, count_flags, some_words, words, zero,
+    ACKNOWLEDGE, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPAIRED, REPORT,
+    REQUEST, RESENT, ROUND_TRIP, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
+    count_flags, range, some_words, words, zero,
 };
 use crate::message::{
-    Body, ClientId, Control, CostUpdate, DaemonId, Data, GroupId, LinkId, LinkState, Membership,
-    Message, Pause, Report, RoundTrip, Welcome,
+    Acknowledge, Answer, Body, Change, ClientId, Control, CostUpdate, DaemonId, Data, GroupId,
+    Item, LinkState, Message, Part, Report, Resent, RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, OriginSeq};
+
+const MEMBERS: u16 = 1;
+const PAUSED: u16 = 2;
+const LINK: u16 = 3;
+const ALIVE: u16 = 4;
+const COUNTED: u16 = 5;
 
 impl Message {
     /// Encodes the header. The payload, if any, follows it on the wire.
     pub fn encode(&self) -> Encoded {
-        let flags = flag(self.repaired, REPAIRED);
+        let flags = if self.repaired { REPAIRED } else { 0 };
         let origin = self.origin.0;
-        match &self.body {
+        match &{ self.body } {
             Body::Data(data) => Encoded::of(DATA, flags, origin, data.words()),
-            Body::Membership(membership) => {
-                let words = [membership.group.0, membership.client.0, membership.change.0];
-                let joined = flag(membership.joined, ON);
-                Encoded::of(MEMBERSHIP, flags | joined, origin, words)
+            Body::Resent(resent) => {
+                let mut encoded = Encoded::of(RESENT, flags, origin, resent.data.words());
+                encoded.put(&word(resent.to.0, 0).to_be_bytes());
+                encoded
             }
-            Body::Welcome(welcome) => {
-                let to = u32::from(welcome.to.0) << 16;
-                let words = [welcome.group.0, welcome.change.0, welcome.start.0, to];
-                Encoded::of(WELCOME, flags, origin, words)
+            Body::Welcome(welcome) => Encoded::of(WELCOME, flags, origin, welcome.words()),
+            Body::Answer(answer) => Encoded::of(ANSWER, flags, origin, answer.words()),
+            Body::Acknowledge(acknowledge) => acknowledge.encode(flags, origin),
+            Body::Change(change) => {
+                let [kind, a, b, c] = change.item.words();
+                let words = [change.incarnation, change.change.0, kind, a, b, c];
+                Encoded::of(CHANGE, flags, origin, words)
             }
-            Body::Pause(pause) => {
-                let paused = flag(pause.paused, ON);
-                let words = [pause.group.0, pause.change.0];
-                Encoded::of(PAUSE, flags | paused, origin, words)
+            Body::Part(part) => {
+                let [kind, a, b, c] = part.item.words();
+                let words = [part.change.0, part.index, kind, a, b, c];
+                Encoded::of(PART, flags, origin, words)
             }
+            Body::Summary(summary) => {
+                let words = [summary.incarnation, summary.change.0];
+                Encoded::of(SUMMARY, flags, origin, words)
+            }
+            Body::Request => Encoded::first(REQUEST, flags, origin),
             Body::Control(control) => control.encode(flags, origin),
         }
     }
 
     /// Decodes one message. Returns its header and the header's length. The rest of the bytes is
-    /// the payload of [`Body::Data`]; no bytes may follow any other header.
+    /// the payload, if the message [may have one](Message::has_payload); no bytes may follow any
+    /// other header.
     ///
     /// # Errors
     /// Returns an error unless the bytes are the [encoding](Message::encode) of a valid message,
@@ -50,39 +66,48 @@ impl Message {
             body: body(first, bytes)?,
         };
         first.flags_among(match first.kind {
-            MEMBERSHIP | PAUSE => REPAIRED | ON,
-            COST => REPAIRED | COUNT,
+            COST | ACKNOWLEDGE => REPAIRED | COUNT,
             _ => REPAIRED,
         })?;
-        let header = check_rest(bytes, message.wire_bytes(), message.is_data())?;
+        let header = check_rest(bytes, message.wire_bytes(), message.has_payload())?;
         Ok((message, header))
     }
 }
 
 fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
-    let on = first.flags & ON != 0;
     Ok(match first.kind {
         DATA => Body::Data(Data::of_words(words(bytes)?)?),
-        MEMBERSHIP => {
-            let [group, client, change] = words(bytes)?;
-            Body::Membership(Membership {
-                group: GroupId(group),
-                client: ClientId(client),
-                joined: on,
-                change: ChangeSeq(change),
+        RESENT => Body::Resent(Resent::of_words(words(bytes)?)?),
+        WELCOME => Body::Welcome(Welcome::of_words(words(bytes)?)?),
+        ANSWER => Body::Answer(Answer::of_words(words(bytes)?)?),
+        ACKNOWLEDGE => Body::Acknowledge(acknowledge(first, bytes)?),
+        CHANGE => {
+            let [incarnation, change, kind, a, b, c] = words(bytes)?;
+            Body::Change(Change {
+                incarnation,
+                change: change_number(change)?,
+                item: Item::of_words([kind, a, b, c])?,
             })
         }
-        WELCOME => Body::Welcome(welcome(words(bytes)?)?),
-        PAUSE => {
-            let [group, change] = words(bytes)?;
-            Body::Pause(Pause {
-                group: GroupId(group),
-                paused: on,
-                change: ChangeSeq(change),
+        PART => {
+            let [change, index, kind, a, b, c] = words(bytes)?;
+            Body::Part(Part {
+                change: change_number(change)?,
+                index,
+                item: Item::of_words([kind, a, b, c])?,
             })
         }
+        SUMMARY => {
+            let [incarnation, change] = words(bytes)?;
+            let change = ChangeSeq(change);
+            Body::Summary(Summary {
+                incarnation,
+                change,
+            })
+        }
+        REQUEST => Body::Request,
         COST => Body::Control(Control::Cost(cost(first, bytes)?)),
-        REPORT => Body::Control(Control::Report(report(words(bytes)?))),
+        REPORT => Body::Control(Control::Report(report(words(bytes)?)?)),
         ROUND_TRIP => {
             let [group, rtt_us] = words(bytes)?;
             let group = GroupId(group);
@@ -92,40 +117,193 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
     })
 }
 
-fn welcome([group, change, start, to]: [u32; 4]) -> Result<Welcome, WireError> {
-    let (to, reserved) = halves(to);
-    zero(reserved.into())?;
-    Ok(Welcome {
+impl Data {
+    pub(super) fn words(&self) -> [u32; 5] {
+        let [high, low] = numbered(self.version, self.sequence);
+        [self.group.0, high, low, self.sender.0, self.sent_us]
+    }
+
+    pub(super) fn of_words(
+        [group, high, low, sender, sent_us]: [u32; 5],
+    ) -> Result<Data, WireError> {
+        let (version, sequence) = number(high, low);
+        Ok(Data {
+            group: GroupId(group),
+            version,
+            sequence: counted("a sequence number", sequence)?,
+            sender: ClientId(sender),
+            sent_us,
+        })
+    }
+}
+
+impl Resent {
+    fn of_words([a, b, c, d, e, to]: [u32; 6]) -> Result<Resent, WireError> {
+        let (to, reserved) = halves(to);
+        zero(reserved.into())?;
+        Ok(Resent {
+            to: DaemonId(to),
+            data: Data::of_words([a, b, c, d, e])?,
+        })
+    }
+}
+
+impl Welcome {
+    fn words(&self) -> [u32; 6] {
+        let [a, b] = numbered(self.version, self.start);
+        let [c, d] = numbered(self.to.0, self.next);
+        [self.group.0, a, b, c, d, self.change.0]
+    }
+
+    fn of_words([group, a, b, c, d, change]: [u32; 6]) -> Result<Welcome, WireError> {
+        let ((version, start), (to, next)) = (number(a, b), number(c, d));
+        let start = counted("a welcome's first sequence number", start)?;
+        Ok(Welcome {
+            to: DaemonId(to),
+            version,
+            group: GroupId(group),
+            change: change_number(change)?,
+            start,
+            next: not_below("a welcome's next sequence number", next, start)?,
+        })
+    }
+}
+
+impl Answer {
+    fn words(&self) -> [u32; 6] {
+        let [a, b] = numbered(self.version, self.expected);
+        let [c, d] = numbered(self.to.0, self.next);
+        [self.group.0, a, b, c, d, self.change.0]
+    }
+
+    fn of_words([group, a, b, c, d, change]: [u32; 6]) -> Result<Answer, WireError> {
+        let ((version, expected), (to, next)) = (number(a, b), number(c, d));
+        Ok(Answer {
+            to: DaemonId(to),
+            version,
+            group: GroupId(group),
+            change: change_number(change)?,
+            expected: counted("an answer's expected sequence number", expected)?,
+            next: counted("an answer's next sequence number", next)?,
+        })
+    }
+}
+
+impl Acknowledge {
+    fn encode(&self, flags: u8, origin: u16) -> Encoded {
+        let count = count_flags(self.flows().count());
+        let ends = [word(self.to.0, self.version)];
+        let mut encoded = Encoded::of(ACKNOWLEDGE, flags | count, origin, ends);
+        for (group, expected) in self.flows() {
+            encoded.put(&group.0.to_be_bytes());
+            encoded.put(&expected.to_be_bytes());
+        }
+        encoded
+    }
+}
+
+fn acknowledge(first: First, bytes: &[u8]) -> Result<Acknowledge, WireError> {
+    if first.count() > Acknowledge::FLOWS {
+        let count = first.count() as u64;
+        return Err(range("the number of acknowledged flows", count, "0 to 2"));
+    }
+    let mut words = [0; 1 + 2 * Acknowledge::FLOWS];
+    some_words(bytes, &mut words[..1 + 2 * first.count()])?;
+    let (to, version) = halves(words[0]);
+    let mut flows = [(GroupId(0), 0); Acknowledge::FLOWS];
+    let (pairs, _) = words[1..].as_chunks::<2>();
+    for (flow, [group, expected]) in flows.iter_mut().zip(pairs).take(first.count()) {
+        at_least_one("an acknowledged flow's number", *expected)?;
+        *flow = (GroupId(*group), *expected);
+    }
+    Ok(Acknowledge {
         to: DaemonId(to),
-        group: GroupId(group),
-        change: ChangeSeq(change),
-        start: OriginSeq(at_least_one("a welcome's first sequence number", start)?),
+        version,
+        flows,
     })
 }
 
+impl Item {
+    fn words(&self) -> [u32; 4] {
+        match *self {
+            Item::Members {
+                group,
+                members,
+                since,
+            } => [word(MEMBERS, 0), group.0, members, since.0],
+            Item::Paused { group, paused } => [word(PAUSED, paused.into()), group.0, 0, 0],
+            Item::Link { to, weight, since } => [word(LINK, to.0), weight, since.0, 0],
+            Item::Alive => [word(ALIVE, 0), 0, 0, 0],
+            Item::Count { count, incarnation } => [word(COUNTED, 0), count, incarnation, 0],
+        }
+    }
+
+    fn of_words([kind, a, b, c]: [u32; 4]) -> Result<Item, WireError> {
+        let (kind, half) = halves(kind);
+        let unused = match kind {
+            MEMBERS => u32::from(half),
+            PAUSED => u32::from(half & !1) | b | c,
+            LINK => c,
+            ALIVE => u32::from(half) | a | b | c,
+            COUNTED => u32::from(half) | c,
+            other => {
+                let (name, number) = ("the kind of an item", other.into());
+                return Err(range(name, number, "1 to 5"));
+            }
+        };
+        zero(unused)?;
+        Ok(match kind {
+            MEMBERS => Item::Members {
+                group: GroupId(a),
+                members: b,
+                since: ChangeSeq(c),
+            },
+            PAUSED => Item::Paused {
+                group: GroupId(a),
+                paused: half == 1,
+            },
+            LINK => Item::Link {
+                to: DaemonId(half),
+                weight: a,
+                since: ChangeSeq(b),
+            },
+            COUNTED => Item::Count {
+                count: a,
+                incarnation: b,
+            },
+            _ => Item::Alive,
+        })
+    }
+}
+
 fn cost(first: First, bytes: &[u8]) -> Result<CostUpdate, WireError> {
-    let mut words = [0; CostUpdate::LINKS];
-    some_words(bytes, &mut words[..first.count()])?;
+    let mut words = [0; 1 + CostUpdate::LINKS];
+    some_words(bytes, &mut words[..1 + first.count()])?;
+    let (version, reserved) = halves(words[0]);
+    zero(reserved.into())?;
     let link = |place| {
-        let (link, queue) = halves(words[place]);
-        let link = LinkId(link);
-        (place < first.count()).then_some(LinkState { link, queue })
+        let (to, queue) = halves(words[1 + place]);
+        let to = DaemonId(to);
+        (place < first.count()).then_some(LinkState { to, queue })
     };
     Ok(CostUpdate {
+        version,
         links: core::array::from_fn(link),
     })
 }
 
-fn report([group, rate, shares, acknowledged, held_us]: [u32; 5]) -> Report {
+fn report([group, rate, shares, held_us, high, low]: [u32; 6]) -> Result<Report, WireError> {
     let (loss_event_rate, repaired) = halves(shares);
-    Report {
+    let (reserved, acknowledged) = number(high, low);
+    zero(reserved.into())?;
+    Ok(Report {
         group: GroupId(group),
         rate_bytes_per_s: rate,
         loss_event_rate,
         repaired,
-        acknowledged: OriginSeq(acknowledged),
+        acknowledged,
         held_us,
-    }
+    })
 }
 
 impl Control {
@@ -133,20 +311,23 @@ impl Control {
         match self {
             Control::Cost(update) => {
                 let links = || update.links.iter().flatten();
-                let mut encoded =
-                    Encoded::first(COST, flags | count_flags(links().count()), origin);
+                let count = count_flags(links().count());
+                let version = [word(update.version, 0)];
+                let mut encoded = Encoded::of(COST, flags | count, origin, version);
                 for state in links() {
-                    encoded.put(&word(state.link.0, state.queue).to_be_bytes());
+                    encoded.put(&word(state.to.0, state.queue).to_be_bytes());
                 }
                 encoded
             }
             Control::Report(report) => {
+                let [high, low] = numbered(0, report.acknowledged);
                 let words = [
                     report.group.0,
                     report.rate_bytes_per_s,
                     word(report.loss_event_rate, report.repaired),
-                    report.acknowledged.0,
                     report.held_us,
+                    high,
+                    low,
                 ];
                 Encoded::of(REPORT, flags, origin, words)
             }
@@ -158,25 +339,40 @@ impl Control {
     }
 }
 
-impl Data {
-    pub(super) fn words(&self) -> [u32; 4] {
-        [self.group.0, self.sequence.0, self.sender.0, self.sent_us]
-    }
+/// Returns the words of 16 bits and a sequence number of 48 bits.
+fn numbered(half: u16, sequence: OriginSeq) -> [u32; 2] {
+    let number = sequence.number();
+    [word(half, (number >> 32) as u16), number as u32]
+}
 
-    pub(super) fn of_words(
-        [group, sequence, sender, sent_us]: [u32; 4],
-    ) -> Result<Data, WireError> {
-        Ok(Data {
-            group: GroupId(group),
-            sequence: OriginSeq(at_least_one("a sequence number", sequence)?),
-            sender: ClientId(sender),
-            sent_us,
-        })
+/// Returns the 16 bits and the sequence number in two words.
+fn number(high: u32, low: u32) -> (u16, OriginSeq) {
+    let (half, high) = halves(high);
+    (half, OriginSeq::new(u64::from(high) << 32 | u64::from(low)))
+}
+
+/// Returns an error for 0: sequence numbers are counted from 1.
+fn counted(name: &'static str, sequence: OriginSeq) -> Result<OriginSeq, WireError> {
+    not_below(name, sequence, OriginSeq::new(1))
+}
+
+fn not_below(
+    name: &'static str,
+    sequence: OriginSeq,
+    lowest: OriginSeq,
+) -> Result<OriginSeq, WireError> {
+    match sequence >= lowest {
+        true => Ok(sequence),
+        false => Err(range(
+            name,
+            sequence.number(),
+            "at least 1, and not below the start",
+        )),
     }
 }
 
-fn flag(set: bool, bit: u8) -> u8 {
-    if set { bit } else { 0 }
+fn change_number(change: u32) -> Result<ChangeSeq, WireError> {
+    at_least_one("the number of a change", change).map(ChangeSeq)
 }
 
 fn word(high: u16, low: u16) -> u32 {

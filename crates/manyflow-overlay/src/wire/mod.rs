@@ -2,27 +2,40 @@
 //! word of 32 bits.
 //!
 //! ```text
-//!      byte 0       4            8              12           16             20
-//!   Data       | first | group      | sequence   | sender     | sent_us      | the payload ...
-//!   Membership | first | group      | client     | change     |
-//!   Welcome    | first | group      | change     | start      | to: 16 bits, 0 |
-//!   Pause      | first | group      | change     |
-//!   Cost       | first | link, queue of each: 16 bits, 16 bits ...
-//!   Report     | first | group      | rate       | losses, repaired: 16 bits, 16 bits | acknowledged | held_us |
-//!   RoundTrip  | first | group      | rtt_us     |
+//!   byte  0       4              8               12             16             20             24
+//!   Data        | first | group        | version, sequence: 16, 48 bits | sender     | sent_us      | the payload ...
+//!   Resent      | first | group        | version, sequence: 16, 48 bits | sender     | sent_us      | to, 0: 16, 16 bits | the payload ...
+//!   Welcome     | first | group        | version, start: 16, 48 bits    | to, next: 16, 48 bits     | change |
+//!   Answer      | first | group        | version, expected: 16, 48 bits | to, next: 16, 48 bits     | change |
+//!   Acknowledge | first | to, version: 16, 16 bits | group, expected modulo 2^32 of each ...
+//!   Change      | first | incarnation  | change        | item: 4 words               | the name of a group ...
+//!   Part        | first | change       | index         | item: 4 words               | the name of a group ...
+//!   Summary     | first | incarnation  | change        |
+//!   Request     | first |
+//!   Cost        | first | version, 0: 16, 16 bits  | link, queue of each: 16, 16 bits ...
+//!   Report      | first | group        | rate          | losses, repaired: 16, 16 bits | held_us | 0, acknowledged: 16, 48 bits |
+//!   RoundTrip   | first | group        | rtt_us        |
+//!
+//!   an item of
+//!     Members   | 1, 0: 16, 16 bits      | group  | members | since |
+//!     Paused    | 2, paused: 16, 16 bits | group  | 0       | 0     |
+//!     Link      | 3, to: 16, 16 bits     | weight | since   | 0     |
+//!     Alive     | 4, 0: 16, 16 bits      | 0      | 0       | 0     |
+//!     Count     | 5, 0: 16, 16 bits      | count  | incarnation | 0 |
 //!
 //!   Datagram   | first | number     | a message, from Data to RoundTrip ...
 //!   Feedback   | first | expected   | begin, end of each missing range ...
 //!
 //!   Connect, Disconnect, Ready      | first |
-//!   Join, Leave, Evicted            | first | group      |
+//!   Join                            | first | group      | the group's name ...
+//!   Leave, Evicted                  | first | group      |
 //!   Send       | first | group      | sent_us    | the payload ...
 //!   Took       | first | messages   |
-//!   Deliver    | first | group      | sequence   | sender     | sent_us      | the payload ...
+//!   Deliver    | first | group      | version, sequence: 16, 48 bits | sender     | sent_us      | the payload ...
 //!   View       | first | group      | members    |
 //!
 //!   first      | version: 3 bits, kind: 5 bits | flags | origin, in Connect the priority, or 0: 16 bits |
-//!   flags      | repaired | joined or paused | links or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
+//!   flags      | repaired | 0 | links, groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
 //! ```
 //!
 //! A [direct](Frame::Direct) message has no header of its own, because its kind differs from the
@@ -56,14 +69,19 @@ const VERSION: u8 = 1;
 const KIND_BITS: u32 = 5;
 
 const DATA: u8 = 1;
-const MEMBERSHIP: u8 = 2;
+const CHANGE: u8 = 2;
 const WELCOME: u8 = 3;
-const PAUSE: u8 = 4;
+const PART: u8 = 4;
 const COST: u8 = 5;
 const REPORT: u8 = 6;
 const ROUND_TRIP: u8 = 7;
 const DATAGRAM: u8 = 8;
 const FEEDBACK: u8 = 9;
+const SUMMARY: u8 = 10;
+const REQUEST: u8 = 11;
+const RESENT: u8 = 12;
+const ANSWER: u8 = 13;
+const ACKNOWLEDGE: u8 = 14;
 const CONNECT: u8 = 16;
 const JOIN: u8 = 17;
 const LEAVE: u8 = 18;
@@ -76,14 +94,13 @@ const VIEW: u8 = 24;
 const EVICTED: u8 = 25;
 
 const REPAIRED: u8 = 0x80;
-/// Set if a membership is a join, or a pause begins.
-const ON: u8 = 0x40;
-/// The bits that hold the number of links in a cost update, or of ranges in feedback.
+/// The bits that hold the number of links in a cost update, of groups in an acknowledgement, or of
+/// ranges in feedback.
 const COUNT: u8 = 0x30;
 const COUNT_SHIFT: u32 = 4;
 
-/// Bytes of the longest encoded header: feedback with three ranges, or a datagram with a report.
-const HEADER_BYTES_MAX: usize = 32;
+/// Bytes of the longest encoded header: a datagram with a message to one daemon.
+const HEADER_BYTES_MAX: usize = 36;
 
 /// The reason why bytes are not a frame of the overlay, or a frame cannot be encoded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +119,7 @@ pub enum WireError {
     Version(u8),
     /// The kind in the first byte is unknown, or is not allowed here.
     #[error(
-        "kind {0} is not known here: 1 to 7 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
+        "kind {0} is not known here: 1 to 7 and 10 to 14 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
     )]
     Kind(u8),
     /// Bits that have no meaning in this kind of frame are not zero.
@@ -114,7 +131,7 @@ pub enum WireError {
         /// The name of the number.
         name: &'static str,
         /// The value of the number.
-        number: u32,
+        number: u64,
         /// The range of the number, in words.
         range: &'static str,
     },
@@ -242,14 +259,17 @@ fn zero(reserved: u32) -> Result<(), WireError> {
 
 /// Returns an error for 0: these numbers are counted from 1.
 fn at_least_one(name: &'static str, number: u32) -> Result<u32, WireError> {
-    let range = "at least 1";
     match number {
-        0 => Err(WireError::Range {
-            name,
-            number,
-            range,
-        }),
+        0 => Err(range(name, 0, "at least 1")),
         _ => Ok(number),
+    }
+}
+
+fn range(name: &'static str, number: u64, range: &'static str) -> WireError {
+    WireError::Range {
+        name,
+        number,
+        range,
     }
 }
 

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::message::{
-    Ack, Body, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES, DaemonId, Data,
-    Feedback, Frame, GroupId, LENGTH_BYTES, LinkId, LinkState, Membership, Message, Pause, Report,
-    RoundTrip, Welcome,
+    Ack, Acknowledge, Answer, Body, Change, ClientFrame, ClientId, Control, CostUpdate,
+    DATAGRAM_BYTES, DaemonId, Data, Feedback, Frame, GroupId, Item, LENGTH_BYTES, LinkState,
+    Message, Part, Report, Resent, RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use manyflow_tcp as tcp;
@@ -12,14 +12,15 @@ use manyflow_tcp as tcp;
 const GROUP: GroupId = GroupId(0x1112_1314);
 const DATA_HEADER: Data = Data {
     group: GROUP,
-    sequence: OriginSeq(0x2122_2324),
+    version: 0x1516,
+    sequence: OriginSeq::new(0x2122_2324_2526),
     sender: ClientId(0x3132_3334),
     sent_us: 0x4142_4344,
 };
 #[rustfmt::skip]
-const DATA_WORDS: [u8; 16] = [
+const DATA_WORDS: [u8; 20] = [
     0x11, 0x12, 0x13, 0x14,
-    0x21, 0x22, 0x23, 0x24,
+    0x15, 0x16, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26,
     0x31, 0x32, 0x33, 0x34,
     0x41, 0x42, 0x43, 0x44,
 ];
@@ -39,11 +40,12 @@ fn message(body: Body) -> Message {
 fn full_update() -> CostUpdate {
     let link = |number| {
         Some(LinkState {
-            link: LinkId(number),
+            to: DaemonId(number),
             queue: 0x0203,
         })
     };
     CostUpdate {
+        version: 0x0708,
         links: [link(4), link(6), link(9)],
     }
 }
@@ -65,22 +67,36 @@ fn repaired_message() -> Message {
 
 #[test]
 fn messages_are_encoded_as_documented() {
-    let joined = Membership {
-        group: GROUP,
-        client: ClientId(1),
-        joined: true,
+    let joined = Change {
+        incarnation: 9,
         change: ChangeSeq(2),
+        item: Item::Members {
+            group: GROUP,
+            members: 1,
+            since: ChangeSeq(2),
+        },
+    };
+    let link = Part {
+        change: ChangeSeq(2),
+        index: 4,
+        item: Item::Link {
+            to: DaemonId(0x0506),
+            weight: 7,
+            since: ChangeSeq(1),
+        },
     };
     let welcome = Welcome {
         to: DaemonId(0x0506),
+        version: 0x0708,
         group: GROUP,
         change: ChangeSeq(2),
-        start: OriginSeq(3),
+        start: OriginSeq::new(3),
+        next: OriginSeq::new(5),
     };
-    let paused = Pause {
-        group: GROUP,
-        paused: true,
-        change: ChangeSeq(2),
+    let acknowledge = Acknowledge {
+        to: DaemonId(0x0506),
+        version: 0x0708,
+        flows: [(GROUP, 3), (GroupId(1), 4)],
     };
     let group = [0x11, 0x12, 0x13, 0x14];
     assert_encodings(&[
@@ -89,25 +105,45 @@ fn messages_are_encoded_as_documented() {
             [&[0x21, 0x80, 1, 2][..], &DATA_WORDS].concat(),
         ),
         (
-            Frame::Direct(message(Body::Membership(joined))),
-            [&[0x22, 0x40, 1, 2], &group[..], &[0, 0, 0, 1, 0, 0, 0, 2]].concat(),
+            Frame::Direct(message(Body::Change(joined))),
+            [
+                &[0x22, 0, 1, 2, 0, 0, 0, 9, 0, 0, 0, 2, 0, 1, 0, 0],
+                &group[..],
+                &[0, 0, 0, 1, 0, 0, 0, 2],
+            ]
+            .concat(),
+        ),
+        (
+            Frame::Direct(message(Body::Part(link))),
+            [
+                &[0x24, 0, 1, 2, 0, 0, 0, 2, 0, 0, 0, 4, 0, 3, 5, 6][..],
+                &[0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0],
+            ]
+            .concat(),
         ),
         (
             Frame::Direct(message(Body::Welcome(welcome))),
             [
                 &[0x23, 0, 1, 2],
                 &group[..],
-                &[0, 0, 0, 2, 0, 0, 0, 3, 5, 6, 0, 0],
+                &[7, 8, 0, 0, 0, 0, 0, 3, 5, 6, 0, 0, 0, 0, 0, 5, 0, 0, 0, 2],
             ]
             .concat(),
         ),
         (
-            Frame::Direct(message(Body::Pause(paused))),
-            [&[0x24, 0x40, 1, 2], &group[..], &[0, 0, 0, 2]].concat(),
+            Frame::Direct(message(Body::Acknowledge(acknowledge))),
+            [
+                &[0x2e, 0x20, 1, 2, 5, 6, 7, 8],
+                &group[..],
+                &[0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 4],
+            ]
+            .concat(),
         ),
         (
             Frame::Direct(message(Body::Control(Control::Cost(full_update())))),
-            vec![0x25, 0x30, 1, 2, 0, 4, 2, 3, 0, 6, 2, 3, 0, 9, 2, 3],
+            vec![
+                0x25, 0x30, 1, 2, 7, 8, 0, 0, 0, 4, 2, 3, 0, 6, 2, 3, 0, 9, 2, 3,
+            ],
         ),
     ]);
 }
@@ -155,18 +191,20 @@ fn other_frames_are_encoded_as_documented() {
 }
 
 #[test]
-fn headers_take_20_bytes_for_data_and_58_for_a_cost_update() {
-    assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 20);
+fn headers_take_24_bytes_for_data_and_62_for_a_cost_update() {
+    assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 24);
     let update = message(Body::Control(Control::Cost(full_update())));
     let message = update;
     let sequence = LinkSeq(0);
-    assert_eq!(Frame::Segment { sequence, message }.wire_bytes(), 58);
+    assert_eq!(Frame::Segment { sequence, message }.wire_bytes(), 62);
 }
 
 #[test]
 fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
-    let message = message(Body::Data(DATA_HEADER));
     let data = DATA_HEADER;
+    let to = DaemonId(0);
+    let resent = message(Body::Resent(Resent { to, data }));
+    let message = message(Body::Data(data));
     let origin = DaemonId(0);
     let frames = [
         Frame::Segment {
@@ -178,6 +216,10 @@ fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
             message,
         },
         Frame::Client(ClientFrame::Deliver { origin, data }),
+        Frame::Segment {
+            sequence: LinkSeq(0),
+            message: resent,
+        },
     ];
     for frame in frames {
         assert!(frame.wire_bytes() + PAYLOAD_BYTES_MAX <= 65_535);
@@ -204,25 +246,40 @@ fn unknown_reserved_and_out_of_range_values_are_refused_by_name() {
     };
     assert_eq!(data(0, 0x41), WireError::Version(2));
     assert_eq!(data(0, 0x20), WireError::Kind(0));
-    assert_eq!(data(0, 0x2a), WireError::Kind(10));
+    assert_eq!(data(0, 0x2f), WireError::Kind(15));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
-    // Only memberships and pauses may set `ON`, and the last four bits are reserved.
+    // The second bit and the last four are reserved.
     assert_eq!(data(1, 0x40), WireError::Reserved);
     assert_eq!(data(1, 0x01), WireError::Reserved);
-    let refused: [(&[u8], &str); 7] = [
+    let refused: [(&[u8], &str); 9] = [
         (&[0x30, 0, 0, 0], "a client's priority in percent is 0"),
         (&[0x34, 0, 0, 0, 0, 0, 0, 0], "taken is 0"),
         (
             &[
-                0x21, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0,
+                0x21, 0, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0,
             ],
             "a sequence number is 0",
         ),
         (
             &[
-                0x23, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0,
+                0x23, 0, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+                1,
             ],
             "first sequence number is 0",
+        ),
+        (
+            &[
+                0x23, 0, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 3, 0, 9, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+                1,
+            ],
+            "next sequence number is 2",
+        ),
+        (
+            &[
+                0x22, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                0,
+            ],
+            "the kind of an item is 9",
         ),
         (&[0x35, 0, 0, 1], "reserved"),
         (&[0x36, 0, 0, 0, 9], "1 bytes follow"),
@@ -301,34 +358,44 @@ fn foreign_tcp_headers_are_refused() {
 }
 
 fn any_link() -> impl Strategy<Value = LinkState> {
-    any::<(u16, u16)>().prop_map(|(link, queue)| LinkState {
-        link: LinkId(link),
+    any::<(u16, u16)>().prop_map(|(to, queue)| LinkState {
+        to: DaemonId(to),
         queue,
     })
 }
 
+/// Returns a sequence number above 0.
+fn any_number() -> impl Strategy<Value = OriginSeq> {
+    let highest = OriginSeq::MAX.number();
+    prop_oneof![1..100u64, 1..=highest, Just(highest)].prop_map(OriginSeq::new)
+}
+
 fn any_data() -> impl Strategy<Value = Data> {
-    (any::<[u32; 3]>(), 1..=u32::MAX).prop_map(|([group, sender, sent_us], sequence)| Data {
-        group: GroupId(group),
-        sequence: OriginSeq(sequence),
-        sender: ClientId(sender),
-        sent_us,
-    })
+    (any::<[u32; 3]>(), any::<u16>(), any_number()).prop_map(
+        |([group, sender, sent_us], version, sequence)| Data {
+            group: GroupId(group),
+            version,
+            sequence,
+            sender: ClientId(sender),
+            sent_us,
+        },
+    )
 }
 
 fn any_control() -> impl Strategy<Value = Control> {
-    let cost = prop::collection::vec(any_link(), 0..=CostUpdate::LINKS).prop_map(|states| {
+    let links = prop::collection::vec(any_link(), 0..=CostUpdate::LINKS);
+    let cost = (any::<u16>(), links).prop_map(|(version, states)| {
         let links = core::array::from_fn(|place| states.get(place).copied());
-        Control::Cost(CostUpdate { links })
+        Control::Cost(CostUpdate { version, links })
     });
-    let report = (any::<[u32; 4]>(), any::<[u16; 2]>()).prop_map(
-        |([group, rate_bytes_per_s, acknowledged, held_us], [loss_event_rate, repaired])| {
+    let report = (any::<[u32; 3]>(), any_number(), any::<[u16; 2]>()).prop_map(
+        |([group, rate_bytes_per_s, held_us], acknowledged, [loss_event_rate, repaired])| {
             Control::Report(Report {
                 group: GroupId(group),
                 rate_bytes_per_s,
                 loss_event_rate,
                 repaired,
-                acknowledged: OriginSeq(acknowledged),
+                acknowledged,
                 held_us,
             })
         },
@@ -340,38 +407,107 @@ fn any_control() -> impl Strategy<Value = Control> {
     prop_oneof![cost, report, round_trip]
 }
 
-fn any_message() -> impl Strategy<Value = Message> {
-    let group = || any::<u32>().prop_map(GroupId);
-    let membership =
-        (group(), any::<(u32, bool, u32)>()).prop_map(|(group, (client, joined, change))| {
-            Body::Membership(Membership {
-                group,
-                client: ClientId(client),
-                joined,
-                change: ChangeSeq(change),
+fn any_item() -> impl Strategy<Value = Item> {
+    prop_oneof![
+        any::<(u32, u32, u32)>().prop_map(|(group, members, since)| Item::Members {
+            group: GroupId(group),
+            members,
+            since: ChangeSeq(since),
+        }),
+        any::<(u32, bool)>().prop_map(|(group, paused)| Item::Paused {
+            group: GroupId(group),
+            paused,
+        }),
+        any::<(u16, u32, u32)>().prop_map(|(to, weight, since)| Item::Link {
+            to: DaemonId(to),
+            weight,
+            since: ChangeSeq(since),
+        }),
+        Just(Item::Alive),
+        any::<(u32, u32)>().prop_map(|(count, incarnation)| Item::Count { count, incarnation }),
+    ]
+}
+
+/// Returns messages about the state of daemons.
+fn any_state() -> impl Strategy<Value = Body> {
+    let change = || (1..=u32::MAX).prop_map(ChangeSeq);
+    prop_oneof![
+        (any::<u32>(), change(), any_item()).prop_map(|(incarnation, change, item)| {
+            Body::Change(Change {
+                incarnation,
+                change,
+                item,
             })
-        });
-    let welcome =
-        (group(), any::<(u16, u32)>(), 1..=u32::MAX).prop_map(|(group, (to, change), start)| {
+        }),
+        (any::<u32>(), change(), any_item()).prop_map(|(index, change, item)| {
+            Body::Part(Part {
+                change,
+                index,
+                item,
+            })
+        }),
+        any::<[u32; 2]>().prop_map(|[incarnation, change]| {
+            let change = ChangeSeq(change);
+            Body::Summary(Summary {
+                incarnation,
+                change,
+            })
+        }),
+        Just(Body::Request),
+    ]
+}
+
+/// Returns messages to one daemon.
+fn any_repair() -> impl Strategy<Value = Body> {
+    let ends = || (any::<(u16, u16, u32)>(), 1..=u32::MAX);
+    let flow = (any::<u32>(), 1..=u32::MAX);
+    let flows = prop::collection::vec(flow, 0..=Acknowledge::FLOWS);
+    prop_oneof![
+        (ends(), any_number(), any_number()).prop_map(|(((to, version, group), change), a, b)| {
             Body::Welcome(Welcome {
                 to: DaemonId(to),
-                group,
+                version,
+                group: GroupId(group),
                 change: ChangeSeq(change),
-                start: OriginSeq(start),
+                start: a.min(b),
+                next: a.max(b),
             })
-        });
-    let pause = (group(), any::<(bool, u32)>()).prop_map(|(group, (paused, change))| {
-        Body::Pause(Pause {
-            group,
-            paused,
-            change: ChangeSeq(change),
-        })
-    });
+        }),
+        (ends(), any_number(), any_number()).prop_map(
+            |(((to, version, group), change), expected, next)| {
+                Body::Answer(Answer {
+                    to: DaemonId(to),
+                    version,
+                    group: GroupId(group),
+                    change: ChangeSeq(change),
+                    expected,
+                    next,
+                })
+            }
+        ),
+        (any::<u16>(), any_data()).prop_map(|(to, data)| {
+            let to = DaemonId(to);
+            Body::Resent(Resent { to, data })
+        }),
+        (any::<(u16, u16)>(), flows).prop_map(|((to, version), used)| {
+            let mut flows = [(GroupId(0), 0); Acknowledge::FLOWS];
+            for (flow, (group, expected)) in flows.iter_mut().zip(used) {
+                *flow = (GroupId(group), expected);
+            }
+            Body::Acknowledge(Acknowledge {
+                to: DaemonId(to),
+                version,
+                flows,
+            })
+        }),
+    ]
+}
+
+fn any_message() -> impl Strategy<Value = Message> {
     let body = prop_oneof![
         any_data().prop_map(Body::Data),
-        membership,
-        welcome,
-        pause,
+        any_state(),
+        any_repair(),
         any_control().prop_map(Body::Control),
     ];
     (any::<u16>(), any::<bool>(), body).prop_map(|(origin, repaired, body)| Message {
@@ -460,7 +596,7 @@ fn has_payload(frame: &Frame) -> bool {
         Frame::Segment { message, .. }
         | Frame::Stream(message)
         | Frame::Datagram { message, .. }
-        | Frame::Direct(message) => message.is_data(),
+        | Frame::Direct(message) => message.has_payload(),
         Frame::Client(frame) => frame.has_payload(),
         Frame::Ack(_) | Frame::Feedback(_) => false,
     }
@@ -552,7 +688,7 @@ proptest! {
         let mut stream = Vec::new();
         let mut expected = Vec::new();
         for (message, payload) in messages {
-            let payload = if message.is_data() { payload } else { vec![] };
+            let payload = if message.has_payload() { payload } else { vec![] };
             let before = stream.len();
             stream.extend_from_slice(message.encode_framed(payload.len() as u32).unwrap().as_bytes());
             stream.extend_from_slice(&payload);

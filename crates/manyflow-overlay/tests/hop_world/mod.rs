@@ -21,7 +21,8 @@ fn message(sequence: u32) -> Message {
         repaired: false,
         body: Body::Data(Data {
             group: GroupId(1),
-            sequence: OriginSeq(sequence),
+            version: 0,
+            sequence: OriginSeq::new(sequence.into()),
             sender: ClientId(1),
             sent_us: 0,
         }),

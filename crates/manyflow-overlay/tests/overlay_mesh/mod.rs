@@ -45,7 +45,7 @@ impl Mesh {
             ..LinkConfig::default()
         };
         let ends = LINKS.map(|(a, b)| (a, b, link.clone()));
-        let hop = |link: LinkId| hop(links, link.0.into());
+        let hop = |link: LinkId| hop(links, u64::from(link.from.0) << 16 | u64::from(link.to.0));
         Mesh {
             world: World::new(DAEMONS, &ends, hop, |here| Box::new(controller(here))),
             visitors: Vec::new(),

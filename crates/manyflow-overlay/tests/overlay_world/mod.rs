@@ -1,7 +1,7 @@
 //! Daemons under Cost-Benefit, clients that always have a message ready, and links that lose no
 //! messages. Each overlay link has the rate and the delay of its [`Span`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl Hop<Contents> for Paced {
 
 pub(crate) struct World {
     overlay: world::World,
-    lines: Vec<SharedLine>,
+    lines: BTreeMap<LinkId, SharedLine>,
     clients: Vec<Probe<ClientEndpoint>>,
     marked: Time,
 }
@@ -146,12 +146,21 @@ impl World {
         config: &CostBenefitConfig,
         seed: u64,
     ) -> World {
-        let both = spans.iter().flat_map(|span| [span, span]);
-        let lines = both.map(|span| Arc::new(Mutex::new(Line::new(span, seed))));
-        let lines: Vec<SharedLine> = lines.collect();
+        let ends = |span: &Span| [(span.0, span.1), (span.1, span.0)];
+        let both = spans
+            .iter()
+            .flat_map(|span| ends(span).map(|ends| (ends, span)));
+        let lines = both.map(|((from, to), span)| {
+            let link = LinkId {
+                from: DaemonId(from),
+                to: DaemonId(to),
+            };
+            (link, Arc::new(Mutex::new(Line::new(span, seed))))
+        });
+        let lines: BTreeMap<LinkId, SharedLine> = lines.collect();
         let hop = |link: LinkId| -> Box<dyn Hop<Contents>> {
             Box::new(Paced {
-                line: lines[usize::from(link.0)].clone(),
+                line: lines[&link].clone(),
                 control: VecDeque::new(),
                 arrived: VecDeque::new(),
             })
@@ -216,7 +225,7 @@ impl World {
     /// Resets all counts.
     pub(crate) fn mark(&mut self) {
         self.marked = self.overlay.network.now();
-        for mut line in self.lines.iter().map(lock) {
+        for mut line in self.lines.values().map(lock) {
             line.control_bytes = 0;
             line.marked = line.transport.counters().delivered;
         }
@@ -236,7 +245,7 @@ impl World {
     fn line(&self, from: u16, to: u16) -> (MutexGuard<'_, Line>, f64) {
         let link = self.overlay.topology.link(DaemonId(from), DaemonId(to));
         let link = link.expect("the daemons are neighbours");
-        let line = lock(&self.lines[usize::from(link.0)]);
+        let line = lock(&self.lines[&link]);
         let span = self.overlay.network.now() - self.marked;
         let bits = line.bits_per_s() * span.as_secs_f64();
         (line, bits)

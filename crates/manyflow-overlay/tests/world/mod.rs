@@ -42,15 +42,17 @@ impl World {
             .iter()
             .map(|(a, b, _)| (DaemonId(*a), DaemonId(*b), 1))
             .collect();
-        let topology = Arc::new(Topology::new(daemons.into(), &ends).expect("a valid topology"));
+        let topology =
+            Arc::new(Topology::new((0..daemons).map(DaemonId), &ends).expect("a valid topology"));
         let addresses = (0..daemons.into()).map(EndpointId).collect();
         let addresses = Arc::new(Addresses::new(addresses));
         let mut daemon = |here| {
-            let mut neighbours = topology.neighbours(here).to_vec();
-            neighbours.sort_unstable();
-            let hops = neighbours.into_iter().map(|(_, link)| hop(link)).collect();
+            let neighbours = topology.neighbours(here).iter();
+            let hops = neighbours
+                .map(|&to| hop(LinkId { from: here, to }))
+                .collect();
             let (config, topology) = (OverlayConfig::default(), topology.clone());
-            let daemon = Daemon::new(config, controller(here), here, topology, hops);
+            let daemon = Daemon::fixed(config, controller(here), here, topology, hops);
             let daemon =
                 DaemonEndpoint::of_daemon(daemon.expect("a valid daemon"), addresses.clone());
             Probe::add(&mut network, NodeId(here.0.into()), daemon)

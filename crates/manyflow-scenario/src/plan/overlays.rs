@@ -127,21 +127,14 @@ impl Overlays {
         topology: &Topology,
     ) -> String {
         let overlay = &self.0[overlay];
-        let (from, to) = overlay
-            .topology
-            .ends(link)
-            .expect("the link belongs to this overlay");
-        format!(
-            "{}-{}",
-            overlay.node_name(from, topology),
-            overlay.node_name(to, topology)
-        )
+        let [from, to] = [link.from, link.to].map(|end| overlay.node_name(end, topology));
+        format!("{from}-{to}")
     }
 
     fn link_names(&self, topology: &Topology) -> BTreeSet<String> {
         let links = self.0.iter().enumerate().flat_map(|(index, overlay)| {
-            let links = 0..overlay.topology.link_count();
-            links.map(move |link| (index, overlay::LinkId(link as u16)))
+            let links = overlay.topology.links();
+            links.map(move |link| (index, link))
         });
         links
             .map(|(index, link)| self.link_name(index, link, topology))
@@ -162,10 +155,10 @@ impl Overlay {
             false => overlay_links(table, topology, &by_node)?,
         };
         let node_name = |daemon: DaemonId| topology.nodes.get(nodes[usize::from(daemon.0)]);
-        let joined = overlay::Topology::new(nodes.len(), &links);
+        let joined = overlay::Topology::new(by_node.values().copied(), &links);
         let joined = joined.map_err(|error| match error {
             TopologyError::Apart(daemon) => {
-                let [first, other] = [DaemonId(0), DaemonId(daemon as u16)].map(node_name);
+                let [first, other] = [DaemonId(0), daemon].map(node_name);
                 let message = format!("no links of the overlay lead from `{first}` to `{other}`");
                 refuse("links", message)
             }

@@ -196,12 +196,7 @@ impl Recorder {
                 self.connect(scene.daemon(overlay as usize, daemon), number);
             }
             Place::OverlayLink(overlay, link) => {
-                let (overlay, links) = (overlay as usize, &scene.plan.overlays.0[overlay as usize]);
-                let (from, _) = links
-                    .topology
-                    .ends(link)
-                    .expect("the link belongs to this overlay");
-                self.connect(scene.daemon(overlay, from), number);
+                self.connect(scene.daemon(overlay as usize, link.from), number);
             }
             Place::Group(_) | Place::Reporter(..) => {
                 for id in reporting_daemons(scene, what, subject) {

@@ -392,15 +392,18 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     let (origin, group) = (DaemonId(half), GroupId(a));
     let data = overlay::Data {
         group,
-        sequence: OriginSeq(sequence),
+        version: half,
+        sequence: OriginSeq::new(sequence.into()),
         sender: ClientId(b),
         sent_us: c,
     };
     let welcome = Welcome {
         to: origin,
+        version: half,
         group,
-        change: ChangeSeq(b),
-        start: OriginSeq(sequence),
+        change: ChangeSeq(b.max(1)),
+        start: OriginSeq::new(sequence.into()),
+        next: OriginSeq::new(u64::from(sequence) + 1),
     };
     let message = overlay::Message {
         origin,
@@ -535,7 +538,8 @@ fn the_streams_between_two_daemons_are_two_connections() {
     let addresses = Addresses::new(2, [0, 1].map(end), &[]).unwrap();
     let data = overlay::Data {
         group: GroupId(1),
-        sequence: OriginSeq(1),
+        version: 0,
+        sequence: OriginSeq::new(1),
         sender: ClientId(0),
         sent_us: 0,
     };

@@ -97,7 +97,7 @@ fn without_links_each_network_link_between_daemons_is_used() {
         .replace("\"B\", \"C\", \"D\"]\nc", "\"B\", \"r\", \"C\", \"D\"]\nc");
     let all = all.replace("of = \"B-C\"", "of = \"r-C\"");
     let scene = scene(parse(&all).unwrap().cell(0).unwrap());
-    assert_eq!(scene.plan.overlays.0[0].topology.link_count(), 10);
+    assert_eq!(scene.plan.overlays.0[0].topology.links().count(), 10);
 }
 
 #[test]
@@ -212,7 +212,7 @@ const ERRORS: &[Refusal] = &[
     (
         "overlay.clients = 2",
         "overlay.message = \"70 kB\"",
-        "chain.toml:24: `sessions.one.overlay.message`: a message can have 1 to 65473 bytes",
+        "chain.toml:24: `sessions.one.overlay.message`: a message can have 1 to 65465 bytes",
     ),
     (
         "overlay.clients = 2",

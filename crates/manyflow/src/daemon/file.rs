@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use manyflow_live::net::tls::Identity;
 use manyflow_live::overlay::{
-    Access, ControllerConfig, Credentials, DaemonConfig, LinkConfig, LinkSecurity, User,
+    Access, ControllerConfig, Credentials, DaemonConfig, LinkConfig, LinkSecurity, LinkTls, User,
     group_number,
 };
+use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
 use serde::Deserialize;
@@ -40,6 +42,10 @@ pub(super) struct DaemonFile {
     /// Neither TLS nor passwords.
     #[serde(default)]
     insecure: bool,
+    /// The certificates of daemons.
+    tls: Option<LinkTlsTable>,
+    /// The certificate for clients.
+    client_tls: Option<ClientTlsTable>,
     /// The daemons that may connect besides those of `links`; every daemon if missing.
     accept: Option<Vec<String>>,
     connections_max: Option<usize>,
@@ -74,6 +80,23 @@ struct LinkTable {
     address: String,
     weight: Option<u32>,
     id: Option<u16>,
+}
+
+/// `tls`
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct LinkTlsTable {
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// `client-tls`
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct ClientTlsTable {
+    certificate: PathBuf,
+    key: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,11 +176,12 @@ impl DaemonFile {
         Ok(DaemonConfig {
             access: self.access()?,
             security: self.security()?,
+            client_tls: self.client_tls()?,
             overlay: self.overlay_config(),
             controller: match self.controller {
-                ControllerName::CostBenefit => {
-                    ControllerConfig::CostBenefit(self.cost_benefit.config())
-                }
+                ControllerName::CostBenefit => ControllerConfig::CostBenefit(
+                    self.cost_benefit.config(CostBenefitConfig::live()),
+                ),
                 ControllerName::Tfrc => ControllerConfig::Tfrc(self.tfrc.config()),
                 ControllerName::None => ControllerConfig::Open,
             },
@@ -174,12 +198,33 @@ impl DaemonFile {
     }
 
     fn security(&self) -> Result<LinkSecurity> {
-        if !self.insecure {
-            return Err(usage(
-                "links have neither certificates nor the word `insecure`",
-            ));
+        match &self.tls {
+            Some(tls) => {
+                let [ca, certificate, key] =
+                    [&tls.ca, &tls.certificate, &tls.key].map(|path| self.folder.join(path));
+                let tls = LinkTls::read(&ca, &certificate, &key);
+                let tls = tls.map_err(|error| usage(format!("tls: {error}")))?;
+                Ok(LinkSecurity::Tls(tls))
+            }
+            None if self.insecure || (self.links.is_empty() && self.listen.is_none()) => {
+                Ok(LinkSecurity::Insecure)
+            }
+            None => Err(usage(
+                "links have no certificates: make them with manyflow keygen --certificates and \
+                 name them in [tls], or write insecure = true for a network without strangers",
+            )),
         }
-        Ok(LinkSecurity::Insecure)
+    }
+
+    fn client_tls(&self) -> Result<Option<Identity>> {
+        let Some(tls) = &self.client_tls else {
+            return Ok(None);
+        };
+        let [certificate, key] = [&tls.certificate, &tls.key].map(|path| self.folder.join(path));
+        let identity = Identity::read(&certificate, &key);
+        identity
+            .map(Some)
+            .map_err(|error| usage(format!("client-tls: {error}")))
     }
 
     fn access(&self) -> Result<Access> {

@@ -1,6 +1,7 @@
 //! `manyflow daemon`: a daemon of an overlay for group messages, and the server of its clients.
 
 mod file;
+mod pages;
 
 use anyhow::Result;
 use manyflow_live::overlay::{self, DaemonHandle};
@@ -17,9 +18,13 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         Some(path) => DaemonFile::read(path)?,
         None => DaemonFile::of_arguments(&args)?,
     };
-    let name = file.name.clone();
+    let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics));
     let config = file.config()?;
     let daemon = overlay::start(config).await?;
+    let _pages = match metrics {
+        Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
+        None => None,
+    };
     announce(&name, &daemon, &display)?;
     interrupted().await;
     daemon.stop().await;

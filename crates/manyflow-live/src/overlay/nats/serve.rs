@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ConnectOptions;
 use super::parse::{Operation, Published, parse};
 use super::subject::{is_pattern, is_subject};
+use crate::net::tls::Identity;
 use crate::overlay::access::{Access, Permissions};
 use crate::overlay::core::{Core, SessionKey};
 use crate::overlay::outgoing::Outgoing;
@@ -55,7 +56,8 @@ pub(crate) struct Front {
     pub(crate) server_id: String,
     /// The address at which clients connect.
     pub(crate) local: SocketAddr,
-    pub(crate) tls_required: bool,
+    /// The certificate for clients, which then have to use TLS.
+    pub(crate) tls: Option<Identity>,
 }
 
 impl Front {
@@ -73,7 +75,7 @@ impl Front {
             "client_id": client_id,
             "client_ip": peer.ip().to_string(),
             "auth_required": self.access.is_restricted(),
-            "tls_required": self.tls_required,
+            "tls_required": self.tls.is_some(),
             "jetstream": false,
         });
         format!("INFO {info}\r\n")
@@ -119,6 +121,11 @@ impl Front {
         // A client that does not read its last bytes must not hold the connection.
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
     }
+}
+
+/// Returns whether a subject belongs to daemons.
+fn is_reserved(subject: &[u8]) -> bool {
+    subject.starts_with(b"$MF.")
 }
 
 /// The reason why a connection ends.
@@ -300,7 +307,7 @@ impl Connection<'_> {
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
-        if !is_subject(subject) {
+        if !is_subject(subject) || is_reserved(subject) {
             self.report("Invalid Publish Subject");
         } else if !may_publish {
             let subject = String::from_utf8_lossy(subject);
@@ -326,7 +333,10 @@ impl Connection<'_> {
             .as_ref()
             .is_some_and(|own| own.may_subscribe(&pattern));
         let mut core = self.front.core.borrow_mut();
-        if !is_pattern(&pattern) || queue.as_ref().is_some_and(|queue| !is_pattern(queue)) {
+        if !is_pattern(&pattern)
+            || is_reserved(&pattern)
+            || queue.as_ref().is_some_and(|queue| !is_pattern(queue))
+        {
             self.report("Invalid Subject");
         } else if !may_subscribe {
             let pattern = String::from_utf8_lossy(&pattern);

@@ -19,9 +19,6 @@ pub(crate) struct ConnectOptions {
     /// Whether each operation is answered with +OK.
     #[serde(default)]
     pub(crate) verbose: bool,
-    /// Whether subjects are checked strictly.
-    #[serde(default)]
-    pub(crate) pedantic: bool,
     /// Whether the client receives its own messages.
     #[serde(default = "yes")]
     pub(crate) echo: bool,
@@ -40,9 +37,6 @@ pub(crate) struct ConnectOptions {
     /// A token.
     #[serde(default)]
     pub(crate) auth_token: Option<String>,
-    /// The name that the client gives itself, for the log.
-    #[serde(default)]
-    pub(crate) name: Option<String>,
 }
 
 fn yes() -> bool {

@@ -90,7 +90,7 @@ impl Application {
             ),
             (
                 "a client's messages",
-                "1 to 65,473 bytes",
+                "1 to 65,465 bytes",
                 source.is_none_or(|source| lengths.contains(&source.message_bytes)),
             ),
             (
@@ -157,7 +157,7 @@ impl ClientEndpoint {
         self.phase = Phase::Connected;
         self.client.connect(self.application.priority);
         if let Some(group) = self.application.joins {
-            self.client.join(group);
+            self.client.join(group, Length(0));
         }
     }
 

@@ -86,7 +86,8 @@ impl Run {
             origin: DaemonId(1),
             data: Data {
                 group: GROUP,
-                sequence: OriginSeq(sequence),
+                version: 0,
+                sequence: OriginSeq::new(sequence.into()),
                 sender: ClientId(0),
                 sent_us,
             },

@@ -40,10 +40,27 @@ pub(super) struct Delivery<P> {
     /// The members of each group at this daemon. No list is empty.
     members: BTreeMap<GroupId, Vec<ClientId>>,
     /// Other daemons' messages to groups with members here, in the order of their origins.
-    flows: BTreeMap<(GroupId, DaemonId), Resequencer<OriginSeq, (Data, P)>>,
+    flows: BTreeMap<(GroupId, DaemonId), Flow<P>>,
     /// The inbox of each connected client.
     inboxes: BTreeMap<ClientId, Inbox<P>>,
     slow: SlowMembers,
+}
+
+/// The messages of one origin to one group.
+#[derive(Debug)]
+struct Flow<P> {
+    order: Resequencer<OriginSeq, (Data, P)>,
+    /// Whether messages were released that are not acknowledged.
+    owes_receipt: bool,
+}
+
+impl<P> Default for Flow<P> {
+    fn default() -> Flow<P> {
+        Flow {
+            order: Resequencer::default(),
+            owes_receipt: false,
+        }
+    }
 }
 
 impl<P: Payload + Default> Delivery<P> {
@@ -113,12 +130,42 @@ impl<P: Payload + Default> Delivery<P> {
             "a daemon without members keeps no flows"
         );
         let flow = self.flows.entry((data.group, origin)).or_default();
-        flow.insert(data.sequence, (data, payload));
+        flow.order.insert(data.sequence, (data, payload));
     }
 
     /// Starts an origin's flow to a group: all its messages from `start` on arrive here.
     pub(super) fn start_flow(&mut self, group: GroupId, origin: DaemonId, start: OriginSeq) {
-        self.flows.entry((group, origin)).or_default().start(start);
+        let flow = self.flows.entry((group, origin)).or_default();
+        flow.order.start(start);
+    }
+
+    /// Returns the number of the next message of an origin to a group, if its flow has started.
+    pub(super) fn expected(&self, group: GroupId, origin: DaemonId) -> Option<OriginSeq> {
+        self.flows.get(&(group, origin))?.order.next()
+    }
+
+    /// Notes whether messages of a flow were released that are not acknowledged. Returns whether
+    /// this was noted before.
+    pub(super) fn set_owes_receipt(
+        &mut self,
+        group: GroupId,
+        origin: DaemonId,
+        owes_receipt: bool,
+    ) -> bool {
+        let flow = self.flows.get_mut(&(group, origin));
+        flow.is_some_and(|flow| core::mem::replace(&mut flow.owes_receipt, owes_receipt))
+    }
+
+    /// Forgets the flows of an origin that no longer exists, or begins again.
+    pub(super) fn forget_origin(&mut self, origin: DaemonId) {
+        self.flows.retain(|(_, of), _| *of != origin);
+    }
+
+    /// Returns the number of a group's members at this daemon.
+    pub(super) fn count(&self, group: GroupId) -> u32 {
+        self.members
+            .get(&group)
+            .map_or(0, |members| members.len() as u32)
     }
 
     /// Forgets the flows of a group that no longer has members at this daemon.
@@ -128,7 +175,7 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Returns the next message of an origin to a group in order, if it has arrived.
     pub(super) fn pop_in_order(&mut self, group: GroupId, origin: DaemonId) -> Option<(Data, P)> {
-        self.flows.get_mut(&(group, origin))?.pop()
+        self.flows.get_mut(&(group, origin))?.order.pop()
     }
 
     /// Delivers a message to each member of its group. Returns whether the group's senders must
@@ -232,7 +279,8 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Returns the number of entries for groups, flows, early messages and slow members.
     pub(super) fn state_size(&self) -> usize {
-        let early = self.flows.values().map(Resequencer::held).sum::<usize>();
+        let early = self.flows.values().map(|flow| flow.order.held());
+        let early = early.sum::<usize>();
         self.members.len() + self.flows.len() + early + self.slow.state_size()
     }
 }

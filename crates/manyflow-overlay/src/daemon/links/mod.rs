@@ -25,15 +25,13 @@ use std::collections::BTreeSet;
 use crate::hop::{Arrival, Hop};
 use crate::message::{DaemonId, Frame, LinkId, Message};
 use crate::sequence::LinkSeq;
-use crate::topology::Topology;
-use manyflow_core::ConfigError;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use neighbour::Neighbour;
 use routing::Route;
 
-/// A neighbour, identified by its index among the daemon's neighbours.
+/// A neighbour, identified by the place that it keeps as long as its link is up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NeighbourIndex(u16);
 
@@ -64,8 +62,11 @@ pub(super) struct Filled {
 /// All links of a daemon.
 #[derive(Debug)]
 pub(super) struct Links<P> {
-    /// Sorted by the daemons' numbers.
-    neighbours: Vec<Neighbour<P>>,
+    here: DaemonId,
+    /// The neighbour at each place; `None` if the place is free.
+    neighbours: Vec<Option<Neighbour<P>>>,
+    /// The places of all neighbours, sorted by the daemons' numbers.
+    places: Vec<(DaemonId, NeighbourIndex)>,
     /// The number of clients' messages in a full queue.
     queue_messages: usize,
     /// The number of full queues.
@@ -83,42 +84,76 @@ pub(super) struct Links<P> {
 }
 
 impl<P: Payload + Default> Links<P> {
-    /// Returns the links of daemon `here`. `hops` holds a hop for each neighbour, in the order of
-    /// the neighbours' numbers.
-    ///
-    /// # Errors
-    /// Returns an error if there are more or fewer hops than neighbours.
-    pub(super) fn new(
-        topology: &Topology,
-        here: DaemonId,
-        hops: Vec<Box<dyn Hop<P>>>,
-        queue_messages: usize,
-    ) -> Result<Links<P>, ConfigError> {
-        let mut ends = topology.neighbours(here).to_vec();
-        ends.sort_unstable();
-        ConfigError::first_of([(
-            "a daemon's hops",
-            "as many as its neighbours",
-            ends.len() == hops.len(),
-        )])?;
-        let neighbours: Vec<_> = ends
-            .into_iter()
-            .zip(hops)
-            .map(|((id, link), hop)| Neighbour::new(id, link, hop))
-            .collect();
-        let overheads = neighbours.iter().map(Neighbour::overhead_bytes);
-        Ok(Links {
-            overhead_bytes: overheads.max().unwrap_or(0),
+    /// Returns the links of daemon `here`, which has no neighbours yet.
+    pub(super) fn new(here: DaemonId, queue_messages: usize) -> Links<P> {
+        Links {
+            here,
+            neighbours: Vec::new(),
+            places: Vec::new(),
+            overhead_bytes: 0,
             queue_messages,
             full: 0,
             half_full: 0,
             dirty: Vec::new(),
-            is_dirty: vec![false; neighbours.len()],
+            is_dirty: Vec::new(),
             timers: BTreeSet::new(),
-            armed: vec![None; neighbours.len()],
-            route: Route::new(neighbours.len()),
-            neighbours,
-        })
+            armed: Vec::new(),
+            route: Route::default(),
+        }
+    }
+
+    /// Adds a neighbour, which must not be one already.
+    pub(super) fn add(&mut self, to: DaemonId, hop: Box<dyn Hop<P>>) -> NeighbourIndex {
+        let link = LinkId {
+            from: self.here,
+            to,
+        };
+        let neighbour = Neighbour::new(link, hop);
+        self.overhead_bytes = self.overhead_bytes.max(neighbour.overhead_bytes());
+        let free = self.neighbours.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.neighbours.len());
+        if free.is_none() {
+            self.neighbours.push(None);
+            self.is_dirty.push(false);
+            self.armed.push(None);
+            self.route.add_place();
+        }
+        self.neighbours[place] = Some(neighbour);
+        let index = NeighbourIndex(place as u16);
+        let gap = self.places.binary_search_by_key(&to, |(id, _)| *id);
+        debug_assert!(gap.is_err(), "{to:?} is a neighbour already");
+        let (Ok(gap) | Err(gap)) = gap;
+        self.places.insert(gap, (to, index));
+        self.mark_dirty(index);
+        index
+    }
+
+    /// Removes a neighbour, its hop and the messages that wait for it. Returns its link, and whether
+    /// the last queue that was half full no longer is; `None` if there is no such neighbour.
+    pub(super) fn remove(&mut self, to: DaemonId) -> Option<(LinkId, bool)> {
+        let index = self.find_neighbour(to)?;
+        let neighbour = self.neighbours[index.place()].take()?;
+        self.places.retain(|(id, _)| *id != to);
+        if let Some(time) = self.armed[index.place()].take() {
+            self.timers.remove(&(time, index));
+        }
+        self.dirty.retain(|other| *other != index);
+        self.is_dirty[index.place()] = false;
+        let overheads = self.neighbours.iter().flatten();
+        let overheads = overheads.map(Neighbour::overhead_bytes);
+        self.overhead_bytes = overheads.max().unwrap_or(0);
+        let is_relieved = self.relieve(neighbour.waiting_data(), 0);
+        Some((neighbour.link(), is_relieved))
+    }
+
+    /// Returns the daemon at a place that is in use.
+    pub(super) fn id(&mut self, index: NeighbourIndex) -> DaemonId {
+        self.at(index).id()
+    }
+
+    /// Returns the number of neighbours.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
     }
 
     /// Returns the number of bytes that a message takes on a link besides its own header and
@@ -134,7 +169,8 @@ impl<P: Payload + Default> Links<P> {
 
     /// Returns the number of messages that wait for any hop.
     pub(super) fn waiting(&self) -> usize {
-        self.neighbours.iter().map(Neighbour::waiting).sum()
+        let neighbours = self.neighbours.iter().flatten();
+        neighbours.map(Neighbour::waiting).sum()
     }
 
     /// Handles a frame from a neighbour. Ignores frames from other daemons.
@@ -147,7 +183,7 @@ impl<P: Payload + Default> Links<P> {
         payload: P,
     ) {
         if let Some(index) = self.find_neighbour(from) {
-            self.neighbours[index.place()].handle_frame(now, frame, ecn, payload);
+            self.at(index).handle_frame(now, frame, ecn, payload);
             self.mark_dirty(index);
         }
     }
@@ -155,7 +191,7 @@ impl<P: Payload + Default> Links<P> {
     /// Handles the drain of a neighbour's socket buffer that was full. Ignores other daemons.
     pub(super) fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
         if let Some(index) = self.find_neighbour(neighbour) {
-            self.neighbours[index.place()].handle_writable(now);
+            self.at(index).handle_writable(now);
             self.mark_dirty(index);
         }
     }
@@ -163,7 +199,7 @@ impl<P: Payload + Default> Links<P> {
     /// Handles a new connection to a neighbour. Ignores other daemons.
     pub(super) fn handle_connected(&mut self, now: Time, neighbour: DaemonId, received: LinkSeq) {
         if let Some(index) = self.find_neighbour(neighbour) {
-            self.neighbours[index.place()].handle_connected(now, received);
+            self.at(index).handle_connected(now, received);
             self.mark_dirty(index);
         }
     }
@@ -171,7 +207,7 @@ impl<P: Payload + Default> Links<P> {
     /// Handles the end of a neighbour's connection. Ignores other daemons.
     pub(super) fn handle_disconnected(&mut self, neighbour: DaemonId) {
         if let Some(index) = self.find_neighbour(neighbour) {
-            self.neighbours[index.place()].handle_disconnected();
+            self.at(index).handle_disconnected();
             self.mark_dirty(index);
         }
     }
@@ -179,7 +215,14 @@ impl<P: Payload + Default> Links<P> {
     /// Returns the hop that leads to a neighbour.
     pub(super) fn hop(&self, neighbour: DaemonId) -> Option<&dyn Hop<P>> {
         let index = self.find_neighbour(neighbour)?;
-        Some(self.neighbours[index.place()].hop())
+        self.neighbours[index.place()].as_ref().map(Neighbour::hop)
+    }
+
+    /// Returns the number of clients' messages that wait for the link to a neighbour.
+    pub(super) fn queue_messages(&self, neighbour: DaemonId) -> Option<usize> {
+        let index = self.find_neighbour(neighbour)?;
+        let neighbour = self.neighbours[index.place()].as_ref();
+        neighbour.map(Neighbour::waiting_data)
     }
 
     /// Calls the hops whose time has come.
@@ -189,7 +232,7 @@ impl<P: Payload + Default> Links<P> {
         {
             self.timers.pop_first();
             self.armed[index.place()] = None;
-            self.neighbours[index.place()].handle_timeout(now);
+            self.at(index).handle_timeout(now);
             self.mark_dirty(index);
         }
     }
@@ -210,23 +253,25 @@ impl<P: Payload + Default> Links<P> {
     /// Returns the next message that has arrived from a neighbour. Returns `None` while the queue
     /// of another neighbour is full.
     pub(super) fn poll_arrival(&mut self, now: Time, index: NeighbourIndex) -> Option<Arrival<P>> {
-        let neighbour = &mut self.neighbours[index.place()];
-        let own = usize::from(neighbour.waiting_data() >= self.queue_messages);
-        if self.full > own {
+        let (full, limit) = (self.full, self.queue_messages);
+        let neighbour = self.at(index);
+        let own = usize::from(neighbour.waiting_data() >= limit);
+        if full > own {
             return None;
         }
         neighbour.poll_arrival(now)
     }
 
-    /// Queues a message for a neighbour. Returns the queue's length if this is a client's message.
+    /// Queues a message for a neighbour. Returns the queue's length if the message waits with
+    /// clients' messages.
     pub(super) fn enqueue(
         &mut self,
         index: NeighbourIndex,
         message: Message,
         payload: P,
     ) -> Option<QueueLength> {
-        let neighbour = &mut self.neighbours[index.place()];
-        let length = message.is_data().then(|| QueueLength {
+        let neighbour = self.at(index);
+        let length = message.waits_with_data().then(|| QueueLength {
             link: neighbour.link(),
             messages: neighbour.waiting_data() + 1,
         });
@@ -236,15 +281,30 @@ impl<P: Payload + Default> Links<P> {
             self.half_full += usize::from(messages == self.half());
             self.check_counts();
         } else {
-            neighbour.push_control(message);
+            neighbour.push_control(message, payload);
         }
         self.mark_dirty(index);
         length
     }
 
+    /// Queues a control message for all neighbours except one.
+    pub(super) fn enqueue_for_all(
+        &mut self,
+        except: Option<NeighbourIndex>,
+        message: Message,
+        payload: &P,
+    ) {
+        for place in 0..self.places.len() {
+            let index = self.places[place].1;
+            if Some(index) != except {
+                self.enqueue(index, message, payload.clone());
+            }
+        }
+    }
+
     /// Hands waiting messages to a neighbour's hop while it has room, control messages first.
     pub(super) fn fill_hop(&mut self, now: Time, index: NeighbourIndex) -> Filled {
-        let neighbour = &mut self.neighbours[index.place()];
+        let neighbour = self.at(index);
         let before = neighbour.waiting_data();
         let any = neighbour.fill_hop(now);
         let queue = QueueLength {
@@ -268,8 +328,8 @@ impl<P: Payload + Default> Links<P> {
         let crossed = |limit: usize| before >= limit && after < limit;
         if crossed(self.queue_messages) {
             self.full -= 1;
-            for place in 0..self.neighbours.len() {
-                self.mark_dirty(NeighbourIndex(place as u16));
+            for place in 0..self.places.len() {
+                self.mark_dirty(self.places[place].1);
             }
         }
         let is_no_longer_half_full = crossed(self.half());
@@ -284,14 +344,14 @@ impl<P: Payload + Default> Links<P> {
         now: Time,
         index: NeighbourIndex,
     ) -> Option<(DaemonId, Frame, P)> {
-        let neighbour = &mut self.neighbours[index.place()];
+        let neighbour = self.at(index);
         let (frame, payload) = neighbour.poll_transmit(now)?;
         Some((neighbour.id(), frame, payload))
     }
 
     /// Updates the timer of a neighbour's hop.
     pub(super) fn rearm_timer(&mut self, index: NeighbourIndex) {
-        let wanted = self.neighbours[index.place()].poll_timeout();
+        let wanted = self.at(index).poll_timeout();
         let armed = &mut self.armed[index.place()];
         if *armed == wanted {
             return;
@@ -319,16 +379,23 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    fn find_neighbour(&self, daemon: DaemonId) -> Option<NeighbourIndex> {
-        let found = self.neighbours.binary_search_by_key(&daemon, Neighbour::id);
-        found.ok().map(|place| NeighbourIndex(place as u16))
+    pub(super) fn find_neighbour(&self, daemon: DaemonId) -> Option<NeighbourIndex> {
+        let found = self.places.binary_search_by_key(&daemon, |(id, _)| *id);
+        found.ok().map(|found| self.places[found].1)
+    }
+
+    /// Returns the neighbour at a place that is in use.
+    fn at(&mut self, index: NeighbourIndex) -> &mut Neighbour<P> {
+        let neighbour = self.neighbours[index.place()].as_mut();
+        neighbour.expect("an index is dropped when its neighbour is removed")
     }
 
     /// Asserts that the counts of full and half-full queues are right. A wrong count would stop the
     /// daemon from reading its links or its clients forever.
     fn check_counts(&self) {
         let count = |limit| {
-            let queues = self.neighbours.iter().map(Neighbour::waiting_data);
+            let queues = self.neighbours.iter().flatten();
+            let queues = queues.map(Neighbour::waiting_data);
             queues.filter(|messages| *messages >= limit).count()
         };
         debug_assert_eq!(self.full, count(self.queue_messages), "full queues");

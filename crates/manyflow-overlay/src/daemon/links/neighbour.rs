@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::hop::{Arrival, Hop};
-use crate::message::{Body, Control, DaemonId, Frame, LinkId, Message};
+use crate::message::{Body, Control, CostUpdate, DaemonId, Frame, LinkId, Message};
 use crate::sequence::LinkSeq;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
@@ -17,21 +17,19 @@ const CONTROL_RUN: u32 = 3;
 /// does not depend on senders or groups.
 #[derive(Debug)]
 pub(super) struct Neighbour<P> {
-    id: DaemonId,
     link: LinkId,
     hop: Box<dyn Hop<P>>,
     /// Control messages, which precede data. This queue stays short, because a newer cost update
     /// replaces an older one.
-    control: VecDeque<Message>,
+    control: VecDeque<(Message, P)>,
     /// The number of control messages that were sent in a row while data waited.
     control_run: u32,
     data: VecDeque<(Message, P)>,
 }
 
 impl<P: Payload + Default> Neighbour<P> {
-    pub(super) fn new(id: DaemonId, link: LinkId, hop: Box<dyn Hop<P>>) -> Neighbour<P> {
+    pub(super) fn new(link: LinkId, hop: Box<dyn Hop<P>>) -> Neighbour<P> {
         Neighbour {
-            id,
             link,
             hop,
             control: VecDeque::new(),
@@ -41,7 +39,7 @@ impl<P: Payload + Default> Neighbour<P> {
     }
 
     pub(super) fn id(&self) -> DaemonId {
-        self.id
+        self.link.to
     }
 
     /// Returns the direction of the link that leads to this neighbour.
@@ -66,21 +64,30 @@ impl<P: Payload + Default> Neighbour<P> {
     }
 
     pub(super) fn push_data(&mut self, message: Message, payload: P) {
-        debug_assert!(message.is_data(), "{message:?} is not a client's message");
+        debug_assert!(
+            message.waits_with_data(),
+            "{message:?} is a control message"
+        );
         self.data.push_back((message, payload));
     }
 
     /// Queues a control message. A cost update replaces a waiting update of the same links.
-    pub(super) fn push_control(&mut self, message: Message) {
-        debug_assert!(!message.is_data(), "{message:?} is a client's message");
-        let outdated = self
-            .control
-            .iter_mut()
-            .find(|old| old.origin == message.origin && replaces(&message.body, &old.body));
-        match outdated {
-            Some(old) => *old = message,
-            None => self.control.push_back(message),
+    pub(super) fn push_control(&mut self, message: Message, payload: P) {
+        debug_assert!(
+            !message.waits_with_data(),
+            "{message:?} is no control message"
+        );
+        if let Body::Control(Control::Cost(update)) = &{ message.body } {
+            let mut waiting = self.control.iter_mut();
+            let outdated = waiting.find(
+                |(old, _)| { old.origin } == { message.origin } && replaces(update, &{ old.body }),
+            );
+            if let Some((old, _)) = outdated {
+                *old = message;
+                return;
+            }
         }
+        self.control.push_back((message, payload));
     }
 
     /// Returns the next message for the hop: control first, but at most [`CONTROL_RUN`] control
@@ -90,10 +97,10 @@ impl<P: Payload + Default> Neighbour<P> {
             self.control_run = 0;
         }
         if self.control_run < CONTROL_RUN
-            && let Some(message) = self.control.pop_front()
+            && let Some(control) = self.control.pop_front()
         {
             self.control_run += 1;
-            return Some((message, P::default()));
+            return Some(control);
         }
         self.control_run = 0;
         self.data.pop_front()
@@ -149,24 +156,22 @@ impl<P: Payload + Default> Neighbour<P> {
     }
 }
 
-/// Returns whether a message makes an older one of the same origin obsolete: both are cost updates
-/// of the same links.
-fn replaces(new: &Body, old: &Body) -> bool {
-    let links = |body: &Body| match body {
-        Body::Control(Control::Cost(update)) => {
-            Some(update.links.map(|state| state.map(|state| state.link)))
-        }
-        _ => None,
-    };
-    links(new).is_some() && links(new) == links(old)
+/// Returns whether a cost update makes an older message of the same origin obsolete: an update of
+/// the same links.
+fn replaces(new: &CostUpdate, old: &Body) -> bool {
+    let links = |update: &CostUpdate| update.links.map(|state| state.map(|state| state.to));
+    match old {
+        Body::Control(Control::Cost(old)) => links(old) == links(new),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::daemon::tests::world::{G, Pipe};
-    use crate::message::{ClientId, Data, Pause};
-    use crate::sequence::{ChangeSeq, OriginSeq};
+    use crate::message::{ClientId, Data};
+    use crate::sequence::OriginSeq;
     use manyflow_core::Length;
 
     fn message(body: Body) -> Message {
@@ -180,18 +185,19 @@ mod tests {
     #[test]
     fn at_most_three_control_messages_precede_a_waiting_client_message() {
         let (closed, _) = Pipe::new(0);
-        let mut neighbour = Neighbour::new(DaemonId(1), LinkId(0), Box::new(closed));
-        for change in 1..=8 {
-            neighbour.push_control(message(Body::Pause(Pause {
-                group: G,
-                paused: true,
-                change: ChangeSeq(change),
-            })));
+        let link = LinkId {
+            from: DaemonId(0),
+            to: DaemonId(1),
+        };
+        let mut neighbour = Neighbour::new(link, Box::new(closed));
+        for _ in 1..=8 {
+            neighbour.push_control(message(Body::Request), Length(0));
         }
         for number in 1..=2 {
             let data = Data {
                 group: G,
-                sequence: OriginSeq(number),
+                version: 0,
+                sequence: OriginSeq::new(number),
                 sender: ClientId(0),
                 sent_us: 0,
             };

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use super::{Links, NeighbourIndex};
 use crate::controller::Site;
-use crate::message::{Body, DaemonId, GroupId, Message};
+use crate::message::{Body, Control, DaemonId, GroupId, Message};
+use crate::topology::Tree;
 use manyflow_core::Payload;
 
 /// The next hops of the message that is being routed.
@@ -20,11 +21,9 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn new(neighbours: usize) -> Route {
-        Route {
-            last_routed: vec![0; neighbours],
-            ..Route::default()
-        }
+    /// Adds the place of a neighbour.
+    pub(super) fn add_place(&mut self) {
+        self.last_routed.push(0);
     }
 
     /// Adds a neighbour to the next hops of the current message, unless it is one of them already.
@@ -38,18 +37,33 @@ impl Route {
 }
 
 impl<P: Payload + Default> Links<P> {
-    /// Finds the next hops of a message. [`pop_next_hop`](Links::pop_next_hop) returns them.
+    /// Finds the next hops of a message on a tree of its origin.
+    /// [`pop_next_hop`](Links::pop_next_hop) returns them. There are none if this daemon does not
+    /// know the topology that the message follows.
     pub(in super::super) fn route(&mut self, site: &Site, message: &Message) {
         debug_assert!(
             self.route.next_hops.is_empty(),
             "the last message's next hops were not drained"
         );
-        match message.body {
-            Body::Data(data) => self.route_to_group(site, message.origin, data.group),
-            Body::Welcome(welcome) => self.route_to_daemon(site, message.origin, welcome.to),
-            Body::Membership(_) | Body::Pause(_) | Body::Control(_) => {
-                self.route_to_all(site, message.origin);
+        let origin = message.origin;
+        match &{ message.body } {
+            Body::Data(data) => self.route_to_group(site, data.version, origin, data.group),
+            Body::Resent(resent) => {
+                self.route_to_daemon(site, resent.data.version, origin, resent.to);
             }
+            Body::Welcome(welcome) => {
+                self.route_to_daemon(site, welcome.version, origin, welcome.to);
+            }
+            Body::Answer(answer) => self.route_to_daemon(site, answer.version, origin, answer.to),
+            Body::Acknowledge(acknowledge) => {
+                self.route_to_daemon(site, acknowledge.version, origin, acknowledge.to);
+            }
+            Body::Control(Control::Cost(update)) => {
+                self.route_to_all(site, update.version, origin);
+            }
+            Body::Change(_) => self.route_to_all(site, site.topology.version(), origin),
+            // These go to neighbours, or directly to a daemon.
+            Body::Part(_) | Body::Summary(_) | Body::Request | Body::Control(_) => {}
         }
     }
 
@@ -58,9 +72,11 @@ impl<P: Payload + Default> Links<P> {
         self.route.next_hops.pop_front()
     }
 
-    fn route_to_group(&mut self, site: &Site, origin: DaemonId, group: GroupId) {
+    fn route_to_group(&mut self, site: &Site, version: u16, origin: DaemonId, group: GroupId) {
         self.route.routed += 1;
-        let tree = site.topology.tree(origin);
+        let Some(tree) = tree(site, version, origin) else {
+            return;
+        };
         for daemon in site.groups.daemons(group) {
             let child = tree.child_towards(site.here, daemon);
             if let Some(next) = child.and_then(|child| self.find_neighbour(child)) {
@@ -69,21 +85,24 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    fn route_to_daemon(&mut self, site: &Site, origin: DaemonId, daemon: DaemonId) {
-        if usize::from(daemon.0) >= site.topology.len() {
-            return;
-        }
-        let tree = site.topology.tree(origin);
-        let child = tree.child_towards(site.here, daemon);
+    fn route_to_daemon(&mut self, site: &Site, version: u16, origin: DaemonId, daemon: DaemonId) {
+        let tree = tree(site, version, origin);
+        let child = tree.and_then(|tree| tree.child_towards(site.here, daemon));
         let next = child.and_then(|child| self.find_neighbour(child));
         self.route.next_hops.extend(next);
     }
 
     /// Floods a message to all neighbours below this daemon in the origin's tree.
-    fn route_to_all(&mut self, site: &Site, origin: DaemonId) {
-        for child in site.topology.tree(origin).children(site.here) {
+    fn route_to_all(&mut self, site: &Site, version: u16, origin: DaemonId) {
+        let tree = tree(site, version, origin);
+        for child in tree.into_iter().flat_map(|tree| tree.children(site.here)) {
             let next = self.find_neighbour(child);
             self.route.next_hops.extend(next);
         }
     }
+}
+
+/// Returns the tree of a daemon in the topology with this version, if both are known.
+fn tree(site: &Site, version: u16, root: DaemonId) -> Option<Tree<'_>> {
+    site.topology_of(version)?.tree(root)
 }

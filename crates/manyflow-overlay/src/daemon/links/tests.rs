@@ -11,30 +11,30 @@ const SECOND: NeighbourIndex = NeighbourIndex(1);
 
 /// Returns the links of the middle daemon in a chain of three. A full queue has 4 messages.
 fn links() -> (Links<Length>, [Room; 2]) {
-    let ends = [(0, 1), (1, 2)].map(|(a, b)| (DaemonId(a), DaemonId(b), 1));
-    let topology = Topology::new(3, &ends).unwrap();
     let (pipes, rooms): (Vec<_>, Vec<_>) = (0..2).map(|_| Pipe::new(0)).unzip();
-    let hops = pipes
-        .into_iter()
-        .map(|pipe| -> Box<dyn Hop<_>> { Box::new(pipe) });
-    let links = Links::new(&topology, DaemonId(1), hops.collect(), 4).unwrap();
+    let mut links = Links::new(DaemonId(1), 4);
+    for (end, pipe) in [0, 2].into_iter().zip(pipes) {
+        links.add(DaemonId(end), Box::new(pipe));
+    }
+    while links.pop_dirty().is_some() {}
     (links, rooms.try_into().unwrap())
 }
 
-fn message(number: u32) -> Message {
+fn message(number: u64) -> Message {
     Message {
         origin: DaemonId(0),
         repaired: false,
         body: Body::Data(Data {
             group: G,
-            sequence: OriginSeq(number),
+            version: 0,
+            sequence: OriginSeq::new(number),
             sender: ClientId(0),
             sent_us: 0,
         }),
     }
 }
 
-fn enqueue(links: &mut Links<Length>, index: NeighbourIndex, count: u32) {
+fn enqueue(links: &mut Links<Length>, index: NeighbourIndex, count: u64) {
     for number in 1..=count {
         let queue = links.enqueue(index, message(number), Length(1));
         assert!(queue.is_some());

@@ -78,7 +78,7 @@ pub(super) struct World {
     frames: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
     /// The origins and numbers of the messages that were delivered to each client, by daemon and
     /// client.
-    pub(super) read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u32)>>,
+    pub(super) read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u64)>>,
     /// The number of messages of each client that have entered.
     pub(super) ready: BTreeMap<(usize, ClientId), u32>,
     /// Clients that read no messages.
@@ -99,19 +99,18 @@ impl World {
             .iter()
             .map(|(a, b)| (DaemonId(*a), DaemonId(*b), 1))
             .collect();
-        let topology = Arc::new(Topology::new(daemons, &links).unwrap());
+        let topology = Arc::new(Topology::new((0..daemons as u16).map(DaemonId), &links).unwrap());
         let mut rooms = BTreeMap::new();
         let daemon = |here: usize| {
             let here = DaemonId(here as u16);
-            let mut ends = topology.neighbours(here).to_vec();
-            ends.sort_unstable();
-            let hops = ends.iter().map(|(end, _)| -> Box<dyn Hop<Length>> {
+            let ends = topology.neighbours(here).iter();
+            let hops = ends.map(|end| -> Box<dyn Hop<Length>> {
                 let (pipe, room) = Pipe::new(4);
                 rooms.insert((here, *end), room);
                 Box::new(pipe)
             });
             let (config, topology) = (config.clone(), topology.clone());
-            Daemon::new(config, Box::new(Open), here, topology, hops.collect()).unwrap()
+            Daemon::fixed(config, Box::new(Open), here, topology, hops.collect()).unwrap()
         };
         World {
             daemons: (0..daemons).map(daemon).collect(),
@@ -164,7 +163,7 @@ impl World {
                 }
                 Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
                     let read = self.read.entry((at, client)).or_default();
-                    read.push((origin, data.sequence.0));
+                    read.push((origin, data.sequence.number()));
                     if !self.asleep.contains(&(at, client)) {
                         let took = ClientFrame::Took { messages: 1 };
                         self.daemons[at].handle_client(self.now, client, &took, Length(0));
@@ -204,7 +203,7 @@ impl World {
         while self.step() {}
     }
 
-    pub(super) fn from(&self, at: usize, client: ClientId, origin: usize) -> Vec<u32> {
+    pub(super) fn from(&self, at: usize, client: ClientId, origin: usize) -> Vec<u64> {
         let read = self.read.get(&(at, client)).into_iter().flatten();
         let origin = DaemonId(origin as u16);
         read.filter(|(from, _)| *from == origin)

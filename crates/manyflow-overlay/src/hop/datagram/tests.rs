@@ -17,7 +17,8 @@ fn message(sequence: u32) -> Message {
         repaired: false,
         body: Body::Data(Data {
             group: GroupId(1),
-            sequence: OriginSeq(sequence),
+            version: 0,
+            sequence: OriginSeq::new(sequence.into()),
             sender: ClientId(0),
             sent_us: 0,
         }),
@@ -26,7 +27,7 @@ fn message(sequence: u32) -> Message {
 
 fn sequence(arrival: &Arrival<Length>) -> u32 {
     match arrival.message.body {
-        Body::Data(data) => data.sequence.0,
+        Body::Data(data) => data.sequence.number() as u32,
         other => panic!("{other:?} was not sent"),
     }
 }

@@ -34,7 +34,7 @@ impl Reported for Event {
             }
             Event::Latency { seconds } => line.serialize_entry("seconds", seconds),
             Event::Queue { link, messages } => {
-                line.serialize_entry("overlay-link", &link.0)?;
+                line.serialize_entry("overlay-link", &[link.from.0, link.to.0])?;
                 line.serialize_entry("messages", messages)
             }
             Event::Acceptable { by, group, rate } => {

@@ -134,6 +134,8 @@ pub struct CostBenefitTable {
     pub randomise: Option<bool>,
     /// Whether a daemon knows its own queues at any time, instead of what it last announced.
     pub own_queues_at_once: Option<bool>,
+    /// Whether clients start fast, and double their rate while no link on their path has a price.
+    pub fast: Option<bool>,
 }
 
 /// `overlays.tfrc`
@@ -278,9 +280,11 @@ impl OverlayTable {
         seed: u64,
     ) -> Result<Box<dyn Controller>, ConfigError> {
         Ok(match self.controller {
-            ControllerName::CostBenefit => {
-                Box::new(CostBenefit::new(self.cost_benefit.config(), here, seed)?)
-            }
+            ControllerName::CostBenefit => Box::new(CostBenefit::new(
+                self.cost_benefit.config(CostBenefitConfig::default()),
+                here,
+                seed,
+            )?),
             ControllerName::Tfrc => Box::new(Tfrc::new(self.tfrc.config(), here)?),
             ControllerName::None => Box::new(Open),
         })
@@ -315,9 +319,14 @@ impl OverlayTable {
 }
 
 impl CostBenefitTable {
-    /// Returns the parameters, with defaults for those that are not given.
-    pub fn config(self) -> CostBenefitConfig {
-        let mut config = CostBenefitConfig::default();
+    /// Returns the parameters, with the values of `defaults` for those that are not given.
+    pub fn config(self, defaults: CostBenefitConfig) -> CostBenefitConfig {
+        let mut config = defaults;
+        match self.fast {
+            Some(true) => config.fast = Some(config.fast.unwrap_or_default()),
+            Some(false) => config.fast = None,
+            None => {}
+        }
         let numbers = [
             (&mut config.salary_dollars, self.salary),
             (&mut config.savings_dollars, self.savings),

@@ -1,6 +1,6 @@
 //! Overlay frames in captures and traces. Streams appear as TCP, everything else as UDP.
 
-use manyflow_overlay::{Body, Control, Frame, Message};
+use manyflow_overlay::{Body, Control, Frame, Item, Message};
 use serde::ser::SerializeMap;
 
 use manyflow_netsim::capture::Flow;
@@ -62,11 +62,21 @@ fn trace_message(message: &Message, line: &mut Line) -> serde_json::Result<()> {
     let kind = match message.body {
         Body::Data(data) => {
             line.serialize_entry("group", &data.group.0)?;
-            return line.serialize_entry("message", &data.sequence.0);
+            return line.serialize_entry("message", &data.sequence.number());
         }
-        Body::Membership(_) => "membership",
+        Body::Resent(_) => "resent",
         Body::Welcome(_) => "welcome",
-        Body::Pause(_) => "pause",
+        Body::Answer(_) => "answer",
+        Body::Acknowledge(_) => "acknowledge",
+        Body::Change(change) => match change.item {
+            Item::Members { .. } => "membership",
+            Item::Paused { .. } => "pause",
+            Item::Link { .. } => "link",
+            Item::Alive | Item::Count { .. } => "alive",
+        },
+        Body::Part(_) => "part",
+        Body::Summary(_) => "summary",
+        Body::Request => "request",
         Body::Control(Control::Cost(_)) => "cost",
         Body::Control(Control::Report(_)) => "report",
         Body::Control(Control::RoundTrip(_)) => "round-trip",

@@ -1,5 +1,4 @@
-//! TLS for session descriptions: the publisher's certificate, and the authorities that a receiver
-//! trusts.
+//! TLS: certificates, their keys, and the authorities that the other end trusts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,11 +60,7 @@ impl Identity {
     /// # Errors
     /// If a file cannot be read, or the key is not that of the certificate.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
-        let chain = read_certificates(certificates)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| TlsError::Key {
-            path: key.to_owned(),
-            cause,
-        })?;
+        let (chain, key) = read_identity(certificates, key)?;
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the default versions")
@@ -78,16 +73,29 @@ impl Identity {
         Ok(Identity(TlsAcceptor::from(Arc::new(config))))
     }
 
-    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
         &self.0
     }
 }
 
+/// Reads a certificate, with those between it and its authority, and its private key.
+pub(crate) fn read_identity(
+    certificates: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let chain = read_certificates(certificates)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| TlsError::Key {
+        path: key.to_owned(),
+        cause,
+    })?;
+    Ok((chain, key))
+}
+
 /// Returns a connector that accepts servers of the authorities in the file `ca`; without a file,
 /// those of the authorities that the platform trusts.
-pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, TlsError> {
+pub(crate) fn connector(ca: Option<&Path>) -> Result<TlsConnector, TlsError> {
     let roots = match ca {
-        Some(path) => private_authorities(path)?,
+        Some(path) => authorities(path)?,
         None => platform_authorities()?,
     };
     let config = ClientConfig::builder_with_provider(provider())
@@ -99,7 +107,7 @@ pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, TlsError> {
 }
 
 /// Returns what to do about a handshake that failed.
-pub(super) fn advice(error: &io::Error) -> &'static str {
+pub(crate) fn advice(error: &io::Error) -> &'static str {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
         NotValidYet, NotValidYetContext, Other, UnknownIssuer,
@@ -128,11 +136,12 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
 }
 
 /// The provider is named, because rustls has no default if another crate enables a second one.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn private_authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+/// Reads the certificates of authorities from a file.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|cause| TlsError::Unusable {

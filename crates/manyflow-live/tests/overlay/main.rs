@@ -1,0 +1,8 @@
+//! Live daemons of an overlay on loopback, and the clients that they serve.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod access;
+mod links;
+mod messages;
+mod stage;

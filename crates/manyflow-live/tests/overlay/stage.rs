@@ -1,0 +1,188 @@
+//! Daemons on loopback, and clients that speak NATS line by line.
+
+use std::path::Path;
+use std::time::Duration;
+
+use manyflow_live::overlay::{
+    Access, ControllerConfig, DaemonConfig, DaemonHandle, LinkConfig, LinkSecurity, start,
+};
+use manyflow_overlay::OverlayConfig;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// The time after which a test fails that still waits.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns the configuration of a daemon without a controller, which listens on loopback.
+pub(crate) fn config(name: &str) -> DaemonConfig {
+    DaemonConfig {
+        overlay_name: "test".to_owned(),
+        name: name.to_owned(),
+        id: None,
+        listen: Some("127.0.0.1:0".to_owned()),
+        clients: Some("127.0.0.1:0".to_owned()),
+        links: Vec::new(),
+        accepts: None,
+        security: LinkSecurity::Insecure,
+        client_tls: None,
+        access: Access::Open,
+        connections_max: 20_000,
+        hold: Duration::from_secs(5),
+        overlay: OverlayConfig::default(),
+        controller: ControllerConfig::Open,
+    }
+}
+
+/// Returns a link to the daemon `name` at an address.
+pub(crate) fn link(name: &str, address: impl ToString) -> LinkConfig {
+    LinkConfig {
+        name: name.to_owned(),
+        id: None,
+        address: address.to_string(),
+        weight: 1,
+    }
+}
+
+/// Starts daemons `a`, `b` and so on in a line, and waits until each has its links.
+pub(crate) async fn line(count: usize) -> Vec<DaemonHandle> {
+    let mut daemons: Vec<DaemonHandle> = Vec::new();
+    for place in 0..count {
+        let mut own = config(&name(place));
+        if let Some(last) = daemons.last() {
+            let address = last.addresses().daemons.unwrap();
+            own.links = vec![link(&name(place - 1), address)];
+        }
+        daemons.push(start(own).await.unwrap());
+    }
+    for daemon in &daemons {
+        wait_for_daemons(daemon, count).await;
+    }
+    daemons
+}
+
+pub(crate) fn name(place: usize) -> String {
+    char::from(b'a' + place as u8).to_string()
+}
+
+/// Waits until a daemon knows a number of daemons, itself included.
+pub(crate) async fn wait_for_daemons(daemon: &DaemonHandle, count: usize) {
+    let mut status = daemon.status();
+    let known = status.wait_for(|status| status.daemons.len() == count);
+    tokio::time::timeout(PATIENCE, known)
+        .await
+        .expect("the daemons find each other")
+        .unwrap();
+}
+
+/// A NATS client.
+pub(crate) struct Nats {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+impl Nats {
+    /// Connects without credentials.
+    pub(crate) async fn connect(daemon: &DaemonHandle) -> Nats {
+        let options = r#"{"verbose":false,"headers":true,"no_responders":true}"#;
+        Nats::connect_with(daemon, options).await
+    }
+
+    /// Connects with the options of CONNECT.
+    pub(crate) async fn connect_with(daemon: &DaemonHandle, options: &str) -> Nats {
+        let mut nats = Nats::open(daemon).await;
+        nats.send(&format!("CONNECT {options}\r\nPING\r\n")).await;
+        assert_eq!(nats.line().await, "PONG");
+        nats
+    }
+
+    /// Opens a connection and reads INFO.
+    pub(crate) async fn open(daemon: &DaemonHandle) -> Nats {
+        let address = daemon.addresses().clients.unwrap();
+        let (reader, writer) = TcpStream::connect(address).await.unwrap().into_split();
+        let reader = BufReader::new(reader);
+        let mut nats = Nats { reader, writer };
+        assert!(nats.line().await.starts_with("INFO {"));
+        nats
+    }
+
+    pub(crate) async fn send(&mut self, text: &str) {
+        self.writer.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Sends operations, and waits until the daemon has handled them.
+    pub(crate) async fn send_and_wait(&mut self, text: &str) {
+        self.send(&format!("{text}PING\r\n")).await;
+        assert_eq!(self.line().await, "PONG");
+    }
+
+    /// Reads a line, without the end.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.reader.read_line(&mut line);
+        let read = tokio::time::timeout(PATIENCE, read)
+            .await
+            .expect("a line arrives");
+        read.unwrap();
+        line.trim_end_matches("\r\n").to_owned()
+    }
+
+    /// Reads a message: the line, and the payload.
+    pub(crate) async fn message(&mut self) -> (String, Vec<u8>) {
+        let line = self.line().await;
+        let bytes = line.rsplit(' ').next().unwrap().parse::<usize>();
+        let bytes = bytes.unwrap_or_else(|_| panic!("{line:?} is not a message"));
+        let mut payload = vec![0; bytes + 2];
+        let read = self.reader.read_exact(&mut payload);
+        tokio::time::timeout(PATIENCE, read)
+            .await
+            .expect("a payload arrives")
+            .unwrap();
+        payload.truncate(bytes);
+        (line, payload)
+    }
+
+    /// Waits until the other end closes the connection.
+    pub(crate) async fn closed(&mut self) {
+        let mut rest = Vec::new();
+        let read = self.reader.read_to_end(&mut rest);
+        let read = tokio::time::timeout(PATIENCE, read)
+            .await
+            .expect("the connection closes");
+        assert!(
+            read.is_err() || rest.is_empty(),
+            "{:?}",
+            String::from_utf8_lossy(&rest)
+        );
+    }
+}
+
+/// Waits until a message from `sender` arrives at `member`: until then, the join may be under way.
+pub(crate) async fn wait_for_path(sender: &mut Nats, member: &mut Nats, subject: &str) {
+    let mut probes = 0;
+    loop {
+        sender.send(&format!("PUB {subject} 5\r\nprobe\r\n")).await;
+        probes += 1;
+        let arrived = tokio::time::timeout(Duration::from_millis(50), member.reader.fill_buf());
+        if arrived.await.is_ok() {
+            break;
+        }
+        assert!(probes < 600, "no message to {subject} arrives");
+    }
+    // The last probe marks the end of the probes: messages of one sender are in order.
+    sender.send(&format!("PUB {subject} 3\r\nend\r\n")).await;
+    while member.message().await.1 != b"end" {}
+}
+
+/// Makes certificates for these names in a folder.
+pub(crate) fn certificates(folder: &Path, names: &[&str]) {
+    use manyflow_live::overlay::certificates::{Subject, make_certificates};
+    let subjects: Vec<_> = names
+        .iter()
+        .map(|name| Subject {
+            name: (*name).to_owned(),
+            hosts: vec!["127.0.0.1".to_owned()],
+        })
+        .collect();
+    make_certificates(folder, &subjects, 2026).unwrap();
+}

@@ -1,0 +1,232 @@
+//! A topology that changes: links come up and go down, daemons appear, restart and disappear.
+
+use super::Daemon;
+use super::database::{Heard, Received};
+use super::links::NeighbourIndex;
+use crate::Event;
+use crate::hop::Hop;
+use crate::message::{Body, Change, DaemonId, Item, Message, Part, Summary};
+use crate::topology::Topology;
+use manyflow_core::Payload;
+use manyflow_core::time::Time;
+
+impl<P: Payload + Default + PartialEq> Daemon<P> {
+    /// Adds a link to a neighbour, when it has come up: messages can be exchanged over its `hop`,
+    /// which has sent none yet. A link that is up already is removed first. `weight`, at least 1, is
+    /// the length that the link adds to a path; if the two ends differ, the higher one counts.
+    ///
+    /// Does nothing in a fixed overlay, for a link to this daemon, and if there are too many
+    /// neighbours.
+    pub fn add_link(&mut self, now: Time, to: DaemonId, weight: u32, hop: Box<dyn Hop<P>>) {
+        self.remove_link(now, to);
+        let has_room = self.links.len() < self.neighbours_max;
+        if self.database.is_fixed() || to == self.membership.site().here || !has_room {
+            return;
+        }
+        let index = self.links.add(to, hop);
+        let summaries: Vec<_> = self.database.summaries().collect();
+        for (origin, summary) in summaries {
+            self.tell(index, origin, Body::Summary(summary), &P::default());
+        }
+        let since = self.database.next_change();
+        let weight = weight.max(1);
+        self.announce(now, Item::Link { to, weight, since }, P::default());
+        self.do_pending_work(now);
+    }
+
+    /// Removes the link to a neighbour, when it is down for good. Messages that wait for it or are on
+    /// it are lost, and repaired. Does nothing in a fixed overlay, and if there is no such link.
+    pub fn remove_link(&mut self, now: Time, to: DaemonId) {
+        if self.database.is_fixed() {
+            return;
+        }
+        let Some((link, is_relieved)) = self.links.remove(to) else {
+            return;
+        };
+        self.controller.on_queue(now, link, 0);
+        let since = self.database.next_change();
+        let weight = 0;
+        self.announce(now, Item::Link { to, weight, since }, P::default());
+        for (neighbour, origin) in self.database.forget_neighbour(to) {
+            if let Some(index) = self.links.find_neighbour(neighbour) {
+                self.tell(index, origin, Body::Request, &P::default());
+            }
+        }
+        self.update_topology(now);
+        if is_relieved {
+            self.continue_sending(now);
+        }
+        self.do_pending_work(now);
+    }
+
+    /// Sends a message about a daemon to a neighbour.
+    fn tell(&mut self, index: NeighbourIndex, origin: DaemonId, body: Body, payload: &P) {
+        let message = Message {
+            origin,
+            repaired: false,
+            body,
+        };
+        self.links.enqueue(index, message, payload.clone());
+    }
+
+    /// Sends a message to all neighbours, except the one that it came from.
+    pub(super) fn flood(&mut self, message: Message, payload: &P, from: Option<NeighbourIndex>) {
+        self.links.enqueue_for_all(from, message, payload);
+    }
+
+    /// Handles a change of another daemon's state.
+    pub(super) fn handle_change(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        origin: DaemonId,
+        change: &Change,
+        name: P,
+    ) {
+        let neighbour = self.links.id(from);
+        let heard = self.database.insert(now, neighbour, origin, change, name);
+        if heard == Heard::Ask {
+            self.tell(from, origin, Body::Request, &P::default());
+        }
+        self.apply_changes(now, Some(from), origin);
+    }
+
+    pub(super) fn handle_summary(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        origin: DaemonId,
+        summary: &Summary,
+    ) {
+        let neighbour = self.links.id(from);
+        let heard = self
+            .database
+            .handle_summary(now, neighbour, origin, summary);
+        if heard == Heard::Ask {
+            self.tell(from, origin, Body::Request, &P::default());
+        }
+        self.outbid(now);
+    }
+
+    /// Sends a neighbour the whole state of a daemon.
+    pub(super) fn handle_request(&mut self, from: NeighbourIndex, origin: DaemonId) {
+        for (part, name) in self.database.parts(origin) {
+            self.tell(from, origin, Body::Part(part), &name);
+        }
+    }
+
+    pub(super) fn handle_part(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        origin: DaemonId,
+        part: &Part,
+        name: P,
+    ) {
+        let neighbour = self.links.id(from);
+        let received = self
+            .database
+            .handle_part(now, neighbour, origin, part, name);
+        let Some(received) = received else {
+            return;
+        };
+        if let Received::New {
+            before,
+            is_restarted,
+        } = received
+        {
+            if is_restarted {
+                self.forget_origin(now, origin);
+            }
+            if let Some(before) = before {
+                self.hide(now, origin, &before);
+            }
+            self.update_topology(now);
+            self.show(now, origin);
+            if let Some(summary) = self.database.summary(origin) {
+                let mut message = self.membership.message(Body::Summary(summary));
+                message.origin = origin;
+                self.flood(message, &P::default(), Some(from));
+            }
+            self.apply_changes(now, Some(from), origin);
+        }
+        if let Some(next) = self.database.next_to_ask(origin)
+            && let Some(index) = self.links.find_neighbour(next)
+        {
+            self.tell(index, origin, Body::Request, &P::default());
+        }
+    }
+
+    /// Forgets the messages of a daemon that begins again: its new messages have the same numbers.
+    fn forget_origin(&mut self, now: Time, origin: DaemonId) {
+        self.delivery.forget_origin(origin);
+        self.receipts.forget(origin);
+        self.controller
+            .on_departure(now, origin, self.membership.site());
+    }
+
+    /// Begins a new incarnation if another daemon knows a later one, and announces it.
+    pub(super) fn outbid(&mut self, now: Time) {
+        let Some(incarnation) = self.database.outbid(now) else {
+            return;
+        };
+        self.outbox.push_event(Event::Outbid { incarnation });
+        self.retention.restart(now);
+        let here = self.membership.site().here;
+        if let Some(summary) = self.database.summary(here) {
+            let message = self.membership.message(Body::Summary(summary));
+            self.flood(message, &P::default(), None);
+        }
+        self.update_topology(now);
+        self.send_welcomes(now);
+        self.let_enter(now, |_| true);
+    }
+
+    /// Follows the links that are up.
+    pub(super) fn update_topology(&mut self, now: Time) {
+        let Some(topology) = self.database.topology() else {
+            return;
+        };
+        if !self.membership.set_topology(topology) {
+            return;
+        }
+        let site = self.membership.site();
+        self.outbox.push_event(Event::Topology {
+            version: site.topology.version(),
+            daemons: site.topology.len() as u32,
+        });
+        self.controller.on_topology(now, site);
+        self.retention.handle_topology(now);
+        for daemon in self.database.show_reachable(now, &site.topology) {
+            self.show(now, daemon);
+        }
+        self.send_welcomes(now);
+    }
+
+    /// Handles the timers of the database.
+    pub(super) fn handle_database_timeout(&mut self, now: Time) {
+        while let Some((daemon, before)) = self.database.pop_unreachable(now) {
+            self.hide(now, daemon, &before);
+        }
+        if self.database.wants_refresh(now) {
+            self.announce(now, Item::Alive, P::default());
+        }
+        self.outbid(now);
+    }
+
+    /// Returns whether a message follows a topology that this daemon knows, and is one of the present
+    /// incarnation of its origin, sent to or through the present incarnation of this daemon.
+    pub(super) fn is_present(&self, origin: DaemonId, version: u16) -> bool {
+        let site = self.membership.site();
+        if self.database.is_fixed() || version == site.topology.version() {
+            return site.topology.contains(origin);
+        }
+        let is_present = |topology: &Topology, daemon| {
+            let incarnation = topology.incarnation(daemon);
+            incarnation.is_some() && incarnation == self.database.incarnation(daemon)
+        };
+        let topology = site.topology_of(version);
+        topology
+            .is_some_and(|topology| is_present(topology, origin) && is_present(topology, site.here))
+    }
+}

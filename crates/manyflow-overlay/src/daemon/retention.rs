@@ -1,0 +1,399 @@
+//! The messages of this daemon's clients that other daemons have not acknowledged, in a living
+//! overlay.
+//!
+//! ```text
+//!   push --> kept messages --acknowledged by all--> dropped
+//!                |
+//!   Welcome ---->|  Answer: expected, next
+//!                `--> messages from expected to next, to one daemon: pop_resent
+//! ```
+//!
+//! A message can get lost when the topology changes: a link goes down with messages on it, or a
+//! daemon does not know yet the topology that a message follows. A daemon with members is therefore
+//! sent a [`Welcome`](crate::Welcome) when the topology changes while messages are not
+//! acknowledged, and when acknowledgements stall. It follows the messages before it, so that its
+//! answer tells which of them are missing.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::message::{Answer, DaemonId, Data, GroupId};
+use crate::sequence::{ChangeSeq, OriginSeq};
+use manyflow_core::Payload;
+use manyflow_core::time::Time;
+
+/// The time between two checks for welcomes that are not answered, and for stalled daemons.
+const TICK: Duration = Duration::from_millis(200);
+/// The first time between two welcomes to a daemon. It doubles up to [`REPEAT_MAX`].
+const REPEAT_MIN: Duration = Duration::from_millis(200);
+const REPEAT_MAX: Duration = Duration::from_secs(2);
+/// The first time without a new acknowledgement after which a daemon is sent a welcome. It doubles
+/// up to [`STALL_MAX`] while the welcomes show that nothing was lost.
+const STALL_MIN: Duration = Duration::from_secs(1);
+const STALL_MAX: Duration = Duration::from_secs(16);
+/// The bytes that a kept message counts besides its payload.
+const OVERHEAD_BYTES: usize = 64;
+
+/// The kept messages of all groups.
+#[derive(Debug)]
+pub(super) struct Retention<P> {
+    limit_bytes: usize,
+    bytes: usize,
+    groups: BTreeMap<GroupId, Kept<P>>,
+    /// The ranges of messages to send again, in this order.
+    resends: VecDeque<Resend>,
+    /// Welcomes to send now.
+    welcomes: VecDeque<(GroupId, DaemonId)>,
+    tick_at: Option<Time>,
+}
+
+/// The kept messages of one group.
+#[derive(Debug)]
+struct Kept<P> {
+    /// The number of the first kept message, or of the next message if none is kept.
+    first: OriginSeq,
+    messages: VecDeque<(Data, P)>,
+    remotes: BTreeMap<DaemonId, Remote>,
+}
+
+/// Another daemon with members of the group.
+#[derive(Debug)]
+struct Remote {
+    since: ChangeSeq,
+    /// The first message that the daemon has not acknowledged.
+    expected: OriginSeq,
+    /// The welcome that is not answered.
+    welcome: Option<Repeat>,
+    stall: Stall,
+}
+
+/// When a welcome is sent next, and the time to the one after it.
+#[derive(Copy, Clone, Debug)]
+struct Repeat {
+    /// The message after those that may be lost: an answer to a welcome from before them counts only
+    /// as an acknowledgement.
+    next: OriginSeq,
+    at: Time,
+    wait: Duration,
+}
+
+/// Watches for a daemon that acknowledges nothing.
+#[derive(Copy, Clone, Debug)]
+struct Stall {
+    expected: OriginSeq,
+    since: Time,
+    patience: Duration,
+}
+
+/// A range of messages to send again.
+#[derive(Copy, Clone, Debug)]
+struct Resend {
+    group: GroupId,
+    to: DaemonId,
+    next: OriginSeq,
+    end: OriginSeq,
+}
+
+impl<P: Payload> Retention<P> {
+    pub(super) fn new(limit_bytes: usize) -> Retention<P> {
+        Retention {
+            limit_bytes,
+            bytes: 0,
+            groups: BTreeMap::new(),
+            resends: VecDeque::new(),
+            welcomes: VecDeque::new(),
+            tick_at: None,
+        }
+    }
+
+    /// Returns whether no more messages may be kept, so that clients must wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= self.limit_bytes
+    }
+
+    /// Adds another daemon with members of a group. It receives the messages from `next` on, and a
+    /// welcome before them.
+    pub(super) fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        daemon: DaemonId,
+        since: ChangeSeq,
+        next: OriginSeq,
+    ) {
+        let kept = self.groups.entry(group).or_insert_with(|| Kept {
+            first: next,
+            messages: VecDeque::new(),
+            remotes: BTreeMap::new(),
+        });
+        let remote = Remote {
+            since,
+            expected: next,
+            welcome: Some(Repeat::first(now, next)),
+            stall: Stall::new(now, next),
+        };
+        kept.remotes.insert(daemon, remote);
+        self.welcomes.push_back((group, daemon));
+        self.arm(now);
+    }
+
+    /// Removes a daemon that no longer has members. Returns whether there is room again.
+    pub(super) fn leave(&mut self, group: GroupId, daemon: DaemonId) -> bool {
+        let Some(kept) = self.groups.get_mut(&group) else {
+            return false;
+        };
+        kept.remotes.remove(&daemon);
+        self.resends
+            .retain(|resend| (resend.group, resend.to) != (group, daemon));
+        self.release(group)
+    }
+
+    /// Keeps a message until all other daemons with members have acknowledged it.
+    pub(super) fn push(&mut self, now: Time, data: Data, payload: &P) {
+        let Some(kept) = self.groups.get_mut(&data.group) else {
+            return;
+        };
+        debug_assert_eq!(
+            data.sequence,
+            kept.end(),
+            "a message does not follow the last one"
+        );
+        kept.messages.push_back((data, payload.clone()));
+        self.bytes += payload.length() as usize + OVERHEAD_BYTES;
+        if self.tick_at.is_none() {
+            for remote in kept.remotes.values_mut() {
+                remote.stall = Stall::new(now, remote.expected);
+            }
+            self.arm(now);
+        }
+    }
+
+    /// Handles an acknowledgement of messages below `expected`, of which the lower 32 bits are
+    /// given. Returns whether there is room again.
+    pub(super) fn acknowledge(&mut self, group: GroupId, from: DaemonId, expected: u32) -> bool {
+        let Some(kept) = self.groups.get_mut(&group) else {
+            return false;
+        };
+        let end = kept.end();
+        let Some(remote) = kept.remotes.get_mut(&from) else {
+            return false;
+        };
+        let ahead = expected.wrapping_sub(remote.expected.number() as u32);
+        let expected = remote.expected.advance(ahead.into());
+        if ahead == 0 || expected > end {
+            return false;
+        }
+        remote.expected = expected;
+        self.release(group)
+    }
+
+    /// Handles the answer to a welcome: sends the missing messages again. Returns whether there is
+    /// room again.
+    pub(super) fn answer(&mut self, from: DaemonId, answer: &Answer) -> bool {
+        let group = answer.group;
+        let Some(kept) = self.groups.get_mut(&group) else {
+            return false;
+        };
+        let end = kept.end();
+        let Some(remote) = kept.remotes.get_mut(&from) else {
+            return false;
+        };
+        if remote.since != answer.change || answer.expected > end || answer.next > end {
+            return false;
+        }
+        remote.expected = remote.expected.max(answer.expected);
+        let next = remote.expected;
+        let answered = remote
+            .welcome
+            .take_if(|welcome| welcome.next <= answer.next);
+        if answered.is_some() && next < answer.next {
+            remote.stall.patience = STALL_MIN;
+            self.resends
+                .retain(|resend| (resend.group, resend.to) != (group, from));
+            self.resends.push_back(Resend {
+                group,
+                to: from,
+                next,
+                end: answer.next,
+            });
+        }
+        self.release(group)
+    }
+
+    /// Drops the messages of a group that all daemons have acknowledged. Returns whether there is
+    /// room again.
+    fn release(&mut self, group: GroupId) -> bool {
+        let was_full = self.is_full();
+        let Some(kept) = self.groups.get_mut(&group) else {
+            return false;
+        };
+        let expected = kept.remotes.values().map(|remote| remote.expected);
+        let lowest = expected.min().unwrap_or_else(|| kept.end());
+        while kept.first < lowest
+            && let Some((_, payload)) = kept.messages.pop_front()
+        {
+            self.bytes -= payload.length() as usize + OVERHEAD_BYTES;
+            kept.first = kept.first.advance(1);
+        }
+        if kept.remotes.is_empty() {
+            self.groups.remove(&group);
+        }
+        was_full && !self.is_full()
+    }
+
+    /// Sends welcomes to all daemons that have not acknowledged all messages: the topology has
+    /// changed, and some may be lost.
+    pub(super) fn handle_topology(&mut self, now: Time) {
+        for (&group, kept) in &mut self.groups {
+            let end = kept.end();
+            for (&daemon, remote) in &mut kept.remotes {
+                if remote.expected < end || remote.welcome.is_some() {
+                    remote.welcome = Some(Repeat::first(now, end));
+                    self.welcomes.push_back((group, daemon));
+                }
+            }
+        }
+        self.resends.clear();
+        self.arm(now);
+    }
+
+    /// Forgets what other daemons have received, because this daemon begins a new incarnation.
+    pub(super) fn restart(&mut self, now: Time) {
+        for (&group, kept) in &mut self.groups {
+            let end = kept.end();
+            for (&daemon, remote) in &mut kept.remotes {
+                remote.expected = end;
+                remote.welcome = Some(Repeat::first(now, end));
+                self.welcomes.push_back((group, daemon));
+            }
+            kept.messages.clear();
+            kept.first = end;
+        }
+        self.bytes = 0;
+        self.resends.clear();
+        self.arm(now);
+    }
+
+    /// Returns the next welcome to send: its group, its daemon, and the first message that is
+    /// guaranteed to reach the daemon.
+    pub(super) fn pop_welcome(&mut self) -> Option<(GroupId, DaemonId, OriginSeq)> {
+        while let Some((group, daemon)) = self.welcomes.pop_front() {
+            let kept = self.groups.get(&group);
+            if let Some(remote) = kept.and_then(|kept| kept.remotes.get(&daemon)) {
+                return Some((group, daemon, remote.expected));
+            }
+        }
+        None
+    }
+
+    /// Returns the next message to send again, with the daemon that lacks it.
+    pub(super) fn pop_resent(&mut self) -> Option<(DaemonId, Data, P)> {
+        while let Some(resend) = self.resends.front_mut() {
+            let kept = self.groups.get(&resend.group);
+            let found = kept.and_then(|kept| {
+                let expected = kept.remotes.get(&resend.to)?.expected;
+                resend.next = resend.next.max(expected);
+                kept.get(resend.next).filter(|_| resend.next < resend.end)
+            });
+            if let Some((data, payload)) = found {
+                resend.next = resend.next.advance(1);
+                return Some((resend.to, *data, payload.clone()));
+            }
+            self.resends.pop_front();
+        }
+        None
+    }
+
+    /// Finds the welcomes that must be repeated, and the daemons that acknowledge nothing.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        if self.tick_at.is_none_or(|time| now < time) {
+            return;
+        }
+        self.tick_at = None;
+        let mut is_idle = true;
+        for (&group, kept) in &mut self.groups {
+            let end = kept.end();
+            for (&daemon, remote) in &mut kept.remotes {
+                if remote.wants_welcome(now, end) {
+                    self.welcomes.push_back((group, daemon));
+                }
+                is_idle &= remote.welcome.is_none() && remote.expected == end;
+            }
+        }
+        if !is_idle {
+            self.arm(now);
+        }
+    }
+
+    fn arm(&mut self, now: Time) {
+        self.tick_at.get_or_insert(now + TICK);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.tick_at
+    }
+
+    /// Returns the number of groups, daemons and messages.
+    pub(super) fn state_size(&self) -> usize {
+        let size = |kept: &Kept<P>| 1 + kept.remotes.len() + kept.messages.len();
+        self.groups.values().map(size).sum::<usize>() + self.resends.len()
+    }
+}
+
+impl<P> Kept<P> {
+    /// Returns the number of the message after the last kept one.
+    fn end(&self) -> OriginSeq {
+        self.first.advance(self.messages.len() as u64)
+    }
+
+    fn get(&self, number: OriginSeq) -> Option<&(Data, P)> {
+        let place = usize::try_from(number.distance_from(self.first)).ok()?;
+        self.messages.get(place)
+    }
+}
+
+impl Repeat {
+    fn first(now: Time, next: OriginSeq) -> Repeat {
+        Repeat {
+            next,
+            at: now + REPEAT_MIN,
+            wait: REPEAT_MIN,
+        }
+    }
+}
+
+impl Stall {
+    fn new(now: Time, expected: OriginSeq) -> Stall {
+        Stall {
+            expected,
+            since: now,
+            patience: STALL_MIN,
+        }
+    }
+}
+
+impl Remote {
+    /// Returns whether a welcome must be sent now: the last one was not answered, or nothing was
+    /// acknowledged for some time.
+    fn wants_welcome(&mut self, now: Time, end: OriginSeq) -> bool {
+        if let Some(repeat) = &mut self.welcome {
+            let is_due = repeat.at <= now;
+            if is_due {
+                repeat.wait = (2 * repeat.wait).min(REPEAT_MAX);
+                repeat.at = now + repeat.wait;
+            }
+            return is_due;
+        }
+        if self.expected == end || self.expected != self.stall.expected {
+            self.stall = Stall::new(now, self.expected);
+            return false;
+        }
+        let is_stalled = now - self.stall.since >= self.stall.patience;
+        if is_stalled {
+            self.stall.since = now;
+            self.stall.patience = (2 * self.stall.patience).min(STALL_MAX);
+            self.welcome = Some(Repeat::first(now, end));
+        }
+        is_stalled
+    }
+}
