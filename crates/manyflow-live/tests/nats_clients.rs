@@ -32,6 +32,7 @@ fn config(name: &str, neighbour: Option<(&str, String)>, access: Access) -> Daem
         links: neighbour.map(link).into_iter().collect(),
         accepts: None,
         security: LinkSecurity::Insecure,
+        client_tls: None,
         access,
         connections_max: 100,
         hold: Duration::from_secs(5),
@@ -370,6 +371,8 @@ async fn async_nats_requests_and_drains_over_three_daemons() {
         let reply = request.reply.unwrap();
         responder.publish(reply, request.payload).await.unwrap();
         responder.drain().await.unwrap();
+        // Dropped before it is drained, the client would not write the answer.
+        responder
     });
     let answer = timeout(LIMIT, client.request("echo", "hello".into()))
         .await
