@@ -12,6 +12,7 @@
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
+//! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
 //! | `status.rs` | what a daemon reports |
 //!
@@ -20,6 +21,7 @@
 
 mod access;
 pub mod certificates;
+pub mod client;
 mod config;
 mod core;
 mod fragment;
@@ -32,6 +34,7 @@ mod server;
 mod status;
 
 pub use access::{Access, Credentials, User};
+pub use client::{Client, ClientError, ClientOptions, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};

@@ -1,0 +1,100 @@
+//! The errors of clients.
+
+use std::io;
+use std::sync::Arc;
+
+/// An error of a client of the overlay. All errors of connections name the daemon's address.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Messages cannot have this subject, or groups this pattern.
+    #[error(
+        "`{subject}` is not a valid subject: write words between dots, without spaces; wildcards only to join"
+    )]
+    InvalidSubject {
+        /// The subject or pattern.
+        subject: String,
+    },
+    /// A message cannot have this header.
+    #[error(
+        "`{header}` is not a valid header: the name needs visible ASCII without colons, the value one line"
+    )]
+    InvalidHeader {
+        /// The name and the value.
+        header: String,
+    },
+    /// There is no connection to the daemon.
+    #[error("cannot connect to the daemon at {address}: {cause}")]
+    Connect {
+        /// The daemon's address.
+        address: String,
+        /// The reason.
+        cause: Arc<io::Error>,
+    },
+    /// The daemon did not answer in time.
+    #[error("the daemon at {address} did not answer within {seconds} s")]
+    TimedOut {
+        /// The daemon's address.
+        address: String,
+        /// The time that the client waited, in seconds.
+        seconds: f64,
+    },
+    /// The daemon refuses the client, or one of its requests.
+    #[error("the daemon at {address} refuses: {reason}")]
+    Refused {
+        /// The daemon's address.
+        address: String,
+        /// The daemon's words.
+        reason: String,
+    },
+    /// The client has roots for TLS, but the daemon does not offer TLS.
+    #[error(
+        "the daemon at {address} does not offer TLS: give it a certificate, or connect without roots"
+    )]
+    NoTls {
+        /// The daemon's address.
+        address: String,
+    },
+    /// The daemon requires TLS, but the client has no roots.
+    #[error(
+        "the daemon at {address} requires TLS: give the roots that its certificate is checked with"
+    )]
+    TlsRequired {
+        /// The daemon's address.
+        address: String,
+    },
+    /// The message is longer than the daemon accepts.
+    #[error(
+        "a message of {bytes} B is too long for the daemon at {address}, which accepts {max} B"
+    )]
+    TooLong {
+        /// The daemon's address.
+        address: String,
+        /// The length of headers and payload.
+        bytes: usize,
+        /// The maximum.
+        max: usize,
+    },
+    /// Nobody has joined the group that a request was sent to.
+    #[error("nobody answers requests to `{subject}` through the daemon at {address}")]
+    NoResponders {
+        /// The daemon's address.
+        address: String,
+        /// The subject of the request.
+        subject: String,
+    },
+    /// The connection ended. Messages may have been lost.
+    #[error("the connection to the daemon at {address} was lost: {cause}")]
+    Lost {
+        /// The daemon's address.
+        address: String,
+        /// The reason.
+        cause: String,
+    },
+    /// The client was drained.
+    #[error("the connection to the daemon at {address} is drained")]
+    Drained {
+        /// The daemon's address.
+        address: String,
+    },
+}
