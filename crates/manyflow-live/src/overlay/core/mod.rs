@@ -25,7 +25,7 @@ use crate::net::clock::Clock;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
-const CLIENT_BYTES: usize = 256 * 1024;
+const CLIENT_BYTES: usize = 64 * 1024;
 /// The beginning of the subjects of groups whose only member is a daemon. Clients cannot publish or
 /// subscribe below `$MF`.
 const NAMES: &[u8] = b"$MF.daemon.";
