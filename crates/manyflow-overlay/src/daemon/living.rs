@@ -88,7 +88,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         if heard == Heard::Ask {
             self.tell(from, origin, Body::Request, &P::default());
         }
-        self.apply_changes(now, Some(from), origin);
+        self.apply_changes(now, Some((from, change.change)), origin);
     }
 
     pub(super) fn handle_summary(
@@ -148,7 +148,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 message.origin = origin;
                 self.flood(message, &P::default(), Some(from));
             }
-            self.apply_changes(now, Some(from), origin);
+            self.apply_changes(now, None, origin);
         }
         if let Some(next) = self.database.next_to_ask(origin)
             && let Some(index) = self.links.find_neighbour(next)

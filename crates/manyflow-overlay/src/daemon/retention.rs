@@ -333,6 +333,12 @@ impl<P: Payload> Retention<P> {
         self.tick_at
     }
 
+    /// Returns the number of kept messages.
+    #[cfg(test)]
+    pub(super) fn messages(&self) -> usize {
+        self.groups.values().map(|kept| kept.messages.len()).sum()
+    }
+
     /// Returns the number of groups, daemons and messages.
     pub(super) fn state_size(&self) -> usize {
         let size = |kept: &Kept<P>| 1 + kept.remotes.len() + kept.messages.len();
