@@ -74,16 +74,17 @@ impl<P: Clone + PartialEq> Memberships<P> {
 
     /// Replaces the topology. Returns `false` if it is the same.
     pub(super) fn set_topology(&mut self, topology: Topology) -> bool {
-        let version = topology.version();
-        if version == self.site.topology.version() {
+        if topology.is_same(&self.site.topology) {
             return false;
         }
+        let version = topology.version();
+        let last = core::mem::replace(&mut self.site.topology, Arc::new(topology));
         let earlier = &mut self.site.earlier;
-        // A topology that has come back must not be known twice.
+        earlier.push_front(last);
+        // A version must not be known twice: the topology may have come back, or another one may
+        // have the same version by chance.
         earlier.retain(|known| known.version() != version);
-        earlier.push_front(Arc::clone(&self.site.topology));
         earlier.truncate(EARLIER_TOPOLOGIES);
-        self.site.topology = Arc::new(topology);
         self.topology_version += 1;
         true
     }

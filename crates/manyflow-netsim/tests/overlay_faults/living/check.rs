@@ -91,7 +91,8 @@ struct Pair<'a> {
     lives: [bool; 2],
     /// The time from which on the sender's daemon surely knows of the member.
     known: Time,
-    /// Whether there was no path for so long that messages may be missing.
+    /// Whether there was no path for so long that messages may be missing, or a daemon had to outbid
+    /// its own former incarnation.
     may_miss: bool,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Pair<'a> {
             sent: sender.1,
             lives: crashes.map(|crash| crash.is_none()),
             known: connected.max(begun) + KNOWN,
-            may_miss: longest >= LONG,
+            may_miss: longest >= LONG || lives.iter().any(|life| plan.is_stale(*life)),
         }
     }
 

@@ -126,10 +126,9 @@ impl Site {
     fn start(&mut self, now: Time) {
         self.lives += 1;
         let here = self.plan.daemons[self.here].id;
-        // A clock that was set back gives some lives an earlier incarnation than the last.
-        let incarnation = match (self.plan.seed % 4, self.lives) {
-            (0, 2) => 50,
-            (_, lives) => 100 + lives as u32,
+        let incarnation = match self.plan.is_stale(self.lives - 1) {
+            true => 50,
+            false => 100 + self.lives as u32,
         };
         let controller = super::world::controller(&self.plan, here);
         let daemon = Daemon::new(self.plan.config.clone(), controller, here, incarnation);
