@@ -165,13 +165,13 @@ fn daemon(place: usize, random: &mut Pcg64Mcg) -> DaemonPlan {
         lives.push((millis(restart), None));
         now = restart;
     }
-    // Sparse numbers in no order.
-    let id = DaemonId(
-        (place as u16)
-            .wrapping_mul(40_503)
-            .wrapping_add(random.random()),
-    );
+    let id = DaemonId(sparse(place, random.random()));
     DaemonPlan { id, lives }
+}
+
+/// Returns a sparse number, in no order, that no other of the first six places has.
+fn sparse(place: usize, chance: u16) -> u16 {
+    chance % 8_192 * 8 + (place as u16 * 5) % 8
 }
 
 /// Draws a connected graph.
