@@ -132,7 +132,8 @@ pub struct Client<P> {
     unreported: u32,
     frames: VecDeque<(ClientFrame, P)>,
     events: VecDeque<ClientEvent>,
-    /// The number and version of the last message of each origin to each group, to check their order.
+    /// The number and version of the last message of each origin to each group, to check their
+    /// order.
     #[cfg(debug_assertions)]
     last: BTreeMap<(DaemonId, GroupId), (OriginSeq, u16)>,
 }

@@ -81,8 +81,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.apply_item(now, here, item, &name);
     }
 
-    /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them to
-    /// all neighbours, except to the one that has just sent a change.
+    /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them
+    /// to all neighbours, except to the one that has just sent a change.
     pub(super) fn apply_changes(
         &mut self,
         now: Time,

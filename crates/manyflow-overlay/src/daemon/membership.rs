@@ -4,10 +4,10 @@
 //! In a fixed overlay, a daemon floods each change down its own tree. Paths are the same in both
 //! directions. When a sender's daemon learns of a join, all daemons on the path to the new member
 //! have therefore learnt of it, and all later messages of the sender reach the member. The sender's
-//! daemon announces the first such message with a [`Welcome`]: when it learns of the join, or, if it
-//! has not yet sent to the group, before its first message. The new member's daemon delivers nothing
-//! before that message. In a living overlay, `retention.rs` sends welcomes at the same moments, and
-//! repairs what they show to be missing.
+//! daemon announces the first such message with a [`Welcome`]: when it learns of the join, or, if
+//! it has not yet sent to the group, before its first message. The new member's daemon delivers
+//! nothing before that message. In a living overlay, `retention.rs` sends welcomes at the same
+//! moments, and repairs what they show to be missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -194,7 +194,8 @@ impl<P: Clone + PartialEq> Memberships<P> {
         number
     }
 
-    /// Returns a welcome that announces a group's messages from `start` on to a daemon with members.
+    /// Returns a welcome that announces a group's messages from `start` on to a daemon with
+    /// members.
     pub(super) fn welcome(
         &self,
         group: GroupId,

@@ -70,8 +70,8 @@ struct Remote {
 /// When a welcome is sent next, and the time to the one after it.
 #[derive(Copy, Clone, Debug)]
 struct Repeat {
-    /// The message after those that may be lost: an answer to a welcome from before them counts only
-    /// as an acknowledgement.
+    /// The message after those that may be lost: an answer to a welcome from before them counts
+    /// only as an acknowledgement.
     next: OriginSeq,
     at: Time,
     wait: Duration,

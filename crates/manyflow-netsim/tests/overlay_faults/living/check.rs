@@ -10,8 +10,8 @@ use super::clients::{Life, identity};
 use super::plan::{FAULTS_END, LAST, Plan};
 use super::world::Outcome;
 
-/// A time without a path at which a daemon's members may no longer count. Other times without a path
-/// are shorter than the hold time, even if daemons learn of changes late.
+/// A time without a path at which a daemon's members may no longer count. Other times without a
+/// path are shorter than the hold time, even if daemons learn of changes late.
 const LONG: Duration = Duration::from_secs(5);
 /// The time within which a sender's daemon surely learns of a member to which there is a path.
 const KNOWN: Duration = Duration::from_secs(25);
@@ -91,8 +91,8 @@ struct Pair<'a> {
     lives: [bool; 2],
     /// The time from which on the sender's daemon surely knows of the member.
     known: Time,
-    /// Whether there was no path for so long that messages may be missing, or a daemon had to outbid
-    /// its own former incarnation.
+    /// Whether messages may be missing: there was no path for a [`LONG`] time, or a daemon had to
+    /// outbid its own former incarnation.
     may_miss: bool,
 }
 

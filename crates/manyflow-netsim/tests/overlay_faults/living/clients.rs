@@ -15,7 +15,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const LIFE: u32 = 1 << 16;
 const SENDER: u32 = 1 << 24;
 
-/// What a client did between the start of its daemon and the crash.
+/// The actions of a client between the start of its daemon and the crash.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     /// The life of the daemon.

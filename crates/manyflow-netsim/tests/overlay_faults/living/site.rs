@@ -99,7 +99,10 @@ impl Site {
     }
 
     fn take_steps(&mut self, now: Time) {
-        while let Some((_, step)) = self.script.pop_front_if(|(time, _)| *time <= now) {
+        while self.script.front().is_some_and(|(time, _)| *time <= now) {
+            let Some((_, step)) = self.script.pop_front() else {
+                return;
+            };
             match step {
                 Step::Start => self.start(now),
                 Step::Crash => {

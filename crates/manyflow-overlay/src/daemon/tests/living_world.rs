@@ -27,6 +27,9 @@ pub(super) type At = (usize, ClientId);
 /// A message as a member read it: its origin, the origin's incarnation, its group and its number.
 pub(super) type Read = (DaemonId, GroupId, u64);
 
+/// A frame with its payload, and the connection that it belongs to.
+type Numbered = (u32, Frame, Length);
+
 #[derive(Debug)]
 struct Node {
     daemon: Daemon<Length>,
@@ -39,8 +42,8 @@ pub(super) struct LivingWorld {
     nodes: Vec<Option<Node>>,
     incarnations: Vec<u32>,
     connections: u32,
-    /// Frames in transit, by source and destination, with the connection that they belong to.
-    frames: BTreeMap<(usize, usize), VecDeque<(u32, Frame, Length)>>,
+    /// Frames in transit, by source and destination.
+    frames: BTreeMap<(usize, usize), VecDeque<Numbered>>,
     pub(super) read: BTreeMap<At, Vec<(Read, u32)>>,
     pub(super) ready: BTreeMap<At, u32>,
     pub(super) events: Vec<(usize, Event)>,
