@@ -9,6 +9,8 @@ use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 use world::{G, World};
 
+mod living;
+mod living_world;
 pub(super) mod world;
 
 /// The links 0-1-2-3 and 1-4.
