@@ -1,5 +1,7 @@
 //! NATS clients and daemons: our own client, and the one that the NATS project wrote.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

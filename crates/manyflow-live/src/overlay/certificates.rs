@@ -25,6 +25,9 @@ pub enum CertificateError {
         /// The cause.
         cause: io::Error,
     },
+    /// A file exists already.
+    #[error("{0} exists already: remove it first, or choose another folder or name")]
+    Exists(PathBuf),
     /// The authority's files cannot be used, or a name cannot be certified.
     #[error("{what}: {cause}")]
     Unusable {
@@ -132,7 +135,10 @@ fn write(
         .mode(mode)
         .open(path);
     let done = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    done.map_err(|cause| failed(path, cause))?;
+    done.map_err(|cause| match cause.kind() {
+        io::ErrorKind::AlreadyExists => CertificateError::Exists(path.to_owned()),
+        _ => failed(path, cause),
+    })?;
     written.push(path.to_owned());
     Ok(())
 }

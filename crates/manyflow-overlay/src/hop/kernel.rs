@@ -12,8 +12,8 @@
 //! message is lost, and none arrives twice.
 //!
 //! **Short buffers.** A controller sees only the daemon's queue. Messages in the buffers below it
-//! are invisible, so these must stay short. The hop takes a batch of messages, and no more until the
-//! driver reports that the socket has taken them; a batch takes the link some milliseconds. The
+//! are invisible, so these must stay short. The hop takes a batch of messages, and no more until
+//! the driver reports that the socket has taken them; a batch takes the link some milliseconds. The
 //! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`).
 
 use core::time::Duration;

@@ -71,7 +71,10 @@ pub(super) struct DaemonFile {
 
 /// A neighbour: its address, or a table.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a link is an address such as \"b.example.net:4747\", or a table with the key `address`"
+)]
 enum LinkEntry {
     Address(String),
     Table(LinkTable),

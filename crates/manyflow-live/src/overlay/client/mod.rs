@@ -52,8 +52,9 @@ use tokio::time::timeout;
 
 use self::connection::{State, Target};
 pub use self::error::ClientError;
-pub use self::message::{Message, is_pattern, is_subject};
+pub use self::message::Message;
 use super::Credentials;
+use super::nats::subject::{is_pattern, is_subject};
 
 /// The status of an answer that says that there are no responders.
 const NO_RESPONDERS: u16 = 503;
@@ -156,8 +157,8 @@ impl Client {
         &self.state().address
     }
 
-    /// Joins the groups whose subjects fit `pattern`: a subject, or words between dots of which each
-    /// may be `*`, and the last `>`. Returns when the daemon has accepted the request.
+    /// Joins the groups whose subjects fit `pattern`: a subject, or words between dots of which
+    /// each may be `*`, and the last `>`. Returns when the daemon has accepted the request.
     ///
     /// # Errors
     /// If the pattern is invalid, if the daemon refuses it, or if the connection has ended.
@@ -175,8 +176,8 @@ impl Client {
 
     async fn join_with(&self, pattern: &str, queue: Option<&str>) -> Result<Messages, ClientError> {
         if let Some(subject) = [
-            Some(pattern).filter(|pattern| !is_pattern(pattern)),
-            queue.filter(|queue| !is_subject(queue)),
+            Some(pattern).filter(|pattern| !is_pattern(pattern.as_bytes())),
+            queue.filter(|queue| !is_subject(queue.as_bytes())),
         ]
         .into_iter()
         .flatten()

@@ -216,8 +216,8 @@ impl Session {
         }
     }
 
-    /// Answers a request of the client at once. Does nothing if it has no subject for replies, or if
-    /// the client has no subscription to it.
+    /// Answers a request of the client at once. Does nothing if it has no subject for replies, or
+    /// if the client has no subscription to it.
     pub(crate) fn answer(&mut self, request: &Published, headers: &str, payload: &str) {
         let reply = request.reply().unwrap_or_default();
         let mut subscriptions = self.subscriptions.iter_mut();

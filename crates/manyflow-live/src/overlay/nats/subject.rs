@@ -12,8 +12,8 @@ pub fn is_subject(subject: &[u8]) -> bool {
             .all(|token| token != b"*" && token != b">")
 }
 
-/// Returns whether a client may subscribe to this pattern: it has no empty token and no space, and
-/// `>` is its last token, if at all.
+/// Returns whether a client may subscribe to this pattern: it has no empty token, no space and no
+/// control character, and `>` is its last token, if at all.
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let mut tokens = pattern.split(is_dot).peekable();
     let mut is_valid = true;
@@ -21,7 +21,10 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
         let is_last = tokens.peek().is_none();
         is_valid &= !token.is_empty() && (token != b">" || is_last);
     }
-    is_valid && !pattern.iter().any(u8::is_ascii_whitespace)
+    is_valid
+        && !pattern
+            .iter()
+            .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
 }
 
 /// Returns whether the pattern has wildcards.
@@ -78,7 +81,7 @@ mod tests {
 
     #[test]
     fn empty_tokens_and_wildcards_out_of_place_are_refused() {
-        for pattern in ["", ".", "a.", ".a", "a..b", ">.a", "a b"] {
+        for pattern in ["", ".", "a.", ".a", "a..b", ">.a", "a b", "a\u{7}"] {
             assert!(!is_pattern(pattern.as_bytes()), "{pattern}");
         }
         for pattern in ["a", "*", ">", "a.*.b.>", "a>", "a*b"] {
