@@ -157,7 +157,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Forgets the messages of a daemon that begins again: its new messages have the same numbers.
+    /// Forgets the messages of a daemon that no longer exists, or begins again: its new messages
+    /// have the same numbers.
     fn forget_origin(&mut self, now: Time, origin: DaemonId) {
         self.delivery.forget_origin(origin);
         self.receipts.forget(origin);
@@ -208,7 +209,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         while let Some((daemon, before)) = self.database.pop_unreachable(now) {
             self.hide(now, daemon, &before);
         }
-        if self.database.wants_refresh(now) {
+        if let Some(dropped) = self.database.refresh(now) {
+            for daemon in dropped {
+                self.forget_origin(now, daemon);
+            }
             self.announce(now, Item::Alive, P::default());
         }
         self.outbid(now);
