@@ -83,9 +83,8 @@
 //!   and removes links, and daemons flood the changes of their links, members and pauses
 //!   (`daemon/database/`). A message follows a tree of its origin's topology, whose version it
 //!   carries. Origins keep messages until they are acknowledged, and send lost ones again to the
-//! daemons that lack them (`daemon/retention.rs`). [`Daemon::fixed`] is a daemon of an overlay
-//! whose
-//!   topology never changes; such an overlay needs none of these messages.
+//!   daemons that lack them (`daemon/retention.rs`). [`Daemon::fixed`] is a daemon of an overlay
+//!   whose topology never changes; such an overlay needs none of these messages.
 //!
 //! # Example
 //!

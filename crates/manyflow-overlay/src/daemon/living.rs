@@ -204,8 +204,14 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.send_welcomes(now);
     }
 
-    /// Handles the timers of the database.
-    pub(super) fn handle_database_timeout(&mut self, now: Time) {
+    /// Handles the timers that only a living overlay has.
+    pub(super) fn handle_living_timeout(&mut self, now: Time) {
+        if self.database.is_fixed() {
+            return;
+        }
+        self.retention.handle_timeout(now);
+        self.send_welcomes(now);
+        self.receipts.handle_timeout(now);
         while let Some((daemon, before)) = self.database.pop_unreachable(now) {
             self.hide(now, daemon, &before);
         }
@@ -218,12 +224,25 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.outbid(now);
     }
 
+    /// Returns when [`handle_living_timeout`](Daemon::handle_living_timeout) is wanted next.
+    pub(super) fn poll_living_timeout(&self) -> Option<Time> {
+        if self.database.is_fixed() {
+            return None;
+        }
+        let times = [
+            self.database.poll_timeout(),
+            self.retention.poll_timeout(),
+            self.receipts.poll_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
     /// Returns whether a message follows a topology that this daemon knows, and is one of the
     /// present incarnation of its origin, sent to or through the present incarnation of this
     /// daemon.
     pub(super) fn is_present(&self, origin: DaemonId, version: u16) -> bool {
         let site = self.membership.site();
-        if self.database.is_fixed() || version == site.topology.version() {
+        if version == site.topology.version() {
             return site.topology.contains(origin);
         }
         let is_present = |topology: &Topology, daemon| {
