@@ -108,8 +108,8 @@ pub trait Controller: fmt::Debug + Any + Send {
     /// reported by [`on_membership`](Controller::on_membership).
     fn on_topology(&mut self, _now: Time, _site: &Site) {}
 
-    /// Handles a daemon that begins again with a new incarnation: its messages are numbered from 1
-    /// again.
+    /// Handles a daemon that no longer exists, or begins again with a new incarnation, whose
+    /// messages are numbered from 1 again.
     fn on_departure(&mut self, _now: Time, _daemon: DaemonId, _site: &Site) {}
 
     /// Handles all timers that are due at `now`. Spurious calls do nothing.

@@ -196,7 +196,6 @@ impl Endpoint for DaemonEndpoint {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        while self.daemon.poll_interest().is_some() {}
         self.daemon.poll_event()
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     fn early_messages_wait_and_repeated_ones_are_dropped() {
         let mut numbers = Numbers::starting_at(OriginSeq::new(1));
         insert(&mut numbers, &[2, 3, 2, 5]);
-        assert_eq!(drain(&mut numbers), []);
+        assert_eq!(drain(&mut numbers), [0u64; 0]);
         insert(&mut numbers, &[1]);
         assert_eq!(drain(&mut numbers), [1, 2, 3]);
         insert(&mut numbers, &[2, 4]);
@@ -114,7 +114,7 @@ mod tests {
     fn nothing_is_released_before_the_start_is_known() {
         let mut numbers = Numbers::default();
         insert(&mut numbers, &[7, 9, 8]);
-        assert_eq!(drain(&mut numbers), []);
+        assert_eq!(drain(&mut numbers), [0u64; 0]);
         numbers.start(OriginSeq::new(8));
         assert_eq!(drain(&mut numbers), [8, 9]);
         numbers.start(OriginSeq::new(3));

@@ -30,6 +30,7 @@ impl OriginSeq {
     pub const MAX: OriginSeq = OriginSeq([u16::MAX; 3]);
 
     /// Returns a number, at most [`MAX`](OriginSeq::MAX).
+    #[inline]
     pub const fn new(number: u64) -> OriginSeq {
         if number >> 48 != 0 {
             return OriginSeq::MAX;
@@ -38,6 +39,7 @@ impl OriginSeq {
     }
 
     /// Returns the number.
+    #[inline]
     pub const fn number(self) -> u64 {
         let [high, middle, low] = self.0;
         (high as u64) << 32 | (middle as u64) << 16 | low as u64

@@ -181,6 +181,7 @@ impl Topology {
         all.flat_map(|(&from, ends)| ends.iter().map(move |&to| LinkId { from, to }))
     }
 
+    #[inline]
     fn place(&self, daemon: DaemonId) -> Option<usize> {
         let place = *self.places.get(usize::from(daemon.0))?;
         (place != NONE).then_some(usize::from(place))

@@ -1,5 +1,6 @@
 use super::*;
 use crate::message::ClientId;
+use crate::sequence::OriginSeq;
 use manyflow_core::Length;
 
 const GROUP: GroupId = GroupId(3);

@@ -157,7 +157,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Forgets the messages of a daemon that begins again: its new messages have the same numbers.
+    /// Forgets the messages of a daemon that no longer exists, or begins again: its new messages
+    /// have the same numbers.
     fn forget_origin(&mut self, now: Time, origin: DaemonId) {
         self.delivery.forget_origin(origin);
         self.receipts.forget(origin);
@@ -203,15 +204,37 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.send_welcomes(now);
     }
 
-    /// Handles the timers of the database.
-    pub(super) fn handle_database_timeout(&mut self, now: Time) {
+    /// Handles the timers that only a living overlay has.
+    pub(super) fn handle_living_timeout(&mut self, now: Time) {
+        if self.database.is_fixed() {
+            return;
+        }
+        self.retention.handle_timeout(now);
+        self.send_welcomes(now);
+        self.receipts.handle_timeout(now);
         while let Some((daemon, before)) = self.database.pop_unreachable(now) {
             self.hide(now, daemon, &before);
         }
-        if self.database.wants_refresh(now) {
+        if let Some(dropped) = self.database.refresh(now) {
+            for daemon in dropped {
+                self.forget_origin(now, daemon);
+            }
             self.announce(now, Item::Alive, P::default());
         }
         self.outbid(now);
+    }
+
+    /// Returns when [`handle_living_timeout`](Daemon::handle_living_timeout) is wanted next.
+    pub(super) fn poll_living_timeout(&self) -> Option<Time> {
+        if self.database.is_fixed() {
+            return None;
+        }
+        let times = [
+            self.database.poll_timeout(),
+            self.retention.poll_timeout(),
+            self.receipts.poll_timeout(),
+        ];
+        times.into_iter().flatten().min()
     }
 
     /// Returns whether a message follows a topology that this daemon knows, and is one of the
@@ -219,7 +242,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// daemon.
     pub(super) fn is_present(&self, origin: DaemonId, version: u16) -> bool {
         let site = self.membership.site();
-        if self.database.is_fixed() || version == site.topology.version() {
+        if version == site.topology.version() {
             return site.topology.contains(origin);
         }
         let is_present = |topology: &Topology, daemon| {

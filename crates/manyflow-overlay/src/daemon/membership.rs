@@ -37,7 +37,8 @@ pub(super) struct Memberships<P> {
     site: Site,
     /// The names of groups with members.
     names: BTreeMap<GroupId, P>,
-    interests: VecDeque<Interest<P>>,
+    /// `None` in a fixed overlay, whose world asks for none.
+    interests: Option<VecDeque<Interest<P>>>,
     /// The number of the last message from this daemon's clients to each group with members.
     last_sent: BTreeMap<GroupId, OriginSeq>,
     /// The highest number that was sent to any group that has lost all its members since. The
@@ -50,11 +51,11 @@ pub(super) struct Memberships<P> {
 }
 
 impl<P: Clone + PartialEq> Memberships<P> {
-    pub(super) fn new(here: DaemonId, topology: Arc<Topology>) -> Memberships<P> {
+    pub(super) fn new(here: DaemonId, topology: Arc<Topology>, is_fixed: bool) -> Memberships<P> {
         Memberships {
             site: Site::new(here, topology),
             names: BTreeMap::new(),
-            interests: VecDeque::new(),
+            interests: (!is_fixed).then(VecDeque::new),
             last_sent: BTreeMap::new(),
             last_retired: OriginSeq::new(0),
             paused_groups: BTreeMap::new(),
@@ -121,8 +122,8 @@ impl<P: Clone + PartialEq> Memberships<P> {
         }
         let known = self.names.entry(group).or_insert_with(|| name.clone());
         let clashes = count > 0 && known != name;
-        if !had_members {
-            self.interests.push_back(Interest {
+        if !had_members && let Some(interests) = &mut self.interests {
+            interests.push_back(Interest {
                 group,
                 name: name.clone(),
                 has_members: true,
@@ -133,8 +134,10 @@ impl<P: Clone + PartialEq> Memberships<P> {
 
     /// Forgets the name and the numbers of a group that has no members left.
     fn retire(&mut self, group: GroupId) {
-        if let Some(name) = self.names.remove(&group) {
-            self.interests.push_back(Interest {
+        if let Some(name) = self.names.remove(&group)
+            && let Some(interests) = &mut self.interests
+        {
+            interests.push_back(Interest {
                 group,
                 name,
                 has_members: false,
@@ -145,7 +148,7 @@ impl<P: Clone + PartialEq> Memberships<P> {
     }
 
     pub(super) fn pop_interest(&mut self) -> Option<Interest<P>> {
-        self.interests.pop_front()
+        self.interests.as_mut()?.pop_front()
     }
 
     /// Applies a pause of a daemon, or its end. Returns whether this lets the group's senders

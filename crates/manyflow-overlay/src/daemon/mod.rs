@@ -160,8 +160,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             controller,
             links: Links::new(here, config.queue_messages),
             entry: Entry::default(),
+            membership: Memberships::new(here, topology, database.is_fixed()),
             database,
-            membership: Memberships::new(here, topology),
             retention: Retention::new(config.retain_bytes),
             receipts: Receipts::default(),
             groups_to_acknowledge: Vec::new(),
@@ -251,10 +251,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Handles all timers that are due at `now`. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.links.handle_timeout(now);
-        self.handle_database_timeout(now);
-        self.retention.handle_timeout(now);
-        self.send_welcomes(now);
-        self.receipts.handle_timeout(now);
+        self.handle_living_timeout(now);
         self.evict_overdue_members(now);
         if self.controller.poll_timeout().is_some_and(|due| due <= now) {
             self.controller.handle_timeout(now, self.membership.site());
@@ -266,9 +263,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     pub fn poll_timeout(&self) -> Option<Time> {
         let times = [
             self.links.poll_timeout(),
-            self.database.poll_timeout(),
-            self.retention.poll_timeout(),
-            self.receipts.poll_timeout(),
+            self.poll_living_timeout(),
             self.delivery.poll_timeout(),
             self.controller.poll_timeout(),
         ];
@@ -287,6 +282,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     }
 
     /// Returns the next group that has gained its first member at any daemon, or lost its last one.
+    /// There are none in a fixed overlay.
     pub fn poll_interest(&mut self) -> Option<Interest<P>> {
         self.membership.pop_interest()
     }
@@ -341,8 +337,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     fn do_pending_work(&mut self, now: Time) {
         loop {
             self.serve_controller(now);
-            self.update_topology(now);
-            self.send_receipts(now);
+            if !self.database.is_fixed() {
+                self.update_topology(now);
+                self.send_receipts(now);
+            }
             let Some(neighbour) = self.links.pop_dirty() else {
                 return;
             };
@@ -450,7 +448,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         };
         let site = self.membership.site();
         self.controller.on_sent(now, &data, admitted.bytes, site);
-        self.retention.push(now, data, &admitted.payload);
+        if !self.database.is_fixed() {
+            self.retention.push(now, data, &admitted.payload);
+        }
         let message = self.membership.message(Body::Data(data));
         self.forward(now, message, &admitted.payload);
         self.deliver(now, message.origin, data, &admitted.payload);

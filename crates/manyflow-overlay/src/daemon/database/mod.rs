@@ -440,20 +440,18 @@ impl<P: Clone + Default> Database<P> {
         Some((daemon, record.state.clone()))
     }
 
-    /// Returns whether it is time to repeat that this daemon is alive. Drops records that are too
-    /// old then.
-    pub(super) fn wants_refresh(&mut self, now: Time) -> bool {
-        if self.refresh_at.is_none_or(|time| now < time) {
-            return false;
-        }
-        let here = self.here;
-        let before = self.records.len();
+    /// If it is time to repeat that this daemon is alive, drops the records of unreachable daemons
+    /// that are too old, and returns these daemons.
+    pub(super) fn refresh(&mut self, now: Time) -> Option<Vec<DaemonId>> {
+        self.refresh_at.take_if(|time| *time <= now)?;
+        let mut dropped = Vec::new();
         self.records.retain(|daemon, record| {
             let is_old = now - record.heard > LIFETIME;
-            *daemon == here || record.is_shown || !is_old
+            let is_kept = *daemon == self.here || record.is_shown || !is_old;
+            dropped.extend((!is_kept).then_some(*daemon));
+            is_kept
         });
-        self.is_dirty |= before != self.records.len();
-        true
+        Some(dropped)
     }
 
     fn schedule_outbid(&mut self, now: Time, incarnation: u32) {

@@ -323,7 +323,7 @@ fn waiting_messages_are_sent_when_a_socket_becomes_writable() {
     world.set_room(0, 1, 0);
     (0..5).for_each(|_| world.send(0, sender, G));
     world.run();
-    assert_eq!(world.from(3, member, 0), Vec::<u64>::new());
+    assert_eq!(world.from(3, member, 0), [0u64; 0]);
     world.set_room(0, 1, 4);
     world.daemons[0].handle_writable(world.now, DaemonId(4));
     world.run();
@@ -364,7 +364,7 @@ fn a_waiting_message_of_a_disconnected_client_never_enters() {
     world.say(3, slow, ClientFrame::Disconnect);
     world.run();
     assert_eq!(world.ready.get(&(3, slow)), None);
-    assert_eq!(world.from(4, quick, 3), Vec::<u64>::new());
+    assert_eq!(world.from(4, quick, 3), [0u64; 0]);
     assert_eq!(world.ready[&(0, sender)], sent + 1);
 }
 
