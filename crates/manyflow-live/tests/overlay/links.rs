@@ -173,3 +173,36 @@ async fn a_stranger_at_the_port_for_daemons_is_disconnected() {
     let mut client = Nats::connect(&a).await;
     client.send_and_wait("SUB a 1\r\n").await;
 }
+
+#[tokio::test]
+async fn a_daemon_that_restarts_at_once_serves_its_clients_again() {
+    let a = start(config("a")).await.unwrap();
+    let restarting = |clients: String| DaemonConfig {
+        links: vec![link("a", a.addresses().daemons.unwrap())],
+        listen: None,
+        clients: Some(clients),
+        ..config("b")
+    };
+    let mut b = start(restarting("127.0.0.1:0".to_owned())).await.unwrap();
+    wait_for_daemons(&b, 2).await;
+    let mut sender = Nats::connect(&a).await;
+    let mut stable = Nats::connect(&a).await;
+    stable.send_and_wait("SUB n 1\r\n").await;
+    for round in 0..3 {
+        let mut member = Nats::connect(&b).await;
+        member.send_and_wait("SUB n 1\r\n").await;
+        wait_for_path(&mut sender, &mut member, "n").await;
+        sender.send(&format!("PUB n 1\r\n{round}\r\n")).await;
+        assert_eq!(member.message().await.1, round.to_string().as_bytes());
+        let address = b.addresses().clients.unwrap().to_string();
+        b.stop().await;
+        b = start(restarting(address)).await.unwrap();
+        wait_for_daemons(&b, 2).await;
+    }
+    // The member at the other daemon has missed nothing.
+    let mut rounds = 0;
+    while rounds < 3 {
+        let (_, payload) = stable.message().await;
+        rounds += usize::from(payload == rounds.to_string().as_bytes());
+    }
+}

@@ -209,13 +209,20 @@ impl Core {
     }
 
     fn count(&mut self, event: &Event) {
-        if let Event::SlowMember { verdict, .. } = event {
-            match verdict {
+        match event {
+            Event::SlowMember { verdict, .. } => match verdict {
                 Verdict::Dropped => self.counters.dropped += 1,
                 Verdict::Blocked => self.counters.blocked += 1,
                 Verdict::Evicted => self.counters.evicted += 1,
                 Verdict::Resumed => {}
+            },
+            // Other daemons knew a later incarnation: the clock has gone back, or the daemon
+            // restarted within a second.
+            Event::Outbid { incarnation } => self.hello.incarnation = *incarnation,
+            Event::NameClash { group, by } => {
+                tracing::warn!("two groups have the number {}: daemon #{}", group.0, by.0);
             }
+            _ => {}
         }
     }
 
