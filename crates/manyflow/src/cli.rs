@@ -10,16 +10,19 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 mod bench;
 mod daemon;
 mod emulate;
+mod messages;
 mod relay;
 
 pub(crate) use bench::{
-    BenchCommand, GroupArgs, GroupLayout, GroupProgram, HeterogeneityArgs, LiveArgs, LossArgs,
-    RelayBenchArgs, SendOptions,
+    BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
+    LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
+pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 
@@ -30,8 +33,9 @@ Exit codes:
   0    done
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line, the session description or the file of serve is invalid
-  3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve and relay end in that case and exit with 0
+  3    no packets came, the session ended before all files were complete, or nobody answered a request
+  130  recv, demo, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay and sub
+       end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -78,6 +82,12 @@ pub(crate) enum Command {
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
+    /// Publish messages to the members of a group
+    #[command(after_help = PUB_EXAMPLES)]
+    Pub(Box<PubArgs>),
+    /// Join groups and print their messages
+    #[command(after_help = SUB_EXAMPLES)]
+    Sub(SubArgs),
     /// Make a key that signs session descriptions, or certificates for the daemons of an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),

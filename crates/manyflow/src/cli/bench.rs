@@ -171,6 +171,9 @@ pub(crate) struct GroupArgs {
     /// The links between our daemons
     #[arg(long, value_enum, default_value_t = GroupLayout::Line)]
     pub(crate) layout: GroupLayout,
+    /// The flow control of our daemons
+    #[arg(long, value_enum, default_value_t = GroupController::CostBenefit)]
+    pub(crate) controller: GroupController,
     /// Measure only this program; can be repeated
     #[arg(long, value_enum)]
     pub(crate) program: Option<Vec<GroupProgram>>,
@@ -186,6 +189,17 @@ pub(crate) enum GroupLayout {
     Line,
     /// Each daemon is linked with each other
     Mesh,
+}
+
+/// The flow control of daemons, as `manyflow daemon --controller` names it.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupController {
+    /// Prices of links
+    CostBenefit,
+    /// TCP-friendly rates
+    Tfrc,
+    /// Only the back-pressure of links
+    None,
 }
 
 /// The programs that carry group messages in a benchmark.

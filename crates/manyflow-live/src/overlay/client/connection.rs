@@ -1,9 +1,9 @@
 //! A connection with its subscriptions, and the two tasks that serve it.
 //!
-//! One task reads. It waits while the buffer of a subscription is full, so that the daemon notices a
-//! slow member. The other task writes what publishers have left in the buffer, and PONGs. The reader
-//! never waits for the writer: a daemon may read nothing from this client until the client has read
-//! its messages.
+//! One task reads. It waits while the buffer of a subscription is full, so that the daemon notices
+//! a slow member. The other task writes the bytes that publishers have left in the buffer, and
+//! PONGs. The reader never waits for the writer: a daemon may read nothing from this client until
+//! the client has read its messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -41,6 +41,14 @@ impl Message {
         })
     }
 
+    /// Replaces the payload.
+    pub fn with_payload(self, payload: impl Into<Bytes>) -> Message {
+        Message {
+            payload: payload.into(),
+            ..self
+        }
+    }
+
     /// Sets the subject that answers are sent to.
     ///
     /// # Errors
@@ -122,8 +130,8 @@ pub fn is_subject(subject: &str) -> bool {
     is_pattern(subject) && !subject.split('.').any(|word| word == "*" || word == ">")
 }
 
-/// Whether `pattern` can be joined: a subject whose words may be `*`, which stands for any word, and
-/// whose last word may be `>`, which stands for one word or more.
+/// Whether `pattern` can be joined: a subject whose words may be `*`, which stands for any word,
+/// and whose last word may be `>`, which stands for one word or more.
 pub fn is_pattern(pattern: &str) -> bool {
     let is_part = |char: char| !char.is_whitespace() && !char.is_control();
     let last = pattern.split('.').count() - 1;

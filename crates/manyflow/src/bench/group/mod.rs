@@ -83,7 +83,7 @@ fn installed_programs(args: &GroupArgs, display: &Display) -> Result<Vec<Program
         GroupProgram::NatsCluster,
     ]);
     let wanted = wanted.iter().map(|program| match program {
-        GroupProgram::Manyflow => Program::Manyflow(args.layout),
+        GroupProgram::Manyflow => Program::Manyflow(args.layout, args.controller),
         GroupProgram::NatsServer => Program::NatsServer,
         GroupProgram::NatsCluster => Program::NatsCluster,
     });
@@ -181,7 +181,7 @@ fn check_order(programs: &[Program], results: &[Vec<Run>]) -> Result<()> {
     for (program, runs) in programs.iter().zip(results) {
         let order = Row::of(runs).order;
         ensure!(
-            order.failures() == 0 || !matches!(program, Program::Manyflow(_)),
+            order.failures() == 0 || !matches!(program, Program::Manyflow(..)),
             "members of {program} missed {} messages, and received {} twice or out of order",
             order.missed,
             order.repeated

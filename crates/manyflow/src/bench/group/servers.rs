@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
 use crate::bench::process_cpu_s;
-use crate::cli::GroupLayout;
+use crate::cli::{GroupController, GroupLayout};
+use clap::ValueEnum as _;
 
 /// Time for a server to accept clients.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -22,7 +23,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub(super) enum Program {
     /// Three of our daemons.
-    Manyflow(GroupLayout),
+    Manyflow(GroupLayout, GroupController),
     NatsServer,
     /// Three nats-servers, of which each is connected with each other.
     NatsCluster,
@@ -31,8 +32,8 @@ pub(super) enum Program {
 impl fmt::Display for Program {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Program::Manyflow(GroupLayout::Line) => "manyflow, line of 3",
-            Program::Manyflow(GroupLayout::Mesh) => "manyflow, mesh of 3",
+            Program::Manyflow(GroupLayout::Line, _) => "manyflow, line of 3",
+            Program::Manyflow(GroupLayout::Mesh, _) => "manyflow, mesh of 3",
             Program::NatsServer => "nats-server",
             Program::NatsCluster => "nats-server, cluster of 3",
         })
@@ -42,14 +43,14 @@ impl fmt::Display for Program {
 impl Program {
     pub(super) fn is_installed(&self) -> bool {
         let version = || Command::new("nats-server").arg("--version").output();
-        matches!(self, Program::Manyflow(_)) || version().is_ok()
+        matches!(self, Program::Manyflow(..)) || version().is_ok()
     }
 
     /// Returns a command for each server, whose clients connect to its address in `clients`.
     fn commands(self, clients: &[SocketAddr], links: &[SocketAddr]) -> Result<Vec<Command>> {
         match self {
-            Program::Manyflow(layout) => (0..clients.len())
-                .map(|number| daemon(layout, number, clients, links))
+            Program::Manyflow(layout, controller) => (0..clients.len())
+                .map(|number| daemon(layout, controller, number, clients, links))
                 .collect(),
             Program::NatsServer => Ok(vec![nats_server(clients[0])]),
             Program::NatsCluster => {
@@ -68,6 +69,7 @@ impl Program {
 
 fn daemon(
     layout: GroupLayout,
+    controller: GroupController,
     number: usize,
     clients: &[SocketAddr],
     links: &[SocketAddr],
@@ -76,6 +78,9 @@ fn daemon(
     command.args(["daemon", "--insecure", "--name", NAMES[number]]);
     command.args(["--listen", &links[number].to_string()]);
     command.args(["--clients", &clients[number].to_string()]);
+    let controller = controller.to_possible_value();
+    let controller = controller.context("each controller has a name")?;
+    command.args(["--controller", controller.get_name()]);
     let is_linked = |other: &usize| match layout {
         GroupLayout::Line => other.abs_diff(number) == 1,
         GroupLayout::Mesh => *other != number,
