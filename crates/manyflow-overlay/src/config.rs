@@ -23,8 +23,8 @@ pub struct OverlayConfig {
     /// The time for which the members of a daemon that can not be reached still count: their
     /// messages are kept. In a living overlay.
     pub hold: Duration,
-    /// The number of bytes of unacknowledged messages at which clients must wait, at least one. In a
-    /// living overlay.
+    /// The number of bytes of unacknowledged messages at which clients must wait, at least one. In
+    /// a living overlay.
     pub retain_bytes: usize,
     /// The maximum number of daemons that a daemon knows, at least 2. In a living overlay.
     pub daemons_max: usize,

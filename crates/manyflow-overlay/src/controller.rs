@@ -19,7 +19,8 @@ pub struct Site {
     pub here: DaemonId,
     /// The overlay's daemons and links, with a tree for each daemon.
     pub topology: Arc<Topology>,
-    /// Earlier topologies, the latest first. Messages of other daemons may still follow their trees.
+    /// Earlier topologies, the latest first. Messages of other daemons may still follow their
+    /// trees.
     pub earlier: VecDeque<Arc<Topology>>,
     /// The members of each group, as far as this daemon has learnt of them.
     pub groups: Groups,
@@ -36,8 +37,7 @@ impl Site {
         }
     }
 
-    /// Returns the present or an earlier topology by its version; `None` if it is not known (any
-    /// more).
+    /// Returns the present or an earlier topology by its version; `None` if it is not known.
     pub fn topology_of(&self, version: u16) -> Option<&Topology> {
         if self.topology.version() == version {
             return Some(&self.topology);

@@ -77,8 +77,8 @@ impl Groups {
         Some(members.since)
     }
 
-    /// Returns the daemons with members of a group, in ascending order, and the number of members at
-    /// each of them.
+    /// Returns the daemons with members of a group, in ascending order, and the number of members
+    /// at each of them.
     pub fn counts(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, u32)> {
         self.of(group)
             .map(|(daemon, members)| (daemon, members.count))

@@ -64,9 +64,8 @@
 //!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
-//! An agreed order, and views that survive failures, would be added between `pop_in_order` and
-//! `deliver`. Messages carry their origin's number for this purpose, and the wire format reserves
-//! four flag bits.
+//! An agreed order would be added between `pop_in_order` and `deliver`. Messages carry their
+//! origin's number for this purpose, and the wire format reserves four flag bits.
 //!
 //! # Choices
 //!
@@ -80,8 +79,13 @@
 //! - **Repairs.** Xpand's overlay repairs losses end to end. Here, the two ends of each link of
 //!   datagrams repair them and flag repaired copies. Receivers still observe losses end to end,
 //!   because messages behind a loss are forwarded at once (`hop/datagram.rs`).
-//! - **Fixed daemons and links.** They do not change while an overlay runs. Trees depend on nothing
-//!   else and are computed when they are first needed.
+//! - **A topology that changes.** [`Daemon::new`] is a daemon of a living overlay: its driver adds
+//!   and removes links, and daemons flood the changes of their links, members and pauses
+//!   (`daemon/database/`). A message follows a tree of its origin's topology, whose version it
+//!   carries. Origins keep messages until they are acknowledged, and send lost ones again to the
+//! daemons that lack them (`daemon/retention.rs`). [`Daemon::fixed`] is a daemon of an overlay
+//! whose
+//!   topology never changes; such an overlay needs none of these messages.
 //!
 //! # Example
 //!

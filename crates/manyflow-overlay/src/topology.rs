@@ -131,6 +131,13 @@ impl Topology {
         self.version
     }
 
+    /// Returns whether both topologies have the same version, daemons and links.
+    pub(super) fn is_same(&self, other: &Topology) -> bool {
+        self.version == other.version
+            && (&self.daemons, &self.incarnations) == (&other.daemons, &other.incarnations)
+            && (&self.neighbours, &self.costs) == (&other.neighbours, &other.costs)
+    }
+
     /// Returns the number of daemons.
     pub fn len(&self) -> usize {
         self.daemons.len()

@@ -1,4 +1,4 @@
-//! What clients may do.
+//! The credentials of clients, and their permissions.
 
 use subtle::ConstantTimeEq;
 
@@ -8,7 +8,7 @@ use super::nats::subject::matches;
 /// The priority of a client whose user has none, in percent.
 const PRIORITY: u16 = 100;
 
-/// Who may connect.
+/// The clients that may connect.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// Every client may connect, publish and subscribe. Only for networks without strangers.
@@ -103,7 +103,7 @@ impl Credentials {
     }
 }
 
-/// What one client may do.
+/// The permissions of one client.
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
     pub(super) priority: u16,

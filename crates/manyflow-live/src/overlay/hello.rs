@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Both ends continue the link where its last connection broke if each still has the state of the
-//! other's present incarnation. Otherwise, the link begins anew at both ends.
+//! other's present incarnation. Otherwise, the link begins again at both ends.
 
 use manyflow_overlay::{DaemonId, LinkSeq};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -21,7 +21,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 128;
 /// Bytes of a [`Resume`].
 const RESUME_BYTES: usize = 8;
 
-/// What a daemon says of itself.
+/// A daemon's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The name of the overlay. Daemons of different overlays do not connect.
@@ -36,7 +36,7 @@ pub struct Hello {
     pub dials: bool,
 }
 
-/// What a daemon has of its link to the other.
+/// The state that a daemon has of its link to the other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
     /// The incarnation of the other daemon whose messages it has received; 0 if it has no state of

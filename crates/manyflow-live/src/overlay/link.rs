@@ -32,7 +32,7 @@ const BROKEN_AFTER: Duration = Duration::from_secs(3);
 /// controller, which sees the daemon's own queue only.
 const UNSENT_BYTES: u32 = 16 * 1024;
 
-/// What all links of a daemon share.
+/// The parts that all links of a daemon share.
 pub(super) struct Links {
     pub(super) core: Rc<RefCell<Core>>,
     pub(super) security: LinkSecurity,

@@ -12,6 +12,7 @@ use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::CostBenefit;
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{Daemon, DaemonId};
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{oneshot, watch};
@@ -29,6 +30,10 @@ use crate::net::clock::Clock;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// Unsent bytes that the kernel may hold for a client. The policy for slow members concerns those
+/// that the daemon holds.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 64 * 1024;
 /// The time within which a client must complete the handshake of TLS.
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which clients' last bytes are written when a daemon stops.
@@ -375,7 +380,7 @@ async fn serve_client(
         false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
     };
     let greeted = socket.write_all(info.as_bytes()).await;
-    if greeted.is_err() || !is_welcome || socket.set_nodelay(true).is_err() {
+    if greeted.is_err() || !is_welcome || prepare(&socket).is_err() {
         return;
     }
     let Some(tls) = &front.tls else {
@@ -387,6 +392,14 @@ async fn serve_client(
         let (reader, writer) = tokio::io::split(stream);
         front.serve(reader, writer).await;
     }
+}
+
+/// Sets the options of a client's socket.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    Ok(())
 }
 
 /// Returns the next connection. Waits if the process has too many files open.

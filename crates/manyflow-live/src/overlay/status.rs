@@ -1,8 +1,8 @@
-//! What a daemon reports of itself.
+//! The status of a daemon.
 
 use serde::Serialize;
 
-/// What has happened since the daemon began.
+/// The number of events since the daemon began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -76,6 +76,6 @@ pub struct DaemonStatus {
     pub groups: usize,
     /// The first of these groups by their patterns.
     pub first_groups: Vec<GroupStatus>,
-    /// What has happened since the daemon began.
+    /// The number of events since the daemon began.
     pub counters: Counters,
 }

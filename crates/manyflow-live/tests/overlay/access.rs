@@ -1,4 +1,4 @@
-//! What clients may do, and what attackers try.
+//! Permissions of clients, and attempts of attackers.
 
 use manyflow_live::overlay::{Access, Credentials, User, start};
 

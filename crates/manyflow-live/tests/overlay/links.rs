@@ -158,7 +158,7 @@ async fn a_stranger_at_the_port_for_daemons_is_disconnected() {
     let a = start(config("a")).await.unwrap();
     let address = a.addresses().daemons.unwrap();
     let random: Vec<u8> = (0..10_000u32)
-        .map(|place| (place * 7919 >> 3) as u8)
+        .map(|place| ((place * 7919) >> 3) as u8)
         .collect();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &random] {
         let mut stranger = TcpStream::connect(address).await.unwrap();

@@ -9,10 +9,13 @@
 
 mod check;
 mod client;
+mod living;
 mod plan;
 #[path = "../seeds/mod.rs"]
 mod seeds;
 mod world;
+
+use std::sync::Arc;
 
 use plan::Plan;
 
@@ -29,4 +32,18 @@ fn members_read_every_senders_messages_once_in_order_and_without_a_gap() {
         |seed| println!("{:#?}\n{}", Plan::of(seed), world::run(&Plan::of(seed))),
         run,
     );
+}
+
+#[test]
+fn those_who_remain_connected_miss_nothing_while_the_topology_changes() {
+    let run = |seed| {
+        let plan = Arc::new(living::Plan::of(seed));
+        let outcome = living::run(&plan);
+        living::check(&plan, &outcome).map_err(|error| format!("{error}\n{outcome}"))
+    };
+    let show = |seed| {
+        let plan = Arc::new(living::Plan::of(seed));
+        println!("{plan:#?}\n{}", living::run(&plan));
+    };
+    seeds::run("overlay_faults", show, run);
 }

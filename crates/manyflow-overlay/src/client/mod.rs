@@ -132,9 +132,10 @@ pub struct Client<P> {
     unreported: u32,
     frames: VecDeque<(ClientFrame, P)>,
     events: VecDeque<ClientEvent>,
-    /// The number of the last message of each origin to each group, to check their order.
+    /// The number and version of the last message of each origin to each group, to check their
+    /// order.
     #[cfg(debug_assertions)]
-    last: BTreeMap<(DaemonId, GroupId), OriginSeq>,
+    last: BTreeMap<(DaemonId, GroupId), (OriginSeq, u16)>,
 }
 
 impl<P> Default for Client<P> {
@@ -305,9 +306,13 @@ impl<P: Payload + Default> Client<P> {
 
     #[cfg(debug_assertions)]
     fn check_order(&mut self, origin: DaemonId, data: &Data) {
-        let last = self.last.insert((origin, data.group), data.sequence);
+        let present = (data.sequence, data.version);
+        let last = self.last.insert((origin, data.group), present);
+        // The numbers of an origin begin again when it restarts, which changes the topology.
+        let follows = |last: (OriginSeq, u16)| last.0 < present.0 || last.1 != present.1;
+        let last = last.filter(|last| !follows(*last)).map(|last| last.0);
         assert!(
-            last < Some(data.sequence),
+            last.is_none(),
             "{:?} of {origin:?} to {:?} arrived after {last:?}",
             data.sequence,
             data.group,

@@ -215,7 +215,7 @@ impl CostBenefit {
         let Some(account) = self.clients.get_mut(&client) else {
             return;
         };
-        let idle = self.config.fast.filter(|_| cost <= self.config.fee_dollars);
+        let idle = self.config.fast.filter(|_| self.config.is_idle(cost));
         let at = if let Some(fast) = idle {
             // No client competes for a link without a price.
             now + fast.granularity / 2

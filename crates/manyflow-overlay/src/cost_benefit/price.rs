@@ -38,8 +38,8 @@ pub(super) fn uses_link(link: LinkId, group: GroupId, site: &Site) -> bool {
 #[derive(Debug)]
 pub(super) struct RemoteQueues {
     queues: BTreeMap<LinkId, Reported>,
-    /// The time for which a report counts. The last report of a link can get lost while the topology
-    /// changes; its price must not remain forever.
+    /// The time for which a report counts. The last report of a link can get lost while the
+    /// topology changes; its price must not remain forever.
     lifetime: Duration,
 }
 

@@ -169,7 +169,7 @@ impl Account {
         } else {
             self.refused
         };
-        let period = if config.fast.is_some() && cost <= config.fee_dollars {
+        let period = if config.is_idle(cost) {
             // No link on the path has a price: as in TCP's slow start, the rate doubles.
             self.period / 2
         } else if cost < config.threshold_dollars {

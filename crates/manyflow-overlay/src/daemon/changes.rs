@@ -81,18 +81,20 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.apply_item(now, here, item, &name);
     }
 
-    /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them.
+    /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them
+    /// to all neighbours, except to the one that has just sent a change.
     pub(super) fn apply_changes(
         &mut self,
         now: Time,
-        from: Option<NeighbourIndex>,
+        sent: Option<(NeighbourIndex, ChangeSeq)>,
         origin: DaemonId,
     ) {
         while let Some((change, name)) = self.database.pop_change(now, origin) {
             if !self.database.is_fixed() {
                 let mut message = self.membership.message(Body::Change(change));
                 message.origin = origin;
-                self.flood(message, &name, from);
+                let sender = sent.filter(|(_, number)| *number == change.change);
+                self.flood(message, &name, sender.map(|(from, _)| from));
             }
             if self.database.shown(origin).is_some() {
                 self.apply_item(now, origin, change.item, &name);

@@ -12,8 +12,8 @@ use manyflow_core::time::Time;
 
 impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Adds a link to a neighbour, when it has come up: messages can be exchanged over its `hop`,
-    /// which has sent none yet. A link that is up already is removed first. `weight`, at least 1, is
-    /// the length that the link adds to a path; if the two ends differ, the higher one counts.
+    /// which has sent none yet. A link that is up already is removed first. `weight`, at least 1,
+    /// is the length that the link adds to a path; if the two ends differ, the higher one counts.
     ///
     /// Does nothing in a fixed overlay, for a link to this daemon, and if there are too many
     /// neighbours.
@@ -34,8 +34,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.do_pending_work(now);
     }
 
-    /// Removes the link to a neighbour, when it is down for good. Messages that wait for it or are on
-    /// it are lost, and repaired. Does nothing in a fixed overlay, and if there is no such link.
+    /// Removes the link to a neighbour, when it is down for good. Messages that wait for it or are
+    /// on it are lost, and repaired. Does nothing in a fixed overlay, and if there is no such link.
     pub fn remove_link(&mut self, now: Time, to: DaemonId) {
         if self.database.is_fixed() {
             return;
@@ -88,7 +88,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         if heard == Heard::Ask {
             self.tell(from, origin, Body::Request, &P::default());
         }
-        self.apply_changes(now, Some(from), origin);
+        self.apply_changes(now, Some((from, change.change)), origin);
     }
 
     pub(super) fn handle_summary(
@@ -148,7 +148,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 message.origin = origin;
                 self.flood(message, &P::default(), Some(from));
             }
-            self.apply_changes(now, Some(from), origin);
+            self.apply_changes(now, None, origin);
         }
         if let Some(next) = self.database.next_to_ask(origin)
             && let Some(index) = self.links.find_neighbour(next)
@@ -214,8 +214,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.outbid(now);
     }
 
-    /// Returns whether a message follows a topology that this daemon knows, and is one of the present
-    /// incarnation of its origin, sent to or through the present incarnation of this daemon.
+    /// Returns whether a message follows a topology that this daemon knows, and is one of the
+    /// present incarnation of its origin, sent to or through the present incarnation of this
+    /// daemon.
     pub(super) fn is_present(&self, origin: DaemonId, version: u16) -> bool {
         let site = self.membership.site();
         if self.database.is_fixed() || version == site.topology.version() {

@@ -4,10 +4,10 @@
 //! In a fixed overlay, a daemon floods each change down its own tree. Paths are the same in both
 //! directions. When a sender's daemon learns of a join, all daemons on the path to the new member
 //! have therefore learnt of it, and all later messages of the sender reach the member. The sender's
-//! daemon announces the first such message with a [`Welcome`]: when it learns of the join, or, if it
-//! has not yet sent to the group, before its first message. The new member's daemon delivers nothing
-//! before that message. In a living overlay, `retention.rs` sends welcomes at the same moments, and
-//! repairs what they show to be missing.
+//! daemon announces the first such message with a [`Welcome`]: when it learns of the join, or, if
+//! it has not yet sent to the group, before its first message. The new member's daemon delivers
+//! nothing before that message. In a living overlay, `retention.rs` sends welcomes at the same
+//! moments, and repairs what they show to be missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -74,16 +74,17 @@ impl<P: Clone + PartialEq> Memberships<P> {
 
     /// Replaces the topology. Returns `false` if it is the same.
     pub(super) fn set_topology(&mut self, topology: Topology) -> bool {
-        let version = topology.version();
-        if version == self.site.topology.version() {
+        if topology.is_same(&self.site.topology) {
             return false;
         }
+        let version = topology.version();
+        let last = core::mem::replace(&mut self.site.topology, Arc::new(topology));
         let earlier = &mut self.site.earlier;
-        // A topology that has come back must not be known twice.
+        earlier.push_front(last);
+        // A version must not be known twice: the topology may have come back, or another one may
+        // have the same version by chance.
         earlier.retain(|known| known.version() != version);
-        earlier.push_front(Arc::clone(&self.site.topology));
         earlier.truncate(EARLIER_TOPOLOGIES);
-        self.site.topology = Arc::new(topology);
         self.topology_version += 1;
         true
     }
@@ -193,7 +194,8 @@ impl<P: Clone + PartialEq> Memberships<P> {
         number
     }
 
-    /// Returns a welcome that announces a group's messages from `start` on to a daemon with members.
+    /// Returns a welcome that announces a group's messages from `start` on to a daemon with
+    /// members.
     pub(super) fn welcome(
         &self,
         group: GroupId,

@@ -18,8 +18,8 @@
 //!
 //! A daemon consists of eight parts. Each part owns its fields; none calls another or knows its
 //! fields. [`Daemon`] calls all of them: this file handles messages, `changes.rs` handles joins,
-//! leaves and pauses, `living.rs` a topology that changes, and `repair.rs` messages that got lost by
-//! it.
+//! leaves and pauses, `living.rs` a topology that changes, and `repair.rs` messages that got lost
+//! by it.
 //!
 //! | part | what it owns |
 //! |---|---|
@@ -291,8 +291,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.membership.pop_interest()
     }
 
-    /// Returns the daemons with members of a group, in ascending order, and the number of members at
-    /// each of them.
+    /// Returns the daemons with members of a group, in ascending order, and the number of members
+    /// at each of them.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = (DaemonId, u32)> {
         self.membership.site().groups.counts(group)
     }
@@ -418,8 +418,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it, the
-    /// group's senders need not wait for a slow member, and the controller admits the message.
+    /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it,
+    /// the group's senders need not wait for a slow member, and the controller admits the message.
     fn try_enter(&mut self, now: Time, client: ClientId) {
         let Some(group) = self.entry.waiting_group(client) else {
             return;

@@ -33,8 +33,8 @@ struct Receipt {
 }
 
 impl Receipts {
-    /// Notes that messages of an origin to a group have arrived in order. `is_first` is whether they
-    /// are the first of the group since its last acknowledgement.
+    /// Notes that messages of an origin to a group have arrived in order. `is_first` is whether
+    /// they are the first of the group since its last acknowledgement.
     pub(super) fn add(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Repairs of messages that were lost because the topology changed: welcomes, answers, messages that
-//! are sent again, and acknowledgements.
+//! Repairs of messages that were lost because the topology changed: welcomes, answers, messages
+//! that are sent again, and acknowledgements.
 
 use super::Daemon;
 use crate::message::{
@@ -111,7 +111,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Notes that messages have arrived in order: their number and their bytes, so that their origin is sent an acknowledgement.
+    /// Notes that messages have arrived in order: their number and their bytes. Their origin is
+    /// sent an acknowledgement.
     pub(super) fn add_receipt(
         &mut self,
         now: Time,
@@ -140,7 +141,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     }
 
     /// Returns an acknowledgement of an origin's messages to up to two groups; `None` if none of
-    /// them has a flow any more.
+    /// them has a flow.
     fn receipt(&mut self, origin: DaemonId, groups: &[GroupId]) -> Option<Message> {
         let mut flows = [(GroupId(0), 0); Acknowledge::FLOWS];
         let mut count = 0;

@@ -70,8 +70,8 @@ struct Remote {
 /// When a welcome is sent next, and the time to the one after it.
 #[derive(Copy, Clone, Debug)]
 struct Repeat {
-    /// The message after those that may be lost: an answer to a welcome from before them counts only
-    /// as an acknowledgement.
+    /// The message after those that may be lost: an answer to a welcome from before them counts
+    /// only as an acknowledgement.
     next: OriginSeq,
     at: Time,
     wait: Duration,
@@ -331,6 +331,12 @@ impl<P: Payload> Retention<P> {
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.tick_at
+    }
+
+    /// Returns the number of kept messages.
+    #[cfg(test)]
+    pub(super) fn messages(&self) -> usize {
+        self.groups.values().map(|kept| kept.messages.len()).sum()
     }
 
     /// Returns the number of groups, daemons and messages.

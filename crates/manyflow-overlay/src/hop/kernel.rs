@@ -12,9 +12,9 @@
 //! message is lost, and none arrives twice.
 //!
 //! **Short buffers.** A controller sees only the daemon's queue. Messages in the buffers below it
-//! are invisible, so these must stay short: the hop takes at most [`BATCH_BYTES`] until the driver
-//! reports that the socket has taken them, and the driver limits the socket's unsent bytes
-//! (`TCP_NOTSENT_LOWAT`).
+//! are invisible, so these must stay short. The hop takes a batch of messages, and no more until the
+//! driver reports that the socket has taken them; a batch takes the link some milliseconds. The
+//! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,8 +26,11 @@ use manyflow_core::time::Time;
 use manyflow_core::{Ecn, Payload};
 use manyflow_tcp as tcp;
 
-/// Bytes that the hop takes until the driver reports that the socket has room again.
-pub const BATCH_BYTES: usize = 64 * 1024;
+/// Bytes of the shortest and the longest batch. The first is the shortest.
+const BATCH_BYTES: (usize, usize) = (8 * 1024, 256 * 1024);
+/// A batch that the socket takes in less than the first time is followed by one of twice its
+/// length, and a batch that takes it longer than the second by one of half.
+const BATCH_TIME: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(8));
 
 /// The number of received messages after which the hop acknowledges them.
 const ACKNOWLEDGE_MESSAGES: u32 = 256;
@@ -63,8 +66,11 @@ pub struct KernelHop<P> {
     is_acknowledgement_due: bool,
     /// Arrived messages that the daemon has not taken.
     arrivals: VecDeque<Arrival<P>>,
-    /// Bytes that the socket has room for; `None` while there is no connection.
+    /// Bytes of the present batch that may still be pushed; `None` while there is no connection.
     room: Option<usize>,
+    /// The length of the present batch in bytes, and when it began.
+    batch: usize,
+    batch_began: Time,
 }
 
 impl<P> Default for KernelHop<P> {
@@ -80,6 +86,8 @@ impl<P> Default for KernelHop<P> {
             is_acknowledgement_due: false,
             arrivals: VecDeque::new(),
             room: None,
+            batch: BATCH_BYTES.0,
+            batch_began: Time::ZERO,
         }
     }
 }
@@ -109,6 +117,11 @@ impl<P> KernelHop<P> {
         let unreported = self.expected.distance_from(self.acknowledged);
         self.is_acknowledgement_due |=
             unreported >= ACKNOWLEDGE_MESSAGES || self.unreported_bytes >= ACKNOWLEDGE_BYTES;
+    }
+
+    fn begin_batch(&mut self, now: Time) {
+        self.batch_began = now;
+        self.room = Some(self.batch);
     }
 
     fn acknowledge(&mut self) -> Frame {
@@ -149,11 +162,20 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         }
     }
 
-    fn handle_writable(&mut self, _now: Time) {
-        self.room = self.room.map(|_| BATCH_BYTES);
+    fn handle_writable(&mut self, now: Time) {
+        let Some(room) = self.room else {
+            return;
+        };
+        let (took, (shortest, longest)) = (now - self.batch_began, BATCH_BYTES);
+        if took > BATCH_TIME.1 {
+            self.batch = (self.batch / 2).max(shortest);
+        } else if room == 0 && took < BATCH_TIME.0 {
+            self.batch = (2 * self.batch).min(longest);
+        }
+        self.begin_batch(now);
     }
 
-    fn handle_connected(&mut self, _now: Time, received: LinkSeq) {
+    fn handle_connected(&mut self, now: Time, received: LinkSeq) {
         // The other end may have received messages whose acknowledgement was lost.
         self.carried = self.unacknowledged.len();
         self.handle_acknowledgement(received);
@@ -161,7 +183,8 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         self.acknowledged = self.expected;
         self.is_acknowledgement_due = false;
         self.acknowledge_at = None;
-        self.room = Some(BATCH_BYTES);
+        self.batch = BATCH_BYTES.0;
+        self.begin_batch(now);
     }
 
     fn handle_disconnected(&mut self) {
@@ -206,18 +229,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::{Body, DaemonId, GroupId, Pause};
-    use crate::sequence::ChangeSeq;
+    use crate::ClientId;
+    use crate::message::{Body, DaemonId, Data, GroupId};
+    use crate::sequence::OriginSeq;
     use manyflow_core::Length;
 
     fn message(number: u32) -> Message {
         Message {
             origin: DaemonId(0),
             repaired: false,
-            body: Body::Pause(Pause {
-                group: GroupId(number),
-                paused: true,
-                change: ChangeSeq(1),
+            body: Body::Data(Data {
+                group: GroupId(1),
+                version: 0,
+                sequence: OriginSeq::new(u64::from(number) + 1),
+                sender: ClientId(0),
+                sent_us: 0,
             }),
         }
     }
@@ -341,14 +367,27 @@ mod tests {
         assert_eq!(hop.poll_transmit(Time::ZERO), None);
     }
 
-    #[test]
-    fn a_hop_takes_a_batch_until_the_socket_has_room_again() {
-        let mut hop = KernelHop::<Length>::new();
-        hop.handle_connected(Time::ZERO, LinkSeq(0));
-        hop.push(Time::ZERO, message(0), Length(BATCH_BYTES as u32));
+    /// Pushes a batch that the socket takes in `time`. Returns the length of the next.
+    fn batch(hop: &mut KernelHop<Length>, now: &mut Time, time: Duration) -> usize {
+        hop.push(*now, message(0), Length(BATCH_BYTES.1 as u32));
         assert!(!hop.has_room());
-        hop.handle_writable(Time::ZERO);
-        assert!(hop.has_room());
+        *now += time;
+        hop.handle_writable(*now);
+        hop.room.unwrap()
+    }
+
+    #[test]
+    fn batches_grow_on_fast_links_and_shrink_on_slow_ones() {
+        let (mut hop, mut now) = (KernelHop::<Length>::new(), Time::ZERO);
+        hop.handle_connected(now, LinkSeq(0));
+        let fast = [(); 6].map(|()| batch(&mut hop, &mut now, Duration::from_millis(1)) / 1024);
+        assert_eq!(fast, [16, 32, 64, 128, 256, 256]);
+        assert_eq!(
+            batch(&mut hop, &mut now, Duration::from_millis(5)) / 1024,
+            256
+        );
+        let slow = [(); 6].map(|()| batch(&mut hop, &mut now, Duration::from_millis(9)) / 1024);
+        assert_eq!(slow, [128, 64, 32, 16, 8, 8]);
     }
 
     #[test]

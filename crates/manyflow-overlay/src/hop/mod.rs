@@ -13,7 +13,7 @@ mod stream;
 use core::fmt;
 
 pub use datagram::DatagramHop;
-pub use kernel::{BATCH_BYTES, KernelHop};
+pub use kernel::KernelHop;
 pub use stream::StreamHop;
 
 use super::message::{Frame, Message};

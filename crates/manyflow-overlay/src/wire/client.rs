@@ -26,8 +26,8 @@ impl ClientFrame {
     }
 
     /// Decodes one frame. Returns its header and the header's length. The rest of the bytes is the
-    /// payload of [`ClientFrame::Join`], [`ClientFrame::Send`] or [`ClientFrame::Deliver`]; no bytes
-    /// may follow any other header.
+    /// payload of [`ClientFrame::Join`], [`ClientFrame::Send`] or [`ClientFrame::Deliver`]; no
+    /// bytes may follow any other header.
     ///
     /// # Errors
     /// Returns an error unless the bytes are the [encoding](ClientFrame::encode) of a valid frame,

@@ -182,6 +182,15 @@ pub(crate) struct GroupArgs {
     pub(crate) runs: u32,
 }
 
+/// The flow control of three daemons.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupController {
+    /// Prices of links
+    CostBenefit,
+    /// Back-pressure only
+    None,
+}
+
 /// The links between three daemons.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupLayout {
@@ -189,17 +198,6 @@ pub(crate) enum GroupLayout {
     Line,
     /// Each daemon is linked with each other
     Mesh,
-}
-
-/// The flow control of daemons, as `manyflow daemon --controller` names it.
-#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GroupController {
-    /// Prices of links
-    CostBenefit,
-    /// TCP-friendly rates
-    Tfrc,
-    /// Only the back-pressure of links
-    None,
 }
 
 /// The programs that carry group messages in a benchmark.

@@ -19,7 +19,7 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   listen = "0.0.0.0:4747"        # other daemons connect here
   clients = "0.0.0.0:4222"       # NATS clients connect here
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
-  controller = "cost-benefit"    # or "tfrc", or "none"
+  controller = "cost-benefit"    # or "none"
 
   [links]
   b = "b.example.net:4747"
@@ -53,7 +53,7 @@ pub(crate) struct DaemonArgs {
     /// Connect to another daemon; can be repeated
     #[arg(long, value_name = "NAME=HOST:PORT", conflicts_with = "file")]
     pub(crate) link: Vec<LinkArg>,
-    /// The flow control, the same at all daemons: cost-benefit, tfrc or none
+    /// The flow control, the same at all daemons: cost-benefit or none
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub(crate) controller: Option<String>,
     /// Use neither TLS nor passwords: every host that can connect may do everything

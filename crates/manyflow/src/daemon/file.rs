@@ -12,7 +12,7 @@ use manyflow_live::overlay::{
 };
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
-use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
+use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName};
 use serde::Deserialize;
 
 use crate::cli::DaemonArgs;
@@ -22,6 +22,8 @@ use crate::usage;
 const CONNECTIONS_MAX: usize = 65_536;
 /// The time after which a broken link is removed, unless the file says otherwise.
 const HOLD: Duration = Duration::from_secs(5);
+/// The number of messages in a full queue of a link: 20 ms of a gigabit link, twice.
+const QUEUE_MESSAGES: usize = 4096;
 /// The time that a slow member has to catch up under `evict`.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
 
@@ -57,8 +59,6 @@ pub(super) struct DaemonFile {
     slow: BTreeMap<String, SlowName>,
     #[serde(default)]
     cost_benefit: CostBenefitTable,
-    #[serde(default)]
-    tfrc: TfrcTable,
     #[serde(default)]
     users: Vec<UserTable>,
     /// The folder of the file, in which relative paths begin.
@@ -182,7 +182,12 @@ impl DaemonFile {
                 ControllerName::CostBenefit => ControllerConfig::CostBenefit(
                     self.cost_benefit.config(CostBenefitConfig::live()),
                 ),
-                ControllerName::Tfrc => ControllerConfig::Tfrc(self.tfrc.config()),
+                ControllerName::Tfrc => {
+                    return Err(usage(
+                        "controller = \"tfrc\" needs links of datagrams, and live links are TCP connections: \
+                         use \"cost-benefit\"",
+                    ));
+                }
                 ControllerName::None => ControllerConfig::Open,
             },
             overlay_name: self.overlay,
@@ -276,7 +281,10 @@ impl DaemonFile {
     }
 
     fn overlay_config(&self) -> OverlayConfig {
-        let mut config = OverlayConfig::default();
+        let mut config = OverlayConfig {
+            queue_messages: QUEUE_MESSAGES,
+            ..OverlayConfig::default()
+        };
         for (pattern, name) in &self.slow {
             let policy = match name {
                 SlowName::Block => SlowPolicy::Block,

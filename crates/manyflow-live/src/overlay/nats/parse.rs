@@ -133,7 +133,8 @@ impl Published {
         (!reply.is_empty()).then_some(reply)
     }
 
-    /// Returns the number of bytes of headers at the beginning of the [content](Published::content).
+    /// Returns the number of bytes of headers at the beginning of the
+    /// [content](Published::content).
     pub fn header_bytes(&self) -> usize {
         self.header_bytes
     }
@@ -165,8 +166,8 @@ impl Parts {
         self.content.checked_add(self.length)?.checked_add(2)
     }
 
-    /// Takes the operation from the bytes, if it is complete. What ends the payload is not checked,
-    /// as in other servers.
+    /// Takes the operation from the bytes, if it is complete. The two bytes behind the payload are
+    /// not checked, as in other servers.
     fn take(self, bytes: &mut BytesMut) -> Option<Operation> {
         let end = self.end()?;
         if bytes.len() < end {

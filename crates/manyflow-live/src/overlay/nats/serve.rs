@@ -45,7 +45,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// What all connections of clients share.
+/// The parts that all connections of clients share.
 pub(crate) struct Front {
     pub(crate) core: Rc<RefCell<Core>>,
     pub(crate) access: Access,

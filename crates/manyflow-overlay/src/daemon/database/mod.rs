@@ -1,4 +1,4 @@
-//! What a daemon knows of all daemons of the overlay: their links, members and pauses.
+//! A daemon's knowledge of all daemons of the overlay: their links, members and pauses.
 //!
 //! Each daemon numbers the changes of its own state, and floods them. Together, the last changes of
 //! all daemons are a database, of which each daemon has a copy:
@@ -167,8 +167,8 @@ impl<P: Clone + Default> Database<P> {
         Some(change)
     }
 
-    /// Holds a change of another daemon until its turn. Changes of unknown incarnations are dropped:
-    /// the neighbour must be asked for the whole state.
+    /// Holds a change of another daemon until its turn. Changes of unknown incarnations are
+    /// dropped: the neighbour must be asked for the whole state.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -426,8 +426,8 @@ impl<P: Clone + Default> Database<P> {
         shown
     }
 
-    /// Returns a daemon that has been unreachable for so long that its members no longer count, with
-    /// its state.
+    /// Returns a daemon that has been unreachable for the hold time, with its state. Its members no
+    /// longer count.
     pub(super) fn pop_unreachable(&mut self, now: Time) -> Option<(DaemonId, State<P>)> {
         let &(time, daemon) = self.holds.first()?;
         if time > now {

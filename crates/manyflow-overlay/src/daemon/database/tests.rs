@@ -1,1 +1,152 @@
+use super::*;
+use crate::message::Summary;
+use manyflow_core::Length;
 
+const HERE: DaemonId = DaemonId(1);
+const NEAR: DaemonId = DaemonId(2);
+const FAR: DaemonId = DaemonId(3);
+
+fn database() -> Database<Length> {
+    let config = OverlayConfig {
+        daemons_max: 4,
+        neighbours_max: 2,
+        ..OverlayConfig::default()
+    };
+    Database::living(HERE, &config, 7)
+}
+
+fn link(to: DaemonId, since: u32) -> Item {
+    let since = ChangeSeq(since);
+    let weight = 1;
+    Item::Link { to, weight, since }
+}
+
+fn part(change: u32, index: u32, item: Item) -> Part {
+    let change = ChangeSeq(change);
+    Part {
+        change,
+        index,
+        item,
+    }
+}
+
+fn first(count: u32, incarnation: u32) -> Item {
+    Item::Count { count, incarnation }
+}
+
+/// Lets a neighbour offer and send a daemon's state, in which it has one link.
+fn learn(database: &mut Database<Length>, from: DaemonId, origin: DaemonId, to: DaemonId) -> bool {
+    let summary = Summary {
+        incarnation: 1,
+        change: ChangeSeq(1),
+    };
+    let heard = database.handle_summary(Time::ZERO, from, origin, &summary);
+    let mut is_new = false;
+    for (index, item) in [(1, link(to, 1)), (0, first(1, 1))] {
+        let part = part(1, index, item);
+        let received = database.handle_part(Time::ZERO, from, origin, &part, Length(0));
+        is_new |= matches!(received, Some(Received::New { .. }));
+    }
+    database.next_to_ask(origin);
+    heard == Heard::Ask && is_new
+}
+
+#[test]
+fn a_link_counts_only_if_both_ends_list_it() {
+    let mut database = database();
+    database.change(Time::ZERO, link(NEAR, 1), Length(0));
+    assert_eq!(database.topology().unwrap().len(), 1);
+    assert!(learn(&mut database, NEAR, NEAR, HERE));
+    let topology = database.topology().unwrap();
+    assert_eq!(topology.daemons(), [HERE, NEAR]);
+    assert_eq!(topology.incarnation(NEAR), Some(1));
+    assert!(learn(&mut database, NEAR, FAR, NEAR));
+    assert_eq!(database.topology().unwrap().len(), 2, "nobody links to it");
+}
+
+#[test]
+fn versions_differ_when_a_link_comes_up_again() {
+    let mut database = database();
+    database.change(Time::ZERO, link(NEAR, 1), Length(0));
+    learn(&mut database, NEAR, NEAR, HERE);
+    let before = database.topology().unwrap();
+    let down = Item::Link {
+        to: NEAR,
+        weight: 0,
+        since: ChangeSeq(2),
+    };
+    database.change(Time::ZERO, down, Length(0));
+    database.change(Time::ZERO, link(NEAR, 3), Length(0));
+    let after = database.topology().unwrap();
+    assert_eq!(before.daemons(), after.daemons());
+    assert_ne!(before.version(), after.version());
+}
+
+#[test]
+fn a_state_is_applied_only_when_all_its_parts_have_arrived() {
+    let mut database = database();
+    let summary = Summary {
+        incarnation: 1,
+        change: ChangeSeq(9),
+    };
+    database.handle_summary(Time::ZERO, NEAR, FAR, &summary);
+    let mut send = |from, part: Part| {
+        let received = database.handle_part(Time::ZERO, from, FAR, &part, Length(0));
+        received.is_some()
+    };
+    assert!(!send(NEAR, part(9, 0, first(2, 1))));
+    assert!(!send(NEAR, part(9, 1, link(NEAR, 1))));
+    assert!(!send(HERE, part(9, 2, Item::Alive)), "it was not asked");
+    assert!(!send(NEAR, part(9, 1, link(NEAR, 1))), "it has come before");
+    assert!(send(NEAR, part(9, 2, Item::Alive)));
+}
+
+#[test]
+fn known_daemons_and_links_are_bounded() {
+    let mut database = database();
+    for number in 10..100 {
+        learn(&mut database, NEAR, DaemonId(number), NEAR);
+    }
+    assert_eq!(database.records.len(), 4);
+    assert!(database.wanted.is_empty());
+    for number in 10..100 {
+        let item = link(DaemonId(number), 1);
+        database.change(Time::ZERO, item, Length(0));
+    }
+    assert_eq!(database.records[&HERE].state.links.len(), 2);
+}
+
+#[test]
+fn an_old_unreachable_record_is_dropped_at_the_next_refresh() {
+    let mut database = database();
+    learn(&mut database, NEAR, FAR, NEAR);
+    database.change(Time::ZERO, Item::Alive, Length(0));
+    let mut now = Time::ZERO + REFRESH;
+    assert!(database.wants_refresh(now));
+    assert!(database.summary(FAR).is_some());
+    now += LIFETIME;
+    assert!(database.wants_refresh(now));
+    assert!(database.summary(FAR).is_none());
+}
+
+#[test]
+fn a_later_state_of_this_daemon_is_outbid_once_in_a_while() {
+    let mut database = database();
+    let mut hear = |now, incarnation| {
+        let summary = Summary {
+            incarnation,
+            change: ChangeSeq(1),
+        };
+        database.handle_summary(now, NEAR, HERE, &summary);
+        database.outbid(now)
+    };
+    assert_eq!(hear(Time::ZERO, 6), None, "it is older");
+    assert_eq!(hear(Time::ZERO, 20), Some(21));
+    assert_eq!(
+        hear(Time::ZERO, 30),
+        None,
+        "another daemon may have its number"
+    );
+    assert_eq!(hear(Time::ZERO + OUTBID_MIN, 40), Some(41));
+    assert_eq!(hear(Time::ZERO + OUTBID_MAX, u32::MAX), None);
+}

@@ -76,8 +76,8 @@ impl<P: Clone + Default> Wanted<P> {
         Some(((incarnation, self.change), state))
     }
 
-    /// Forgets a neighbour, and offers that are not newer than `known`. Returns the neighbour to ask
-    /// next, if the asked one is gone or has delivered; `Err` if no offer remains.
+    /// Forgets a neighbour, and offers that are not newer than `known`. Returns the neighbour to
+    /// ask next, if the asked one is gone or has delivered; `Err` if no offer remains.
     pub(super) fn retain(
         &mut self,
         gone: Option<DaemonId>,

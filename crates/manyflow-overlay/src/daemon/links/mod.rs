@@ -128,8 +128,9 @@ impl<P: Payload + Default> Links<P> {
         index
     }
 
-    /// Removes a neighbour, its hop and the messages that wait for it. Returns its link, and whether
-    /// the last queue that was half full no longer is; `None` if there is no such neighbour.
+    /// Removes a neighbour, its hop and the messages that wait for it. Returns its link, and
+    /// whether the last queue that was half full no longer is; `None` if there is no such
+    /// neighbour.
     pub(super) fn remove(&mut self, to: DaemonId) -> Option<(LinkId, bool)> {
         let index = self.find_neighbour(to)?;
         let neighbour = self.neighbours[index.place()].take()?;

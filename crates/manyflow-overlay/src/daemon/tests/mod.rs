@@ -9,6 +9,8 @@ use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 use world::{G, World};
 
+mod living;
+mod living_world;
 pub(super) mod world;
 
 /// The links 0-1-2-3 and 1-4.
@@ -321,7 +323,7 @@ fn waiting_messages_are_sent_when_a_socket_becomes_writable() {
     world.set_room(0, 1, 0);
     (0..5).for_each(|_| world.send(0, sender, G));
     world.run();
-    assert_eq!(world.from(3, member, 0), []);
+    assert_eq!(world.from(3, member, 0), Vec::<u64>::new());
     world.set_room(0, 1, 4);
     world.daemons[0].handle_writable(world.now, DaemonId(4));
     world.run();
@@ -362,7 +364,7 @@ fn a_waiting_message_of_a_disconnected_client_never_enters() {
     world.say(3, slow, ClientFrame::Disconnect);
     world.run();
     assert_eq!(world.ready.get(&(3, slow)), None);
-    assert_eq!(world.from(4, quick, 3), []);
+    assert_eq!(world.from(4, quick, 3), Vec::<u64>::new());
     assert_eq!(world.ready[&(0, sender)], sent + 1);
 }
 

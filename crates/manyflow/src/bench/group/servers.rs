@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 use crate::bench::process_cpu_s;
 use crate::cli::{GroupController, GroupLayout};
-use clap::ValueEnum as _;
 
 /// Time for a server to accept clients.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -32,8 +31,16 @@ pub(super) enum Program {
 impl fmt::Display for Program {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Program::Manyflow(GroupLayout::Line, _) => "manyflow, line of 3",
-            Program::Manyflow(GroupLayout::Mesh, _) => "manyflow, mesh of 3",
+            Program::Manyflow(GroupLayout::Line, GroupController::CostBenefit) => {
+                "manyflow, line of 3"
+            }
+            Program::Manyflow(GroupLayout::Mesh, GroupController::CostBenefit) => {
+                "manyflow, mesh of 3"
+            }
+            Program::Manyflow(GroupLayout::Line, GroupController::None) => {
+                "the same, no controller"
+            }
+            Program::Manyflow(GroupLayout::Mesh, GroupController::None) => "mesh, no controller",
             Program::NatsServer => "nats-server",
             Program::NatsCluster => "nats-server, cluster of 3",
         })
@@ -50,7 +57,7 @@ impl Program {
     fn commands(self, clients: &[SocketAddr], links: &[SocketAddr]) -> Result<Vec<Command>> {
         match self {
             Program::Manyflow(layout, controller) => (0..clients.len())
-                .map(|number| daemon(layout, controller, number, clients, links))
+                .map(|number| daemon((layout, controller), number, clients, links))
                 .collect(),
             Program::NatsServer => Ok(vec![nats_server(clients[0])]),
             Program::NatsCluster => {
@@ -68,8 +75,7 @@ impl Program {
 }
 
 fn daemon(
-    layout: GroupLayout,
-    controller: GroupController,
+    (layout, controller): (GroupLayout, GroupController),
     number: usize,
     clients: &[SocketAddr],
     links: &[SocketAddr],
@@ -78,9 +84,13 @@ fn daemon(
     command.args(["daemon", "--insecure", "--name", NAMES[number]]);
     command.args(["--listen", &links[number].to_string()]);
     command.args(["--clients", &clients[number].to_string()]);
-    let controller = controller.to_possible_value();
-    let controller = controller.context("each controller has a name")?;
-    command.args(["--controller", controller.get_name()]);
+    command.args([
+        "--controller",
+        match controller {
+            GroupController::CostBenefit => "cost-benefit",
+            GroupController::None => "none",
+        },
+    ]);
     let is_linked = |other: &usize| match layout {
         GroupLayout::Line => other.abs_diff(number) == 1,
         GroupLayout::Mesh => *other != number,

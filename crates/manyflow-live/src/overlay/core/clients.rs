@@ -1,0 +1,294 @@
+//! The clients of the daemon: subscriptions, messages to publish, messages to deliver.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use manyflow_core::Time;
+use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
+
+use super::{CLIENT_BYTES, Core, Owner, QueueGroup, SessionKey};
+use crate::overlay::access::Permissions;
+use crate::overlay::fragment;
+use crate::overlay::nats::interest::GroupName;
+use crate::overlay::nats::parse::Published;
+use crate::overlay::nats::session::{Session, Subscription};
+use crate::overlay::outgoing::Outgoing;
+
+impl Core {
+    /// Connects a client. Its bytes go to `out`.
+    pub(in crate::overlay) fn connect(
+        &mut self,
+        out: Rc<Outgoing>,
+        permissions: &Permissions,
+    ) -> SessionKey {
+        let client = self.daemon.connect(self.clock.now(), permissions.priority);
+        let key = self.sessions.insert(Session::new(out, client));
+        self.owners.insert(client, Owner::Session(key));
+        self.counters.connections += 1;
+        self.pump();
+        key
+    }
+
+    /// Disconnects a client.
+    pub(in crate::overlay) fn disconnect(&mut self, key: SessionKey) {
+        for sid in self.sessions[key].sids() {
+            self.unsubscribe(key, &sid);
+        }
+        let session = self.sessions.remove(key);
+        self.owners.remove(&session.client);
+        self.report_unread(session.unread);
+        let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
+        self.daemon
+            .handle_client(now, session.client, &frame, Bytes::new());
+        self.pump();
+    }
+
+    pub(in crate::overlay) fn session(&mut self, key: SessionKey) -> &mut Session {
+        &mut self.sessions[key]
+    }
+
+    /// Adds a subscription.
+    pub(in crate::overlay) fn subscribe(
+        &mut self,
+        key: SessionKey,
+        pattern: Bytes,
+        queue: Option<Bytes>,
+        sid: Bytes,
+    ) {
+        if self.sessions[key].has_subscription(&sid) {
+            return;
+        }
+        // The bytes of a subscription live long. Copies keep no buffer of the socket alive.
+        let [pattern, sid] = [pattern, sid].map(|bytes| Bytes::copy_from_slice(&bytes));
+        let queue = queue.map(|queue| Bytes::copy_from_slice(&queue));
+        let name = GroupName {
+            pattern: pattern.clone(),
+            queue: queue.clone().map(|queue| (queue, self.hello.id)),
+        };
+        let group = name.number();
+        let subscription = Subscription {
+            pattern,
+            queue,
+            group,
+            max: None,
+            delivered: 0,
+        };
+        let must_join = self.sessions[key].subscribe(sid.clone(), subscription);
+        if name.queue.is_some() {
+            self.join_queue(name, key, sid);
+        } else if must_join {
+            let client = self.sessions[key].client;
+            self.join(client, &name);
+        }
+        self.pump();
+    }
+
+    pub(super) fn join(&mut self, client: ClientId, name: &GroupName) {
+        let (now, frame) = (self.clock.now(), ClientFrame::Join(name.number()));
+        self.daemon
+            .handle_client(now, client, &frame, name.encode());
+    }
+
+    fn leave(&mut self, client: ClientId, group: GroupId) {
+        let (now, frame) = (self.clock.now(), ClientFrame::Leave(group));
+        self.daemon.handle_client(now, client, &frame, Bytes::new());
+    }
+
+    fn join_queue(&mut self, name: GroupName, session: SessionKey, sid: Bytes) {
+        let key = match self.queue_keys.get(&name) {
+            Some(key) => *key,
+            None => self.open_queue(name),
+        };
+        self.queues[key].members.push_back((session, sid));
+    }
+
+    /// Connects a client of the overlay that stands for this daemon's members of a queue group.
+    fn open_queue(&mut self, name: GroupName) -> usize {
+        let permissions = Permissions::default();
+        let client = self.daemon.connect(self.clock.now(), permissions.priority);
+        let key = self.queues.insert(QueueGroup {
+            client,
+            name: name.clone(),
+            members: VecDeque::new(),
+            partial: VecDeque::new(),
+        });
+        self.owners.insert(client, Owner::Queue(key));
+        self.join(client, &name);
+        self.queue_keys.insert(name, key);
+        key
+    }
+
+    fn leave_queue(&mut self, name: &GroupName, session: SessionKey, sid: &[u8]) {
+        let Some(key) = self.queue_keys.get(name).copied() else {
+            return;
+        };
+        let members = &mut self.queues[key].members;
+        members.retain(|(other, id)| (*other, &id[..]) != (session, sid));
+        if members.is_empty() {
+            let queue = self.queues.remove(key);
+            self.queue_keys.remove(&queue.name);
+            self.owners.remove(&queue.client);
+            let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
+            self.daemon
+                .handle_client(now, queue.client, &frame, Bytes::new());
+        }
+    }
+
+    /// Removes a subscription.
+    pub(in crate::overlay) fn unsubscribe(&mut self, key: SessionKey, sid: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some((subscription, must_leave)) = session.unsubscribe(sid) else {
+            return;
+        };
+        let client = session.client;
+        if let Some(queue) = subscription.queue {
+            let name = GroupName {
+                pattern: subscription.pattern,
+                queue: Some((queue, self.hello.id)),
+            };
+            self.leave_queue(&name, key, sid);
+        } else if must_leave {
+            self.leave(client, subscription.group);
+        }
+    }
+
+    /// Ends a subscription now, or after a number of messages.
+    pub(in crate::overlay) fn limit(&mut self, key: SessionKey, sid: &[u8], max: Option<u64>) {
+        if self.sessions[key].limit(sid, max) {
+            self.unsubscribe(key, sid);
+            self.pump();
+        }
+    }
+
+    /// Removes the subscriptions of a client that reads too slowly for its group.
+    pub(super) fn evict(&mut self, key: SessionKey, group: GroupId) {
+        let session = &mut self.sessions[key];
+        for sid in session.sids_of(group) {
+            session.unsubscribe(&sid);
+        }
+        session.report("Slow Consumer: removed from the group");
+    }
+
+    /// Publishes a message to all groups that match its subject. Messages to no group vanish.
+    pub(in crate::overlay) fn publish(&mut self, key: SessionKey, message: &Published) {
+        self.counters.published += 1;
+        self.counters.published_bytes += message.raw().len() as u64;
+        let targets = self.interest.targets(message.subject());
+        if targets.is_empty() {
+            return self.sessions[key].report_no_responders(message);
+        }
+        for group in &targets.groups {
+            self.offer(key, *group, message.raw());
+        }
+        for groups in &targets.queues {
+            self.turn = self.turn.wrapping_add(1);
+            let group = groups[self.turn % groups.len()];
+            self.offer(key, group, message.raw());
+        }
+        self.pump();
+    }
+
+    fn offer(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {
+        let parts = fragment::divide(raw).map(|part| (group, part));
+        self.sessions[key].pending.extend(parts);
+        self.send_next(key);
+    }
+
+    /// Hands a client's next message to the daemon, if the last has entered.
+    pub(super) fn send_next(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        if session.is_sending {
+            return;
+        }
+        let Some((group, payload)) = session.pending.pop_front() else {
+            return session.ready.notify_one();
+        };
+        session.is_sending = true;
+        let (now, client) = (self.clock.now(), session.client);
+        let frame = ClientFrame::Send {
+            group,
+            sent_us: (now - Time::ZERO).as_micros() as u32,
+        };
+        self.daemon.handle_client(now, client, &frame, payload);
+    }
+
+    /// Handles the moment at which all bytes for a client have been written.
+    pub(in crate::overlay) fn handle_client_drained(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.unread.is_empty() {
+            let unread = core::mem::take(&mut session.unread);
+            self.report_unread(unread);
+            self.pump();
+        }
+    }
+
+    fn report_unread(&mut self, unread: Vec<(ClientId, u32)>) {
+        let connected = unread
+            .into_iter()
+            .filter(|(client, _)| self.owners.contains_key(client));
+        self.taken.extend(connected);
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        key: SessionKey,
+        origin: DaemonId,
+        data: &Data,
+        payload: Bytes,
+    ) {
+        let session = &mut self.sessions[key];
+        let is_own = origin == self.hello.id && data.sender == session.client;
+        if !is_own || session.options.echo {
+            let source = (origin, data.sender, data.group);
+            if let Some(message) = fragment::assemble(&mut session.partial, source, payload) {
+                self.counters.delivered += 1;
+                let ended = session.deliver(data.group, &message);
+                self.ended.extend(ended.into_iter().map(|sid| (key, sid)));
+            }
+        }
+        let client = session.client;
+        self.take(key, client);
+    }
+
+    pub(super) fn deliver_to_queue(
+        &mut self,
+        key: usize,
+        origin: DaemonId,
+        data: &Data,
+        payload: Bytes,
+    ) {
+        let queue = &mut self.queues[key];
+        let sessions = &self.sessions;
+        let has_room = |member: &(SessionKey, Bytes)| sessions[member.0].out.bytes() < CLIENT_BYTES;
+        let place = queue.members.iter().position(has_room).unwrap_or(0);
+        queue.members.rotate_left(place);
+        let (client, (session, sid)) = (queue.client, queue.members[0].clone());
+        let source = (origin, data.sender, data.group);
+        if let Some(message) = fragment::assemble(&mut queue.partial, source, payload) {
+            queue.members.rotate_left(1);
+            self.counters.delivered += 1;
+            if self.sessions[session].deliver_to(&sid, &message) {
+                self.ended.push((session, sid));
+            }
+        }
+        self.take(session, client);
+    }
+
+    /// Reports that a client has read a message, at once or when the session's bytes are written.
+    fn take(&mut self, key: SessionKey, client: ClientId) {
+        let session = &mut self.sessions[key];
+        let list = match session.out.bytes() < CLIENT_BYTES {
+            true => &mut self.taken,
+            false => &mut session.unread,
+        };
+        match list.last_mut() {
+            Some((last, messages)) if *last == client => *messages += 1,
+            _ => list.push((client, 1)),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The status of the daemon.
+
+use std::collections::BTreeMap;
+
+use manyflow_core::Time;
+use manyflow_overlay::DaemonId;
+
+use super::{Core, NAMES};
+use crate::overlay::config::ControllerConfig;
+use crate::overlay::status::{DaemonStatus, GroupStatus, LinkStatus};
+
+/// The number of groups in a status.
+const GROUPS_SHOWN: usize = 100;
+
+impl Core {
+    /// Returns the names of all daemons that can be reached. A daemon that has not announced its
+    /// name has its number instead.
+    fn daemon_names(&self) -> BTreeMap<DaemonId, String> {
+        let mut names: BTreeMap<_, _> = self
+            .daemon
+            .topology()
+            .daemons()
+            .iter()
+            .copied()
+            .map(|id| (id, format!("#{}", id.0)))
+            .collect();
+        for (group, name) in &self.groups {
+            let Some(name) = name.pattern.strip_prefix(NAMES) else {
+                continue;
+            };
+            for (id, _) in self.daemon.members(*group) {
+                names.insert(id, String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        names.insert(self.hello.id, self.hello.name.clone());
+        names
+    }
+
+    /// Returns the present status.
+    pub(in crate::overlay) fn status(&self, controller: &ControllerConfig) -> DaemonStatus {
+        let names = self.daemon_names();
+        let links = self.neighbours.iter().map(|(id, known)| {
+            let queue_messages = self.daemon.queue_messages(*id).unwrap_or_default();
+            LinkStatus {
+                name: known.name.clone(),
+                is_up: known.out.is_some(),
+                queue_messages,
+                price_dollars: controller.price(queue_messages),
+                outgoing_bytes: known.out.as_ref().map_or(0, |out| out.bytes()),
+            }
+        });
+        let own = self
+            .groups
+            .iter()
+            .filter(|(_, name)| !name.pattern.starts_with(NAMES));
+        let first_groups = own.clone().take(GROUPS_SHOWN).map(|(group, name)| {
+            let members = self.daemon.members(*group);
+            let named = |(id, count)| {
+                let name = names.get(&id).cloned();
+                (name.unwrap_or_else(|| format!("#{}", id.0)), count)
+            };
+            GroupStatus {
+                pattern: String::from_utf8_lossy(&name.pattern).into_owned(),
+                queue: name
+                    .queue
+                    .as_ref()
+                    .map(|(queue, _)| String::from_utf8_lossy(queue).into_owned()),
+                members: members.map(named).collect(),
+            }
+        });
+        DaemonStatus {
+            name: self.hello.name.clone(),
+            overlay: self.hello.overlay.clone(),
+            uptime_s: (self.clock.now() - Time::ZERO).as_secs_f64(),
+            controller: controller.name(),
+            topology_version: self.daemon.topology_version(),
+            links: links.collect(),
+            clients: self.sessions.len(),
+            groups: own.clone().count(),
+            first_groups: first_groups.collect(),
+            counters: self.counters.clone(),
+            daemons: names.into_values().collect(),
+        }
+    }
+}
