@@ -209,8 +209,8 @@ impl Publisher<'_> {
 /// Prints the messages of groups until Ctrl-C, or until there are `--count` messages.
 ///
 /// # Errors
-/// If the daemon cannot be reached or refuses the client, if the connection ends, or if Ctrl-C comes
-/// before the last of `--count` messages.
+/// If the daemon cannot be reached or refuses the client, if the connection ends, or if Ctrl-C
+/// comes before the last of `--count` messages.
 pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
     let client = connect(&args.server).await?;
     // A single message in the channel, so that the daemon notices when the output is slow.
