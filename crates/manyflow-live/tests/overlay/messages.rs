@@ -139,3 +139,31 @@ async fn a_client_without_echo_does_not_get_its_own_messages() {
     other.send("PUB a 5\r\nother\r\n").await;
     assert_eq!(own.message().await.1, b"other");
 }
+
+#[tokio::test]
+async fn a_client_can_ask_for_the_members_of_a_group() {
+    let daemons = line(2).await;
+    let mut member = Nats::connect(&daemons[1]).await;
+    let mut client = Nats::connect(&daemons[0]).await;
+    member
+        .send_and_wait("SUB news.* 1\r\nSUB news.* 2\r\n")
+        .await;
+    client
+        .send_and_wait("SUB inbox 1\r\nSUB news.* 2\r\n")
+        .await;
+    let mut versions = Vec::new();
+    let answer = loop {
+        client.send("PUB $MF.members.news.* inbox 0\r\n\r\n").await;
+        let answer: serde_json::Value = serde_json::from_slice(&client.message().await.1).unwrap();
+        versions.push(answer["version"].as_u64().unwrap());
+        if answer["members"].as_object().unwrap().len() == 2 {
+            break answer;
+        }
+        assert!(
+            versions.len() < 10_000,
+            "the other member is never announced: {answer}"
+        );
+    };
+    assert_eq!(answer["members"], serde_json::json!({"a": 1, "b": 1}));
+    assert!(versions.is_sorted(), "{versions:?}");
+}

@@ -24,6 +24,9 @@ const CONNECTIONS_MAX: usize = 65_536;
 const HOLD: Duration = Duration::from_secs(5);
 /// The number of messages in a full queue of a link: 20 ms of a gigabit link, twice.
 const QUEUE_MESSAGES: usize = 4096;
+/// The number of messages that wait for a client when it counts as slow: some tenths of a second of
+/// a fast group, in which the client's process may be busy.
+const CLIENT_MESSAGES: usize = 2048;
 /// The time that a slow member has to catch up under `evict`.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
 
@@ -283,6 +286,7 @@ impl DaemonFile {
     fn overlay_config(&self) -> OverlayConfig {
         let mut config = OverlayConfig {
             queue_messages: QUEUE_MESSAGES,
+            client_messages: CLIENT_MESSAGES,
             ..OverlayConfig::default()
         };
         for (pattern, name) in &self.slow {

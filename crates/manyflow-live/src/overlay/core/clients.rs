@@ -1,12 +1,14 @@
 //! The clients of the daemon: subscriptions, messages to publish, messages to deliver.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use manyflow_core::Time;
 use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
+use serde_json::json;
 
+use super::status::daemon_name;
 use super::{CLIENT_BYTES, Core, Owner, QueueGroup, SessionKey};
 use crate::overlay::access::Permissions;
 use crate::overlay::fragment;
@@ -170,6 +172,28 @@ impl Core {
             session.unsubscribe(&sid);
         }
         session.report("Slow Consumer: removed from the group");
+    }
+
+    /// Answers a client's request for the members of a group: the version of all memberships, the
+    /// daemons with members, and the number of members at each.
+    pub(in crate::overlay) fn answer_members(
+        &mut self,
+        key: SessionKey,
+        pattern: &[u8],
+        request: &Published,
+    ) {
+        let names = self.daemon_names();
+        let groups = self
+            .groups
+            .iter()
+            .filter(|(_, name)| name.pattern == pattern);
+        let mut members = BTreeMap::new();
+        for (id, count) in groups.flat_map(|(group, _)| self.daemon.members(*group)) {
+            *members.entry(daemon_name(&names, id)).or_insert(0) += count;
+        }
+        let version = self.daemon.members_version();
+        let answer = json!({"version": version, "members": members}).to_string();
+        self.sessions[key].answer(request, "", &answer);
     }
 
     /// Publishes a message to all groups that match its subject. Messages to no group vanish.

@@ -15,14 +15,14 @@ const GROUPS_SHOWN: usize = 100;
 impl Core {
     /// Returns the names of all daemons that can be reached. A daemon that has not announced its
     /// name has its number instead.
-    fn daemon_names(&self) -> BTreeMap<DaemonId, String> {
+    pub(super) fn daemon_names(&self) -> BTreeMap<DaemonId, String> {
         let mut names: BTreeMap<_, _> = self
             .daemon
             .topology()
             .daemons()
             .iter()
             .copied()
-            .map(|id| (id, format!("#{}", id.0)))
+            .map(|id| (id, unnamed(id)))
             .collect();
         for (group, name) in &self.groups {
             let Some(name) = name.pattern.strip_prefix(NAMES) else {
@@ -55,10 +55,7 @@ impl Core {
             .filter(|(_, name)| !name.pattern.starts_with(NAMES));
         let first_groups = own.clone().take(GROUPS_SHOWN).map(|(group, name)| {
             let members = self.daemon.members(*group);
-            let named = |(id, count)| {
-                let name = names.get(&id).cloned();
-                (name.unwrap_or_else(|| format!("#{}", id.0)), count)
-            };
+            let named = |(id, count)| (daemon_name(&names, id), count);
             GroupStatus {
                 pattern: String::from_utf8_lossy(&name.pattern).into_owned(),
                 queue: name
@@ -82,4 +79,13 @@ impl Core {
             daemons: names.into_values().collect(),
         }
     }
+}
+
+/// Returns the name of a daemon, or its number if the name is not known.
+pub(super) fn daemon_name(names: &BTreeMap<DaemonId, String>, id: DaemonId) -> String {
+    names.get(&id).cloned().unwrap_or_else(|| unnamed(id))
+}
+
+fn unnamed(id: DaemonId) -> String {
+    format!("#{}", id.0)
 }

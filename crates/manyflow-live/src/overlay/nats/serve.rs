@@ -123,6 +123,10 @@ impl Front {
     }
 }
 
+/// The beginning of the subjects of requests for the members of a group. The pattern of the group
+/// follows.
+const MEMBERS: &[u8] = b"$MF.members.";
+
 /// Returns whether a subject belongs to daemons.
 fn is_reserved(subject: &[u8]) -> bool {
     subject.starts_with(b"$MF.")
@@ -307,7 +311,10 @@ impl Connection<'_> {
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
-        if !is_subject(subject) || is_reserved(subject) {
+        if let Some(pattern) = subject.strip_prefix(MEMBERS) {
+            let mut core = self.front.core.borrow_mut();
+            core.answer_members(key, pattern, message);
+        } else if !is_subject(subject) || is_reserved(subject) {
             self.report("Invalid Publish Subject");
         } else if !may_publish {
             let subject = String::from_utf8_lossy(subject);

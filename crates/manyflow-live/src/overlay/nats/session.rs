@@ -210,22 +210,37 @@ impl Session {
 
     /// Answers a request that nobody receives, if the client wants that.
     pub(crate) fn report_no_responders(&mut self, request: &Published) {
-        const HEADERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
-        let Some(reply) = request.reply() else {
-            return;
-        };
-        if !(self.options.headers && self.options.no_responders) {
-            return;
+        const HEADERS: &str = "NATS/1.0 503\r\n\r\n";
+        if self.options.headers && self.options.no_responders {
+            self.answer(request, HEADERS, "");
         }
+    }
+
+    /// Answers a request of the client at once. Does nothing if it has no subject for replies, or if
+    /// the client has no subscription to it.
+    pub(crate) fn answer(&mut self, request: &Published, headers: &str, payload: &str) {
+        let reply = request.reply().unwrap_or_default();
         let mut subscriptions = self.subscriptions.iter_mut();
         let inbox = subscriptions.find(|(_, subscription)| matches(&subscription.pattern, reply));
-        if let Some((sid, subscription)) = inbox {
-            subscription.delivered += 1;
-            let lengths = format!(" {0} {0}\r\n", HEADERS.len());
-            let line: [&[u8]; 5] = [b"HMSG ", reply, b" ", sid, lengths.as_bytes()];
-            self.out.push_parts(&line, Bytes::new());
-            self.out.push(HEADERS, Bytes::from_static(b"\r\n"));
-        }
+        let Some((sid, subscription)) = inbox else {
+            return;
+        };
+        subscription.delivered += 1;
+        let (header_bytes, bytes) = (headers.len(), headers.len() + payload.len());
+        let (name, lengths) = match header_bytes {
+            0 => ("MSG ", format!(" {bytes}\r\n")),
+            _ => ("HMSG ", format!(" {header_bytes} {bytes}\r\n")),
+        };
+        let line: [&[u8]; 7] = [
+            name.as_bytes(),
+            reply,
+            b" ",
+            sid,
+            lengths.as_bytes(),
+            headers.as_bytes(),
+            payload.as_bytes(),
+        ];
+        self.out.push_parts(&line, Bytes::from_static(b"\r\n"));
     }
 }
 
