@@ -5,6 +5,7 @@
 //! | `webrc_link` | the run loop of a protocol: WEBRC's sender and receiver over a simulated link |
 //! | `webrc_udp` | the same receiver on real sockets of the standard library |
 //! | `three_daemons` | a group message over an overlay of three daemons |
+//! | `group_chat` | clients of two live daemons that exchange messages |
 //! | `switch_two_members` | one connection to two servers behind an Anypoint switch |
 //! | `own_controller` | a flow controller of one's own for an overlay |
 //! | `own_topology` | a simulated network built by hand, with TCP in it |

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use manyflow_live::net::tls::{Authorities, Identity};
 use manyflow_live::overlay::{
     Access, Client, ClientError, ClientOptions, ControllerConfig, Credentials, DaemonConfig,
     DaemonHandle, LinkConfig, LinkSecurity, Message, Messages, User, start,
@@ -41,6 +43,27 @@ fn config(name: &str, neighbour: Option<(&str, String)>, access: Access) -> Daem
         overlay: OverlayConfig::default(),
         controller: ControllerConfig::Open,
     }
+}
+
+/// Makes an authority with a certificate for localhost. Returns the authority's file, and the
+/// identity of a daemon.
+fn make_identity(folder: &Path) -> (PathBuf, Identity) {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = rcgen::Issuer::from_params(&authority, &authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&key, &issuer).unwrap();
+    let authority = authority.self_signed(&authority_key).unwrap();
+    let files = ["ca.crt", "server.crt", "server.key"].map(|name| folder.join(name));
+    let texts = [authority.pem(), certificate.pem(), key.serialize_pem()];
+    for (path, text) in files.iter().zip(texts) {
+        std::fs::write(path, text).unwrap();
+    }
+    let [ca, certificate, key] = files;
+    let identity = Identity::read(&certificate, &key).unwrap();
+    (ca, identity)
 }
 
 async fn start_one(access: Access) -> DaemonHandle {
@@ -317,16 +340,48 @@ async fn invalid_subjects_and_long_messages_are_refused_by_the_client() {
 }
 
 #[tokio::test]
-async fn roots_need_a_daemon_with_tls() {
+async fn authorities_need_a_daemon_with_tls() {
     let daemon = start_one(Access::Open).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, _) = make_identity(folder.path());
     let options = ClientOptions {
-        roots: Some(std::sync::Arc::new(rustls::RootCertStore::empty())),
+        tls: Some(Authorities::read(Some(&ca)).unwrap()),
         ..ClientOptions::default()
     };
     let error = Client::connect(&address(&daemon), &options)
         .await
         .unwrap_err();
     assert!(matches!(error, ClientError::NoTls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_daemon_with_a_certificate_serves_clients_over_tls_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, identity) = make_identity(folder.path());
+    let mut config = config("a", None, Access::Open);
+    config.client_tls = Some(identity);
+    let daemon = start(config).await.unwrap();
+    let port = daemon.addresses().clients.unwrap().port();
+    let address = format!("localhost:{port}");
+    let secure = ClientOptions {
+        tls: Some(Authorities::read(Some(&ca)).unwrap()),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&address, &secure).await.unwrap();
+    let mut messages = client.join("secret").await.unwrap();
+    client.publish("secret", "hush").await.unwrap();
+    assert_eq!(next(&mut messages).await.payload(), "hush".as_bytes());
+    let open = ClientOptions::default();
+    let error = Client::connect(&address, &open).await.unwrap_err();
+    assert!(matches!(error, ClientError::TlsRequired { .. }), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let (other, _) = make_identity(folder.path());
+    let wrong = ClientOptions {
+        tls: Some(Authorities::read(Some(&other)).unwrap()),
+        ..ClientOptions::default()
+    };
+    let error = Client::connect(&address, &wrong).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
 }
 
 #[tokio::test]

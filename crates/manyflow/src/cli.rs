@@ -10,7 +10,9 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 mod bench;
 mod daemon;
 mod emulate;
+mod messages;
 mod relay;
+mod soak;
 
 pub(crate) use bench::{
     BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
@@ -20,8 +22,11 @@ use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
+use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
+pub(crate) use soak::{SoakArgs, SoakCommand};
 
 use crate::group_range::GroupRange;
 
@@ -30,8 +35,9 @@ Exit codes:
   0    done
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line, the session description or the file of serve is invalid
-  3    no packets came, or the session ended before all files were complete
-  130  recv or demo was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve and relay end in that case and exit with 0
+  3    no packets came, the session ended before all files were complete, or nobody answered a request
+  130  recv, demo, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay and sub
+       end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -78,6 +84,12 @@ pub(crate) enum Command {
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
+    /// Publish messages to the members of a group
+    #[command(after_help = PUB_EXAMPLES)]
+    Pub(Box<PubArgs>),
+    /// Join groups and print their messages
+    #[command(after_help = SUB_EXAMPLES)]
+    Sub(SubArgs),
     /// Make a key that signs session descriptions, or certificates for the daemons of an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
@@ -99,14 +111,6 @@ pub(crate) enum Command {
     /// Transfer files for a long time on changing paths, and check every byte and the memory
     #[command(subcommand)]
     Soak(SoakCommand),
-}
-
-/// The long-running tests.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SoakCommand {
-    /// One sender and several receivers on this machine, over emulated links
-    #[command(after_help = SOAK_EXAMPLES)]
-    Files(SoakArgs),
 }
 
 const SEND_EXAMPLES: &str = "\
@@ -474,30 +478,6 @@ Examples:
   jq -c 'select(.event == \"drop\")' webrc-8.jsonl
 
 --pcap and --trace record one run: the first of those that --cell and --seed select.";
-
-const SOAK_EXAMPLES: &str = "\
-Example:
-  manyflow soak files --for 30min --seed 7
-
-Links change every few seconds, the sender with its relay is restarted, and receivers leave in the middle of a
-transfer and come back. The command fails if a byte is wrong, a transfer does not end, or memory grows.";
-
-/// Arguments of `soak files`.
-#[derive(Debug, Args)]
-pub(crate) struct SoakArgs {
-    /// The duration
-    #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
-    /// The seed of files, links and faults
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// The number of receivers
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) receivers: u8,
-    /// The size of the files
-    #[arg(long, default_value = "2MB")]
-    pub(crate) size: Bytes,
-}
 
 const FIGURE_EXAMPLES: &str = "\
 Examples:

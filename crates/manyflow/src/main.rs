@@ -11,6 +11,7 @@ mod emulate;
 mod group_range;
 mod inspect;
 mod keygen;
+mod messages;
 mod metrics;
 mod parameters;
 mod post_receive;
@@ -31,6 +32,7 @@ use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
+use manyflow_live::overlay::ClientError;
 use post_receive::PostReceiveError;
 use serde_json::json;
 
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Relay(args) => relay::run(args, &display).await,
             Command::Daemon(args) => daemon::run(args, &display).await,
+            Command::Pub(args) => messages::publish(&args, &display).await,
+            Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => demo::run(args, &display).await,
             Command::Sim(args) => sim::sim(&args, &display),
@@ -127,6 +131,16 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
     if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
         return 130;
+    }
+    if error.is::<messages::Interrupted>() {
+        return 130;
+    }
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return match error {
+            ClientError::InvalidSubject { .. } | ClientError::InvalidHeader { .. } => 2,
+            ClientError::NoResponders { .. } | ClientError::Unanswered { .. } => 3,
+            _ => 1,
+        };
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return match error {

@@ -1,5 +1,6 @@
 //! TLS: certificates, their keys, and the authorities that the other end trusts.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,6 +90,31 @@ pub(crate) fn read_identity(
         cause,
     })?;
     Ok((chain, key))
+}
+
+/// The authorities whose certificates a client accepts.
+#[derive(Clone)]
+pub struct Authorities(TlsConnector);
+
+impl Authorities {
+    /// Reads the certificates of authorities from the PEM file `ca`; without a file, takes those
+    /// that the platform trusts.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or holds no certificate of an authority.
+    pub fn read(ca: Option<&Path>) -> Result<Authorities, TlsError> {
+        connector(ca).map(Authorities)
+    }
+
+    pub(crate) fn connector(&self) -> &TlsConnector {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("authorities")
+    }
 }
 
 /// Returns a connector that accepts servers of the authorities in the file `ca`; without a file,

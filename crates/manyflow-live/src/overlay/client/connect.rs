@@ -4,15 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::wire::{Operation, parse};
 use super::{ClientError, ClientOptions};
+use crate::net::tls::{Authorities, advice};
 use crate::overlay::Credentials;
 
 pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
@@ -49,15 +48,15 @@ pub(super) async fn connect(
     };
     let info: Value = serde_json::from_slice(&info).map_err(|_| failed(malformed()))?;
     let is_set = |key: &str| info[key].as_bool() == Some(true);
-    let (mut reader, mut writer): (ReadHalf, WriteHalf) = match &options.roots {
+    let (mut reader, mut writer): (ReadHalf, WriteHalf) = match &options.tls {
         Some(_) if !is_set("tls_required") && !is_set("tls_available") => {
             let address = address.to_owned();
             return Err(ClientError::NoTls { address });
         }
-        Some(roots) => {
+        Some(authorities) => {
             // Bytes after INFO would be from before the handshake, so nobody vouches for them.
             input.clear();
-            let stream = start_tls(stream, address, roots.clone())
+            let stream = start_tls(stream, address, authorities)
                 .await
                 .map_err(failed)?;
             let (reader, writer) = tokio::io::split(stream);
@@ -98,21 +97,13 @@ pub(super) async fn connect(
 async fn start_tls(
     stream: TcpStream,
     address: &str,
-    roots: Arc<RootCertStore>,
+    authorities: &Authorities,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    // The provider is named: rustls has no default if another crate enables a second one.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring has the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host).map_err(io::Error::other)?;
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
+    let stream = authorities.connector().connect(name, stream).await;
+    stream.map_err(|error| io::Error::other(format!("{error}: {}", advice(&error))))
 }
 
 /// Returns CONNECT and PING.
@@ -120,7 +111,7 @@ fn hello(options: &ClientOptions) -> Bytes {
     let mut connect = json!({
         "verbose": false, "pedantic": false, "lang": "rust", "version": env!("CARGO_PKG_VERSION"),
         "protocol": 1, "headers": true, "no_responders": true, "echo": options.echo,
-        "tls_required": options.roots.is_some(),
+        "tls_required": options.tls.is_some(),
     });
     if let Some(name) = &options.name {
         connect["name"] = name.as_str().into();

@@ -47,17 +47,17 @@ pub enum ClientError {
         /// The daemon's words.
         reason: String,
     },
-    /// The client has roots for TLS, but the daemon does not offer TLS.
+    /// The client requires TLS, but the daemon does not offer it.
     #[error(
-        "the daemon at {address} does not offer TLS: give it a certificate, or connect without roots"
+        "the daemon at {address} does not offer TLS: give it a certificate, or connect without TLS"
     )]
     NoTls {
         /// The daemon's address.
         address: String,
     },
-    /// The daemon requires TLS, but the client has no roots.
+    /// The daemon requires TLS, but the client has no authorities.
     #[error(
-        "the daemon at {address} requires TLS: give the roots that its certificate is checked with"
+        "the daemon at {address} requires TLS: give the authorities that its certificate is checked with"
     )]
     TlsRequired {
         /// The daemon's address.
@@ -74,6 +74,18 @@ pub enum ClientError {
         bytes: usize,
         /// The maximum.
         max: usize,
+    },
+    /// Members of the group did not answer a request in time.
+    #[error(
+        "no answer to a request to `{subject}` through the daemon at {address} within {seconds} s"
+    )]
+    Unanswered {
+        /// The daemon's address.
+        address: String,
+        /// The subject of the request.
+        subject: String,
+        /// The time that the client waited, in seconds.
+        seconds: f64,
     },
     /// Nobody has joined the group that a request was sent to.
     #[error("nobody answers requests to `{subject}` through the daemon at {address}")]

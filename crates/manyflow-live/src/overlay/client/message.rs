@@ -42,6 +42,14 @@ impl Message {
         })
     }
 
+    /// Replaces the payload.
+    pub fn with_payload(self, payload: impl Into<Bytes>) -> Message {
+        Message {
+            payload: payload.into(),
+            ..self
+        }
+    }
+
     /// Sets the subject that answers are sent to.
     ///
     /// # Errors

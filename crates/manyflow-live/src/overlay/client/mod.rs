@@ -45,7 +45,6 @@ use bytes::Bytes;
 use futures_core::Stream;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
-use rustls::RootCertStore;
 use tokio::sync::{OnceCell, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -55,6 +54,7 @@ pub use self::error::ClientError;
 pub use self::message::Message;
 use super::Credentials;
 use super::nats::subject::{is_pattern, is_subject};
+use crate::net::tls::Authorities;
 
 /// The status of an answer that says that there are no responders.
 const NO_RESPONDERS: u16 = 503;
@@ -66,9 +66,9 @@ pub struct ClientOptions {
     pub name: Option<String>,
     /// How the client proves who it is.
     pub credentials: Option<Credentials>,
-    /// The authorities whose certificates the daemon may have. With roots, the client connects only
-    /// over TLS; without, only to daemons that do not require TLS.
-    pub roots: Option<Arc<RootCertStore>>,
+    /// The authorities whose certificates the daemon may have. With authorities, the client
+    /// connects only over TLS; without, only to daemons that do not require TLS.
+    pub tls: Option<Authorities>,
     /// Whether the client's groups receive its own messages, too.
     pub echo: bool,
     /// The number of messages that each stream buffers, at least 1, before the client reads nothing
@@ -85,7 +85,7 @@ impl Default for ClientOptions {
         ClientOptions {
             name: None,
             credentials: None,
-            roots: None,
+            tls: None,
             echo: true,
             buffer_messages: 256,
             connect_timeout: Duration::from_secs(5),
@@ -243,7 +243,15 @@ impl Client {
         subject: &str,
         payload: impl Into<Bytes>,
     ) -> Result<Message, ClientError> {
-        let message = Message::new(subject, payload)?;
+        self.request_message(Message::new(subject, payload)?).await
+    }
+
+    /// Publishes a message that may have headers, and waits for the first answer. Replaces the
+    /// subject for answers.
+    ///
+    /// # Errors
+    /// As [`request`](Client::request).
+    pub async fn request_message(&self, message: Message) -> Result<Message, ClientError> {
         let inbox = self
             .connection
             .inbox
@@ -256,7 +264,8 @@ impl Client {
             state: self.state(),
             inbox: &inbox,
         };
-        self.publish_message(&message.with_reply(&inbox)?).await?;
+        let message = message.with_reply(&inbox)?;
+        self.publish_message(&message).await?;
         let limit = self.connection.options.request_timeout;
         let answer = timeout(limit, answer).await;
         drop(forget);
@@ -264,13 +273,14 @@ impl Client {
             Ok(Ok(answer)) if answer.status() == Some(NO_RESPONDERS) => {
                 Err(ClientError::NoResponders {
                     address: self.address().to_owned(),
-                    subject: subject.to_owned(),
+                    subject: message.subject().to_owned(),
                 })
             }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(self.state().ended()),
-            Err(_) => Err(ClientError::TimedOut {
+            Err(_) => Err(ClientError::Unanswered {
                 address: self.address().to_owned(),
+                subject: message.subject().to_owned(),
                 seconds: limit.as_secs_f64(),
             }),
         }

@@ -1,0 +1,38 @@
+//! The long-running tests and their options.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use manyflow_core::units::{Bytes, parse_duration};
+
+/// The long-running tests.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SoakCommand {
+    /// One sender and several receivers on this machine, over emulated links
+    #[command(after_help = SOAK_EXAMPLES)]
+    Files(SoakArgs),
+}
+
+const SOAK_EXAMPLES: &str = "\
+Example:
+  manyflow soak files --for 30min --seed 7
+
+Links change every few seconds, the sender with its relay is restarted, and receivers leave in the middle of a
+transfer and come back. The command fails if a byte is wrong, a transfer does not end, or memory grows.";
+
+/// Arguments of `soak files`.
+#[derive(Debug, Args)]
+pub(crate) struct SoakArgs {
+    /// The duration
+    #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The seed of files, links and faults
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The number of receivers
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) receivers: u8,
+    /// The size of the files
+    #[arg(long, default_value = "2MB")]
+    pub(crate) size: Bytes,
+}
