@@ -38,6 +38,7 @@ impl Site {
     }
 
     /// Returns the present or an earlier topology by its version; `None` if it is not known.
+    #[inline]
     pub fn topology_of(&self, version: u16) -> Option<&Topology> {
         if self.topology.version() == version {
             return Some(&self.topology);

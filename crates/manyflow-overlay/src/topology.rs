@@ -192,6 +192,7 @@ impl Topology {
     }
 
     /// Returns the tree that is rooted at a daemon; `None` if there is no such daemon.
+    #[inline]
     pub fn tree(&self, root: DaemonId) -> Option<Tree<'_>> {
         Some(Tree {
             topology: self,
@@ -306,6 +307,7 @@ impl Shape {
         shape
     }
 
+    #[inline]
     fn is_below(&self, above: usize, below: usize) -> bool {
         let (first, end) = self.range[above];
         (first..end).contains(&self.range[below].0)
@@ -341,6 +343,7 @@ impl<'t> Tree<'t> {
 
     /// Returns the child of `above` on the path to `below`; `None` if that path ends at `above` or
     /// does not contain it.
+    #[inline]
     pub fn child_towards(&self, above: DaemonId, below: DaemonId) -> Option<DaemonId> {
         let (above, below) = (self.topology.place(above)?, self.topology.place(below)?);
         if above == below || !self.shape.is_below(above, below) {

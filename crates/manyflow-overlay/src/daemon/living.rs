@@ -240,6 +240,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Returns whether a message follows a topology that this daemon knows, and is one of the
     /// present incarnation of its origin, sent to or through the present incarnation of this
     /// daemon.
+    #[inline]
     pub(super) fn is_present(&self, origin: DaemonId, version: u16) -> bool {
         let site = self.membership.site();
         if version == site.topology.version() {

@@ -304,6 +304,7 @@ impl<P: Payload + Default> Links<P> {
     }
 
     /// Hands waiting messages to a neighbour's hop while it has room, control messages first.
+    #[inline]
     pub(super) fn fill_hop(&mut self, now: Time, index: NeighbourIndex) -> Filled {
         let neighbour = self.at(index);
         let before = neighbour.waiting_data();
@@ -386,6 +387,7 @@ impl<P: Payload + Default> Links<P> {
     }
 
     /// Returns the neighbour at a place that is in use.
+    #[inline]
     fn at(&mut self, index: NeighbourIndex) -> &mut Neighbour<P> {
         let neighbour = self.neighbours[index.place()].as_mut();
         neighbour.expect("an index is dropped when its neighbour is removed")

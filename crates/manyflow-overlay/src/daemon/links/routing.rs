@@ -103,6 +103,7 @@ impl<P: Payload + Default> Links<P> {
 }
 
 /// Returns the tree of a daemon in the topology with this version, if both are known.
+#[inline]
 fn tree(site: &Site, version: u16, root: DaemonId) -> Option<Tree<'_>> {
     site.topology_of(version)?.tree(root)
 }
