@@ -1,5 +1,7 @@
 //! `manyflow pub` and `manyflow sub`, with `manyflow daemon`.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::io::Write as _;
