@@ -41,7 +41,8 @@ impl Run {
             let Frame::Client(frame) = packet.header else {
                 panic!("a client sends client frames only");
             };
-            let payload_bytes = if frame.has_payload() { BYTES } else { 0 };
+            let is_message = matches!(frame, ClientFrame::Send { .. });
+            let payload_bytes = if is_message { BYTES } else { 0 };
             assert_eq!(packet.payload_bytes(), payload_bytes);
             self.sent.push((now, frame));
         }
