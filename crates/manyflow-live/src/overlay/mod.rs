@@ -16,7 +16,7 @@
 //! | `access.rs` | what clients may do |
 //! | `status.rs` | what a daemon reports |
 //!
-//! A daemon is one thread. Its tasks share [`core::Core`] without locks; no payload is copied
+//! A daemon is one thread. Its tasks share `Core` without locks; no payload is copied
 //! between sockets, except short ones and those of fragments.
 
 mod access;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
-use manyflow_live::overlay::DaemonStatus;
+use manyflow_live::overlay::{Counters, DaemonStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -68,77 +68,86 @@ struct Watched(watch::Receiver<DaemonStatus>);
 impl Collector for Watched {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let status = self.0.borrow();
-        let counters = &status.counters;
-        for (name, help, value) in [
-            (
-                "connections",
-                "Connections of clients.",
-                counters.connections,
-            ),
-            (
-                "published_messages",
-                "Messages from clients.",
-                counters.published,
-            ),
-            (
-                "published_bytes",
-                "Bytes of messages from clients.",
-                counters.published_bytes,
-            ),
-            (
-                "delivered_messages",
-                "Messages delivered to clients.",
-                counters.delivered,
-            ),
-            (
-                "dropped_messages",
-                "Messages that slow members missed.",
-                counters.dropped,
-            ),
-            (
-                "pauses",
-                "How often senders had to wait for a slow member.",
-                counters.blocked,
-            ),
-            (
-                "evictions",
-                "Slow members removed from a group.",
-                counters.evicted,
-            ),
-            (
-                "failed_links",
-                "Connections between daemons that broke.",
-                counters.failed_links,
-            ),
-        ] {
-            let counter = ConstCounter::new(value);
-            let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-            counter.encode(metric)?;
-        }
-        for (name, help, value) in [
-            ("clients", "Connected clients.", status.clients as f64),
-            (
-                "groups",
-                "Groups with members at any daemon.",
-                status.groups as f64,
-            ),
-            (
-                "daemons",
-                "Daemons that can be reached.",
-                status.daemons.len() as f64,
-            ),
-            (
-                "topology_changes",
-                "Changes of the topology.",
-                status.topology_version as f64,
-            ),
-        ] {
-            let gauge = ConstGauge::new(value);
-            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            gauge.encode(metric)?;
-        }
+        encode_counters(&mut encoder, &status.counters)?;
+        encode_gauges(&mut encoder, &status)?;
         encode_links(&mut encoder, &status)
     }
+}
+
+fn encode_counters(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Result {
+    for (name, help, value) in [
+        (
+            "connections",
+            "Connections of clients.",
+            counters.connections,
+        ),
+        (
+            "published_messages",
+            "Messages from clients.",
+            counters.published,
+        ),
+        (
+            "published_bytes",
+            "Bytes of messages from clients.",
+            counters.published_bytes,
+        ),
+        (
+            "delivered_messages",
+            "Messages delivered to clients.",
+            counters.delivered,
+        ),
+        (
+            "dropped_messages",
+            "Messages that slow members missed.",
+            counters.dropped,
+        ),
+        (
+            "pauses",
+            "How often senders had to wait for a slow member.",
+            counters.blocked,
+        ),
+        (
+            "evictions",
+            "Slow members removed from a group.",
+            counters.evicted,
+        ),
+        (
+            "failed_links",
+            "Connections between daemons that broke.",
+            counters.failed_links,
+        ),
+    ] {
+        let counter = ConstCounter::new(value);
+        let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+        counter.encode(metric)?;
+    }
+    Ok(())
+}
+
+fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> fmt::Result {
+    for (name, help, value) in [
+        ("clients", "Connected clients.", status.clients as f64),
+        (
+            "groups",
+            "Groups with members at any daemon.",
+            status.groups as f64,
+        ),
+        (
+            "daemons",
+            "Daemons that can be reached.",
+            status.daemons.len() as f64,
+        ),
+        (
+            "topology_changes",
+            "Changes of the topology.",
+            status.topology_version as f64,
+        ),
+    ] {
+        let gauge = ConstGauge::new(value);
+        let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+        gauge.encode(metric)?;
+    }
+    Ok(())
 }
 
 /// Writes the metrics of links, with the neighbour's name as the label `neighbour`.
