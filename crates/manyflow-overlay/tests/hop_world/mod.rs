@@ -12,7 +12,7 @@ use manyflow_overlay::{Body, ClientId, DaemonId, Data, Frame, GroupId, Message, 
 use manyflow_tcp::TcpConfig;
 
 /// The payload of each message in bytes.
-const PAYLOAD: u32 = 980;
+const PAYLOAD: u32 = 976;
 
 /// Returns the application's message with this number, from 1.
 fn message(sequence: u32) -> Message {

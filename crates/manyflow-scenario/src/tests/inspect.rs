@@ -147,6 +147,7 @@ fn a_trace_has_every_kind_of_event_and_agrees_with_the_counters() {
     let count = |event: &str, why: &[&str]| {
         let matches = |line: &&Value| {
             line["event"] == event
+                && line["link"] == "r1-r2"
                 && (why.is_empty() || line["why"].as_str().is_some_and(|w| why.contains(&w)))
         };
         lines.iter().filter(matches).count() as f64
