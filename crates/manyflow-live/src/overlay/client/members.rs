@@ -19,9 +19,9 @@ pub struct Members {
 }
 
 impl Client {
-    /// Asks the daemon for the members that joined with `pattern`. Those that joined with another
-    /// pattern are not counted, even if it matches the same subjects. A join at another daemon takes
-    /// a moment until it is known.
+    /// Asks the daemon for the members that joined with `pattern`. Members that joined with another
+    /// pattern are not counted, even if it matches the same subjects. A join at another daemon is
+    /// known after a moment.
     ///
     /// # Errors
     /// If the pattern is invalid, if no answer arrives in time, or if the connection has ended.
