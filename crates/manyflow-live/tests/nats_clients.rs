@@ -1,5 +1,5 @@
 //! NATS clients and daemons: our own client, and the one that the NATS project wrote.
-
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
@@ -241,6 +241,24 @@ async fn workers_of_a_queue_share_messages() {
         *counts.entry(message.payload()[0]).or_default() += 1;
     }
     assert!(counts.values().all(|&count| count == 1), "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_client_learns_the_members_of_a_group() {
+    let daemons = start_line().await;
+    let (client, member) = (connect(&daemons[0]).await, connect(&daemons[2]).await);
+    let first = member.join("news.*").await.unwrap();
+    let second = member.join("news.*").await.unwrap();
+    let known = |wanted: &'static [(&str, u64)]| {
+        let client = client.clone();
+        let wanted = wanted.iter().map(|&(name, count)| (name.to_owned(), count));
+        let wanted: BTreeMap<String, u64> = wanted.collect();
+        async move { while client.members("news.*").await.unwrap().by_daemon != wanted {} }
+    };
+    timeout(LIMIT, known(&[("c", 1)])).await.unwrap();
+    second.leave().await.unwrap();
+    drop(first);
+    timeout(LIMIT, known(&[])).await.unwrap();
 }
 
 #[tokio::test]

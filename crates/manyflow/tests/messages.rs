@@ -1,5 +1,4 @@
 //! `manyflow pub` and `manyflow sub`, with `manyflow daemon`.
-
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;

@@ -34,7 +34,7 @@ mod server;
 mod status;
 
 pub use access::{Access, Credentials, User};
-pub use client::{Client, ClientError, ClientOptions, Message, Messages};
+pub use client::{Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};

@@ -25,12 +25,14 @@
 //! |---|---|
 //! | `connect.rs` | the beginning of a connection |
 //! | `connection.rs` | the connection with its subscriptions |
+//! | `members.rs` | the members of a group |
 //! | `message.rs` | messages, subjects and headers |
 //! | `wire.rs` | the operations of the protocol |
 
 mod connect;
 mod connection;
 mod error;
+mod members;
 mod message;
 mod wire;
 
@@ -51,6 +53,7 @@ use tokio::time::timeout;
 
 use self::connection::{State, Target};
 pub use self::error::ClientError;
+pub use self::members::Members;
 pub use self::message::Message;
 use super::Credentials;
 use super::nats::subject::{is_pattern, is_subject};
