@@ -4,13 +4,16 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak
+.PHONY: help demo demo-overlay build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: build ## Watch one sender and five receivers, each at its own rate
 	@target/release/manyflow demo
+
+demo-overlay: build ## Watch group messages while a link gets slow and a daemon is killed (40 s)
+	@target/release/manyflow demo overlay
 
 build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
@@ -84,6 +87,9 @@ crash: ## Kill fifty receivers and fifty senders of files at random moments (ten
 
 soak: build ## Transfer files for half an hour on changing links, with crashes
 	@target/release/manyflow soak files --for 30min
+
+soak-overlay: build ## Send group messages for half an hour, while daemons crash and links break
+	@target/release/manyflow soak overlay --for 30min
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

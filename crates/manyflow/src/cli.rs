@@ -9,6 +9,7 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 mod bench;
 mod daemon;
+mod demo;
 mod emulate;
 mod messages;
 mod relay;
@@ -20,13 +21,15 @@ pub(crate) use bench::{
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
+use demo::DEMO_EXAMPLES;
+pub(crate) use demo::{DemoArgs, DemoCommand, FilesDemoArgs, OverlayDemoArgs};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
-pub(crate) use soak::{SoakArgs, SoakCommand};
+pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
 
 use crate::group_range::GroupRange;
 
@@ -93,7 +96,7 @@ pub(crate) enum Command {
     /// Make a key that signs session descriptions, or certificates for the daemons of an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
-    /// Watch one sender and five receivers behind different links on this machine
+    /// Watch one sender and five receivers behind different links on this machine, or an overlay
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Run a scenario file in the simulator
@@ -108,7 +111,8 @@ pub(crate) enum Command {
     /// Measure the speed of the simulator, of transfers and of relays
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Transfer files for a long time on changing paths, and check every byte and the memory
+    /// Transfer files or group messages for a long time with faults, and check all of them and the
+    /// memory
     #[command(subcommand)]
     Soak(SoakCommand),
 }
@@ -203,12 +207,6 @@ Example:
   manyflow keygen --certificates certificates --daemon a --daemon b --daemon c=c.example.net
 
 Keys of `openssl genpkey -algorithm ed25519` will do, too.";
-
-const DEMO_EXAMPLES: &str = "\
-Example:
-  manyflow demo --size 1.5MB
-
-The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
 
 /// Arguments of `send`.
 #[derive(Debug, Args)]
@@ -451,17 +449,6 @@ pub(crate) struct KeygenArgs {
     /// be repeated
     #[arg(long, value_name = "NAME[=HOST,...]", requires = "certificates")]
     pub(crate) daemon: Vec<String>,
-}
-
-/// Arguments of `demo`.
-#[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// The size of the file to send
-    #[arg(long, default_value = "1.5MB")]
-    pub(crate) size: Bytes,
-    /// The seed of the file's content and of the links' faults
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
 }
 
 const SIM_EXAMPLES: &str = "\

@@ -13,6 +13,7 @@ mod inspect;
 mod keygen;
 mod messages;
 mod metrics;
+mod overlay_lab;
 mod parameters;
 mod post_receive;
 mod progress;
@@ -27,7 +28,7 @@ mod soak;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, SoakCommand};
+use cli::{BenchCommand, Cli, Command, DemoCommand, SoakCommand};
 use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
@@ -60,11 +61,15 @@ fn main() -> ExitCode {
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
-            Command::Demo(args) => demo::run(args, &display).await,
+            Command::Demo(args) => match args.command {
+                Some(DemoCommand::Overlay(args)) => demo::overlay::run(&args, &display).await,
+                None => demo::files::run(args.files, &display).await,
+            },
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
             Command::Emulate(args) => emulate::run(args, &display).await,
-            Command::Soak(SoakCommand::Files(args)) => soak::run(args, &display).await,
+            Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
+            Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
             Command::Bench(BenchCommand::Sim) => bench::run(&display),
             Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args, &display),
             Command::Bench(BenchCommand::Heterogeneity(args)) => {

@@ -114,7 +114,7 @@ fn handle(
             Operation::Error(message) => {
                 tracing::warn!("member: {}", String::from_utf8_lossy(message).trim());
             }
-            Operation::Other => {}
+            Operation::Pong | Operation::Other => {}
         }
     }
     Ok(count)

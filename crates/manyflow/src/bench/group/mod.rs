@@ -16,8 +16,8 @@
 mod load;
 mod member;
 mod sender;
-mod servers;
-mod wire;
+pub(crate) mod servers;
+pub(crate) mod wire;
 
 use anyhow::{Result, ensure};
 use serde_json::json;

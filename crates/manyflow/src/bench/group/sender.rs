@@ -156,7 +156,7 @@ impl Answers {
                     Operation::Error(message) => {
                         tracing::warn!("sender: {}", String::from_utf8_lossy(message).trim());
                     }
-                    Operation::Message { .. } | Operation::Other => {}
+                    Operation::Message { .. } | Operation::Pong | Operation::Other => {}
                 }
             }
             let taken = input.len() - rest.len();

@@ -123,9 +123,10 @@ impl Servers {
     /// If a server ends, or accepts no clients within 20 s.
     pub(super) fn start(program: Program) -> Result<Servers> {
         let folder = tempfile::tempdir()?;
-        let (clients, links) = (free_addresses()?, free_addresses()?);
+        let addresses = free_addresses(2 * NAMES.len())?;
+        let (clients, links) = addresses.split_at(NAMES.len());
         let mut processes = Vec::new();
-        for (number, command) in program.commands(&clients, &links)?.into_iter().enumerate() {
+        for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
             let log = folder.path().join(format!("{number}.log"));
             processes.push(Process::start(command, &log)?);
         }
@@ -149,21 +150,31 @@ impl Servers {
     /// Returns the processor time of all servers.
     pub(super) fn cpu_s(&self) -> Result<f64> {
         let processes = self.processes.iter();
-        processes.map(|process| process_cpu_s(process.0.id())).sum()
+        processes.map(|process| process_cpu_s(process.id())).sum()
     }
 }
 
+/// A process, which is killed on drop.
 #[derive(Debug)]
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(mut command: Command, log: &Path) -> Result<Process> {
-        let output = File::create(log)?;
+    /// Starts a process whose output is appended to a file.
+    ///
+    /// # Errors
+    /// If the process cannot be started, or if the file cannot be written.
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Process> {
+        let output = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?);
         let child = command.stderr(output).spawn();
         Ok(Process(
             child.with_context(|| format!("cannot run {command:?}"))?,
         ))
+    }
+
+    /// Returns the number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     fn wait_until_ready(&mut self, address: SocketAddr, log: &Path) -> Result<()> {
@@ -189,11 +200,11 @@ impl Drop for Process {
     }
 }
 
-/// Returns addresses on loopback that nobody uses now. Servers have to know each other's addresses
-/// before they start.
-fn free_addresses() -> Result<Vec<SocketAddr>> {
+/// Returns `count` addresses on loopback that nobody uses now. Servers have to know each other's
+/// addresses before they start.
+pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let listeners = NAMES.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let listeners = (0..count).map(bind).collect::<Result<Vec<_>, _>>()?;
     let addresses = listeners.iter().map(TcpListener::local_addr);
     Ok(addresses.collect::<Result<_, _>>()?)
 }

@@ -53,12 +53,12 @@ fn wait_for_pong(stream: &TcpStream) -> Result<()> {
 
 /// A stamp at the beginning of each payload: sender, number and time of sending.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) sender: u32,
+pub(crate) struct Stamp {
+    pub(crate) sender: u32,
     /// Counts the sender's messages from 0, or is [`PROBE`].
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Nanoseconds since the start of the load; 0 if the latency is not measured.
-    pub(super) sent_ns: u64,
+    pub(crate) sent_ns: u64,
 }
 
 /// The number of messages that are sent before the load, until all members receive them.
@@ -67,14 +67,14 @@ pub(super) const PROBE: u64 = u64::MAX / 2;
 impl Stamp {
     pub(super) const BYTES: usize = 20;
 
-    pub(super) fn write(self, bytes: &mut [u8]) {
+    pub(crate) fn write(self, bytes: &mut [u8]) {
         bytes[..4].copy_from_slice(&self.sender.to_be_bytes());
         bytes[4..12].copy_from_slice(&self.number.to_be_bytes());
         bytes[12..20].copy_from_slice(&self.sent_ns.to_be_bytes());
     }
 
     /// Reads a stamp; `None` if the payload is too short.
-    pub(super) fn read(payload: &[u8]) -> Option<Stamp> {
+    pub(crate) fn read(payload: &[u8]) -> Option<Stamp> {
         Some(Stamp {
             sender: u32::from_be_bytes(payload.get(..4)?.try_into().ok()?),
             number: u64::from_be_bytes(payload.get(4..12)?.try_into().ok()?),
@@ -85,13 +85,14 @@ impl Stamp {
 
 /// An operation that a server sends to a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Operation<'a> {
+pub(crate) enum Operation<'a> {
     Message {
         payload: &'a [u8],
     },
     Ping,
+    Pong,
     Error(&'a [u8]),
-    /// INFO, PONG or +OK.
+    /// INFO or +OK.
     Other,
 }
 
@@ -99,7 +100,7 @@ pub(super) enum Operation<'a> {
 ///
 /// # Errors
 /// If the server breaks the protocol.
-pub(super) fn parse<'a>(input: &mut &'a [u8]) -> Result<Option<Operation<'a>>> {
+pub(crate) fn parse<'a>(input: &mut &'a [u8]) -> Result<Option<Operation<'a>>> {
     let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
         ensure!(input.len() < 64 << 10, "a line of the server has no end");
         return Ok(None);
@@ -116,6 +117,7 @@ pub(super) fn parse<'a>(input: &mut &'a [u8]) -> Result<Option<Operation<'a>>> {
                 Operation::Message { payload }
             }
             b"PING" => Operation::Ping,
+            b"PONG" => Operation::Pong,
             [b'-', b'E', b'R', b'R', message @ ..] => Operation::Error(message),
             _ => Operation::Other,
         },
@@ -146,11 +148,12 @@ mod tests {
 
     #[test]
     fn operations_are_taken_one_by_one_and_only_when_complete() {
-        let all = b"INFO {}\r\nMSG bench.group 1 3\r\na\r\n\r\nPING\r\n-ERR 'x'\r\n";
+        let all = b"INFO {}\r\nMSG bench.group 1 3\r\na\r\n\r\nPING\r\nPONG\r\n-ERR 'x'\r\n";
         let wanted = [
             Operation::Other,
             Operation::Message { payload: b"a\r\n" },
             Operation::Ping,
+            Operation::Pong,
             Operation::Error(b" 'x'"),
         ];
         for available in 0..=all.len() {

@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli::DemoArgs;
+use crate::cli::FilesDemoArgs;
 use crate::display::{Display, show};
 use crate::signals::interrupted;
 
@@ -127,7 +127,7 @@ struct Running {
     task: JoinHandle<Result<Received, session::ReceiveError>>,
 }
 
-pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
+pub(crate) async fn run(args: FilesDemoArgs, display: &Display) -> Result<()> {
     if args.size.0 == 0 || args.size.0 > 1 << 30 {
         return Err(crate::usage("--size must be between 1 byte and 1 GiB"));
     }
@@ -172,7 +172,7 @@ pub(crate) async fn run(args: DemoArgs, display: &Display) -> Result<()> {
 }
 
 impl Transfer {
-    fn new(args: &DemoArgs) -> Result<Transfer> {
+    fn new(args: &FilesDemoArgs) -> Result<Transfer> {
         let mut content = vec![0; args.size.0 as usize];
         Pcg64Mcg::seed_from_u64(args.seed).fill_bytes(&mut content);
         let cci_length = 4;

@@ -1,0 +1,52 @@
+//! The options of `demo`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use manyflow_core::units::{Bytes, parse_duration};
+
+pub(super) const DEMO_EXAMPLES: &str = "\
+Examples:
+  manyflow demo --size 1.5MB
+  manyflow demo overlay
+
+The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DemoArgs {
+    /// Another demo than that of files.
+    #[command(subcommand)]
+    pub(crate) command: Option<DemoCommand>,
+    #[command(flatten)]
+    pub(crate) files: FilesDemoArgs,
+}
+
+/// Arguments of the demo of files.
+#[derive(Debug, Args)]
+pub(crate) struct FilesDemoArgs {
+    /// The size of the file to send
+    #[arg(long, default_value = "1.5MB")]
+    pub(crate) size: Bytes,
+    /// The seed of the file's content and of the links' faults
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// The other demos.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoCommand {
+    /// Watch six clients of three daemons exchange group messages, while a link gets slow and a
+    /// daemon is killed
+    Overlay(OverlayDemoArgs),
+}
+
+/// Arguments of `demo overlay`.
+#[derive(Debug, Args)]
+pub(crate) struct OverlayDemoArgs {
+    /// The duration. A link is slow from a quarter of it to its half; a daemon is killed at five
+    /// eighths of it
+    #[arg(long = "for", value_name = "TIME", default_value = "40s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+}

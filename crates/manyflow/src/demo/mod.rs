@@ -1,0 +1,4 @@
+//! `manyflow demo`: what the programs do, to watch on this machine.
+
+pub(crate) mod files;
+pub(crate) mod overlay;

@@ -1,0 +1,25 @@
+//! Daemons of an overlay as processes, thin links between them, and clients that check what they
+//! read: for `manyflow demo overlay` and `manyflow soak overlay`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `network.rs` | the processes, their links, and what they report |
+//! | `client.rs` | one connection of a client, which sends to a group and reads it |
+//! | `ledger.rs` | what all connections have sent and read |
+//! | `faults.rs` | the faults of a run, and the daemons that they separated |
+//! | `check.rs` | whether members have read what they should |
+//! | `payload.rs` | a message's number, time and checksum |
+
+mod check;
+mod client;
+mod faults;
+mod ledger;
+mod network;
+mod payload;
+
+pub(crate) use check::{Judge, Judged, daemon_name, is_all_read, wait_until_read};
+pub(crate) use client::{Pace, run_life};
+pub(crate) use faults::{Faults, Part};
+pub(crate) use ledger::{Ledger, Life, Seat};
+pub(crate) use network::{LinkPlan, Network};
+pub(crate) use payload::PAYLOAD_BYTES;

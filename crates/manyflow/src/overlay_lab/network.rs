@@ -1,0 +1,233 @@
+//! The processes of daemons, the links between them, and what they report.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use manyflow_live::net::thin_link::{ThinLink, ThinLinkConfig};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::bench::group::servers::{Process, free_addresses};
+
+/// The time for a daemon to answer a request for its status.
+const STATUS_LIMIT: Duration = Duration::from_secs(5);
+/// The time between two requests while a condition is awaited.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A link between two daemons, by their places.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct LinkPlan {
+    pub(crate) ends: [usize; 2],
+    pub(crate) config: ThinLinkConfig,
+}
+
+/// A link between two daemons. The first one connects to the second.
+#[derive(Debug)]
+pub(crate) struct LabLink {
+    pub(crate) ends: [usize; 2],
+    pub(crate) thin: ThinLink,
+}
+
+/// A daemon and its addresses, which remain the same when it is restarted.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    links: SocketAddr,
+    clients: SocketAddr,
+    pages: SocketAddr,
+    process: Option<Process>,
+}
+
+/// Daemons and the links between them. All daemons are killed on drop.
+#[derive(Debug)]
+pub(crate) struct Network {
+    places: Vec<Place>,
+    pub(crate) links: Vec<LabLink>,
+    folder: TempDir,
+}
+
+impl Network {
+    /// Starts the links and the daemons `a`, `b` and so on, and waits until each reaches all.
+    ///
+    /// # Errors
+    /// If a daemon cannot be started, or if it does not reach all others within 30 s.
+    pub(crate) async fn start(daemons: usize, links: &[LinkPlan]) -> Result<Network> {
+        let addresses = free_addresses(3 * daemons)?;
+        let places = addresses.chunks(3).zip('a'..);
+        let places = places.map(|(addresses, name)| Place {
+            name: name.to_string(),
+            links: addresses[0],
+            clients: addresses[1],
+            pages: addresses[2],
+            process: None,
+        });
+        let mut network = Network {
+            places: places.collect(),
+            links: Vec::new(),
+            folder: tempfile::tempdir().context("cannot create a temporary folder")?,
+        };
+        for plan in links {
+            let server = network.places[plan.ends[1]].links;
+            network.links.push(LabLink {
+                ends: plan.ends,
+                thin: ThinLink::start(server, plan.config).await?,
+            });
+        }
+        for place in 0..daemons {
+            network.start_daemon(place)?;
+        }
+        network
+            .wait_until_connected(Duration::from_secs(30))
+            .await?;
+        Ok(network)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn name(&self, place: usize) -> &str {
+        &self.places[place].name
+    }
+
+    /// Returns the address at which clients connect to a daemon.
+    pub(crate) fn client_address(&self, place: usize) -> SocketAddr {
+        self.places[place].clients
+    }
+
+    pub(crate) fn is_running(&self, place: usize) -> bool {
+        self.places[place].process.is_some()
+    }
+
+    /// Kills a daemon (SIGKILL).
+    pub(crate) fn kill_daemon(&mut self, place: usize) {
+        self.places[place].process = None;
+    }
+
+    /// Starts a daemon, unless it is running.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub(crate) fn start_daemon(&mut self, place: usize) -> Result<()> {
+        if self.is_running(place) {
+            return Ok(());
+        }
+        let command = self.command(place)?;
+        let process = Process::start(command, &self.log_path(place))?;
+        self.places[place].process = Some(process);
+        Ok(())
+    }
+
+    fn command(&self, place: usize) -> Result<Command> {
+        let own = &self.places[place];
+        let mut command =
+            Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.args(["daemon", "--insecure", "--name", &own.name]);
+        for (option, address) in [
+            ("--listen", own.links),
+            ("--clients", own.clients),
+            ("--metrics", own.pages),
+        ] {
+            command.args([option, &address.to_string()]);
+        }
+        for link in self.links.iter().filter(|link| link.ends[0] == place) {
+            let name = self.name(link.ends[1]);
+            command.args(["--link", &format!("{name}={}", link.thin.address())]);
+        }
+        if std::env::var_os("RUST_LOG").is_none() {
+            command.env("RUST_LOG", "info");
+        }
+        Ok(command)
+    }
+
+    fn log_path(&self, place: usize) -> PathBuf {
+        let name = format!("{}.log", self.name(place));
+        self.folder.path().join(name)
+    }
+
+    /// Keeps the folder with the logs of the daemons, and returns its path.
+    pub(crate) fn keep_logs(&mut self) -> &Path {
+        self.folder.disable_cleanup(true);
+        self.folder.path()
+    }
+
+    /// Returns what a daemon reports of itself; `None` if it does not answer.
+    pub(crate) async fn status(&self, place: usize) -> Option<Value> {
+        if !self.is_running(place) {
+            return None;
+        }
+        let status = timeout(STATUS_LIMIT, fetch_status(self.places[place].pages));
+        status.await.ok()?.ok()
+    }
+
+    /// Returns what all daemons report.
+    pub(crate) async fn statuses(&self) -> Vec<Option<Value>> {
+        let mut statuses = Vec::new();
+        for place in 0..self.len() {
+            statuses.push(self.status(place).await);
+        }
+        statuses
+    }
+
+    /// Waits until each daemon reaches all daemons.
+    ///
+    /// # Errors
+    /// If one does not within the limit.
+    pub(crate) async fn wait_until_connected(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        for place in 0..self.len() {
+            while !self.reaches_all(place).await {
+                ensure!(
+                    Instant::now() < deadline,
+                    "daemon {} does not reach all others within {} s: {}",
+                    self.name(place),
+                    limit.as_secs(),
+                    self.log_end(place)
+                );
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn reaches_all(&self, place: usize) -> bool {
+        let status = self.status(place).await.unwrap_or_default();
+        let daemons = status["daemons"].as_array().map_or(0, Vec::len);
+        daemons == self.len()
+    }
+
+    /// Returns the last lines of a daemon's log.
+    fn log_end(&self, place: usize) -> String {
+        let log = std::fs::read_to_string(self.log_path(place)).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// Returns the resident memory of a daemon in bytes; `None` if it is not running or the memory
+    /// is not known.
+    pub(crate) fn resident_bytes(&self, place: usize) -> Option<u64> {
+        let process = self.places[place].process.as_ref()?.id();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: u64 = line?.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kib << 10)
+    }
+}
+
+async fn fetch_status(pages: SocketAddr) -> Result<Value> {
+    let mut stream = TcpStream::connect(pages).await?;
+    let request =
+        format!("GET /status.json HTTP/1.1\r\nHost: {pages}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let answer = String::from_utf8(answer)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+    Ok(serde_json::from_str(body)?)
+}

@@ -1,0 +1,4 @@
+//! `manyflow soak`: long tests with faults.
+
+pub(crate) mod files;
+pub(crate) mod overlay;
