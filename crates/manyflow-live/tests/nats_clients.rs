@@ -1,6 +1,5 @@
 //! NATS clients and daemons: our own client, and the one that the NATS project wrote.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

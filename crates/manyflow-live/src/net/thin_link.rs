@@ -1,5 +1,5 @@
-//! A link of limited rate in user space: TCP connections to one server pass through two [`Link`]s in
-//! real time.
+//! A link of limited rate in user space: TCP connections to one server pass through two [`Link`]s
+//! in real time.
 //!
 //! The client connects to [`ThinLink::address`] instead of the server. A full link reads no more
 //! bytes, and its sockets have small buffers, so the sender's TCP is slowed down as if it crossed

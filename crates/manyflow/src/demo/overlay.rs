@@ -345,8 +345,8 @@ fn knows_all(status: &Option<Value>) -> bool {
     members.sum::<u64>() == SEATS.len() as u64
 }
 
-/// One direction of a link, as the daemon before it reports it. The queue and the price are averages
-/// over some seconds, since they change with each message.
+/// One direction of a link, as the daemon before it reports it. The queue and the price are
+/// averages over some seconds, since they change with each message.
 #[derive(Clone, Debug)]
 struct LinkState {
     from: char,

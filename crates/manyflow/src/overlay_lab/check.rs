@@ -15,7 +15,7 @@ use super::ledger::{Flow, Ledger, Life};
 /// messages that have entered arrive.
 const SETTLED: Duration = Duration::from_secs(25);
 
-/// What the messages of a run are judged by.
+/// The rules by which the messages of a run are judged.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
     pub(crate) ledger: &'a Ledger,
@@ -27,7 +27,7 @@ pub(crate) struct Judge<'a> {
     pub(crate) is_over: bool,
 }
 
-/// What a judge has seen.
+/// The findings of a judge.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judged {
     /// Pairs of a connection that sent and one that read.

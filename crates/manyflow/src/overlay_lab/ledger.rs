@@ -1,4 +1,4 @@
-//! What all connections of clients have sent and read.
+//! The messages that all connections of clients have sent and read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Life {
     }
 }
 
-/// What a connection has sent and read.
+/// The messages that a connection has sent and read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     /// When the daemon had handled the join.

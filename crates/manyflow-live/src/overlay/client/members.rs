@@ -27,7 +27,7 @@ impl Client {
     /// If the pattern is invalid, if no answer arrives in time, or if the connection has ended.
     /// nats-server has no members to report: [`ClientError::NoResponders`].
     pub async fn members(&self, pattern: &str) -> Result<Members, ClientError> {
-        if !is_pattern(pattern) {
+        if !is_pattern(pattern.as_bytes()) {
             let subject = pattern.to_owned();
             return Err(ClientError::InvalidSubject { subject });
         }
