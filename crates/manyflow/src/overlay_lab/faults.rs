@@ -81,8 +81,8 @@ impl Faults {
             .min()
     }
 
-    /// Returns whether two daemons were without a path between `begin` and `end`, and
-    /// longer than members of one surely receive all messages of the other.
+    /// Returns whether two daemons were without a path between `begin` and `end` for at least
+    /// [`LONG`], so that members of one may miss messages of the other.
     pub(crate) fn may_miss(&self, ends: [usize; 2], begin: Duration, end: Duration) -> bool {
         if ends[0] == ends[1] {
             return false;
