@@ -57,7 +57,10 @@ impl OwnLink {
     fn priced(&self, now: Time, soft_limit: SoftLimit) -> f64 {
         let rate = self.departed / RATE_AVERAGE.as_secs_f64();
         let messages = rate * soft_limit.time.as_secs_f64();
-        self.average(now) * soft_limit.messages / messages.max(soft_limit.messages)
+        match messages > soft_limit.messages {
+            true => self.average(now) * soft_limit.messages / messages,
+            false => self.average(now),
+        }
     }
 
     /// Returns the queue to report, in sixteenths of a message.
