@@ -17,7 +17,7 @@ pub(crate) fn write(stamp: Stamp) -> [u8; PAYLOAD_BYTES] {
     payload
 }
 
-/// Returns the stamp of a payload; `None` if it is not what [`write`] has written.
+/// Returns the stamp of a payload; `None` if it is not what `write` has written.
 pub(crate) fn read(payload: &[u8]) -> Option<Stamp> {
     let (content, end) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
     let is_intact = payload.len() == PAYLOAD_BYTES && *end == checksum(content);
