@@ -389,7 +389,9 @@ mod tests {
     #[tokio::test]
     async fn bytes_cross_a_link_complete_and_in_order() {
         let link = echo().await;
-        let sent: Vec<u8> = (0..1_000_000u32).map(|n| ((n * 7919) >> 5) as u8).collect();
+        let sent: Vec<u8> = (0..1_000_000u32)
+            .map(|n| (n.wrapping_mul(7919) >> 5) as u8)
+            .collect();
         let (mut reader, mut writer) = TcpStream::connect(link.address())
             .await
             .unwrap()
