@@ -30,6 +30,10 @@ pub struct OverlayConfig {
     pub daemons_max: usize,
     /// The maximum number of links that count of any daemon, at least 1. In a living overlay.
     pub neighbours_max: usize,
+    /// The number of bytes that groups with members at any daemon may take, names included.
+    /// Members and pauses beyond it, which other daemons announce, do not count. In a living
+    /// overlay.
+    pub state_bytes: usize,
 }
 
 /// A daemon's policy for a member that reads more slowly than its group's messages arrive.
@@ -71,6 +75,7 @@ impl Default for OverlayConfig {
             retain_bytes: 64_000_000,
             daemons_max: 1024,
             neighbours_max: 64,
+            state_bytes: 128_000_000,
         }
     }
 }

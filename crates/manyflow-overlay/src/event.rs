@@ -66,6 +66,12 @@ pub enum Event {
         /// The incarnation of this daemon from now on.
         incarnation: u32,
     },
+    /// A neighbour did not take its control messages, and its link was removed. A driver ends the
+    /// connection.
+    Overflow {
+        /// The neighbour.
+        neighbour: DaemonId,
+    },
     /// The number of a group's members changed.
     View {
         /// The group whose members changed.

@@ -86,7 +86,9 @@ impl Groups {
 
     /// Returns the number of a group's members at all daemons.
     pub fn members(&self, group: GroupId) -> u32 {
-        self.of(group).map(|(_, members)| members.count).sum()
+        // The sum of counts that other daemons announce may exceed the range.
+        let counts = self.of(group).map(|(_, members)| members.count);
+        counts.fold(0, u32::saturating_add)
     }
 }
 
@@ -108,6 +110,15 @@ mod tests {
         groups.set(A, DaemonId(3), 0, ChangeSeq(5));
         assert_eq!((groups.members(A), groups.members(B)), (0, 1));
         assert_eq!(groups.version(), 4);
+    }
+
+    #[test]
+    fn announced_counts_do_not_overflow() {
+        let mut groups = Groups::default();
+        for daemon in 0..3 {
+            groups.set(A, DaemonId(daemon), u32::MAX, ChangeSeq(1));
+        }
+        assert_eq!(groups.members(A), u32::MAX);
     }
 
     #[test]

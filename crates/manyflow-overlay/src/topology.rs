@@ -48,7 +48,8 @@ pub enum TopologyError {
 
 impl Topology {
     /// Returns a fixed overlay, whose version is 0. Each link is given by its two ends and its
-    /// weight, at least 1. The weights of links add up along a path.
+    /// weight, from 1 to [`WEIGHT_MAX`]; a weight outside this range counts as the nearest within.
+    /// The weights of links add up along a path.
     ///
     /// # Errors
     /// Returns an error if there is no daemon or more than 65,535, if a link ends at a daemon that
@@ -213,15 +214,19 @@ impl Topology {
     }
 }
 
+/// The maximum weight of a link. The weights of the longest path add up without an overflow.
+pub const WEIGHT_MAX: u32 = u16::MAX as u32;
+
 /// Stands for no place: the parent of the root, or of a daemon that is not connected.
 const NONE: u16 = u16::MAX;
 
 /// Returns a link's weight in the upper 32 bits, and a pseudo-random tie-breaker of 16 bits below,
-/// which all daemons agree on. The tie-breakers of 2^16 links do not add up to a weight of 1.
+/// which all daemons agree on. The tie-breakers of 2^16 links do not add up to a weight of 1. Other
+/// daemons announce weights, so that one outside its range counts as the nearest within.
 fn cost(a: DaemonId, b: DaemonId, weight: u32) -> u64 {
     let (low, high) = (a.min(b), a.max(b));
     let mixed = mix(u64::from(low.0) << 16 | u64::from(high.0));
-    u64::from(weight.max(1)) << 32 | mixed >> 48
+    u64::from(weight.clamp(1, WEIGHT_MAX)) << 32 | mixed >> 48
 }
 
 /// Mixes the bits of a number: SplitMix64's function.

@@ -20,7 +20,7 @@ pub struct LinkConfig {
     pub id: Option<DaemonId>,
     /// The host and port at which the other daemon listens.
     pub address: String,
-    /// The weight of the link in the shortest-path trees, at least 1.
+    /// The weight of the link in the shortest-path trees, 1 to 65,535.
     pub weight: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::config::LinkConfig;
 use super::core::Core;
 use super::daemon_id;
+use super::handshakes::Handshakes;
 use super::hello::{Hello, HelloError, Resume};
 use super::outgoing::Outgoing;
 use super::security::{LinkSecurity, Reader, Writer};
@@ -39,6 +40,8 @@ pub(super) struct Links {
     pub(super) configured: Vec<LinkConfig>,
     /// The names of daemons that may connect besides those configured; every name if `None`.
     pub(super) accepts: Option<Vec<String>>,
+    /// Connections from other hosts whose handshakes are under way.
+    pub(super) handshakes: Handshakes,
 }
 
 /// The reason why a connection between daemons ended.
@@ -68,6 +71,10 @@ pub(super) enum LinkError {
     Dials,
     #[error("the other daemon closed the connection")]
     Closed,
+    #[error("another connection replaces this one")]
+    Replaced,
+    #[error("too many connections of {0} have not completed their handshakes")]
+    Handshakes(IpAddr),
 }
 
 impl Links {
@@ -112,7 +119,7 @@ impl Links {
                 return Err(LinkError::Dials);
             }
             let other = Resume::read(&mut reader).await?;
-            let resume = self.core.borrow().resume(hello.id);
+            let resume = self.core.borrow_mut().resume(hello.id);
             resume.write(&mut writer).await?;
             Ok((hello, (resume, other), reader, writer))
         };
@@ -123,13 +130,15 @@ impl Links {
 
     /// Serves a connection from another daemon.
     pub(super) async fn accept(&self, socket: TcpStream, from: SocketAddr) {
-        match self.serve(socket).await {
-            Ok(()) | Err(LinkError::Dials | LinkError::Closed) => {}
+        match self.serve(socket, from.ip()).await {
+            Ok(()) | Err(LinkError::Dials | LinkError::Closed | LinkError::Replaced) => {}
             Err(error) => tracing::warn!("connection from {from}: {error}"),
         }
     }
 
-    async fn serve(&self, socket: TcpStream) -> Result<(), LinkError> {
+    async fn serve(&self, socket: TcpStream, from: IpAddr) -> Result<(), LinkError> {
+        let handshake = self.handshakes.begin(from);
+        let handshake = handshake.ok_or(LinkError::Handshakes(from))?;
         prepare(&socket)?;
         let opened = async {
             let (mut reader, mut writer, certificate) = self.security.accept(socket).await?;
@@ -148,7 +157,7 @@ impl Links {
                 writer.flush().await?;
                 return Err(LinkError::Dials);
             }
-            let resume = self.core.borrow().resume(hello.id);
+            let resume = self.core.borrow_mut().resume(hello.id);
             resume.write(&mut writer).await?;
             let other = Resume::read(&mut reader).await?;
             let weight = link.map_or(1, |link| link.weight);
@@ -156,6 +165,7 @@ impl Links {
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
         let (hello, resumes, weight, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
+        drop(handshake);
         self.run(hello, resumes, weight, reader, writer).await
     }
 
@@ -202,13 +212,15 @@ impl Links {
         let out = Rc::new(Outgoing::default());
         let connection = core
             .borrow_mut()
-            .attach(&hello, resumes, weight, Rc::clone(&out));
+            .attach(&hello, resumes, weight, Rc::clone(&out))
+            .ok_or(LinkError::Replaced)?;
         tracing::info!("link to {} is up", hello.name);
         let result = tokio::select! {
             written = out.write(&mut writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
                 written.map_err(LinkError::Io)
             }
-            read = self.read(id, &mut reader) => read,
+            read = self.read(id, connection, &mut reader) => read,
+            () = out.aborted() => Err(LinkError::Replaced),
         };
         out.close();
         if core.borrow_mut().detach(id, connection) {
@@ -224,11 +236,14 @@ impl Links {
     async fn read(
         &self,
         id: manyflow_overlay::DaemonId,
+        connection: u64,
         reader: &mut Reader,
     ) -> Result<(), LinkError> {
         let mut bytes = BytesMut::with_capacity(READ_BYTES);
         loop {
-            self.core.borrow_mut().handle_link_bytes(id, &mut bytes)?;
+            self.core
+                .borrow_mut()
+                .handle_link_bytes(id, connection, &mut bytes)?;
             let pause = self.core.borrow().link_pause(id);
             if let Some(readable) = pause {
                 readable.notified().await;

@@ -8,7 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
-//! | `link.rs`, `hello.rs`, `security.rs`, `certificates.rs` | connections between daemons |
+//! | `link.rs`, `hello.rs`, `handshakes.rs`, `security.rs`, `certificates.rs` | connections between daemons |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
@@ -25,6 +25,7 @@ pub mod client;
 mod config;
 mod core;
 mod fragment;
+mod handshakes;
 mod hello;
 mod link;
 pub mod nats;

@@ -13,6 +13,8 @@ use tokio::sync::Notify;
 const COPIED_BYTES_MAX: usize = 512;
 /// The number of bytes that the buffer for headers and short payloads grows by.
 const HEADERS_BYTES: usize = 16 * 1024;
+/// The maximum number of bytes of answers that wait.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of slices in a system call.
 const SLICES_MAX: usize = 128;
 
@@ -22,8 +24,12 @@ pub(super) struct Outgoing {
     queue: RefCell<Queue>,
     /// The bytes in the queue and in the system call under way.
     bytes: Cell<usize>,
+    /// Bytes of answers that were pushed since the queue was last empty.
+    answer_bytes: Cell<usize>,
     is_closed: Cell<bool>,
     changed: Notify,
+    drained: Notify,
+    aborted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +79,22 @@ impl Outgoing {
         self.changed.notify_one();
     }
 
+    /// Appends the parts of an answer to something that the other end has sent. An end that sends
+    /// more than it reads must not fill the memory: the caller reads no more from it while answers
+    /// [wait](Outgoing::wait_for_answers).
+    pub(super) fn push_answer(&self, parts: &[&[u8]]) {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        self.answer_bytes.set(self.answer_bytes.get() + bytes);
+        self.push_parts(parts, Bytes::new());
+    }
+
+    /// Waits while more than [`ANSWER_BYTES_MAX`] of answers have not been written.
+    pub(super) async fn wait_for_answers(&self) {
+        while self.answer_bytes.get() > ANSWER_BYTES_MAX && !self.is_closed.get() {
+            self.drained.notified().await;
+        }
+    }
+
     /// Returns the number of bytes that wait.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.get()
@@ -82,6 +104,18 @@ impl Outgoing {
     pub(super) fn close(&self) {
         self.is_closed.set(true);
         self.changed.notify_one();
+        self.drained.notify_one();
+    }
+
+    /// Ends the connection at once, with bytes that have not been written.
+    pub(super) fn abort(&self) {
+        self.close();
+        self.aborted.notify_one();
+    }
+
+    /// Waits until the connection is [aborted](Outgoing::abort).
+    pub(super) async fn aborted(&self) {
+        self.aborted.notified().await;
     }
 
     /// Returns whether the connection has been [closed](Outgoing::close).
@@ -105,6 +139,8 @@ impl Outgoing {
                 continue;
             }
             socket.flush().await?;
+            self.answer_bytes.set(0);
+            self.drained.notify_one();
             drained();
             if self.bytes.get() > 0 {
                 continue;
@@ -162,6 +198,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
+    use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
 
@@ -186,5 +223,29 @@ mod tests {
         written.unwrap();
         assert!(read == expected);
         assert_eq!(outgoing.bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_reads_no_answers_must_wait() {
+        let (mut near, mut far) = tokio::io::duplex(100);
+        let outgoing = Rc::new(Outgoing::default());
+        let long = Duration::from_secs(1);
+        let asking = async {
+            let mut answers = 0;
+            while tokio::time::timeout(long, outgoing.wait_for_answers())
+                .await
+                .is_ok()
+            {
+                outgoing.push_answer(&[&[7; 1000], b"\r\n"]);
+                answers += 1;
+            }
+            assert_eq!(answers, ANSWER_BYTES_MAX / 1002 + 1);
+            let mut read = vec![0; answers * 1002];
+            far.read_exact(&mut read).await.unwrap();
+            outgoing.wait_for_answers().await;
+            outgoing.close();
+        };
+        let (written, ()) = tokio::join!(outgoing.write(&mut near, || {}), asking);
+        written.unwrap();
     }
 }

@@ -11,6 +11,7 @@ use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::CostBenefit;
 use manyflow_overlay::tfrc::Tfrc;
+use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{Daemon, DaemonId};
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
@@ -22,6 +23,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
 use super::daemon_id;
+use super::handshakes::Handshakes;
 use super::hello::{Hello, NAME_BYTES_MAX};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
@@ -193,8 +195,11 @@ fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
         ),
         (
             "a link's weight",
-            "at least 1",
-            config.links.iter().all(|link| link.weight >= 1),
+            "1 to 65,535",
+            config
+                .links
+                .iter()
+                .all(|link| (1..=WEIGHT_MAX).contains(&link.weight)),
         ),
     ])
 }
@@ -234,6 +239,7 @@ impl Server {
             security: config.security,
             configured: config.links,
             accepts: config.accepts,
+            handshakes: Handshakes::default(),
         });
         let front = clients.as_ref().map(|(_, local)| {
             Rc::new(Front {

@@ -69,7 +69,7 @@ async fn a_link_that_breaks_and_comes_back_loses_and_repeats_nothing() {
     tokio::join!(sending, reading);
 }
 
-fn secured(folder: &Path, name: &str, certificate: &str) -> DaemonConfig {
+pub(crate) fn secured(folder: &Path, name: &str, certificate: &str) -> DaemonConfig {
     let file = |ending: &str| folder.join(format!("{certificate}.{ending}"));
     let tls = LinkTls::read(&folder.join("ca.crt"), &file("crt"), &file("key")).unwrap();
     DaemonConfig {

@@ -1,5 +1,6 @@
 //! Daemons on loopback, and clients that speak NATS line by line.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,6 +62,12 @@ pub(crate) async fn line(count: usize) -> Vec<DaemonHandle> {
     daemons
 }
 
+/// Waits until this is done.
+pub(crate) async fn within<T>(done: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, done);
+    done.await.expect("it ends in time")
+}
+
 pub(crate) fn name(place: usize) -> String {
     char::from(b'a' + place as u8).to_string()
 }
@@ -107,7 +114,12 @@ impl Nats {
     }
 
     pub(crate) async fn send(&mut self, text: &str) {
-        self.writer.write_all(text.as_bytes()).await.unwrap();
+        self.try_send(text).await.unwrap();
+    }
+
+    /// Sends operations, unless the daemon has closed the connection.
+    pub(crate) async fn try_send(&mut self, text: &str) -> io::Result<()> {
+        self.writer.write_all(text.as_bytes()).await
     }
 
     /// Sends operations, and waits until the daemon has handled them.

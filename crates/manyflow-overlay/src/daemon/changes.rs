@@ -89,14 +89,15 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         sent: Option<(NeighbourIndex, ChangeSeq)>,
         origin: DaemonId,
     ) {
-        while let Some((change, name)) = self.database.pop_change(now, origin) {
+        while let Some(popped) = self.database.pop_change(now, origin) {
+            let (change, name) = (popped.change, popped.name);
             if !self.database.is_fixed() {
                 let mut message = self.membership.message(Body::Change(change));
                 message.origin = origin;
                 let sender = sent.filter(|(_, number)| *number == change.change);
                 self.flood(message, &name, sender.map(|(from, _)| from));
             }
-            if self.database.shown(origin).is_some() {
+            if popped.counts && self.database.shown(origin).is_some() {
                 self.apply_item(now, origin, change.item, &name);
             }
         }

@@ -108,10 +108,37 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.outbid(now);
     }
 
-    /// Sends a neighbour the whole state of a daemon.
     pub(super) fn handle_request(&mut self, from: NeighbourIndex, origin: DaemonId) {
-        for (part, name) in self.database.parts(origin) {
-            self.tell(from, origin, Body::Part(part), &name);
+        if self.database.summary(origin).is_some() {
+            self.links.request_state(from, origin);
+        }
+    }
+
+    /// Sends a neighbour the whole state of the next daemon that it has asked for. Returns whether
+    /// there was any.
+    pub(super) fn send_state(&mut self, neighbour: NeighbourIndex) -> bool {
+        let Some(origin) = self.links.pop_request(neighbour) else {
+            return false;
+        };
+        let parts = self.database.parts(origin).into_iter();
+        let messages = parts.map(|(part, name)| {
+            let message = Message {
+                origin,
+                repaired: false,
+                body: Body::Part(part),
+            };
+            (message, name)
+        });
+        self.links.enqueue_state(neighbour, messages);
+        true
+    }
+
+    /// Removes a link whose neighbour does not take its control messages. The driver ends its
+    /// connection.
+    pub(super) fn remove_overflowed_link(&mut self, now: Time) {
+        if let Some(neighbour) = self.links.pop_overflowed() {
+            self.outbox.push_event(Event::Overflow { neighbour });
+            self.remove_link(now, neighbour);
         }
     }
 

@@ -298,6 +298,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.membership.site().groups.version()
     }
 
+    /// Returns whether there is room for another group with members. Does not concern groups of
+    /// other daemons, which do not count when there is none.
+    pub fn has_room_for_group(&self) -> bool {
+        self.database.has_room()
+    }
+
     /// Returns the daemons that this daemon can reach, itself included, and the links between them.
     pub fn topology(&self) -> &Topology {
         &self.membership.site().topology
@@ -340,6 +346,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             if !self.database.is_fixed() {
                 self.update_topology(now);
                 self.send_receipts(now);
+                self.remove_overflowed_link(now);
             }
             let Some(neighbour) = self.links.pop_dirty() else {
                 return;
@@ -372,7 +379,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.handle_message(now, neighbour, arrival);
         }
         // Frames that leave a hop make room for more messages.
-        while self.fill_hop(now, neighbour) | self.send_frames(now, neighbour) {}
+        while self.send_state(neighbour)
+            | self.fill_hop(now, neighbour)
+            | self.send_frames(now, neighbour)
+        {}
         self.links.rearm_timer(neighbour);
     }
 

@@ -1,6 +1,6 @@
 //! The clients of the daemon: subscriptions, messages to publish, messages to deliver.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -102,19 +102,14 @@ impl Core {
             Some(key) => *key,
             None => self.open_queue(name),
         };
-        self.queues[key].members.push_back((session, sid));
+        self.queues[key].add(session, sid);
     }
 
     /// Connects a client of the overlay that stands for this daemon's members of a queue group.
     fn open_queue(&mut self, name: GroupName) -> usize {
         let permissions = Permissions::default();
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
-        let key = self.queues.insert(QueueGroup {
-            client,
-            name: name.clone(),
-            members: VecDeque::new(),
-            partial: VecDeque::new(),
-        });
+        let key = self.queues.insert(QueueGroup::new(client, name.clone()));
         self.owners.insert(client, Owner::Queue(key));
         self.join(client, &name);
         self.queue_keys.insert(name, key);
@@ -125,9 +120,7 @@ impl Core {
         let Some(key) = self.queue_keys.get(name).copied() else {
             return;
         };
-        let members = &mut self.queues[key].members;
-        members.retain(|(other, id)| (*other, &id[..]) != (session, sid));
-        if members.is_empty() {
+        if self.queues[key].remove(session, sid) {
             let queue = self.queues.remove(key);
             self.queue_keys.remove(&queue.name);
             self.owners.remove(&queue.client);
@@ -189,7 +182,8 @@ impl Core {
             .filter(|(_, name)| name.pattern == pattern);
         let mut members = BTreeMap::new();
         for (id, count) in groups.flat_map(|(group, _)| self.daemon.members(*group)) {
-            *members.entry(daemon_name(&names, id)).or_insert(0) += count;
+            let known: &mut u32 = members.entry(daemon_name(&names, id)).or_default();
+            *known = known.saturating_add(count);
         }
         let version = self.daemon.members_version();
         let answer = json!({"version": version, "members": members}).to_string();
@@ -288,13 +282,14 @@ impl Core {
     ) {
         let queue = &mut self.queues[key];
         let sessions = &self.sessions;
-        let has_room = |member: &(SessionKey, Bytes)| sessions[member.0].out.bytes() < CLIENT_BYTES;
-        let place = queue.members.iter().position(has_room).unwrap_or(0);
-        queue.members.rotate_left(place);
-        let (client, (session, sid)) = (queue.client, queue.members[0].clone());
+        let reads = |session: SessionKey| sessions[session].out.bytes() < CLIENT_BYTES;
+        let Some((session, sid)) = queue.next(reads) else {
+            return;
+        };
+        let client = queue.client;
         let source = (origin, data.sender, data.group);
         if let Some(message) = fragment::assemble(&mut queue.partial, source, payload) {
-            queue.members.rotate_left(1);
+            queue.handed_over((session, sid.clone()));
             self.counters.delivered += 1;
             if self.sessions[session].deliver_to(&sid, &message) {
                 self.ended.push((session, sid));

@@ -6,16 +6,19 @@ use std::time::Duration;
 use bytes::BytesMut;
 use manyflow_core::Ecn;
 use manyflow_overlay::hop::KernelHop;
-use manyflow_overlay::{DaemonId, Frame, LinkSeq, WireError};
+use manyflow_overlay::{DaemonId, Frame, LinkSeq};
 use tokio::sync::Notify;
 
 use super::{Core, Neighbour};
 use crate::overlay::hello::{Hello, Resume};
+use crate::overlay::link::LinkError;
 use crate::overlay::outgoing::Outgoing;
 
 impl Core {
-    /// Returns what this daemon has of its link to another.
-    pub(in crate::overlay) fn resume(&self, neighbour: DaemonId) -> Resume {
+    /// Returns what this daemon has of its link to another, for a new connection. Ends the present
+    /// connection: a message that still arrived over it would be repeated over the new one.
+    pub(in crate::overlay) fn resume(&mut self, neighbour: DaemonId) -> Resume {
+        self.end_connection(neighbour);
         let known = self.neighbours.get(&neighbour);
         let hop = self.daemon.hop(neighbour);
         match (known, hop) {
@@ -35,15 +38,34 @@ impl Core {
         known.is_some_and(|known| known.out.is_some())
     }
 
+    /// Ends the present connection to a neighbour, if there is one.
+    fn end_connection(&mut self, neighbour: DaemonId) {
+        let now = self.clock.now();
+        let known = self.neighbours.get_mut(&neighbour);
+        let Some(known) = known.filter(|known| known.out.is_some()) else {
+            return;
+        };
+        if let Some(out) = known.out.take() {
+            out.abort();
+        }
+        known.broken_at = Some(now);
+        self.daemon.handle_disconnected(now, neighbour);
+        self.pump();
+    }
+
     /// Continues or begins a link on a new connection, which replaces an older one. `own` is what
-    /// this daemon sent. Returns the number of the connection.
+    /// this daemon sent. Returns the number of the connection; `None` if another connection has
+    /// continued the link since `own` was sent.
     pub(in crate::overlay) fn attach(
         &mut self,
         hello: &Hello,
         (own, other): (Resume, Resume),
         weight: u32,
         out: Rc<Outgoing>,
-    ) -> u64 {
+    ) -> Option<u64> {
+        if self.resume(hello.id) != own {
+            return None;
+        }
         let (now, id) = (self.clock.now(), hello.id);
         let continues = own.incarnation == hello.incarnation
             && other.incarnation == self.hello.incarnation
@@ -57,10 +79,7 @@ impl Core {
             readable: Rc::default(),
             broken_at: None,
         });
-        if let Some(old) = known.out.replace(out) {
-            old.close();
-            self.daemon.handle_disconnected(now, id);
-        }
+        known.out = Some(out);
         known.incarnation = hello.incarnation;
         known.connection = self.connections;
         known.broken_at = None;
@@ -76,7 +95,25 @@ impl Core {
         };
         self.daemon.handle_connected(now, id, received);
         self.pump();
-        self.connections
+        Some(self.connections)
+    }
+
+    /// Handles a neighbour that took no control messages, so that the daemon has removed its link.
+    pub(super) fn handle_overflow(&mut self, neighbour: DaemonId) {
+        if let Some(known) = self.neighbours.get_mut(&neighbour) {
+            tracing::warn!("{} reads too slowly: its link begins again", known.name);
+            known.incarnation = 0;
+            if let Some(out) = known.out.take() {
+                out.abort();
+            }
+            known.broken_at = Some(self.clock.now());
+        }
+    }
+
+    /// Returns whether a connection is the present one of its link.
+    fn is_present(&self, neighbour: DaemonId, connection: u64) -> bool {
+        let known = self.neighbours.get(&neighbour);
+        known.is_some_and(|known| known.connection == connection && known.out.is_some())
     }
 
     /// Handles the end of a connection. Returns whether it was the present one of its link.
@@ -119,12 +156,16 @@ impl Core {
     /// takes no more, or where a frame is incomplete.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not frames.
+    /// Returns an error if the bytes are not frames, or if another connection has replaced this one.
     pub(in crate::overlay) fn handle_link_bytes(
         &mut self,
         neighbour: DaemonId,
+        connection: u64,
         bytes: &mut BytesMut,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), LinkError> {
+        if !self.is_present(neighbour, connection) {
+            return Err(LinkError::Replaced);
+        }
         let now = self.clock.now();
         let result = loop {
             if self.daemon.hop(neighbour).is_none_or(|hop| hop.is_full()) {
@@ -133,7 +174,7 @@ impl Core {
             let (frame, payload) = match Frame::decode_framed(bytes) {
                 Ok(Some(found)) => found,
                 Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
+                Err(error) => break Err(error.into()),
             };
             let payload = bytes.split_to(payload.end).freeze().slice(payload);
             let ecn = Ecn::NotCapable;
@@ -152,5 +193,81 @@ impl Core {
         }
         self.daemon.handle_writable(self.clock.now(), neighbour);
         self.pump();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use manyflow_overlay::controller::Open;
+    use manyflow_overlay::{Daemon, Message, OverlayConfig};
+
+    use super::*;
+    use crate::net::clock::Clock;
+
+    fn hello(name: &str, id: u16) -> Hello {
+        Hello {
+            overlay: "test".to_owned(),
+            name: name.to_owned(),
+            id: DaemonId(id),
+            incarnation: 5,
+            dials: false,
+        }
+    }
+
+    fn core() -> Core {
+        let own = hello("own", 1);
+        let config = OverlayConfig::default();
+        let daemon = Daemon::<Bytes>::new(config, Box::new(Open), own.id, own.incarnation);
+        Core::new(daemon.unwrap(), own, Clock::start())
+    }
+
+    fn resume(received: u32) -> Resume {
+        Resume {
+            incarnation: 5,
+            received: LinkSeq(received),
+        }
+    }
+
+    /// Returns the bytes of a message.
+    fn message() -> BytesMut {
+        let message = Message {
+            origin: DaemonId(2),
+            repaired: false,
+            body: manyflow_overlay::Body::Request,
+        };
+        BytesMut::from(message.encode_framed(0).unwrap().as_bytes())
+    }
+
+    #[test]
+    fn a_connection_that_another_replaces_brings_no_more_messages() {
+        let (mut core, other) = (core(), hello("other", 2));
+        let own = core.resume(other.id);
+        let first = core.attach(&other, (own, resume(0)), 1, Rc::default());
+        let first = first.unwrap();
+        core.handle_link_bytes(other.id, first, &mut message())
+            .unwrap();
+        assert_eq!(core.resume(other.id), resume(1));
+        assert!(!core.is_connected_to(other.id));
+        let late = core.handle_link_bytes(other.id, first, &mut message());
+        assert!(matches!(late, Err(LinkError::Replaced)));
+        assert_eq!(core.resume(other.id), resume(1));
+    }
+
+    #[test]
+    fn a_link_continues_only_from_the_last_message_that_has_arrived() {
+        let (mut core, other) = (core(), hello("other", 2));
+        let own = core.resume(other.id);
+        let first = core.attach(&other, (own, resume(0)), 1, Rc::default());
+        core.handle_link_bytes(other.id, first.unwrap(), &mut message())
+            .unwrap();
+        // Two connections replace the first, and messages arrive over one of them.
+        let [one, two] = [core.resume(other.id), core.resume(other.id)];
+        let second = core.attach(&other, (one, resume(0)), 1, Rc::default());
+        core.handle_link_bytes(other.id, second.unwrap(), &mut message())
+            .unwrap();
+        let stale = core.attach(&other, (two, resume(0)), 1, Rc::default());
+        assert_eq!(stale, None);
+        assert_eq!(core.resume(other.id), resume(2));
     }
 }

@@ -2,9 +2,10 @@
 
 mod clients;
 mod links;
+mod queue;
 mod status;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -15,13 +16,13 @@ use manyflow_overlay::{
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::fragment::Partial;
 use super::hello::Hello;
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::Session;
 use super::outgoing::Outgoing;
 use super::status::Counters;
 use crate::net::clock::Clock;
+use queue::QueueGroup;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -38,15 +39,6 @@ pub(super) type SessionKey = usize;
 enum Owner {
     Session(SessionKey),
     Queue(usize),
-}
-
-/// The members of a queue group at this daemon.
-#[derive(Debug)]
-struct QueueGroup {
-    client: ClientId,
-    name: GroupName,
-    members: VecDeque<(SessionKey, Bytes)>,
-    partial: VecDeque<Partial>,
 }
 
 /// A neighbour of the daemon.
@@ -222,6 +214,7 @@ impl Core {
             Event::NameClash { group, by } => {
                 tracing::warn!("two groups have the number {}: daemon #{}", group.0, by.0);
             }
+            Event::Overflow { neighbour } => self.handle_overflow(*neighbour),
             _ => {}
         }
     }

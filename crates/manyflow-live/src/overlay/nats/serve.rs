@@ -171,7 +171,11 @@ impl Connection<'_> {
     ) -> Result<(), End> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         while self.session.is_none() {
-            match timeout_at(deadline, self.read(reader)).await {
+            let read = async {
+                self.out.wait_for_answers().await;
+                self.read(reader).await
+            };
+            match timeout_at(deadline, read).await {
                 Ok(read) => read?,
                 Err(_) => return Err(End::Refused("Authentication Timeout".to_owned())),
             }
@@ -216,7 +220,7 @@ impl Connection<'_> {
         while let Some(operation) = parse(&mut self.bytes, most)? {
             match operation {
                 Operation::Connect(options) => return self.authenticate(&options),
-                Operation::Ping => self.out.push(b"PONG\r\n", Bytes::new()),
+                Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
                 Operation::Pong => {}
                 _ => return Err(End::Refused("Authorization Violation".to_owned())),
             }
@@ -247,6 +251,7 @@ impl Connection<'_> {
         while let Some(operation) = parse(&mut self.bytes, most)? {
             self.handle(operation)?;
             self.wait_until_ready().await;
+            self.out.wait_for_answers().await;
         }
         Ok(())
     }
@@ -283,7 +288,7 @@ impl Connection<'_> {
                 self.front.core.borrow_mut().limit(key, &sid, max);
                 self.acknowledge(key);
             }
-            Operation::Ping => self.out.push(b"PONG\r\n", Bytes::new()),
+            Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
             Operation::Pong => self.unanswered = 0,
             Operation::Connect(options) => {
                 // Some clients repeat CONNECT to change their options.
@@ -301,8 +306,8 @@ impl Connection<'_> {
     }
 
     fn report(&self, error: &str) {
-        self.out
-            .push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
+        let error = error.as_bytes();
+        self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
     }
 
     fn publish(&mut self, key: SessionKey, message: &Published) {
@@ -350,7 +355,9 @@ impl Connection<'_> {
             self.report(&format!(
                 "Permissions Violation for Subscription to \"{pattern}\""
             ));
-        } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max {
+        } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
+            || !core.daemon.has_room_for_group()
+        {
             return Err(End::Refused("Maximum Subscriptions Exceeded".to_owned()));
         } else {
             core.subscribe(key, pattern, queue, sid);

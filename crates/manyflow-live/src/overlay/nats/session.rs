@@ -1,6 +1,6 @@
 //! One NATS client: its subscriptions, and the messages that it waits to publish.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -62,7 +62,7 @@ pub(crate) struct Session {
     pub(crate) options: ConnectOptions,
     subscriptions: HashMap<Bytes, Subscription>,
     /// The subscriptions of each group that this client is a member of, without queue groups.
-    by_group: HashMap<GroupId, Vec<Bytes>>,
+    by_group: HashMap<GroupId, BTreeSet<Bytes>>,
     /// Messages that have not entered the overlay, with their groups.
     pub(crate) pending: VecDeque<(GroupId, Bytes)>,
     /// Whether the daemon has a message of this client that has not entered.
@@ -116,7 +116,7 @@ impl Session {
             return false;
         }
         let sids = self.by_group.entry(group).or_default();
-        sids.push(sid);
+        sids.insert(sid);
         sids.len() == 1
     }
 
@@ -137,7 +137,7 @@ impl Session {
         if subscription.queue.is_none()
             && let Some(sids) = self.by_group.get_mut(&subscription.group)
         {
-            sids.retain(|other| other != sid);
+            sids.remove(sid);
             must_leave = sids.is_empty();
             if must_leave {
                 self.by_group.remove(&subscription.group);
@@ -153,7 +153,8 @@ impl Session {
 
     /// Returns the identifiers of a group's subscriptions.
     pub(crate) fn sids_of(&self, group: GroupId) -> Vec<Bytes> {
-        self.by_group.get(&group).cloned().unwrap_or_default()
+        let sids = self.by_group.get(&group);
+        sids.into_iter().flatten().cloned().collect()
     }
 
     /// Sends a message of a group to the client, once for each subscription. Returns subscriptions
@@ -198,14 +199,14 @@ impl Session {
     /// Answers an operation, if the client wants that.
     pub(crate) fn acknowledge(&self) {
         if self.options.verbose {
-            self.out.push(b"+OK\r\n", Bytes::new());
+            self.out.push_answer(&[b"+OK\r\n"]);
         }
     }
 
     /// Reports an error to the client.
     pub(crate) fn report(&self, error: &str) {
-        self.out
-            .push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
+        let error = error.as_bytes();
+        self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
     }
 
     /// Answers a request that nobody receives, if the client wants that.
@@ -231,7 +232,7 @@ impl Session {
             0 => ("MSG ", format!(" {bytes}\r\n")),
             _ => ("HMSG ", format!(" {header_bytes} {bytes}\r\n")),
         };
-        let line: [&[u8]; 7] = [
+        self.out.push_answer(&[
             name.as_bytes(),
             reply,
             b" ",
@@ -239,8 +240,8 @@ impl Session {
             lengths.as_bytes(),
             headers.as_bytes(),
             payload.as_bytes(),
-        ];
-        self.out.push_parts(&line, Bytes::from_static(b"\r\n"));
+            b"\r\n",
+        ]);
     }
 }
 

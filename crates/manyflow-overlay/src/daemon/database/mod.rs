@@ -33,20 +33,21 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::OverlayConfig;
-use crate::message::{Change, DaemonId, GroupId, Item, Part, Summary};
+use crate::message::{Change, DaemonId, GroupId, Item, NAME_BYTES_MAX, Part, Summary};
 use crate::sequence::{ChangeSeq, Sequence};
 use crate::topology::{Topology, mix};
+use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use record::Members;
-use record::Record;
 pub(super) use record::State;
+use record::{Limits, Popped, Record};
 use wanted::Wanted;
 
 /// The time after which a daemon repeats that it is alive.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
 /// The time without a change after which a record is dropped.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
-/// The maximum number of a daemon's changes that wait for an earlier one.
+/// The maximum number of changes that wait for an earlier one.
 const EARLY_MAX: usize = 16_384;
 /// The first time between two incarnations that outbid another daemon with the same number. It
 /// doubles each time, up to [`OUTBID_MAX`].
@@ -61,6 +62,7 @@ pub(super) struct Database<P> {
     is_fixed: bool,
     daemons_max: usize,
     neighbours_max: usize,
+    state_bytes: usize,
     hold: Duration,
     /// There is always one of this daemon.
     records: BTreeMap<DaemonId, Record<P>>,
@@ -84,7 +86,7 @@ pub(super) enum Heard {
     Ask,
 }
 
-impl<P: Clone + Default> Database<P> {
+impl<P: Payload + Default> Database<P> {
     /// Returns the database of a fixed overlay's daemon.
     pub(super) fn fixed(here: DaemonId, config: &OverlayConfig) -> Database<P> {
         Database::new(here, config, 0, true)
@@ -107,6 +109,7 @@ impl<P: Clone + Default> Database<P> {
             is_fixed,
             daemons_max: config.daemons_max,
             neighbours_max: config.neighbours_max,
+            state_bytes: config.state_bytes,
             hold: config.hold,
             records: BTreeMap::from([(here, own)]),
             wanted: BTreeMap::new(),
@@ -161,10 +164,51 @@ impl<P: Clone + Default> Database<P> {
         let change = self.next_change();
         let own = self.records.get_mut(&self.here)?;
         own.insert(change, item, name);
-        let (change, _) = own.pop(now, self.neighbours_max)?;
+        // The members at this daemon are limited where clients join.
+        let limits = Limits {
+            neighbours: self.neighbours_max,
+            bytes: usize::MAX,
+        };
+        let popped = own.pop(now, limits)?;
         self.is_dirty |= matches!(item, Item::Link { .. });
         self.refresh_at = (!self.is_fixed).then_some(now + REFRESH);
-        Some(change)
+        Some(popped.change)
+    }
+
+    /// Returns the limits of the next change of a daemon's state, which takes `present` bytes now.
+    fn limits(&self, present: usize) -> Limits {
+        let others = match self.is_fixed {
+            true => 0,
+            false => self.bytes() - present,
+        };
+        let all = match self.is_fixed {
+            true => usize::MAX,
+            false => self.state_bytes,
+        };
+        Limits {
+            neighbours: self.neighbours_max,
+            bytes: all.saturating_sub(others),
+        }
+    }
+
+    /// Returns the bytes that the members and pauses of all daemons take.
+    fn bytes(&self) -> usize {
+        let records = self.records.values();
+        let records: usize = records.map(|record| record.state.bytes()).sum();
+        let wanted: usize = self.wanted.values().map(Wanted::bytes).sum();
+        records + wanted
+    }
+
+    /// Returns whether there is room for another group with members.
+    pub(super) fn has_room(&self) -> bool {
+        let group = record::GROUP_BYTES + NAME_BYTES_MAX as usize;
+        self.is_fixed || self.bytes() + group <= self.state_bytes
+    }
+
+    /// Returns whether another change may wait for earlier ones. A change whose turn it is may.
+    fn may_hold(&self, record: &Record<P>, change: ChangeSeq) -> bool {
+        let held = || self.records.values().map(Record::held).sum::<usize>();
+        change == record.last.next() || held() < EARLY_MAX
     }
 
     /// Holds a change of another daemon until its turn. Changes of unknown incarnations are
@@ -180,15 +224,21 @@ impl<P: Clone + Default> Database<P> {
         if self.is_fixed {
             let record = self.records.entry(origin);
             let record = record.or_insert_with(|| Record::new(now, 0, true));
-            if record.held() < EARLY_MAX {
+            if change.change == record.last.next() || record.held() < EARLY_MAX {
                 record.insert(change.change, change.item, name);
             }
             return Heard::Nothing;
         }
         let age = (change.incarnation, change.change);
+        let Some(record) = self.records.get(&origin) else {
+            return self.offer(from, origin, age);
+        };
+        if age <= record.age() {
+            return Heard::Nothing;
+        }
+        let may_hold = record.incarnation == age.0 && self.may_hold(record, change.change);
         match self.records.get_mut(&origin) {
-            Some(record) if age <= record.age() => Heard::Nothing,
-            Some(record) if record.incarnation == age.0 && record.held() < EARLY_MAX => {
+            Some(record) if may_hold => {
                 record.insert(change.change, change.item, name);
                 Heard::Nothing
             }
@@ -197,10 +247,10 @@ impl<P: Clone + Default> Database<P> {
     }
 
     /// Applies and returns the next change of a daemon in order, if it has arrived.
-    pub(super) fn pop_change(&mut self, now: Time, origin: DaemonId) -> Option<(Change, P)> {
-        let record = self.records.get_mut(&origin)?;
-        let popped = record.pop(now, self.neighbours_max)?;
-        self.is_dirty |= matches!(popped.0.item, Item::Link { .. });
+    pub(super) fn pop_change(&mut self, now: Time, origin: DaemonId) -> Option<Popped<P>> {
+        let limits = self.limits(self.records.get(&origin)?.state.bytes());
+        let popped = self.records.get_mut(&origin)?.pop(now, limits)?;
+        self.is_dirty |= matches!(popped.change.item, Item::Link { .. });
         Some(popped)
     }
 
@@ -262,8 +312,9 @@ impl<P: Clone + Default> Database<P> {
         part: &Part,
         name: P,
     ) -> Option<Received<P>> {
+        let limits = self.limits(self.wanted.get(&origin)?.bytes());
         let wanted = self.wanted.get_mut(&origin)?;
-        let (age, state) = wanted.insert(from, part, name, self.neighbours_max)?;
+        let (age, state) = wanted.insert(from, part, name, limits)?;
         let known = self.records.get(&origin).map(Record::age);
         if known >= Some(age) || !self.make_room(origin) {
             return Some(Received::Old);
@@ -354,7 +405,7 @@ pub(super) enum Received<P> {
 }
 
 /// Reachability and time.
-impl<P: Clone + Default> Database<P> {
+impl<P: Payload + Default> Database<P> {
     /// Returns the topology that is reachable from here, if links or incarnations have changed. A
     /// link counts if both ends list it.
     pub(super) fn topology(&mut self) -> Option<Topology> {

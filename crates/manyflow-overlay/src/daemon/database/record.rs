@@ -5,7 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::message::{Change, DaemonId, GroupId, Item, Part, Summary};
 use crate::resequencer::Resequencer;
 use crate::sequence::{ChangeSeq, Sequence};
+use manyflow_core::Payload;
 use manyflow_core::time::Time;
+
+/// The memory that a group takes at most besides its name, in bytes: in the state of a daemon, and
+/// in the tables of groups that are made of it.
+pub(super) const GROUP_BYTES: usize = 256;
+
+/// The limits of a daemon's state.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Limits {
+    /// The maximum number of links.
+    pub(super) neighbours: usize,
+    /// The maximum number of bytes of groups.
+    pub(super) bytes: usize,
+}
 
 /// A group's members at one daemon.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +46,8 @@ pub(in crate::daemon) struct State<P> {
     pub(in crate::daemon) members: BTreeMap<GroupId, Members<P>>,
     pub(in crate::daemon) paused: BTreeSet<GroupId>,
     pub(super) links: BTreeMap<DaemonId, LinkEnd>,
+    /// The bytes that members and pauses take.
+    bytes: usize,
 }
 
 impl<P> Default for State<P> {
@@ -40,41 +56,69 @@ impl<P> Default for State<P> {
             members: BTreeMap::new(),
             paused: BTreeSet::new(),
             links: BTreeMap::new(),
+            bytes: 0,
         }
     }
 }
 
-impl<P: Clone + Default> State<P> {
-    /// Applies an item. Ignores links beyond the maximum number of `neighbours`.
-    pub(super) fn apply(&mut self, item: Item, name: P, neighbours: usize) {
+impl<P: Payload + Default> State<P> {
+    /// Returns the bytes that members and pauses take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Applies an item. Returns `false` if it is ignored, because it exceeds a limit.
+    pub(super) fn apply(&mut self, item: Item, name: P, limits: Limits) -> bool {
         match item {
             Item::Members {
                 group,
                 members: count,
                 since,
-            } => {
-                if count == 0 {
-                    self.members.remove(&group);
-                } else {
-                    self.members.insert(group, Members { count, since, name });
-                }
-            }
-            Item::Paused { group, paused } => {
-                if paused {
-                    self.paused.insert(group);
-                } else {
-                    self.paused.remove(&group);
-                }
-            }
+            } => return self.set_members(group, Members { count, since, name }, limits.bytes),
+            Item::Paused { group, paused } => return self.set_paused(group, paused, limits.bytes),
             Item::Link { to, weight, since } => {
+                let has_room = self.links.len() < limits.neighbours || self.links.contains_key(&to);
                 if weight == 0 {
                     self.links.remove(&to);
-                } else if self.links.len() < neighbours || self.links.contains_key(&to) {
+                } else if has_room {
                     self.links.insert(to, LinkEnd { weight, since });
                 }
+                return weight == 0 || has_room;
             }
             Item::Alive | Item::Count { .. } => {}
         }
+        true
+    }
+
+    fn set_members(&mut self, group: GroupId, members: Members<P>, bytes_max: usize) -> bool {
+        let size = |members: &Members<P>| GROUP_BYTES + members.name.length() as usize;
+        let before = self.members.get(&group).map_or(0, size);
+        let after = match members.count {
+            0 => 0,
+            _ => size(&members),
+        };
+        let bytes = self.bytes - before + after;
+        if after > before && bytes > bytes_max {
+            return false;
+        }
+        self.bytes = bytes;
+        match members.count {
+            0 => self.members.remove(&group),
+            _ => self.members.insert(group, members),
+        };
+        true
+    }
+
+    fn set_paused(&mut self, group: GroupId, paused: bool, bytes_max: usize) -> bool {
+        if paused && self.bytes + GROUP_BYTES > bytes_max {
+            return self.paused.contains(&group);
+        }
+        if paused && self.paused.insert(group) {
+            self.bytes += GROUP_BYTES;
+        } else if !paused && self.paused.remove(&group) {
+            self.bytes -= GROUP_BYTES;
+        }
+        true
     }
 
     /// Returns the items that make up the state, with the names of groups.
@@ -99,6 +143,16 @@ impl<P: Clone + Default> State<P> {
     }
 }
 
+/// A change whose turn has come.
+#[derive(Debug)]
+pub(in crate::daemon) struct Popped<P> {
+    pub(in crate::daemon) change: Change,
+    /// The name of the group; empty if the change concerns none.
+    pub(in crate::daemon) name: P,
+    /// Whether the change counts. One that exceeds a limit does not.
+    pub(in crate::daemon) counts: bool,
+}
+
 /// The last known state of a daemon.
 #[derive(Debug)]
 pub(super) struct Record<P> {
@@ -115,7 +169,7 @@ pub(super) struct Record<P> {
     pub(super) held_until: Option<Time>,
 }
 
-impl<P: Clone + Default> Record<P> {
+impl<P: Payload + Default> Record<P> {
     pub(super) fn new(now: Time, incarnation: u32, is_shown: bool) -> Record<P> {
         Record {
             incarnation,
@@ -152,17 +206,21 @@ impl<P: Clone + Default> Record<P> {
     }
 
     /// Applies and returns the next change in order, if it has arrived.
-    pub(super) fn pop(&mut self, now: Time, neighbours: usize) -> Option<(Change, P)> {
+    pub(super) fn pop(&mut self, now: Time, limits: Limits) -> Option<Popped<P>> {
         let (item, name) = self.early.pop()?;
         self.last = self.last.next();
         self.heard = now;
-        self.state.apply(item, name.clone(), neighbours);
+        let counts = self.state.apply(item, name.clone(), limits);
         let change = Change {
             incarnation: self.incarnation,
             change: self.last,
             item,
         };
-        Some((change, name))
+        Some(Popped {
+            change,
+            name,
+            counts,
+        })
     }
 
     /// Replaces the whole state by a newer one, and returns the old one.

@@ -151,3 +151,70 @@ fn a_later_state_of_this_daemon_is_outbid_once_in_a_while() {
     assert_eq!(hear(Time::ZERO + OUTBID_MIN, 40), Some(41));
     assert_eq!(hear(Time::ZERO + OUTBID_MAX, u32::MAX), None);
 }
+
+/// Returns the change by which a daemon gains its first member of a group.
+fn members(change: u32, group: u32) -> Change {
+    let item = Item::Members {
+        group: GroupId(group),
+        members: 1,
+        since: ChangeSeq(change),
+    };
+    Change {
+        incarnation: 1,
+        change: ChangeSeq(change),
+        item,
+    }
+}
+
+#[test]
+fn groups_beyond_the_limit_of_bytes_do_not_count() {
+    let config = OverlayConfig {
+        state_bytes: 10_000,
+        ..OverlayConfig::default()
+    };
+    let mut database = Database::<Length>::living(HERE, &config, 7);
+    assert!(learn(&mut database, NEAR, NEAR, HERE));
+    assert!(learn(&mut database, NEAR, FAR, NEAR));
+    let mut counted = 0;
+    for change in 2..100 {
+        let origin = if change % 2 == 0 { NEAR } else { FAR };
+        let change = members(1 + change / 2, change);
+        database.insert(Time::ZERO, NEAR, origin, &change, Length(100));
+        let popped = database.pop_change(Time::ZERO, origin).unwrap();
+        counted += usize::from(popped.counts);
+    }
+    assert!((20..40).contains(&counted), "{counted}");
+    assert!(!database.has_room());
+    // A member that leaves makes room.
+    for (change, group) in (51..).zip([2, 4, 6, 8, 10]) {
+        let mut change = members(change, group);
+        if let Item::Members { members, .. } = &mut change.item {
+            *members = 0;
+        }
+        database.insert(Time::ZERO, NEAR, NEAR, &change, Length(0));
+        assert!(database.pop_change(Time::ZERO, NEAR).unwrap().counts);
+    }
+    assert!(database.has_room());
+}
+
+#[test]
+fn parts_of_a_state_that_exceed_the_limit_are_dropped() {
+    let config = OverlayConfig {
+        state_bytes: 10_000,
+        ..OverlayConfig::default()
+    };
+    let mut database = Database::<Length>::living(HERE, &config, 7);
+    let summary = Summary {
+        incarnation: 1,
+        change: ChangeSeq(1000),
+    };
+    database.handle_summary(Time::ZERO, NEAR, NEAR, &summary);
+    for index in 1..=1000 {
+        let part = part(1000, index, members(1, index).item);
+        database.handle_part(Time::ZERO, NEAR, NEAR, &part, Length(100));
+        assert!(database.bytes() <= 30_000, "{}", database.bytes());
+    }
+    let part = part(1000, 0, first(1000, 1));
+    database.handle_part(Time::ZERO, NEAR, NEAR, &part, Length(0));
+    assert!(database.bytes() <= 30_000, "{}", database.bytes());
+}

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::record::State;
+use super::record::{Limits, State};
 use crate::message::{DaemonId, Item, Part};
 use crate::sequence::ChangeSeq;
+use manyflow_core::Payload;
 
 /// The maximum number of parts of a state. It bounds the memory that a forged state takes.
 const PARTS_MAX: u32 = 1 << 20;
+/// The memory that a part takes besides its name, in bytes.
+const PART_BYTES: usize = 128;
 
 /// A state that neighbours have and this daemon lacks.
 #[derive(Debug)]
@@ -21,10 +24,13 @@ pub(super) struct Wanted<P> {
     /// The number of parts besides the first, and the incarnation; `None` until the first part has
     /// arrived.
     first: Option<(u32, u32)>,
-    parts: BTreeMap<u32, (Item, P)>,
+    /// `None` stands for a part that exceeded a limit.
+    parts: BTreeMap<u32, Option<(Item, P)>>,
+    /// The bytes of the names in `parts`.
+    name_bytes: usize,
 }
 
-impl<P: Clone + Default> Wanted<P> {
+impl<P: Payload + Default> Wanted<P> {
     /// Returns a state that a neighbour offers and will be asked for.
     pub(super) fn new(from: DaemonId, age: (u32, ChangeSeq)) -> Wanted<P> {
         Wanted {
@@ -33,7 +39,13 @@ impl<P: Clone + Default> Wanted<P> {
             change: ChangeSeq(0),
             first: None,
             parts: BTreeMap::new(),
+            name_bytes: 0,
         }
+    }
+
+    /// Returns the bytes that the parts take.
+    pub(super) fn bytes(&self) -> usize {
+        PART_BYTES * self.parts.len() + self.name_bytes
     }
 
     /// Notes that a neighbour has a newer state.
@@ -42,38 +54,48 @@ impl<P: Clone + Default> Wanted<P> {
         *offer = age.max(*offer);
     }
 
-    /// Takes a part. Returns the whole state and its age when it is complete.
+    /// Takes a part. Returns the whole state and its age when it is complete. The state lacks parts
+    /// that exceed a limit.
     pub(super) fn insert(
         &mut self,
         from: DaemonId,
         part: &Part,
         name: P,
-        neighbours: usize,
+        limits: Limits,
     ) -> Option<((u32, ChangeSeq), State<P>)> {
         if from != self.asked || part.index > PARTS_MAX {
             return None;
         }
         if part.change != self.change {
             self.change = part.change;
-            self.first = None;
-            self.parts.clear();
+            self.clear();
         }
         match (part.index, part.item) {
             (0, Item::Count { count, incarnation }) => self.first = Some((count, incarnation)),
             (0, _) | (_, Item::Count { .. }) => return None,
-            (index, item) => {
-                self.parts.insert(index, (item, name));
-            }
+            (index, item) => self.hold(index, item, name, limits),
         }
         let (_, incarnation) = self
             .first
             .filter(|(count, _)| *count as usize == self.parts.len())?;
         let mut state = State::default();
-        for (item, name) in core::mem::take(&mut self.parts).into_values() {
-            state.apply(item, name, neighbours);
+        for (item, name) in core::mem::take(&mut self.parts).into_values().flatten() {
+            state.apply(item, name, limits);
         }
-        self.first = None;
+        self.clear();
         Some(((incarnation, self.change), state))
+    }
+
+    /// Holds a part until the others have arrived. Only notes that it has arrived if it exceeds the
+    /// limit, and ignores it if such notes take as much again.
+    fn hold(&mut self, index: u32, item: Item, name: P, limits: Limits) {
+        let (bytes, more) = (self.bytes(), name.length() as usize);
+        if bytes + more <= limits.bytes {
+            self.name_bytes += more;
+            self.parts.insert(index, Some((item, name)));
+        } else if bytes <= limits.bytes.saturating_mul(2) {
+            self.parts.entry(index).or_insert(None);
+        }
     }
 
     /// Forgets a neighbour, and offers that are not newer than `known`. Returns the neighbour to
@@ -93,8 +115,13 @@ impl<P: Clone + Default> Wanted<P> {
             return Ok(None);
         }
         self.asked = next;
-        (self.change, self.first) = (ChangeSeq(0), None);
-        self.parts.clear();
+        self.change = ChangeSeq(0);
+        self.clear();
         Ok(Some(next))
+    }
+
+    fn clear(&mut self) {
+        (self.first, self.name_bytes) = (None, 0);
+        self.parts.clear();
     }
 }

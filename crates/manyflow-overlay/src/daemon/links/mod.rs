@@ -81,6 +81,8 @@ pub(super) struct Links<P> {
     armed: Vec<Option<Time>>,
     route: Route,
     overhead_bytes: u32,
+    /// A neighbour that does not take its control messages.
+    overflowed: Option<DaemonId>,
 }
 
 impl<P: Payload + Default> Links<P> {
@@ -99,6 +101,7 @@ impl<P: Payload + Default> Links<P> {
             timers: BTreeSet::new(),
             armed: Vec::new(),
             route: Route::default(),
+            overflowed: None,
         }
     }
 
@@ -283,9 +286,37 @@ impl<P: Payload + Default> Links<P> {
             self.check_counts();
         } else {
             neighbour.push_control(message, payload);
+            if neighbour.has_overflowed() {
+                self.overflowed = Some(neighbour.id());
+            }
         }
         self.mark_dirty(index);
         length
+    }
+
+    /// Returns a neighbour that does not take its control messages.
+    pub(super) fn pop_overflowed(&mut self) -> Option<DaemonId> {
+        self.overflowed.take()
+    }
+
+    /// Notes that a neighbour wants the state of a daemon.
+    pub(super) fn request_state(&mut self, index: NeighbourIndex, origin: DaemonId) {
+        self.at(index).request(origin);
+        self.mark_dirty(index);
+    }
+
+    /// Returns the next daemon whose state a neighbour wants, when it can be sent.
+    pub(super) fn pop_request(&mut self, index: NeighbourIndex) -> Option<DaemonId> {
+        self.at(index).pop_request()
+    }
+
+    /// Queues the messages of a daemon's state for a neighbour.
+    pub(super) fn enqueue_state(
+        &mut self,
+        index: NeighbourIndex,
+        messages: impl Iterator<Item = (Message, P)>,
+    ) {
+        self.at(index).push_state(messages);
     }
 
     /// Queues a control message for all neighbours except one.

@@ -12,6 +12,8 @@ use manyflow_core::time::Time;
 /// The maximum number of control messages in a row while clients' messages wait. Without this
 /// limit, a slow link would carry only cost updates.
 const CONTROL_RUN: u32 = 3;
+/// The maximum number of control messages that wait, besides the state of a daemon.
+const CONTROL_MAX: usize = 1 << 16;
 
 /// The daemon at the other end of a link, and two queues of messages for it. The number of queues
 /// does not depend on senders or groups.
@@ -25,6 +27,10 @@ pub(super) struct Neighbour<P> {
     /// The number of control messages that were sent in a row while data waited.
     control_run: u32,
     data: VecDeque<(Message, P)>,
+    /// Daemons whose states this neighbour has asked for.
+    requests: VecDeque<DaemonId>,
+    /// The number of messages of the last state that was queued for this neighbour.
+    state_messages: usize,
 }
 
 impl<P: Payload + Default> Neighbour<P> {
@@ -35,6 +41,8 @@ impl<P: Payload + Default> Neighbour<P> {
             control: VecDeque::new(),
             control_run: 0,
             data: VecDeque::new(),
+            requests: VecDeque::new(),
+            state_messages: 0,
         }
     }
 
@@ -88,6 +96,33 @@ impl<P: Payload + Default> Neighbour<P> {
             }
         }
         self.control.push_back((message, payload));
+    }
+
+    /// Returns whether more control messages wait than a working link leaves waiting.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.control.len() > CONTROL_MAX + self.state_messages
+    }
+
+    /// Notes that the neighbour wants the state of a daemon.
+    pub(super) fn request(&mut self, origin: DaemonId) {
+        if !self.requests.contains(&origin) {
+            self.requests.push_back(origin);
+        }
+    }
+
+    /// Returns the next daemon whose state the neighbour wants, when the last state has left the
+    /// queue. States are long: a neighbour that reads slowly must not fill the memory with them.
+    pub(super) fn pop_request(&mut self) -> Option<DaemonId> {
+        match self.control.is_empty() {
+            true => self.requests.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Queues the messages of a daemon's state.
+    pub(super) fn push_state(&mut self, messages: impl Iterator<Item = (Message, P)>) {
+        self.control.extend(messages);
+        self.state_messages = self.control.len();
     }
 
     /// Returns the next message for the hop: control first, but at most [`CONTROL_RUN`] control

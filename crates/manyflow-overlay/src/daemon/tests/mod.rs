@@ -9,6 +9,7 @@ use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 use world::{G, World};
 
+mod hostile;
 mod living;
 mod living_world;
 pub(super) mod world;
