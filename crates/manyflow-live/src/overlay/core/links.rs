@@ -156,7 +156,8 @@ impl Core {
     /// takes no more, or where a frame is incomplete.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not frames, or if another connection has replaced this one.
+    /// Returns an error if the bytes are not frames, or if another connection has replaced this
+    /// one.
     pub(in crate::overlay) fn handle_link_bytes(
         &mut self,
         neighbour: DaemonId,
