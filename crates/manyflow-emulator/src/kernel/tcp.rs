@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::EmulateError;
-use crate::kernel::tcp_info::TcpInfo;
 use crate::netns::Namespace;
+use manyflow_live::net::tcp_info::TcpInfo;
 
 /// The longest time for which a thread blocks before it looks whether it has to end.
 const PATIENCE: Duration = Duration::from_millis(100);

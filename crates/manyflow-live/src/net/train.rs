@@ -59,12 +59,12 @@ impl Train {
     }
 
     /// Returns all datagrams, one after another.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Returns the length of each datagram but the last, which may be shorter.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 

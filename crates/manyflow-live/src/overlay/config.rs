@@ -45,6 +45,11 @@ impl ControllerConfig {
         }
     }
 
+    /// Returns whether the controller observes losses, and therefore needs links of datagrams.
+    pub(super) fn needs_datagrams(&self) -> bool {
+        matches!(self, ControllerConfig::Tfrc(_))
+    }
+
     /// Returns the price in dollars of a link whose queue has this average length; `None` if links
     /// have no prices.
     pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {

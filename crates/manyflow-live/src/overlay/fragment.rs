@@ -7,8 +7,9 @@ use manyflow_overlay::{ClientId, DaemonId, GroupId};
 
 use super::nats::parse::Published;
 
-/// Longer messages are divided into fragments. A message of the overlay has at most 64 KiB.
-const FRAGMENT_BYTES: usize = 48 * 1024;
+/// Longer messages are divided into fragments on links of streams. A message of the overlay has at
+/// most 64 KiB.
+pub(super) const FRAGMENT_BYTES: usize = 48 * 1024;
 /// The first byte of a fragment. A whole message begins with a letter of PUB or HPUB.
 const FRAGMENT: u8 = 1;
 /// Bytes before the contents of a fragment: [`FRAGMENT`], and the length of the whole message.
@@ -30,11 +31,12 @@ pub(super) struct Partial {
     length: usize,
 }
 
-/// Divides a message into payloads of the overlay.
-pub(super) fn divide(raw: &Bytes) -> impl Iterator<Item = Bytes> {
-    let is_short = raw.len() <= FRAGMENT_BYTES;
+/// Divides a message into payloads of the overlay. Messages of at most `longest` bytes, and the
+/// contents of fragments, are that long.
+pub(super) fn divide(raw: &Bytes, longest: usize) -> impl Iterator<Item = Bytes> {
+    let is_short = raw.len() <= longest;
     let whole = is_short.then(|| raw.clone());
-    let chunks = raw.chunks(FRAGMENT_BYTES).filter(move |_| !is_short);
+    let chunks = raw.chunks(longest).filter(move |_| !is_short);
     whole.into_iter().chain(chunks.map(|chunk| {
         let mut fragment = BytesMut::with_capacity(HEADER_BYTES + chunk.len());
         fragment.put_u8(FRAGMENT);
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn long_messages_are_whole_again_even_if_those_of_two_senders_alternate() {
         let raw = message(200_000);
-        let parts: Vec<_> = divide(&raw).collect();
+        let parts: Vec<_> = divide(&raw, FRAGMENT_BYTES).collect();
         assert_eq!(parts.len(), 5);
         let other = (DaemonId(1), ClientId(9), GroupId(3));
         let mut partial = VecDeque::new();
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn short_messages_are_not_copied() {
         let raw = message(1000);
-        let parts: Vec<_> = divide(&raw).collect();
+        let parts: Vec<_> = divide(&raw, FRAGMENT_BYTES).collect();
         assert_eq!(parts.len(), 1);
         assert_eq!(parts[0].as_ptr(), raw.as_ptr());
     }
@@ -136,7 +138,7 @@ mod tests {
     fn a_message_without_an_end_makes_room_for_others() {
         let mut partial = VecDeque::new();
         for sender in 0..100 {
-            let part = divide(&message(100_000)).next().unwrap();
+            let part = divide(&message(100_000), FRAGMENT_BYTES).next().unwrap();
             assemble(
                 &mut partial,
                 (DaemonId(1), ClientId(sender), GroupId(3)),

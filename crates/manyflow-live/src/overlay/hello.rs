@@ -34,6 +34,8 @@ pub struct Hello {
     pub incarnation: u32,
     /// Whether the daemon dials the other. If both do, the one with the lower number dials.
     pub dials: bool,
+    /// Whether the links of the overlay are of datagrams.
+    pub datagrams: bool,
 }
 
 /// The state that a daemon has of its link to the other.
@@ -69,7 +71,7 @@ impl Hello {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.id.0.to_be_bytes());
         bytes.extend_from_slice(&self.incarnation.to_be_bytes());
-        bytes.push(u8::from(self.dials));
+        bytes.push(u8::from(self.dials) | u8::from(self.datagrams) << 1);
         for name in [&self.overlay, &self.name] {
             debug_assert!(
                 name.len() <= NAME_BYTES_MAX,
@@ -93,11 +95,9 @@ impl Hello {
         }
         socket.read_exact(&mut fixed[8..]).await?;
         let [i0, i1, n0, n1, n2, n3, flags] = *fixed.last_chunk().expect("15 bytes were read");
-        let dials = match flags {
-            0 => false,
-            1 => true,
-            _ => return Err(HelloError::Flags),
-        };
+        if flags > 3 {
+            return Err(HelloError::Flags);
+        }
         let overlay = read_name(socket).await?;
         let name = read_name(socket).await?;
         Ok(Hello {
@@ -105,7 +105,8 @@ impl Hello {
             name,
             id: DaemonId(u16::from_be_bytes([i0, i1])),
             incarnation: u32::from_be_bytes([n0, n1, n2, n3]),
-            dials,
+            dials: flags & 1 != 0,
+            datagrams: flags & 2 != 0,
         })
     }
 }
@@ -168,6 +169,7 @@ mod tests {
             id: DaemonId(513),
             incarnation: 7,
             dials: true,
+            datagrams: true,
         }
     }
 
@@ -186,7 +188,7 @@ mod tests {
         let error = refused(b"GET / HTTP/1.1\r\n\r\n").await;
         assert!(matches!(error, HelloError::Magic), "{error}");
         let mut bytes = hello().encode();
-        bytes[14] = 2;
+        bytes[14] = 4;
         assert!(matches!(refused(&bytes).await, HelloError::Flags));
         bytes[14] = 1;
         bytes[15] = 200;

@@ -14,12 +14,13 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::config::LinkConfig;
-use super::core::Core;
+use super::core::{Connection, Core};
 use super::daemon_id;
+use super::datagram::{DatagramLink, Datagrams, Endpoint};
 use super::handshakes::Handshakes;
 use super::hello::{Hello, HelloError, Resume};
 use super::outgoing::Outgoing;
-use super::security::{LinkSecurity, Reader, Writer};
+use super::security::{Channel, LinkSecurity, Reader};
 
 /// The number of bytes that the buffer of a link grows by.
 const READ_BYTES: usize = 256 * 1024;
@@ -40,6 +41,8 @@ pub(super) struct Links {
     pub(super) configured: Vec<LinkConfig>,
     /// The names of daemons that may connect besides those configured; every name if `None`.
     pub(super) accepts: Option<Vec<String>>,
+    /// The socket of links, if they are of datagrams.
+    pub(super) datagrams: Option<Rc<Datagrams>>,
     /// Connections from other hosts whose handshakes are under way.
     pub(super) handshakes: Handshakes,
 }
@@ -67,6 +70,19 @@ pub(super) enum LinkError {
     SameNumber { other: String, own: String, id: u16 },
     #[error("the certificate is not that of {0:?}")]
     Certificate(String),
+    #[error(
+        "the other daemon has {other}, and this one {own}: all daemons of an overlay use the same controller"
+    )]
+    Kind {
+        own: &'static str,
+        other: &'static str,
+    },
+    #[error(
+        "no packets arrive: a firewall may block UDP to port {own} here or to port {other} there"
+    )]
+    Blocked { own: u16, other: u16 },
+    #[error("no packets have arrived for some seconds")]
+    Silent,
     #[error("the other daemon dials this link itself")]
     Dials,
     #[error("the other daemon closed the connection")]
@@ -106,26 +122,34 @@ impl Links {
         let opened = async {
             let socket = TcpStream::connect(&link.address).await?;
             prepare(&socket)?;
-            let (mut reader, mut writer) = self.security.connect(socket, &link.name).await?;
+            let peer = socket.peer_addr()?.ip();
+            let mut channel = self.security.connect(socket, &link.name).await?;
+            let (reader, writer) = (&mut channel.reader, &mut channel.writer);
             let own = Hello {
                 dials: true,
                 ..self.core.borrow().hello.clone()
             };
             writer.write_all(&own.encode()).await?;
             writer.flush().await?;
-            let hello = Hello::read(&mut reader).await?;
+            let hello = Hello::read(reader).await?;
             self.check(&hello, Some(link), &own)?;
             if hello.dials && hello.id < own.id {
                 return Err(LinkError::Dials);
             }
-            let other = Resume::read(&mut reader).await?;
+            let other = Resume::read(reader).await?;
             let resume = self.core.borrow_mut().resume(hello.id);
-            resume.write(&mut writer).await?;
-            Ok((hello, (resume, other), reader, writer))
+            resume.write(writer).await?;
+            let datagrams = self.add_datagrams(&mut channel, peer, true).await?;
+            Ok(Opened {
+                hello,
+                resumes: (resume, other),
+                weight: link.weight,
+                channel,
+                datagrams,
+            })
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
-        let (hello, resumes, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
-        self.run(hello, resumes, link.weight, reader, writer).await
+        self.run(opened.map_err(|_| LinkError::Slow)??).await
     }
 
     /// Serves a connection from another daemon.
@@ -141,15 +165,16 @@ impl Links {
         let handshake = handshake.ok_or(LinkError::Handshakes(from))?;
         prepare(&socket)?;
         let opened = async {
-            let (mut reader, mut writer, certificate) = self.security.accept(socket).await?;
-            let hello = Hello::read(&mut reader).await?;
+            let mut channel = self.security.accept(socket).await?;
+            let (reader, writer) = (&mut channel.reader, &mut channel.writer);
+            let hello = Hello::read(reader).await?;
             let link = self.find(&hello.name);
             let own = Hello {
                 dials: link.is_some(),
                 ..self.core.borrow().hello.clone()
             };
             self.check(&hello, None, &own)?;
-            if !certificate.is_of(&hello.name) {
+            if !channel.certificate.is_of(&hello.name) {
                 return Err(LinkError::Certificate(hello.name));
             }
             writer.write_all(&own.encode()).await?;
@@ -158,15 +183,40 @@ impl Links {
                 return Err(LinkError::Dials);
             }
             let resume = self.core.borrow_mut().resume(hello.id);
-            resume.write(&mut writer).await?;
-            let other = Resume::read(&mut reader).await?;
+            resume.write(writer).await?;
+            let other = Resume::read(reader).await?;
             let weight = link.map_or(1, |link| link.weight);
-            Ok((hello, (resume, other), weight, reader, writer))
+            let datagrams = self.add_datagrams(&mut channel, from, false).await?;
+            Ok(Opened {
+                hello,
+                resumes: (resume, other),
+                weight,
+                channel,
+                datagrams,
+            })
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
-        let (hello, resumes, weight, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
+        let opened = opened.map_err(|_| LinkError::Slow)??;
         drop(handshake);
-        self.run(hello, resumes, weight, reader, writer).await
+        self.run(opened).await
+    }
+
+    /// Exchanges descriptions of the ends of a link of datagrams, if it is one.
+    async fn add_datagrams(
+        &self,
+        channel: &mut Channel,
+        peer: IpAddr,
+        dialled: bool,
+    ) -> Result<Option<Packets>, LinkError> {
+        let Some(socket) = &self.datagrams else {
+            return Ok(None);
+        };
+        let own = socket.endpoint();
+        own.write(&mut channel.writer).await?;
+        let other = Endpoint::read(&mut channel.reader).await?;
+        let link = socket.add((own, other), peer, channel.keys.as_ref(), dialled);
+        let ports = (own.port, other.port);
+        Ok(Some(Packets { link, ports }))
     }
 
     /// Checks that the other end is a daemon that this one may have a link to.
@@ -182,6 +232,16 @@ impl Links {
                 found: hello.name.clone(),
                 overlay: hello.overlay.clone(),
                 expected: expected.clone(),
+            });
+        }
+        if hello.datagrams != own.datagrams {
+            let kind = |hello: &Hello| match hello.datagrams {
+                true => "links of datagrams (tfrc)",
+                false => "links of streams (cost-benefit or none)",
+            };
+            return Err(LinkError::Kind {
+                own: kind(own),
+                other: kind(hello),
             });
         }
         if hello.id == own.id {
@@ -200,27 +260,39 @@ impl Links {
     }
 
     /// Carries the link's frames until the connection ends.
-    async fn run(
-        &self,
-        hello: Hello,
-        resumes: (Resume, Resume),
-        weight: u32,
-        mut reader: Reader,
-        mut writer: Writer,
-    ) -> Result<(), LinkError> {
+    async fn run(&self, opened: Opened) -> Result<(), LinkError> {
+        let Opened {
+            hello,
+            resumes,
+            weight,
+            mut channel,
+            datagrams,
+        } = opened;
+        if let Some(packets) = &datagrams
+            && !packets.link.wait_until_heard().await
+        {
+            let (own, other) = packets.ports;
+            return Err(LinkError::Blocked { own, other });
+        }
         let (id, core) = (hello.id, &self.core);
         let out = Rc::new(Outgoing::default());
+        let connection = Connection {
+            out: Rc::clone(&out),
+            datagrams: datagrams.as_ref().map(|packets| Rc::clone(&packets.link)),
+            socket: Some(channel.socket),
+        };
         let connection = core
             .borrow_mut()
-            .attach(&hello, resumes, weight, Rc::clone(&out))
+            .attach(&hello, resumes, weight, connection)
             .ok_or(LinkError::Replaced)?;
         tracing::info!("link to {} is up", hello.name);
         let result = tokio::select! {
-            written = out.write(&mut writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
+            written = out.write(&mut channel.writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
                 written.map_err(LinkError::Io)
             }
-            read = self.read(id, connection, &mut reader) => read,
+            read = self.read(id, connection, &mut channel.reader) => read,
             () = out.aborted() => Err(LinkError::Replaced),
+            () = silence(datagrams.as_ref()) => Err(LinkError::Silent),
         };
         out.close();
         if core.borrow_mut().detach(id, connection) {
@@ -256,6 +328,37 @@ impl Links {
                 return Err(LinkError::Closed);
             }
         }
+    }
+}
+
+/// A connection between daemons after the handshake.
+struct Opened {
+    hello: Hello,
+    /// The states of the link that this daemon and the other have sent.
+    resumes: (Resume, Resume),
+    weight: u32,
+    channel: Channel,
+    datagrams: Option<Packets>,
+}
+
+/// The packets of a link of datagrams. The link is removed from its socket when this is dropped.
+struct Packets {
+    link: Rc<DatagramLink>,
+    /// The ports of this daemon and of the other.
+    ports: (u16, u16),
+}
+
+impl Drop for Packets {
+    fn drop(&mut self) {
+        self.link.remove();
+    }
+}
+
+/// Returns when the other end of a link of datagrams has been silent for too long.
+async fn silence(packets: Option<&Packets>) {
+    match packets {
+        Some(packets) => packets.link.keep_alive().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `link.rs`, `hello.rs`, `handshakes.rs`, `security.rs`, `certificates.rs` | connections between daemons |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
+//! | `datagram/` | links of datagrams |
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
@@ -24,6 +25,7 @@ pub mod certificates;
 pub mod client;
 mod config;
 mod core;
+mod datagram;
 mod fragment;
 mod handshakes;
 mod hello;

@@ -4,24 +4,54 @@
 //! trust. Links use TLS 1.3, and both ends show their certificates.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::verify_server_name;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::datagram::{KEYS_BYTES, Keys};
 use crate::net::tls::{TlsError, authorities, provider, read_identity};
 
 /// The reading half of a connection.
 pub(super) type Reader = Box<dyn AsyncRead + Unpin>;
 /// The writing half of a connection.
 pub(super) type Writer = Box<dyn AsyncWrite + Unpin>;
+
+/// The label of the keys of datagrams (RFC 5705).
+const KEYS_LABEL: &[u8] = b"EXPORTER-manyflow-overlay-datagrams";
+
+/// An open connection to another daemon.
+pub(super) struct Channel {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    /// The certificate that the other end has shown.
+    pub(super) certificate: PeerCertificate,
+    /// The keys for datagrams beside the connection, if it is encrypted.
+    pub(super) keys: Option<Keys>,
+    /// The socket below, for its statistics.
+    pub(super) socket: OwnedFd,
+}
+
+impl Channel {
+    fn clear(stream: TcpStream, socket: OwnedFd) -> Channel {
+        let (reader, writer) = stream.into_split();
+        Channel {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            certificate: PeerCertificate::Unwanted,
+            keys: None,
+            socket,
+        }
+    }
+}
 
 /// The protection of links.
 #[derive(Clone)]
@@ -113,39 +143,52 @@ impl PeerCertificate {
 
 impl LinkSecurity {
     /// Opens a connection to the daemon with this name, and checks its certificate.
-    pub(super) async fn connect(
-        &self,
-        socket: TcpStream,
-        name: &str,
-    ) -> io::Result<(Reader, Writer)> {
+    pub(super) async fn connect(&self, socket: TcpStream, name: &str) -> io::Result<Channel> {
+        let statistics = socket.as_fd().try_clone_to_owned()?;
         let LinkSecurity::Tls(tls) = self else {
-            let (reader, writer) = socket.into_split();
-            return Ok((Box::new(reader), Box::new(writer)));
+            return Ok(Channel::clear(socket, statistics));
         };
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let stream = tls.connector.connect(name, socket).await?;
+        let (keys, certificate) = secrets(stream.get_ref().1)?;
         let (reader, writer) = tokio::io::split(stream);
-        Ok((Box::new(reader), Box::new(writer)))
+        Ok(Channel {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            certificate,
+            keys: Some(keys),
+            socket: statistics,
+        })
     }
 
     /// Opens a connection that another daemon has made. The caller compares the certificate with
     /// the name that the other daemon gives.
-    pub(super) async fn accept(
-        &self,
-        socket: TcpStream,
-    ) -> io::Result<(Reader, Writer, PeerCertificate)> {
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Channel> {
+        let statistics = socket.as_fd().try_clone_to_owned()?;
         let LinkSecurity::Tls(tls) = self else {
-            let (reader, writer) = socket.into_split();
-            let certificate = PeerCertificate::Unwanted;
-            return Ok((Box::new(reader), Box::new(writer), certificate));
+            return Ok(Channel::clear(socket, statistics));
         };
         let stream = tls.acceptor.accept(socket).await?;
-        let shown = stream.get_ref().1.peer_certificates();
-        let certificate = match shown.and_then(|chain| chain.first()) {
-            Some(certificate) => PeerCertificate::Verified(certificate.clone().into_owned()),
-            None => PeerCertificate::Missing,
-        };
+        let (keys, certificate) = secrets(stream.get_ref().1)?;
         let (reader, writer) = tokio::io::split(stream);
-        Ok((Box::new(reader), Box::new(writer), certificate))
+        Ok(Channel {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            certificate,
+            keys: Some(keys),
+            socket: statistics,
+        })
     }
+}
+
+/// Returns the keys for datagrams, and the other end's certificate.
+fn secrets<D>(session: &ConnectionCommon<D>) -> io::Result<(Keys, PeerCertificate)> {
+    let keys = session.export_keying_material([0; KEYS_BYTES], KEYS_LABEL, None);
+    let keys = keys.map_err(io::Error::other)?;
+    let shown = session.peer_certificates();
+    let certificate = match shown.and_then(|chain| chain.first()) {
+        Some(certificate) => PeerCertificate::Verified(certificate.clone().into_owned()),
+        None => PeerCertificate::Missing,
+    };
+    Ok((keys, certificate))
 }

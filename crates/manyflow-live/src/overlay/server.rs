@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -23,6 +23,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
 use super::daemon_id;
+use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::{Hello, NAME_BYTES_MAX};
 use super::link::Links;
@@ -232,13 +233,16 @@ impl Server {
             id,
             incarnation,
             dials: false,
+            datagrams: config.controller.needs_datagrams(),
         };
+        let datagrams = open_datagrams(&config.controller, daemons.as_ref())?;
         let core = Rc::new(RefCell::new(Core::new(daemon, hello, clock)));
         let links = Rc::new(Links {
             core: Rc::clone(&core),
             security: config.security,
             configured: config.links,
             accepts: config.accepts,
+            datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
         let front = clients.as_ref().map(|(_, local)| {
@@ -270,6 +274,10 @@ impl Server {
 
     async fn run(self, stopped: oneshot::Receiver<()>, status: watch::Sender<DaemonStatus>) {
         spawn_local(run_timer(Rc::clone(&self.core)));
+        if let Some(socket) = self.links.datagrams.clone() {
+            let core = Rc::clone(&self.core);
+            spawn_local(async move { socket.receive(&core).await });
+        }
         for place in 0..self.links.configured.len() {
             let links = Rc::clone(&self.links);
             spawn_local(async move { links.dial(&links.configured[place]).await });
@@ -280,7 +288,9 @@ impl Server {
         if let (Some(listener), Some(front)) = (self.clients, self.front.clone()) {
             spawn_local(accept_clients(listener, front, self.connections_max));
         }
-        let report = report(Rc::clone(&self.core), self.hold, self.controller, status);
+        let core = Rc::clone(&self.core);
+        let datagrams = self.links.datagrams.clone();
+        let report = report(core, self.hold, self.controller, datagrams, status);
         tokio::select! {
             _ = stopped => {}
             () = report => {}
@@ -296,6 +306,24 @@ impl Server {
         };
         let _ = timeout(STOP_TIMEOUT, written).await;
     }
+}
+
+/// Opens the socket of links, if the controller needs links of datagrams: at the address at which
+/// other daemons connect, or at any port.
+fn open_datagrams(
+    controller: &ControllerConfig,
+    listener: Option<&Listener>,
+) -> Result<Option<Rc<Datagrams>>, DaemonError> {
+    if !controller.needs_datagrams() {
+        return Ok(None);
+    }
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let address = listener.map_or(any, |(_, local)| *local);
+    let opened = Datagrams::open(address).map_err(|cause| DaemonError::Address {
+        address: format!("{address} (UDP)"),
+        cause,
+    });
+    opened.map(Some)
 }
 
 /// Returns a number that is greater after a restart: seconds since 2020.
@@ -339,6 +367,7 @@ async fn report(
     core: Rc<RefCell<Core>>,
     hold: Duration,
     controller: ControllerConfig,
+    datagrams: Option<Rc<Datagrams>>,
     status: watch::Sender<DaemonStatus>,
 ) {
     let mut tick = interval(STATUS_INTERVAL);
@@ -346,6 +375,9 @@ async fn report(
         tick.tick().await;
         let mut core = core.borrow_mut();
         core.remove_broken_links(hold);
+        if let Some(socket) = &datagrams {
+            core.counters.refused_packets = socket.refused();
+        }
         status.send_replace(core.status(&controller));
     }
 }

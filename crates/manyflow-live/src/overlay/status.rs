@@ -22,6 +22,8 @@ pub struct Counters {
     pub evicted: u64,
     /// The number of connections between daemons that broke or could not be made.
     pub failed_links: u64,
+    /// The number of packets to links of datagrams that were forged, repeated, or of no link.
+    pub refused_packets: u64,
 }
 
 /// A link to a neighbour.
@@ -38,6 +40,11 @@ pub struct LinkStatus {
     pub price_dollars: Option<f64>,
     /// Bytes written for the neighbour that its connection has not taken.
     pub outgoing_bytes: usize,
+    /// The average round-trip time in milliseconds, if it is known.
+    pub rtt_ms: Option<f64>,
+    /// The number of messages or segments sent again since the link or its connection began; `None`
+    /// without a connection.
+    pub retransmissions: Option<u64>,
 }
 
 /// A group with members at any daemon.

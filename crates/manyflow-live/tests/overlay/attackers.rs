@@ -146,6 +146,7 @@ async fn handshakes_that_never_end_keep_no_daemon_out() {
         id: DaemonId(9),
         incarnation: 1,
         dials: false,
+        datagrams: false,
     };
     let mut slow = Vec::new();
     for count in 0..200 {
@@ -177,6 +178,7 @@ async fn frames_that_are_too_long_or_forged_end_the_connection() {
         id: DaemonId(9),
         incarnation: 1,
         dials: false,
+        datagrams: false,
     };
     let resume = Resume {
         incarnation: u32::MAX,

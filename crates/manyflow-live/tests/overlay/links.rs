@@ -96,7 +96,7 @@ async fn daemons_with_certificates_of_their_names_connect() {
 }
 
 /// Checks that the daemon `b` of this configuration never has a link to `a`.
-async fn check_refused(a: DaemonConfig, b: DaemonConfig) {
+pub(crate) async fn check_refused(a: DaemonConfig, b: DaemonConfig) {
     let a = start(a).await.unwrap();
     let b = DaemonConfig {
         links: vec![link("a", a.addresses().daemons.unwrap())],

@@ -4,6 +4,7 @@
 
 mod access;
 mod attackers;
+mod datagrams;
 mod links;
 mod messages;
 mod stage;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use manyflow_live::overlay::{
-    Access, ControllerConfig, DaemonConfig, DaemonHandle, LinkConfig, LinkSecurity, start,
+    Access, ControllerConfig, DaemonConfig, DaemonHandle, DaemonStatus, LinkConfig, LinkSecurity,
+    start,
 };
 use manyflow_overlay::OverlayConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -74,12 +75,16 @@ pub(crate) fn name(place: usize) -> String {
 
 /// Waits until a daemon knows a number of daemons, itself included.
 pub(crate) async fn wait_for_daemons(daemon: &DaemonHandle, count: usize) {
+    wait_until(daemon, |status| status.daemons.len() == count).await;
+}
+
+/// Waits until a daemon has such a status.
+pub(crate) async fn wait_until(
+    daemon: &DaemonHandle,
+    is_reached: impl FnMut(&DaemonStatus) -> bool,
+) {
     let mut status = daemon.status();
-    let known = status.wait_for(|status| status.daemons.len() == count);
-    tokio::time::timeout(PATIENCE, known)
-        .await
-        .expect("the daemons find each other")
-        .unwrap();
+    within(status.wait_for(is_reached)).await.unwrap();
 }
 
 /// A NATS client.

@@ -10,8 +10,8 @@
 //! The link has no congestion control of its own: a [controller](crate::controller) paces the
 //! messages that enter the overlay. A window of numbers bounds the memory of both ends. Only
 //! datagrams that the daemon has taken are acknowledged, so that a daemon which takes none stops
-//! the other end. Numbers may wrap: they are compared by their distance from the beginning of the
-//! window.
+//! the other end. A link whose connection has ended keeps its messages for the next one. Numbers
+//! may wrap: they are compared by their distance from the beginning of the window.
 
 mod inbound;
 mod outbound;
@@ -26,10 +26,11 @@ use outbound::Outbound;
 
 use super::{Arrival, Hop};
 use crate::message::{DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
+use crate::sequence::LinkSeq;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
 use manyflow_core::estimate::rtt::RttEstimator;
-use manyflow_core::time::Time;
+use manyflow_core::time::{Time, seconds};
 
 /// The number of unacknowledged datagrams at which a hop has no more room.
 const ROOM: u32 = 4096;
@@ -60,6 +61,8 @@ pub struct DatagramHop<P> {
     /// The round-trip time of the link. One half of the hop measures acknowledgements, the other
     /// repairs.
     rtt: RttEstimator,
+    /// Nothing is sent without a connection. A world without connections never ends one.
+    is_connected: bool,
 }
 
 impl<P> DatagramHop<P> {
@@ -69,6 +72,7 @@ impl<P> DatagramHop<P> {
             outbound: Outbound::new(),
             inbound: Inbound::new(),
             rtt: RttEstimator::new(REPEAT_MINIMUM),
+            is_connected: true,
         }
     }
 }
@@ -115,16 +119,41 @@ impl<P: Payload + Default + fmt::Debug + Send> Hop<P> for DatagramHop<P> {
         }
     }
 
+    fn handle_connected(&mut self, now: Time, _received: LinkSeq) {
+        self.is_connected = true;
+        self.outbound.handle_connected(now);
+        self.inbound.handle_connected(now);
+    }
+
+    fn handle_disconnected(&mut self) {
+        self.is_connected = false;
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        let average_s = self.rtt.average_s();
+        (average_s > 0.0).then(|| seconds(average_s))
+    }
+
+    fn retransmissions(&self) -> u64 {
+        self.outbound.retransmissions()
+    }
+
     fn handle_timeout(&mut self, now: Time) {
         self.outbound.handle_timeout(now, &self.rtt);
     }
 
     fn poll_timeout(&self) -> Option<Time> {
+        if !self.is_connected {
+            return None;
+        }
         let timers = [self.outbound.poll_timeout(), self.inbound.poll_timeout()];
         timers.into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
+        if !self.is_connected {
+            return None;
+        }
         if let Some(feedback) = self.inbound.poll_feedback(now, self.rtt.timeout()) {
             return Some((Frame::Feedback(feedback), P::default()));
         }

@@ -11,6 +11,7 @@ mod kernel;
 mod stream;
 
 use core::fmt;
+use core::time::Duration;
 
 pub use datagram::DatagramHop;
 pub use kernel::KernelHop;
@@ -72,6 +73,17 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// Returns the number of the next message from the other end, which a new connection announces.
     fn received(&self) -> LinkSeq {
         LinkSeq(0)
+    }
+
+    /// Returns the average round-trip time of the link; `None` if it is not known yet, or if the
+    /// hop leaves it to the kernel.
+    fn rtt(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns the number of messages that this end has sent again.
+    fn retransmissions(&self) -> u64 {
+        0
     }
 
     /// Returns whether the driver should not read the connection, because the daemon takes no

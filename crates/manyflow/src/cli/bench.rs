@@ -187,6 +187,8 @@ pub(crate) struct GroupArgs {
 pub(crate) enum GroupController {
     /// Prices of links
     CostBenefit,
+    /// The rate of TCP to the slowest member, over links of datagrams
+    Tfrc,
     /// Back-pressure only
     None,
 }

@@ -11,8 +11,9 @@ use manyflow_live::overlay::{
     group_number,
 };
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
+use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
-use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName};
+use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
 use serde::Deserialize;
 
 use crate::cli::DaemonArgs;
@@ -62,6 +63,8 @@ pub(super) struct DaemonFile {
     slow: BTreeMap<String, SlowName>,
     #[serde(default)]
     cost_benefit: CostBenefitTable,
+    #[serde(default)]
+    tfrc: TfrcTable,
     #[serde(default)]
     users: Vec<UserTable>,
     /// The folder of the file, in which relative paths begin.
@@ -189,10 +192,7 @@ impl DaemonFile {
                     self.cost_benefit.config(CostBenefitConfig::live()),
                 ),
                 ControllerName::Tfrc => {
-                    return Err(usage(
-                        "controller = \"tfrc\" needs links of datagrams, and live links are TCP connections: \
-                         use \"cost-benefit\"",
-                    ));
+                    ControllerConfig::Tfrc(self.tfrc.config(TfrcConfig::live()))
                 }
                 ControllerName::None => ControllerConfig::Open,
             },

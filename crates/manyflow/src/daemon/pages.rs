@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
-use manyflow_live::overlay::{Counters, DaemonStatus};
+use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -152,8 +152,8 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> 
 
 /// Writes the metrics of links, with the neighbour's name as the label `neighbour`.
 fn encode_links(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> fmt::Result {
-    type Value = fn(&manyflow_live::overlay::LinkStatus) -> f64;
-    let gauges: [(&str, &str, Value); 4] = [
+    type Value = fn(&LinkStatus) -> f64;
+    let gauges: [(&str, &str, Value); 6] = [
         ("link_up", "Whether the link has a connection.", |link| {
             f64::from(u8::from(link.is_up))
         }),
@@ -171,6 +171,16 @@ fn encode_links(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> f
             "link_outgoing_bytes",
             "Bytes that the connection has not taken.",
             |link| link.outgoing_bytes as f64,
+        ),
+        (
+            "link_rtt_seconds",
+            "The average round-trip time of the link; 0 if it is not known.",
+            |link| link.rtt_ms.unwrap_or(0.0) / 1e3,
+        ),
+        (
+            "link_retransmissions",
+            "Messages or segments sent again since the link or its connection began.",
+            |link| link.retransmissions.unwrap_or(0) as f64,
         ),
     ];
     for (name, help, value) in gauges {

@@ -210,7 +210,7 @@ impl Core {
     }
 
     fn offer(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {
-        let parts = fragment::divide(raw).map(|part| (group, part));
+        let parts = fragment::divide(raw, self.fragment_bytes).map(|part| (group, part));
         self.sessions[key].pending.extend(parts);
         self.send_next(key);
     }

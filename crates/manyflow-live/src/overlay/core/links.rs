@@ -1,18 +1,31 @@
 //! The links of the daemon: connections that begin, continue and end them.
 
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use manyflow_core::Ecn;
-use manyflow_overlay::hop::KernelHop;
+use manyflow_overlay::hop::{DatagramHop, Hop, KernelHop};
 use manyflow_overlay::{DaemonId, Frame, LinkSeq};
 use tokio::sync::Notify;
 
 use super::{Core, Neighbour};
+use crate::overlay::datagram::DatagramLink;
 use crate::overlay::hello::{Hello, Resume};
 use crate::overlay::link::LinkError;
 use crate::overlay::outgoing::Outgoing;
+
+/// A connection of a link.
+#[derive(Debug, Default)]
+pub(in crate::overlay) struct Connection {
+    /// Bytes that wait for it.
+    pub(in crate::overlay) out: Rc<Outgoing>,
+    /// The link's packets, if it is one of datagrams.
+    pub(in crate::overlay) datagrams: Option<Rc<DatagramLink>>,
+    /// The socket, for its statistics.
+    pub(in crate::overlay) socket: Option<OwnedFd>,
+}
 
 impl Core {
     /// Returns what this daemon has of its link to another, for a new connection. Ends the present
@@ -61,8 +74,13 @@ impl Core {
         hello: &Hello,
         (own, other): (Resume, Resume),
         weight: u32,
-        out: Rc<Outgoing>,
+        connection: Connection,
     ) -> Option<u64> {
+        let Connection {
+            out,
+            datagrams,
+            socket,
+        } = connection;
         if self.resume(hello.id) != own {
             return None;
         }
@@ -76,17 +94,27 @@ impl Core {
             incarnation: hello.incarnation,
             connection: 0,
             out: None,
+            datagrams: None,
+            socket: None,
             readable: Rc::default(),
             broken_at: None,
         });
         known.out = Some(out);
+        let hop: Box<dyn Hop<Bytes>> = match &datagrams {
+            None => Box::new(KernelHop::new()),
+            Some(link) => {
+                link.attached.set(Some((id, self.connections)));
+                Box::new(DatagramHop::new())
+            }
+        };
+        known.datagrams = datagrams;
+        known.socket = socket;
         known.incarnation = hello.incarnation;
         known.connection = self.connections;
         known.broken_at = None;
         known.readable.notify_waiters();
         if !continues {
-            self.daemon
-                .add_link(now, id, weight, Box::new(KernelHop::new()));
+            self.daemon.add_link(now, id, weight, hop);
         }
         let received = if continues {
             other.received
@@ -111,7 +139,7 @@ impl Core {
     }
 
     /// Returns whether a connection is the present one of its link.
-    fn is_present(&self, neighbour: DaemonId, connection: u64) -> bool {
+    pub(super) fn is_present(&self, neighbour: DaemonId, connection: u64) -> bool {
         let known = self.neighbours.get(&neighbour);
         known.is_some_and(|known| known.connection == connection && known.out.is_some())
     }
@@ -199,7 +227,6 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use manyflow_overlay::controller::Open;
     use manyflow_overlay::{Daemon, Message, OverlayConfig};
 
@@ -213,6 +240,7 @@ mod tests {
             id: DaemonId(id),
             incarnation: 5,
             dials: false,
+            datagrams: false,
         }
     }
 
@@ -244,7 +272,7 @@ mod tests {
     fn a_connection_that_another_replaces_brings_no_more_messages() {
         let (mut core, other) = (core(), hello("other", 2));
         let own = core.resume(other.id);
-        let first = core.attach(&other, (own, resume(0)), 1, Rc::default());
+        let first = core.attach(&other, (own, resume(0)), 1, Connection::default());
         let first = first.unwrap();
         core.handle_link_bytes(other.id, first, &mut message())
             .unwrap();
@@ -259,15 +287,15 @@ mod tests {
     fn a_link_continues_only_from_the_last_message_that_has_arrived() {
         let (mut core, other) = (core(), hello("other", 2));
         let own = core.resume(other.id);
-        let first = core.attach(&other, (own, resume(0)), 1, Rc::default());
+        let first = core.attach(&other, (own, resume(0)), 1, Connection::default());
         core.handle_link_bytes(other.id, first.unwrap(), &mut message())
             .unwrap();
         // Two connections replace the first, and messages arrive over one of them.
         let [one, two] = [core.resume(other.id), core.resume(other.id)];
-        let second = core.attach(&other, (one, resume(0)), 1, Rc::default());
+        let second = core.attach(&other, (one, resume(0)), 1, Connection::default());
         core.handle_link_bytes(other.id, second.unwrap(), &mut message())
             .unwrap();
-        let stale = core.attach(&other, (two, resume(0)), 1, Rc::default());
+        let stale = core.attach(&other, (two, resume(0)), 1, Connection::default());
         assert_eq!(stale, None);
         assert_eq!(core.resume(other.id), resume(2));
     }

@@ -1,11 +1,15 @@
 //! The daemon with all its connections. Every task of the daemon's thread calls it.
 
 mod clients;
+mod datagrams;
 mod links;
 mod queue;
 mod status;
 
+pub(super) use links::Connection;
+
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -16,11 +20,13 @@ use manyflow_overlay::{
 use slab::Slab;
 use tokio::sync::Notify;
 
+use super::datagram::{DatagramLink, Direct};
 use super::hello::Hello;
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::Session;
 use super::outgoing::Outgoing;
 use super::status::Counters;
+use super::{datagram, fragment};
 use crate::net::clock::Clock;
 use queue::QueueGroup;
 
@@ -49,6 +55,10 @@ pub(super) struct Neighbour {
     /// The number of the present connection, or of the last.
     connection: u64,
     out: Option<Rc<Outgoing>>,
+    /// The link's packets, if it is one of datagrams.
+    datagrams: Option<Rc<DatagramLink>>,
+    /// The socket of the connection, for its statistics.
+    socket: Option<OwnedFd>,
     /// Notified when the link may be read again.
     readable: Rc<Notify>,
     /// When the connection broke.
@@ -59,6 +69,8 @@ pub(super) struct Neighbour {
 pub(super) struct Core {
     pub(super) clock: Clock,
     pub(super) hello: Hello,
+    /// The maximum length of a message of the overlay; longer ones are divided.
+    fragment_bytes: usize,
     pub(super) daemon: Daemon<Bytes>,
     neighbours: BTreeMap<DaemonId, Neighbour>,
     connections: u64,
@@ -82,9 +94,14 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(daemon: Daemon<Bytes>, hello: Hello, clock: Clock) -> Core {
+        let fragment_bytes = match hello.datagrams {
+            true => datagram::FRAGMENT_BYTES,
+            false => fragment::FRAGMENT_BYTES,
+        };
         let mut core = Core {
             clock,
             hello,
+            fragment_bytes,
             daemon,
             neighbours: BTreeMap::new(),
             connections: 0,
@@ -150,6 +167,7 @@ impl Core {
                 neighbour.readable.notify_waiters();
             }
         }
+        self.flush_datagrams();
         self.arm_timer();
     }
 
@@ -230,10 +248,16 @@ impl Core {
 
     fn transmit_frame(&mut self, to: DaemonId, frame: &Frame, payload: Bytes) {
         if matches!(frame, Frame::Direct(_)) {
-            return;
+            let route = Direct::new(self.hello.id, to);
+            return self.forward_direct(route, frame);
         }
-        let neighbour = self.neighbours.get(&to);
-        let Some(out) = neighbour.and_then(|neighbour| neighbour.out.as_ref()) else {
+        let neighbour = self.neighbours.get(&to).filter(|known| known.out.is_some());
+        if let Some(link) = neighbour.and_then(|known| known.datagrams.as_ref()) {
+            let encoded = frame.encode(payload.len() as u32);
+            let encoded = encoded.expect("messages are divided into fragments below the limit");
+            return link.push_frame(encoded.as_bytes(), &payload);
+        }
+        let Some(out) = neighbour.and_then(|known| known.out.as_ref()) else {
             return;
         };
         let encoded = frame.encode_framed(payload.len() as u32);

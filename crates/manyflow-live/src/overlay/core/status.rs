@@ -1,11 +1,14 @@
 //! The status of the daemon.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use manyflow_core::Time;
 use manyflow_overlay::DaemonId;
+use manyflow_overlay::hop::Hop;
 
-use super::{Core, NAMES};
+use super::{Core, NAMES, Neighbour};
+use crate::net::tcp_info::TcpInfo;
 use crate::overlay::config::ControllerConfig;
 use crate::overlay::status::{DaemonStatus, GroupStatus, LinkStatus};
 
@@ -36,12 +39,31 @@ impl Core {
         names
     }
 
+    /// Returns the round-trip time of a link, and how much was sent again: as the link measures
+    /// them or, below streams, as the kernel does.
+    fn path(&self, id: DaemonId, known: &Neighbour) -> (Option<Duration>, Option<u64>) {
+        if known.out.is_none() {
+            return (None, None);
+        }
+        if known.datagrams.is_some() {
+            let hop = self.daemon.hop(id);
+            return (hop.and_then(Hop::rtt), hop.map(|hop| hop.retransmissions()));
+        }
+        let info = known.socket.as_ref();
+        let info = info.and_then(|socket| TcpInfo::of(socket).ok());
+        let rtt = info.map(|info| info.rtt).filter(|rtt| !rtt.is_zero());
+        (rtt, info.map(|info| info.retransmissions.into()))
+    }
+
     /// Returns the present status.
     pub(in crate::overlay) fn status(&self, controller: &ControllerConfig) -> DaemonStatus {
         let names = self.daemon_names();
         let links = self.neighbours.iter().map(|(id, known)| {
             let queue_messages = self.daemon.queue_messages(*id).unwrap_or_default();
+            let (rtt, retransmissions) = self.path(*id, known);
             LinkStatus {
+                rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+                retransmissions,
                 name: known.name.clone(),
                 is_up: known.out.is_some(),
                 queue_messages,

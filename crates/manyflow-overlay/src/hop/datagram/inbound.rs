@@ -59,6 +59,14 @@ impl<P> Inbound<P> {
         }
     }
 
+    /// Reports at once what has arrived over the last connection, and what is missing.
+    pub(super) fn handle_connected(&mut self, now: Time) {
+        for gap in &mut self.gaps {
+            (gap.nack_due, gap.nacks) = (now, 0);
+        }
+        self.feedback_due = Some(now);
+    }
+
     /// Returns a number's distance from the beginning of the window.
     fn place(&self, number: LinkSeq) -> u32 {
         number.distance_from(self.acknowledged)

@@ -27,6 +27,7 @@ pub(super) struct Outbound<P> {
     probe_at: Option<Time>,
     /// The number of probes since the last acknowledgement.
     probes: u32,
+    retransmissions: u64,
 }
 
 /// A datagram that may have to be retransmitted.
@@ -50,7 +51,19 @@ impl<P> Outbound<P> {
             repairs: VecDeque::new(),
             probe_at: None,
             probes: 0,
+            retransmissions: 0,
         }
+    }
+
+    /// Returns the number of datagrams that were sent again.
+    pub(super) fn retransmissions(&self) -> u64 {
+        self.retransmissions
+    }
+
+    /// Probes at once: datagrams of the last connection may be lost.
+    pub(super) fn handle_connected(&mut self, now: Time) {
+        self.probes = 0;
+        self.probe_at = (self.sent > 0).then_some(now);
     }
 
     /// Returns the number of unacknowledged datagrams, those not yet sent included.
@@ -176,6 +189,7 @@ impl<P: Clone> Outbound<P> {
         let kept = &mut self.kept[place as usize];
         kept.is_wanted = false;
         kept.repaired_at = Some(now);
+        self.retransmissions += 1;
         // All later copies keep the flag as well.
         kept.message.repaired = true;
         self.datagram(place)

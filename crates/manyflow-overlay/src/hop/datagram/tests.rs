@@ -238,6 +238,34 @@ fn a_link_resumes_after_a_cut_of_seconds() {
 }
 
 #[test]
+fn a_link_continues_over_its_next_connection() {
+    let mut path = Path::new(0.02, 0.0, 11);
+    for round in 0..5 {
+        for message in 0..200 {
+            path.push(201 * round + message);
+            path.run_until(path.now + Duration::from_millis(1));
+        }
+        path.wire.clear();
+        for end in &mut path.ends {
+            end.handle_disconnected();
+            assert_eq!(end.poll_timeout(), None);
+        }
+        path.push(201 * round + 200);
+        assert!(path.wire.is_empty(), "nothing is sent without a connection");
+        let now = path.now + Duration::from_secs(3);
+        path.run_until(now);
+        path.ends
+            .iter_mut()
+            .for_each(|end| end.handle_connected(now, LinkSeq(0)));
+        path.drain();
+    }
+    let end = path.now + Duration::from_secs(5);
+    path.run_until(end);
+    path.assert_each_once(5 * 201);
+    assert!(path.ends[0].retransmissions() > 0);
+}
+
+#[test]
 fn a_daemon_that_takes_nothing_stops_the_sender_until_it_does() {
     let mut path = Path::new(0.0, 0.0, 8);
     path.takes = false;

@@ -161,8 +161,7 @@ pub struct TfrcTable {
     /// Whether an interval includes the round-trip time of the loss event that begins it.
     pub whole_intervals: Option<bool>,
     /// The average of the intervals between loss events.
-    #[serde(default)]
-    pub loss_average: LossAverageName,
+    pub loss_average: Option<LossAverageName>,
     /// The weight of the past in that average. For `exponential`.
     pub loss_history: Option<Number>,
     /// The time between measurements of the local clients' demand.
@@ -285,7 +284,9 @@ impl OverlayTable {
                 here,
                 seed,
             )?),
-            ControllerName::Tfrc => Box::new(Tfrc::new(self.tfrc.config(), here)?),
+            ControllerName::Tfrc => {
+                Box::new(Tfrc::new(self.tfrc.config(TfrcConfig::default()), here)?)
+            }
             ControllerName::None => Box::new(Open),
         })
     }
@@ -355,9 +356,9 @@ impl CostBenefitTable {
 }
 
 impl TfrcTable {
-    /// Returns the parameters, with defaults for those that are not given.
-    pub fn config(self) -> TfrcConfig {
-        let mut config = TfrcConfig::default();
+    /// Returns the parameters, with the values of `defaults` for those that are not given.
+    pub fn config(self, defaults: TfrcConfig) -> TfrcConfig {
+        let mut config = defaults;
         set(
             &mut config.initial_rate,
             self.initial_rate.map(BitsPerSecond::rate),
@@ -377,8 +378,10 @@ impl TfrcTable {
             set(share, given.map(|number| number.0));
         }
         set_equation(&mut config.equation, self.response, self.minimum_rto);
-        config.damping_history = self.damping_history.map(|number| number.0);
-        config.loss_average = self.loss_average();
+        if let Some(history) = self.damping_history {
+            config.damping_history = Some(history.0);
+        }
+        set(&mut config.loss_average, self.loss_average());
         set(&mut config.whole_intervals, self.whole_intervals);
         set(&mut config.count_repairs, self.count_repairs);
         set(&mut config.count_losses, self.count_losses);
@@ -389,22 +392,31 @@ impl TfrcTable {
 impl TfrcTable {
     /// Refuses a weight of the past for an average that has none.
     fn check(self) -> Result<(), Fault> {
-        if self.loss_average != LossAverageName::Exponential && self.loss_history.is_some() {
+        let is_other = self
+            .loss_average
+            .is_some_and(|name| name != LossAverageName::Exponential);
+        if is_other && self.loss_history.is_some() {
             let message = "only the `exponential` average has a `loss-history`".to_owned();
             return Err(Fault::at(&["loss-history"], Problem::Value(message)));
         }
         Ok(())
     }
 
-    fn loss_average(self) -> LossAverage {
-        match self.loss_average {
-            LossAverageName::Exponential => self
-                .loss_history
-                .map_or_else(LossAverage::default, |history| LossAverage::Exponential {
-                    history: history.0,
-                }),
-            LossAverageName::Intervals => LossAverage::Intervals { discounts: false },
-            LossAverageName::DiscountedIntervals => LossAverage::Intervals { discounts: true },
+    /// Returns the average of the intervals, if the table gives one or its weight.
+    fn loss_average(self) -> Option<LossAverage> {
+        match (self.loss_average, self.loss_history) {
+            (None, None) => None,
+            (None | Some(LossAverageName::Exponential), history) => {
+                Some(history.map_or_else(LossAverage::default, |history| {
+                    LossAverage::Exponential { history: history.0 }
+                }))
+            }
+            (Some(LossAverageName::Intervals), _) => {
+                Some(LossAverage::Intervals { discounts: false })
+            }
+            (Some(LossAverageName::DiscountedIntervals), _) => {
+                Some(LossAverage::Intervals { discounts: true })
+            }
         }
     }
 }

@@ -41,6 +41,8 @@ impl fmt::Display for Program {
                 "the same, no controller"
             }
             Program::Manyflow(GroupLayout::Mesh, GroupController::None) => "mesh, no controller",
+            Program::Manyflow(GroupLayout::Line, GroupController::Tfrc) => "the same, TFRC",
+            Program::Manyflow(GroupLayout::Mesh, GroupController::Tfrc) => "mesh, TFRC",
             Program::NatsServer => "nats-server",
             Program::NatsCluster => "nats-server, cluster of 3",
         })
@@ -88,6 +90,7 @@ fn daemon(
         "--controller",
         match controller {
             GroupController::CostBenefit => "cost-benefit",
+            GroupController::Tfrc => "tfrc",
             GroupController::None => "none",
         },
     ]);

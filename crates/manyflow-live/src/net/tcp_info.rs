@@ -4,8 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use nix::libc;
-
 /// The states in which a sender has data to send or to retransmit (`TCP_ESTABLISHED` and
 /// `TCP_FIN_WAIT1` of the kernel's `net/tcp_states.h`).
 const SENDING: [u8; 2] = [1, 4];
