@@ -24,6 +24,10 @@ use manyflow_overlay::{
 const HONEST: DaemonId = DaemonId(7);
 const HERE: DaemonId = DaemonId(300);
 const HOSTILE: DaemonId = DaemonId(40_000);
+/// The numbers of almost all forged groups are below this one.
+const GROUPS_MAX: u32 = 400;
+/// The daemon, its hostile neighbour and daemons behind it that do not exist.
+const LINE: [DaemonId; 5] = [HERE, HOSTILE, DaemonId(9), DaemonId(10), DaemonId(11)];
 /// The group of the honest neighbour's messages. Its name is its number.
 const GROUP: GroupId = GroupId(3);
 /// Maximum number of daemons that a daemon may know: so few that the hostile neighbour can invent
@@ -63,6 +67,12 @@ enum Step {
         age: [u16; 2],
         items: [(u8, u16, u16); 3],
         lacks: u8,
+    },
+    /// Daemons that do not exist, in a line behind the hostile neighbour, with members of a group.
+    Line {
+        weight: u16,
+        group: u8,
+        members: u16,
     },
     /// Changes of a daemon that follow each other.
     Changes {
@@ -243,6 +253,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
         world.take(step);
         world.check();
     }
+    world.check_groups();
     if !is_tight || !FULL_LIMITS_STARVE {
         world.finish();
     }
@@ -263,6 +274,8 @@ struct World {
     read: u32,
     /// Whether the last message has entered the overlay.
     is_ready: bool,
+    /// The number of forged lines of daemons.
+    lines: u32,
 }
 
 impl World {
@@ -298,6 +311,7 @@ impl World {
             sent: 0,
             read: 0,
             is_ready: true,
+            lines: 0,
         };
         let join = ClientFrame::Join(GROUP);
         world.tell_member(&join, Length(GROUP.0));
@@ -323,7 +337,20 @@ impl World {
                 age,
                 items,
                 lacks,
-            } => self.state(daemon(origin), age, &items, lacks),
+            } => {
+                let [incarnation, change] = age.map(number);
+                let summary = Summary {
+                    incarnation,
+                    change: ChangeSeq(change),
+                };
+                let items = items.map(|(kind, a, b)| item(kind, a, b));
+                self.state(daemon(origin), summary, &items, lacks);
+            }
+            Step::Line {
+                weight,
+                group,
+                members,
+            } => self.line(number(weight), group, number(members)),
             Step::Changes {
                 origin,
                 first,
@@ -433,18 +460,13 @@ impl World {
         }
     }
 
-    fn state(&mut self, origin: DaemonId, age: [u16; 2], items: &[(u8, u16, u16)], lacks: u8) {
-        let [incarnation, change] = age.map(number);
-        let change = ChangeSeq(change);
-        let summary = Summary {
-            incarnation,
-            change,
-        };
+    /// Sends a whole state in parts, except for one of them.
+    fn state(&mut self, origin: DaemonId, summary: Summary, items: &[Item], lacks: u8) {
+        let (incarnation, change) = (summary.incarnation, summary.change);
         self.hear(origin, Body::Summary(summary));
         let count = items.len() as u32;
         let count = Item::Count { count, incarnation };
-        let items = items.iter().map(|(kind, a, b)| item(*kind, *a, *b));
-        for (item, index) in core::iter::once(count).chain(items).zip(0..) {
+        for (&item, index) in core::iter::once(&count).chain(items).zip(0..) {
             if index != u32::from(lacks) {
                 let part = Part {
                     change,
@@ -456,13 +478,32 @@ impl World {
         }
     }
 
+    fn line(&mut self, weight: u32, group: u8, members: u32) {
+        self.lines += 1;
+        let since = ChangeSeq(1);
+        let summary = Summary {
+            incarnation: 8 + self.lines,
+            change: since,
+        };
+        for ends in LINE.windows(3) {
+            let link = |to| Item::Link { to, weight, since };
+            let members = Item::Members {
+                group: GroupId(u32::from(group % 6)),
+                members,
+                since,
+            };
+            let items = [link(ends[0]), link(ends[2]), members];
+            self.state(ends[1], summary, &items, u8::MAX);
+        }
+    }
+
     /// Announces changes of a daemon's present incarnation, each about another group or link.
     fn changes(&mut self, origin: DaemonId, first: u16, count: u8, kind: u8) {
         let incarnation = self.here.topology().incarnation(origin).unwrap_or(2);
         for place in 0..u16::from(count) {
             let item = match kind % 3 {
                 0 => Item::Members {
-                    group: GroupId(100 + u32::from(place)),
+                    group: GroupId(GROUPS_MAX - 1 - u32::from(place)),
                     members: 1,
                     since: ChangeSeq(1),
                 },
@@ -613,6 +654,18 @@ impl World {
                 assert!(daemons <= DAEMONS_MAX.0, "{daemons} daemons");
                 assert!(size <= STATE_MAX, "{size} entries");
             }
+        }
+    }
+
+    /// Checks the number of announced groups. Each takes more than a hundred bytes.
+    fn check_groups(&self) {
+        for daemon in [&self.here, &self.honest] {
+            let groups = (0..GROUPS_MAX).map(|group| daemon.members(GroupId(group)).count());
+            let groups = groups.sum::<usize>();
+            assert!(
+                !self.is_tight || groups <= STATE_BYTES.0 / 100,
+                "{groups} groups"
+            );
         }
     }
 
