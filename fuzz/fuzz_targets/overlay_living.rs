@@ -399,6 +399,8 @@ impl World {
             self.is_linked = false;
             self.here.remove_link(self.now, HONEST);
             self.honest.remove_link(self.now, HERE);
+            // This message has no way to the member, and is sent again.
+            self.send();
         } else {
             self.here.remove_link(self.now, HOSTILE);
         }
