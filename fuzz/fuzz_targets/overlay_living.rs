@@ -13,23 +13,20 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use manyflow_core::{Ecn, Length, Time};
+use manyflow_fuzz::overlay::{
+    FrameBytes, GROUP, HERE, HONEST, HOSTILE, body, daemon, item, number, tame, variants,
+};
 use manyflow_overlay::controller::Open;
 use manyflow_overlay::hop::KernelHop;
 use manyflow_overlay::{
-    Acknowledge, Answer, Body, Change, ChangeSeq, ClientFrame, ClientId, Daemon, DaemonId, Data,
-    Feedback, Frame, GroupId, Item, LinkSeq, Message, NAME_BYTES_MAX, OriginSeq, OverlayConfig,
-    Part, Resent, Summary, Transmit, Welcome,
+    Body, Change, ChangeSeq, ClientFrame, ClientId, Daemon, DaemonId, Feedback, Frame, GroupId,
+    Item, LinkSeq, Message, NAME_BYTES_MAX, OverlayConfig, Part, Summary, Transmit,
 };
 
-const HONEST: DaemonId = DaemonId(7);
-const HERE: DaemonId = DaemonId(300);
-const HOSTILE: DaemonId = DaemonId(40_000);
 /// The numbers of almost all forged groups are below this one.
 const GROUPS_MAX: u32 = 400;
 /// The daemon, its hostile neighbour and daemons behind it that do not exist.
 const LINE: [DaemonId; 5] = [HERE, HOSTILE, DaemonId(9), DaemonId(10), DaemonId(11)];
-/// The group of the honest neighbour's messages. Its name is its number.
-const GROUP: GroupId = GroupId(3);
 /// Maximum number of daemons that a daemon may know: so few that the hostile neighbour can invent
 /// them, and more than it can invent in one input.
 const DAEMONS_MAX: (usize, usize) = (6, 1024);
@@ -47,15 +44,15 @@ const STATE_BYTES: (usize, usize) = (20_000, 16 << 20);
 const STATE_MAX: usize = 16_384 + 4_096;
 
 /// Whether a hostile neighbour that fills all limits of a daemon keeps it from learning of the
-/// links of others. It does: parts of a state beyond the limit of bytes are dropped, and an offer of
-/// a state is dropped while as many states as there may be daemons are awaited. Set this to `false`
+/// links of others. It does: parts of a state beyond the limit of bytes are dropped. An offer of a
+/// state is dropped while as many states are awaited as there may be daemons. Set this to `false`
 /// once neither stops the honest neighbour's messages.
 const FULL_LIMITS_STARVE: bool = true;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// Bytes of a frame, as daemons send them over streams.
-    Bytes([u8; 40]),
+    Bytes(FrameBytes),
     Message {
         origin: u8,
         body: u8,
@@ -93,156 +90,6 @@ enum Step {
     Wait {
         milliseconds: u16,
     },
-}
-
-/// Mostly a small number, sometimes one of the highest.
-fn number(word: u16) -> u32 {
-    match word {
-        0..0xe000 => u32::from(word % 8),
-        0xe000..0xf800 => u32::from(word) << 16,
-        _ => u32::MAX - u32::from(word & 3),
-    }
-}
-
-/// A daemon's number: the hostile neighbour's own, that of the daemon itself, or another.
-fn daemon(number: u8) -> DaemonId {
-    match number {
-        0..80 => HOSTILE,
-        80..140 => HERE,
-        140..180 => HONEST,
-        180..250 => DaemonId(u16::from(number % 8) << 13),
-        _ => DaemonId(u16::MAX - u16::from(number & 1)),
-    }
-}
-
-fn item(kind: u8, a: u16, b: u16) -> Item {
-    let (group, since) = (GroupId(u32::from(a % 6)), ChangeSeq(number(b)));
-    match kind % 8 {
-        0..4 => Item::Link {
-            to: daemon(a as u8),
-            weight: number(b.rotate_left(3)),
-            since,
-        },
-        4 | 5 => Item::Members {
-            group,
-            members: number(b.rotate_left(3)),
-            since,
-        },
-        6 => Item::Paused {
-            group,
-            paused: b.is_multiple_of(2),
-        },
-        _ if b.is_multiple_of(2) => Item::Alive,
-        _ => Item::Count {
-            count: number(a),
-            incarnation: number(b),
-        },
-    }
-}
-
-fn body(version: u16, kind: u8, [a, b, c, d]: [u16; 4]) -> Body {
-    let group = GroupId(u32::from(b % 6));
-    let change = ChangeSeq(number(a));
-    let sequence = |word: u16| match word {
-        0..0xf000 => OriginSeq::new(u64::from(word % 16)),
-        _ => OriginSeq::new(u64::MAX - u64::from(word)),
-    };
-    let to = daemon(c as u8);
-    let data = Data {
-        group,
-        version: version.wrapping_add(u16::from(d.is_multiple_of(5))),
-        sequence: sequence(a),
-        sender: ClientId(number(c)),
-        sent_us: number(d),
-    };
-    let version = data.version;
-    match kind % 16 {
-        0..4 => Body::Change(Change {
-            incarnation: number(b),
-            change,
-            item: item(c as u8, c >> 3, d),
-        }),
-        4 | 5 => Body::Part(Part {
-            change,
-            index: number(b),
-            item: item(c as u8, c >> 3, d),
-        }),
-        6 | 7 => Body::Summary(Summary {
-            incarnation: number(b),
-            change,
-        }),
-        8 => Body::Request,
-        9 | 10 => Body::Data(data),
-        11 => Body::Resent(Resent { to, data }),
-        12 | 13 => Body::Welcome(Welcome {
-            to,
-            version,
-            group,
-            change,
-            start: sequence(d),
-            next: sequence(d).advance(u64::from(c)),
-        }),
-        14 => Body::Answer(Answer {
-            to,
-            version,
-            group,
-            change,
-            expected: sequence(c),
-            next: sequence(d),
-        }),
-        _ => Body::Acknowledge(Acknowledge {
-            to,
-            version,
-            flows: [(group, number(c)), (GROUP, number(d))],
-        }),
-    }
-}
-
-/// Returns a message without what the hostile neighbour does not do.
-fn tame(message: Message) -> Message {
-    let body = match { message.body } {
-        Body::Change(change) => Body::Change(Change {
-            item: tame_item(change.item),
-            ..change
-        }),
-        Body::Part(part) => Body::Part(Part {
-            item: tame_item(part.item),
-            ..part
-        }),
-        body => body,
-    };
-    let origin = match message.origin {
-        HONEST => HOSTILE,
-        origin => origin,
-    };
-    Message {
-        origin,
-        body,
-        ..message
-    }
-}
-
-fn tame_item(item: Item) -> Item {
-    let other = |group: GroupId| match group {
-        GROUP => GroupId(GROUP.0 + 1),
-        group => group,
-    };
-    match item {
-        Item::Members {
-            group,
-            members,
-            since,
-        } => Item::Members {
-            group: other(group),
-            members,
-            since,
-        },
-        Item::Paused { group, paused } => Item::Paused {
-            group: other(group),
-            paused,
-        },
-        item => item,
-    }
 }
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
@@ -412,15 +259,9 @@ impl World {
         }
     }
 
-    /// Handles bytes of the hostile neighbour, and the same bytes with a kind that exists.
-    fn bytes(&mut self, bytes: &[u8; 40]) {
-        let mut known = *bytes;
-        known[0] = 0;
-        known[1] = [8, 12, 24, 28, 38][usize::from(bytes[1] % 5)];
-        known[2] = 0x20 | bytes[2] % 26;
-        known[3] = 0;
-        known[16] &= 0x83;
-        for bytes in [bytes, &known] {
+    /// Handles bytes of the hostile neighbour, and similar bytes that are likely to be a frame.
+    fn bytes(&mut self, bytes: &FrameBytes) {
+        for bytes in &variants(bytes) {
             if let Ok(Some((frame, payload))) = Frame::decode_framed(bytes) {
                 self.frame(frame, Length(payload.len() as u32));
             }
