@@ -3,6 +3,7 @@
 //! [`target!`] makes both from one closure.
 
 pub mod acp;
+pub mod overlay;
 
 pub use arbitrary;
 #[cfg(fuzzing)]

@@ -17,17 +17,17 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// The name of a group of the overlay, as daemons announce it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct GroupName {
+pub struct GroupName {
     /// The pattern of subjects.
-    pub(crate) pattern: Bytes,
+    pub pattern: Bytes,
     /// The queue group, and the daemon whose members this group holds.
-    pub(crate) queue: Option<(Bytes, DaemonId)>,
+    pub queue: Option<(Bytes, DaemonId)>,
 }
 
 impl GroupName {
     /// Returns the name as bytes. Its parts are separated by spaces, which patterns and names of
     /// queue groups do not contain.
-    pub(crate) fn encode(&self) -> Bytes {
+    pub fn encode(&self) -> Bytes {
         let Some((queue, daemon)) = &self.queue else {
             return self.pattern.clone();
         };
@@ -39,7 +39,7 @@ impl GroupName {
     }
 
     /// Decodes a name. Returns `None` if the bytes are not a name.
-    pub(crate) fn decode(name: &Bytes) -> Option<GroupName> {
+    pub fn decode(name: &Bytes) -> Option<GroupName> {
         let mut parts = name
             .split(|byte| *byte == b' ')
             .map(|part| name.slice_ref(part));
@@ -60,7 +60,7 @@ impl GroupName {
 
     /// Returns the number of the group with this name. Two names may have the same number; members
     /// therefore compare each message's subject with their patterns.
-    pub(crate) fn number(&self) -> GroupId {
+    pub fn number(&self) -> GroupId {
         let hash = Sha256::digest(self.encode());
         GroupId(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
     }
@@ -68,15 +68,15 @@ impl GroupName {
 
 /// The groups that a message goes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Targets {
+pub struct Targets {
     /// The groups of patterns that match the subject.
-    pub(crate) groups: Vec<GroupId>,
+    pub groups: Vec<GroupId>,
     /// The queue groups of patterns that match the subject. The message goes to one group of each.
-    pub(crate) queues: Vec<Vec<GroupId>>,
+    pub queues: Vec<Vec<GroupId>>,
 }
 
 impl Targets {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.queues.is_empty()
     }
 }
@@ -143,7 +143,7 @@ impl Node {
 
 /// All groups with members, by their patterns.
 #[derive(Debug, Default)]
-pub(crate) struct InterestTable {
+pub struct InterestTable {
     /// Patterns without wildcards.
     subjects: HashMap<Bytes, Groups>,
     /// Patterns with wildcards.
@@ -154,7 +154,7 @@ pub(crate) struct InterestTable {
 
 impl InterestTable {
     /// Adds a group that has gained its first member at some daemon.
-    pub(crate) fn add(&mut self, name: &GroupName) {
+    pub fn add(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let mut node = &mut self.patterns;
@@ -169,7 +169,7 @@ impl InterestTable {
     }
 
     /// Removes a group that has lost its last member at some daemon.
-    pub(crate) fn remove(&mut self, name: &GroupName) {
+    pub fn remove(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let path: Vec<_> = tokens(&name.pattern).collect();
@@ -183,7 +183,7 @@ impl InterestTable {
     }
 
     /// Returns the groups that a message with this subject goes to.
-    pub(crate) fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
+    pub fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
         if let Some(targets) = self.recent.get(subject) {
             return Rc::clone(targets);
         }

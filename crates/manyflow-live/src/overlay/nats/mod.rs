@@ -8,7 +8,9 @@
 //! | `interest.rs` | the subscriptions of all clients at all daemons, by subject |
 //! | `serve.rs` | the connection of a client |
 
-pub(super) mod interest;
+// Public for fuzz targets only.
+#[doc(hidden)]
+pub mod interest;
 pub mod parse;
 pub(super) mod serve;
 pub(super) mod session;

@@ -14,7 +14,7 @@ use bytes::{Buf, Bytes, BytesMut};
 /// The maximum length of the line of an operation, except CONNECT, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// The maximum length of a CONNECT in bytes. It may contain a token of some kilobytes.
-const CONNECT_BYTES_MAX: usize = 64 * 1024;
+pub const CONNECT_BYTES_MAX: usize = 64 * 1024;
 
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
