@@ -2,4 +2,3 @@
 
 pub mod program;
 pub mod tcp;
-pub mod tcp_info;

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use manyflow_tcp_info::TcpInfo;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::EmulateError;
-use crate::kernel::tcp_info::TcpInfo;
 use crate::netns::Namespace;
 
 /// The longest time for which a thread blocks before it looks whether it has to end.
