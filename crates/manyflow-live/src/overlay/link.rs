@@ -17,6 +17,7 @@ use super::config::LinkConfig;
 use super::core::Core;
 use super::daemon_id;
 use super::hello::{Hello, HelloError, Resume};
+use super::link_traffic::LinkMeter;
 use super::outgoing::Outgoing;
 use super::security::{LinkSecurity, Reader, Writer};
 
@@ -86,7 +87,8 @@ impl Links {
                     Ok(()) | Err(LinkError::Dials) => pause = RETRY.0,
                     Err(error) => {
                         self.core.borrow_mut().counters.failed_links += 1;
-                        tracing::debug!("{} at {}: {error}", link.name, link.address);
+                        let (link, peer) = (&link.name, &link.address);
+                        tracing::debug!(link, peer, reason = %error, "cannot connect a link");
                         pause = (2 * pause).min(RETRY.1);
                     }
                 }
@@ -99,6 +101,7 @@ impl Links {
         let opened = async {
             let socket = TcpStream::connect(&link.address).await?;
             prepare(&socket)?;
+            let ends = Ends::of(&socket)?;
             let (mut reader, mut writer) = self.security.connect(socket, &link.name).await?;
             let own = Hello {
                 dials: true,
@@ -114,23 +117,27 @@ impl Links {
             let other = Resume::read(&mut reader).await?;
             let resume = self.core.borrow().resume(hello.id);
             resume.write(&mut writer).await?;
-            Ok((hello, (resume, other), reader, writer))
+            Ok((hello, (resume, other), ends, reader, writer))
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
-        let (hello, resumes, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
-        self.run(hello, resumes, link.weight, reader, writer).await
+        let (hello, resumes, ends, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
+        self.run(hello, resumes, link.weight, ends, (reader, writer))
+            .await
     }
 
     /// Serves a connection from another daemon.
     pub(super) async fn accept(&self, socket: TcpStream, from: SocketAddr) {
         match self.serve(socket).await {
             Ok(()) | Err(LinkError::Dials | LinkError::Closed) => {}
-            Err(error) => tracing::warn!("connection from {from}: {error}"),
+            Err(error) => {
+                tracing::warn!(peer = %from, reason = %error, "refused a connection of a daemon");
+            }
         }
     }
 
     async fn serve(&self, socket: TcpStream) -> Result<(), LinkError> {
         prepare(&socket)?;
+        let ends = Ends::of(&socket)?;
         let opened = async {
             let (mut reader, mut writer, certificate) = self.security.accept(socket).await?;
             let hello = Hello::read(&mut reader).await?;
@@ -156,7 +163,8 @@ impl Links {
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
         let (hello, resumes, weight, reader, writer) = opened.map_err(|_| LinkError::Slow)??;
-        self.run(hello, resumes, weight, reader, writer).await
+        self.run(hello, resumes, weight, ends, (reader, writer))
+            .await
     }
 
     /// Checks that the other end is a daemon that this one may have a link to.
@@ -195,15 +203,16 @@ impl Links {
         hello: Hello,
         resumes: (Resume, Resume),
         weight: u32,
-        mut reader: Reader,
-        mut writer: Writer,
+        ends: Ends,
+        (mut reader, mut writer): (Reader, Writer),
     ) -> Result<(), LinkError> {
         let (id, core) = (hello.id, &self.core);
         let out = Rc::new(Outgoing::default());
-        let connection = core
-            .borrow_mut()
-            .attach(&hello, resumes, weight, Rc::clone(&out));
-        tracing::info!("link to {} is up", hello.name);
+        let connection =
+            core.borrow_mut()
+                .attach(&hello, resumes, weight, (Rc::clone(&out), ends.meter));
+        let (link, peer) = (&hello.name, ends.peer);
+        tracing::info!(link, %peer, "a link is up");
         let result = tokio::select! {
             written = out.write(&mut writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
                 written.map_err(LinkError::Io)
@@ -216,7 +225,7 @@ impl Links {
                 Ok(()) => "closed".to_owned(),
                 Err(error) => error.to_string(),
             };
-            tracing::info!("link to {} is down: {reason}", hello.name);
+            tracing::info!(link, %peer, reason, "a link is down");
         }
         result
     }
@@ -241,6 +250,21 @@ impl Links {
                 return Err(LinkError::Closed);
             }
         }
+    }
+}
+
+/// A connection apart from its bytes.
+struct Ends {
+    peer: SocketAddr,
+    meter: LinkMeter,
+}
+
+impl Ends {
+    fn of(socket: &TcpStream) -> io::Result<Ends> {
+        Ok(Ends {
+            peer: socket.peer_addr()?,
+            meter: LinkMeter::of(socket),
+        })
     }
 }
 

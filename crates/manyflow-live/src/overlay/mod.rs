@@ -8,7 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
-//! | `link.rs`, `hello.rs`, `security.rs`, `certificates.rs` | connections between daemons |
+//! | `link.rs`, `link_traffic.rs`, `hello.rs`, `security.rs`, `certificates.rs` | connections between daemons |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `outgoing.rs` | bytes that wait for a socket |
@@ -27,6 +27,7 @@ mod core;
 mod fragment;
 mod hello;
 mod link;
+mod link_traffic;
 pub mod nats;
 mod outgoing;
 mod security;
@@ -39,7 +40,7 @@ pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};
-pub use status::{Counters, DaemonStatus, LinkStatus};
+pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use bytes::Bytes;
 use manyflow_overlay::{DaemonId, GroupId};

@@ -6,3 +6,4 @@ mod access;
 mod links;
 mod messages;
 mod stage;
+mod watch;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use manyflow_core::Ecn;
 use manyflow_overlay::hop::KernelHop;
-use manyflow_overlay::{DaemonId, Frame, LinkSeq, WireError};
+use manyflow_overlay::{Body, DaemonId, Frame, LinkSeq, WireError};
 use tokio::sync::Notify;
 
 use super::{Core, Neighbour};
 use crate::overlay::hello::{Hello, Resume};
+use crate::overlay::link_traffic::{LinkMeter, LinkTraffic};
 use crate::overlay::outgoing::Outgoing;
 
 impl Core {
@@ -42,7 +43,7 @@ impl Core {
         hello: &Hello,
         (own, other): (Resume, Resume),
         weight: u32,
-        out: Rc<Outgoing>,
+        (out, meter): (Rc<Outgoing>, LinkMeter),
     ) -> u64 {
         let (now, id) = (self.clock.now(), hello.id);
         let continues = own.incarnation == hello.incarnation
@@ -56,6 +57,7 @@ impl Core {
             out: None,
             readable: Rc::default(),
             broken_at: None,
+            traffic: LinkTraffic::default(),
         });
         if let Some(old) = known.out.replace(out) {
             old.close();
@@ -65,6 +67,7 @@ impl Core {
         known.connection = self.connections;
         known.broken_at = None;
         known.readable.notify_waiters();
+        known.traffic.attach(meter);
         if !continues {
             self.daemon
                 .add_link(now, id, weight, Box::new(KernelHop::new()));
@@ -89,6 +92,7 @@ impl Core {
             return false;
         }
         known.out = None;
+        known.traffic.detach();
         known.broken_at = Some(now);
         self.daemon.handle_disconnected(now, neighbour);
         self.pump();
@@ -126,6 +130,7 @@ impl Core {
         bytes: &mut BytesMut,
     ) -> Result<(), WireError> {
         let now = self.clock.now();
+        let (before, mut messages) = (bytes.len(), 0);
         let result = loop {
             if self.daemon.hop(neighbour).is_none_or(|hop| hop.is_full()) {
                 break Ok(());
@@ -136,10 +141,15 @@ impl Core {
                 Err(error) => break Err(error),
             };
             let payload = bytes.split_to(payload.end).freeze().slice(payload);
+            messages += u64::from(is_message(&frame));
             let ecn = Ecn::NotCapable;
             self.daemon
                 .handle_frame(now, neighbour, &frame, ecn, payload);
         };
+        if let Some(known) = self.neighbours.get_mut(&neighbour) {
+            known.traffic.received_bytes += (before - bytes.len()) as u64;
+            known.traffic.received_messages += messages;
+        }
         self.pump();
         result
     }
@@ -153,4 +163,14 @@ impl Core {
         self.daemon.handle_writable(self.clock.now(), neighbour);
         self.pump();
     }
+}
+
+/// Returns whether a frame carries a message of a client.
+pub(super) fn is_message(frame: &Frame) -> bool {
+    let (Frame::Stream(message) | Frame::Segment { message, .. } | Frame::Datagram { message, .. }) =
+        frame
+    else {
+        return false;
+    };
+    matches!(message.body, Body::Data(_) | Body::Resent(_))
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod links;
+mod slow;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -17,11 +18,13 @@ use tokio::sync::Notify;
 
 use super::fragment::Partial;
 use super::hello::Hello;
+use super::link_traffic::LinkTraffic;
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::Session;
 use super::outgoing::Outgoing;
 use super::status::Counters;
 use crate::net::clock::Clock;
+use slow::SlowMembers;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -61,6 +64,7 @@ pub(super) struct Neighbour {
     readable: Rc<Notify>,
     /// When the connection broke.
     pub(super) broken_at: Option<Time>,
+    pub(super) traffic: LinkTraffic,
 }
 
 /// The daemon and its connections.
@@ -86,6 +90,7 @@ pub(super) struct Core {
     pub(super) timer: Rc<Notify>,
     turn: usize,
     pub(super) counters: Counters,
+    slow_members: SlowMembers,
 }
 
 impl Core {
@@ -108,6 +113,7 @@ impl Core {
             timer: Rc::default(),
             turn: 0,
             counters: Counters::default(),
+            slow_members: SlowMembers::default(),
         };
         core.announce_name();
         core
@@ -147,11 +153,12 @@ impl Core {
                 break;
             }
         }
-        while let Some(interest) = self.daemon.poll_interest() {
-            self.handle_interest(&interest);
-        }
+        // Events first: an eviction can end a group, and the name of the group is logged.
         while let Some(event) = self.daemon.poll_event() {
             self.count(&event);
+        }
+        while let Some(interest) = self.daemon.poll_interest() {
+            self.handle_interest(&interest);
         }
         for (id, neighbour) in &self.neighbours {
             if !self.daemon.hop(*id).is_some_and(|hop| hop.is_full()) {
@@ -210,19 +217,40 @@ impl Core {
 
     fn count(&mut self, event: &Event) {
         match event {
-            Event::SlowMember { verdict, .. } => match verdict {
-                Verdict::Dropped => self.counters.dropped += 1,
-                Verdict::Blocked => self.counters.blocked += 1,
-                Verdict::Evicted => self.counters.evicted += 1,
-                Verdict::Resumed => {}
-            },
+            Event::SlowMember {
+                client,
+                group,
+                verdict,
+            } => self.handle_slow_member(*client, *group, *verdict),
             // Other daemons knew a later incarnation: the clock has gone back, or the daemon
             // restarted within a second.
             Event::Outbid { incarnation } => self.hello.incarnation = *incarnation,
             Event::NameClash { group, by } => {
-                tracing::warn!("two groups have the number {}: daemon #{}", group.0, by.0);
+                tracing::warn!(
+                    group = group.0,
+                    daemon = by.0,
+                    "two groups have the same number"
+                );
             }
             _ => {}
+        }
+    }
+
+    /// Counts an action on a slow member, and logs the first of several.
+    fn handle_slow_member(&mut self, client: ClientId, group: GroupId, verdict: Verdict) {
+        match verdict {
+            Verdict::Dropped => self.counters.dropped += 1,
+            Verdict::Blocked => self.counters.blocked += 1,
+            Verdict::Evicted => self.counters.evicted += 1,
+            Verdict::Resumed => {}
+        }
+        let now = self.clock.now();
+        let name = self.groups.get(&group);
+        if self
+            .slow_members
+            .handle(now, (group, client), name, verdict)
+        {
+            self.log_slow_member(client, group, verdict);
         }
     }
 
@@ -239,12 +267,16 @@ impl Core {
         if matches!(frame, Frame::Direct(_)) {
             return;
         }
-        let neighbour = self.neighbours.get(&to);
-        let Some(out) = neighbour.and_then(|neighbour| neighbour.out.as_ref()) else {
+        let Some(neighbour) = self.neighbours.get_mut(&to) else {
+            return;
+        };
+        let Some(out) = &neighbour.out else {
             return;
         };
         let encoded = frame.encode_framed(payload.len() as u32);
         let encoded = encoded.expect("messages are divided into fragments below the limit");
+        neighbour.traffic.sent_bytes += (encoded.as_bytes().len() + payload.len()) as u64;
+        neighbour.traffic.sent_messages += u64::from(links::is_message(frame));
         out.push(encoded.as_bytes(), payload);
     }
 
