@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use manyflow_tcp_info::TcpInfo;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::EmulateError;
 use crate::netns::Namespace;
-use manyflow_live::net::tcp_info::TcpInfo;
 
 /// The longest time for which a thread blocks before it looks whether it has to end.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -7,7 +7,6 @@ pub mod forwarder;
 pub mod inlet;
 pub mod last_mile;
 pub mod multicast;
-pub mod tcp_info;
 pub mod thin_link;
 pub mod tls;
 pub mod train;

@@ -19,6 +19,7 @@ use super::daemon_id;
 use super::datagram::{DatagramLink, Datagrams, Endpoint};
 use super::handshakes::Handshakes;
 use super::hello::{Hello, HelloError, Resume};
+use super::link_traffic::LinkMeter;
 use super::outgoing::Outgoing;
 use super::security::{Channel, LinkSecurity, Reader};
 
@@ -109,7 +110,8 @@ impl Links {
                     Ok(()) | Err(LinkError::Dials) => pause = RETRY.0,
                     Err(error) => {
                         self.core.borrow_mut().counters.failed_links += 1;
-                        tracing::debug!("{} at {}: {error}", link.name, link.address);
+                        let (link, peer) = (&link.name, &link.address);
+                        tracing::debug!(link, peer, reason = %error, "cannot connect a link");
                         pause = (2 * pause).min(RETRY.1);
                     }
                 }
@@ -122,7 +124,7 @@ impl Links {
         let opened = async {
             let socket = TcpStream::connect(&link.address).await?;
             prepare(&socket)?;
-            let peer = socket.peer_addr()?.ip();
+            let ends = Ends::of(&socket)?;
             let mut channel = self.security.connect(socket, &link.name).await?;
             let (reader, writer) = (&mut channel.reader, &mut channel.writer);
             let own = Hello {
@@ -139,11 +141,14 @@ impl Links {
             let other = Resume::read(reader).await?;
             let resume = self.core.borrow_mut().resume(hello.id);
             resume.write(writer).await?;
-            let datagrams = self.add_datagrams(&mut channel, peer, true).await?;
+            let datagrams = self
+                .add_datagrams(&mut channel, ends.peer.ip(), true)
+                .await?;
             Ok(Opened {
                 hello,
                 resumes: (resume, other),
                 weight: link.weight,
+                ends,
                 channel,
                 datagrams,
             })
@@ -156,7 +161,9 @@ impl Links {
     pub(super) async fn accept(&self, socket: TcpStream, from: SocketAddr) {
         match self.serve(socket, from.ip()).await {
             Ok(()) | Err(LinkError::Dials | LinkError::Closed | LinkError::Replaced) => {}
-            Err(error) => tracing::warn!("connection from {from}: {error}"),
+            Err(error) => {
+                tracing::warn!(peer = %from, reason = %error, "refused a connection of a daemon");
+            }
         }
     }
 
@@ -164,6 +171,7 @@ impl Links {
         let handshake = self.handshakes.begin(from);
         let handshake = handshake.ok_or(LinkError::Handshakes(from))?;
         prepare(&socket)?;
+        let ends = Ends::of(&socket)?;
         let opened = async {
             let mut channel = self.security.accept(socket).await?;
             let (reader, writer) = (&mut channel.reader, &mut channel.writer);
@@ -191,6 +199,7 @@ impl Links {
                 hello,
                 resumes: (resume, other),
                 weight,
+                ends,
                 channel,
                 datagrams,
             })
@@ -265,6 +274,7 @@ impl Links {
             hello,
             resumes,
             weight,
+            ends,
             mut channel,
             datagrams,
         } = opened;
@@ -279,13 +289,14 @@ impl Links {
         let connection = Connection {
             out: Rc::clone(&out),
             datagrams: datagrams.as_ref().map(|packets| Rc::clone(&packets.link)),
-            socket: Some(channel.socket),
+            meter: Some(ends.meter),
         };
         let connection = core
             .borrow_mut()
             .attach(&hello, resumes, weight, connection)
             .ok_or(LinkError::Replaced)?;
-        tracing::info!("link to {} is up", hello.name);
+        let (link, peer) = (&hello.name, ends.peer);
+        tracing::info!(link, %peer, "a link is up");
         let result = tokio::select! {
             written = out.write(&mut channel.writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
                 written.map_err(LinkError::Io)
@@ -300,7 +311,7 @@ impl Links {
                 Ok(()) => "closed".to_owned(),
                 Err(error) => error.to_string(),
             };
-            tracing::info!("link to {} is down: {reason}", hello.name);
+            tracing::info!(link, %peer, reason, "a link is down");
         }
         result
     }
@@ -331,12 +342,28 @@ impl Links {
     }
 }
 
+/// A connection apart from its bytes.
+struct Ends {
+    peer: SocketAddr,
+    meter: LinkMeter,
+}
+
+impl Ends {
+    fn of(socket: &TcpStream) -> io::Result<Ends> {
+        Ok(Ends {
+            peer: socket.peer_addr()?,
+            meter: LinkMeter::of(socket),
+        })
+    }
+}
+
 /// A connection between daemons after the handshake.
 struct Opened {
     hello: Hello,
     /// The states of the link that this daemon and the other have sent.
     resumes: (Resume, Resume),
     weight: u32,
+    ends: Ends,
     channel: Channel,
     datagrams: Option<Packets>,
 }

@@ -8,7 +8,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
-//! | `link.rs`, `hello.rs`, `handshakes.rs`, `security.rs`, `certificates.rs` | connections between daemons |
+//! | `link.rs`, `link_traffic.rs`, `hello.rs`, `handshakes.rs` | connections between daemons |
+//! | `security.rs`, `certificates.rs` | their protection |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
@@ -30,6 +31,7 @@ mod fragment;
 mod handshakes;
 mod hello;
 mod link;
+mod link_traffic;
 pub mod nats;
 mod outgoing;
 mod security;
@@ -42,7 +44,7 @@ pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};
-pub use status::{Counters, DaemonStatus, LinkStatus};
+pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use bytes::Bytes;
 use manyflow_overlay::{DaemonId, GroupId};

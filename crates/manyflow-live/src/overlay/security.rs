@@ -4,7 +4,6 @@
 //! trust. Links use TLS 1.3, and both ends show their certificates.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,19 +35,16 @@ pub(super) struct Channel {
     pub(super) certificate: PeerCertificate,
     /// The keys for datagrams beside the connection, if it is encrypted.
     pub(super) keys: Option<Keys>,
-    /// The socket below, for its statistics.
-    pub(super) socket: OwnedFd,
 }
 
 impl Channel {
-    fn clear(stream: TcpStream, socket: OwnedFd) -> Channel {
-        let (reader, writer) = stream.into_split();
+    fn clear(socket: TcpStream) -> Channel {
+        let (reader, writer) = socket.into_split();
         Channel {
             reader: Box::new(reader),
             writer: Box::new(writer),
             certificate: PeerCertificate::Unwanted,
             keys: None,
-            socket,
         }
     }
 }
@@ -144,9 +140,8 @@ impl PeerCertificate {
 impl LinkSecurity {
     /// Opens a connection to the daemon with this name, and checks its certificate.
     pub(super) async fn connect(&self, socket: TcpStream, name: &str) -> io::Result<Channel> {
-        let statistics = socket.as_fd().try_clone_to_owned()?;
         let LinkSecurity::Tls(tls) = self else {
-            return Ok(Channel::clear(socket, statistics));
+            return Ok(Channel::clear(socket));
         };
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let stream = tls.connector.connect(name, socket).await?;
@@ -157,16 +152,14 @@ impl LinkSecurity {
             writer: Box::new(writer),
             certificate,
             keys: Some(keys),
-            socket: statistics,
         })
     }
 
     /// Opens a connection that another daemon has made. The caller compares the certificate with
     /// the name that the other daemon gives.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Channel> {
-        let statistics = socket.as_fd().try_clone_to_owned()?;
         let LinkSecurity::Tls(tls) = self else {
-            return Ok(Channel::clear(socket, statistics));
+            return Ok(Channel::clear(socket));
         };
         let stream = tls.acceptor.accept(socket).await?;
         let (keys, certificate) = secrets(stream.get_ref().1)?;
@@ -176,7 +169,6 @@ impl LinkSecurity {
             writer: Box::new(writer),
             certificate,
             keys: Some(keys),
-            socket: statistics,
         })
     }
 }

@@ -28,6 +28,7 @@ use super::handshakes::Handshakes;
 use super::hello::{Hello, NAME_BYTES_MAX};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
+use super::nats::session::Peer;
 use super::status::DaemonStatus;
 use crate::net::clock::Clock;
 
@@ -378,6 +379,7 @@ async fn report(
         if let Some(socket) = &datagrams {
             core.counters.refused_packets = socket.refused();
         }
+        core.expire_slow_members();
         status.send_replace(core.status(&controller));
     }
 }
@@ -394,27 +396,22 @@ async fn accept_clients(listener: TcpListener, front: Rc<Front>, connections_max
     let connected = Rc::new(Cell::new(0));
     let mut number = 0;
     loop {
-        let (socket, from) = accept(&listener).await;
+        let (socket, address) = accept(&listener).await;
         number += 1;
+        let peer = Peer { number, address };
         let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
         spawn_local(async move {
             connected.set(connected.get() + 1);
             let is_welcome = connected.get() <= connections_max;
-            serve_client(socket, from, &front, number, is_welcome).await;
+            serve_client(socket, peer, &front, is_welcome).await;
             connected.set(connected.get() - 1);
         });
     }
 }
 
-async fn serve_client(
-    mut socket: TcpStream,
-    from: SocketAddr,
-    front: &Front,
-    number: u64,
-    is_welcome: bool,
-) {
+async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
     let info = match is_welcome {
-        true => front.info(number, from),
+        true => front.info(peer),
         false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
     };
     let greeted = socket.write_all(info.as_bytes()).await;
@@ -423,12 +420,12 @@ async fn serve_client(
     }
     let Some(tls) = &front.tls else {
         let (reader, writer) = socket.into_split();
-        return front.serve(reader, writer).await;
+        return front.serve(peer, reader, writer).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
     if let Ok(Ok(stream)) = accepted {
         let (reader, writer) = tokio::io::split(stream);
-        front.serve(reader, writer).await;
+        front.serve(peer, reader, writer).await;
     }
 }
 
@@ -446,7 +443,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                tracing::warn!(reason = %error, "cannot accept a connection");
                 sleep(Duration::from_millis(100)).await;
             }
         }

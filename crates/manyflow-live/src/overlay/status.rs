@@ -40,11 +40,55 @@ pub struct LinkStatus {
     pub price_dollars: Option<f64>,
     /// Bytes written for the neighbour that its connection has not taken.
     pub outgoing_bytes: usize,
-    /// The average round-trip time in milliseconds, if it is known.
+    /// The round-trip time in milliseconds, as TCP or the link of datagrams measures it. `None`
+    /// without a connection, and over TCP on systems other than Linux.
     pub rtt_ms: Option<f64>,
-    /// The number of messages or segments sent again since the link or its connection began; `None`
-    /// without a connection.
+    /// The number of segments or datagrams that were retransmitted to the neighbour since the link
+    /// was added. `None` over TCP on systems other than Linux.
     pub retransmissions: Option<u64>,
+    /// Bytes of frames for the neighbour since the link was added, before encryption.
+    pub sent_bytes: u64,
+    /// Bytes of frames from the neighbour since the link was added, after decryption.
+    pub received_bytes: u64,
+    /// The number of messages for the neighbour since the link was added, repeated ones included.
+    pub sent_messages: u64,
+    /// The number of messages from the neighbour since the link was added, repeated ones included.
+    pub received_messages: u64,
+}
+
+/// A daemon's action on a client that reads too slowly.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum SlowVerdict {
+    /// The group's senders wait for the client.
+    Blocks,
+    /// The client misses messages.
+    Misses,
+    /// The client was removed from the group.
+    Evicted,
+}
+
+/// A client that reads the messages of a group too slowly.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SlowMemberStatus {
+    /// The pattern of the group's subjects.
+    pub pattern: String,
+    /// The queue group, if it is one. Its members count as one client.
+    pub queue: Option<String>,
+    /// The client's number in the INFO that it received; `None` for a queue group.
+    pub client: Option<u64>,
+    /// The client's own name, if it gave one.
+    pub name: Option<String>,
+    /// The address that the client connected from; `None` for a queue group.
+    pub address: Option<String>,
+    /// The daemon's action.
+    pub verdict: SlowVerdict,
+    /// Seconds since the daemon first took this action.
+    pub slow_for_s: f64,
+    /// The number of messages that the client has missed since.
+    pub missed_messages: u64,
 }
 
 /// A group with members at any daemon.
@@ -83,6 +127,11 @@ pub struct DaemonStatus {
     pub groups: usize,
     /// The first of these groups by their patterns.
     pub first_groups: Vec<GroupStatus>,
+    /// The number of members that read too slowly.
+    pub slow_members: usize,
+    /// The first of these members by their groups. A member that missed messages is listed for 10 s
+    /// after the last, and an evicted one for 5 minutes, or until the client disconnects.
+    pub first_slow_members: Vec<SlowMemberStatus>,
     /// The number of events since the daemon began.
     pub counters: Counters,
 }

@@ -8,3 +8,4 @@ mod datagrams;
 mod links;
 mod messages;
 mod stage;
+mod watch;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -70,7 +70,7 @@ impl Collector for Watched {
         let status = self.0.borrow();
         encode_counters(&mut encoder, &status.counters)?;
         encode_gauges(&mut encoder, &status)?;
-        encode_links(&mut encoder, &status)
+        encode_links(&mut encoder, &status.links)
     }
 }
 
@@ -138,6 +138,11 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> 
             status.daemons.len() as f64,
         ),
         (
+            "slow_members",
+            "Members that read too slowly now, or did so a short time ago.",
+            status.slow_members as f64,
+        ),
+        (
             "topology_changes",
             "Changes of the topology.",
             status.topology_version as f64,
@@ -150,47 +155,87 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> 
     Ok(())
 }
 
+/// A value of a link; `None` if it is not known.
+type LinkValue<T> = fn(&LinkStatus) -> Option<T>;
+
+const LINK_GAUGES: [(&str, &str, LinkValue<f64>); 5] = [
+    ("link_up", "Whether the link has a connection.", |link| {
+        Some(f64::from(u8::from(link.is_up)))
+    }),
+    (
+        "link_queue_messages",
+        "Messages that wait for the link.",
+        |link| Some(link.queue_messages as f64),
+    ),
+    (
+        "link_price_dollars",
+        "The price of the link under Cost-Benefit.",
+        |link| Some(link.price_dollars.unwrap_or(0.0)),
+    ),
+    (
+        "link_outgoing_bytes",
+        "Bytes that the connection has not taken.",
+        |link| Some(link.outgoing_bytes as f64),
+    ),
+    (
+        "link_rtt_seconds",
+        "The round-trip time of the connection.",
+        |link| Some(link.rtt_ms? / 1e3),
+    ),
+];
+
+const LINK_COUNTERS: [(&str, &str, LinkValue<u64>); 5] = [
+    (
+        "link_retransmissions",
+        "Segments that were sent again to the neighbour.",
+        |link| link.retransmissions,
+    ),
+    (
+        "link_sent_bytes",
+        "Bytes of frames for the neighbour.",
+        |link| Some(link.sent_bytes),
+    ),
+    (
+        "link_received_bytes",
+        "Bytes of frames from the neighbour.",
+        |link| Some(link.received_bytes),
+    ),
+    (
+        "link_sent_messages",
+        "Messages for the neighbour, repeated ones included.",
+        |link| Some(link.sent_messages),
+    ),
+    (
+        "link_received_messages",
+        "Messages from the neighbour, repeated ones included.",
+        |link| Some(link.received_messages),
+    ),
+];
+
 /// Writes the metrics of links, with the neighbour's name as the label `neighbour`.
-fn encode_links(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> fmt::Result {
-    type Value = fn(&LinkStatus) -> f64;
-    let gauges: [(&str, &str, Value); 6] = [
-        ("link_up", "Whether the link has a connection.", |link| {
-            f64::from(u8::from(link.is_up))
-        }),
-        (
-            "link_queue_messages",
-            "Messages that wait for the link.",
-            |link| link.queue_messages as f64,
-        ),
-        (
-            "link_price_dollars",
-            "The price of the link under Cost-Benefit.",
-            |link| link.price_dollars.unwrap_or(0.0),
-        ),
-        (
-            "link_outgoing_bytes",
-            "Bytes that the connection has not taken.",
-            |link| link.outgoing_bytes as f64,
-        ),
-        (
-            "link_rtt_seconds",
-            "The average round-trip time of the link; 0 if it is not known.",
-            |link| link.rtt_ms.unwrap_or(0.0) / 1e3,
-        ),
-        (
-            "link_retransmissions",
-            "Messages or segments sent again since the link or its connection began.",
-            |link| link.retransmissions.unwrap_or(0) as f64,
-        ),
-    ];
-    for (name, help, value) in gauges {
-        let kind = ConstGauge::new(0.0).metric_type();
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for link in &status.links {
-            let labels = [("neighbour", link.name.as_str())];
-            let sample = family.encode_family(&labels)?;
-            ConstGauge::new(value(link)).encode(sample)?;
-        }
+fn encode_links(encoder: &mut DescriptorEncoder<'_>, links: &[LinkStatus]) -> fmt::Result {
+    for (name, help, value) in LINK_GAUGES {
+        let samples = links.iter().filter_map(|link| Some((link, value(link)?)));
+        encode_family(encoder, (name, help), samples, ConstGauge::new)?;
+    }
+    for (name, help, value) in LINK_COUNTERS {
+        let samples = links.iter().filter_map(|link| Some((link, value(link)?)));
+        encode_family(encoder, (name, help), samples, ConstCounter::new)?;
+    }
+    Ok(())
+}
+
+fn encode_family<'a, T: Default, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    samples: impl Iterator<Item = (&'a LinkStatus, T)>,
+    metric: fn(T) -> M,
+) -> fmt::Result {
+    let kind = metric(T::default()).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (link, value) in samples {
+        let labels = [("neighbour", link.name.as_str())];
+        metric(value).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
 }

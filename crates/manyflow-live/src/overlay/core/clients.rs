@@ -14,7 +14,7 @@ use crate::overlay::access::Permissions;
 use crate::overlay::fragment;
 use crate::overlay::nats::interest::GroupName;
 use crate::overlay::nats::parse::Published;
-use crate::overlay::nats::session::{Session, Subscription};
+use crate::overlay::nats::session::{Peer, Session, Subscription};
 use crate::overlay::outgoing::Outgoing;
 
 impl Core {
@@ -23,9 +23,10 @@ impl Core {
         &mut self,
         out: Rc<Outgoing>,
         permissions: &Permissions,
+        peer: Peer,
     ) -> SessionKey {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
-        let key = self.sessions.insert(Session::new(out, client));
+        let key = self.sessions.insert(Session::new(out, client, peer));
         self.owners.insert(client, Owner::Session(key));
         self.counters.connections += 1;
         self.pump();
@@ -39,6 +40,7 @@ impl Core {
         }
         let session = self.sessions.remove(key);
         self.owners.remove(&session.client);
+        self.slow_members.remove_client(session.client);
         self.report_unread(session.unread);
         let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
         self.daemon
@@ -93,6 +95,7 @@ impl Core {
     }
 
     fn leave(&mut self, client: ClientId, group: GroupId) {
+        self.slow_members.remove(group, client);
         let (now, frame) = (self.clock.now(), ClientFrame::Leave(group));
         self.daemon.handle_client(now, client, &frame, Bytes::new());
     }
@@ -124,6 +127,7 @@ impl Core {
             let queue = self.queues.remove(key);
             self.queue_keys.remove(&queue.name);
             self.owners.remove(&queue.client);
+            self.slow_members.remove_client(queue.client);
             let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
             self.daemon
                 .handle_client(now, queue.client, &frame, Bytes::new());

@@ -1,19 +1,19 @@
 //! The links of the daemon: connections that begin, continue and end them.
 
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use manyflow_core::Ecn;
 use manyflow_overlay::hop::{DatagramHop, Hop, KernelHop};
-use manyflow_overlay::{DaemonId, Frame, LinkSeq};
+use manyflow_overlay::{Body, DaemonId, Frame, LinkSeq};
 use tokio::sync::Notify;
 
 use super::{Core, Neighbour};
 use crate::overlay::datagram::DatagramLink;
 use crate::overlay::hello::{Hello, Resume};
 use crate::overlay::link::LinkError;
+use crate::overlay::link_traffic::{LinkMeter, LinkTraffic};
 use crate::overlay::outgoing::Outgoing;
 
 /// A connection of a link.
@@ -23,8 +23,8 @@ pub(in crate::overlay) struct Connection {
     pub(in crate::overlay) out: Rc<Outgoing>,
     /// The link's packets, if it is one of datagrams.
     pub(in crate::overlay) datagrams: Option<Rc<DatagramLink>>,
-    /// The socket, for its statistics.
-    pub(in crate::overlay) socket: Option<OwnedFd>,
+    /// The meter of the TCP connection.
+    pub(in crate::overlay) meter: Option<LinkMeter>,
 }
 
 impl Core {
@@ -79,7 +79,7 @@ impl Core {
         let Connection {
             out,
             datagrams,
-            socket,
+            meter,
         } = connection;
         if self.resume(hello.id) != own {
             return None;
@@ -95,9 +95,9 @@ impl Core {
             connection: 0,
             out: None,
             datagrams: None,
-            socket: None,
             readable: Rc::default(),
             broken_at: None,
+            traffic: LinkTraffic::default(),
         });
         known.out = Some(out);
         let hop: Box<dyn Hop<Bytes>> = match &datagrams {
@@ -108,11 +108,11 @@ impl Core {
             }
         };
         known.datagrams = datagrams;
-        known.socket = socket;
         known.incarnation = hello.incarnation;
         known.connection = self.connections;
         known.broken_at = None;
         known.readable.notify_waiters();
+        known.traffic.attach(meter);
         if !continues {
             self.daemon.add_link(now, id, weight, hop);
         }
@@ -154,6 +154,7 @@ impl Core {
             return false;
         }
         known.out = None;
+        known.traffic.detach();
         known.broken_at = Some(now);
         self.daemon.handle_disconnected(now, neighbour);
         self.pump();
@@ -196,6 +197,7 @@ impl Core {
             return Err(LinkError::Replaced);
         }
         let now = self.clock.now();
+        let (before, mut messages) = (bytes.len(), 0);
         let result = loop {
             if self.daemon.hop(neighbour).is_none_or(|hop| hop.is_full()) {
                 break Ok(());
@@ -206,10 +208,15 @@ impl Core {
                 Err(error) => break Err(error.into()),
             };
             let payload = bytes.split_to(payload.end).freeze().slice(payload);
+            messages += u64::from(is_message(&frame));
             let ecn = Ecn::NotCapable;
             self.daemon
                 .handle_frame(now, neighbour, &frame, ecn, payload);
         };
+        if let Some(known) = self.neighbours.get_mut(&neighbour) {
+            known.traffic.received_bytes += (before - bytes.len()) as u64;
+            known.traffic.received_messages += messages;
+        }
         self.pump();
         result
     }
@@ -223,6 +230,16 @@ impl Core {
         self.daemon.handle_writable(self.clock.now(), neighbour);
         self.pump();
     }
+}
+
+/// Returns whether a frame carries a message of a client.
+pub(super) fn is_message(frame: &Frame) -> bool {
+    let (Frame::Stream(message) | Frame::Segment { message, .. } | Frame::Datagram { message, .. }) =
+        frame
+    else {
+        return false;
+    };
+    matches!(message.body, Body::Data(_) | Body::Resent(_))
 }
 
 #[cfg(test)]

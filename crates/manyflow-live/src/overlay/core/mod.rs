@@ -4,12 +4,12 @@ mod clients;
 mod datagrams;
 mod links;
 mod queue;
+mod slow;
 mod status;
 
 pub(super) use links::Connection;
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 
 use super::datagram::{DatagramLink, Direct};
 use super::hello::Hello;
+use super::link_traffic::LinkTraffic;
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::Session;
 use super::outgoing::Outgoing;
@@ -29,6 +30,7 @@ use super::status::Counters;
 use super::{datagram, fragment};
 use crate::net::clock::Clock;
 use queue::QueueGroup;
+use slow::SlowMembers;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -57,12 +59,11 @@ pub(super) struct Neighbour {
     out: Option<Rc<Outgoing>>,
     /// The link's packets, if it is one of datagrams.
     datagrams: Option<Rc<DatagramLink>>,
-    /// The socket of the connection, for its statistics.
-    socket: Option<OwnedFd>,
     /// Notified when the link may be read again.
     readable: Rc<Notify>,
     /// When the connection broke.
     pub(super) broken_at: Option<Time>,
+    pub(super) traffic: LinkTraffic,
 }
 
 /// The daemon and its connections.
@@ -90,6 +91,7 @@ pub(super) struct Core {
     pub(super) timer: Rc<Notify>,
     turn: usize,
     pub(super) counters: Counters,
+    slow_members: SlowMembers,
 }
 
 impl Core {
@@ -117,6 +119,7 @@ impl Core {
             timer: Rc::default(),
             turn: 0,
             counters: Counters::default(),
+            slow_members: SlowMembers::default(),
         };
         core.announce_name();
         core
@@ -156,11 +159,12 @@ impl Core {
                 break;
             }
         }
-        while let Some(interest) = self.daemon.poll_interest() {
-            self.handle_interest(&interest);
-        }
+        // Events first: an eviction can end a group, and the name of the group is logged.
         while let Some(event) = self.daemon.poll_event() {
             self.count(&event);
+        }
+        while let Some(interest) = self.daemon.poll_interest() {
+            self.handle_interest(&interest);
         }
         for (id, neighbour) in &self.neighbours {
             if !self.daemon.hop(*id).is_some_and(|hop| hop.is_full()) {
@@ -220,20 +224,41 @@ impl Core {
 
     fn count(&mut self, event: &Event) {
         match event {
-            Event::SlowMember { verdict, .. } => match verdict {
-                Verdict::Dropped => self.counters.dropped += 1,
-                Verdict::Blocked => self.counters.blocked += 1,
-                Verdict::Evicted => self.counters.evicted += 1,
-                Verdict::Resumed => {}
-            },
+            Event::SlowMember {
+                client,
+                group,
+                verdict,
+            } => self.handle_slow_member(*client, *group, *verdict),
             // Other daemons knew a later incarnation: the clock has gone back, or the daemon
             // restarted within a second.
             Event::Outbid { incarnation } => self.hello.incarnation = *incarnation,
             Event::NameClash { group, by } => {
-                tracing::warn!("two groups have the number {}: daemon #{}", group.0, by.0);
+                tracing::warn!(
+                    group = group.0,
+                    daemon = by.0,
+                    "two groups have the same number"
+                );
             }
             Event::Overflow { neighbour } => self.handle_overflow(*neighbour),
             _ => {}
+        }
+    }
+
+    /// Counts an action on a slow member, and logs the first of several.
+    fn handle_slow_member(&mut self, client: ClientId, group: GroupId, verdict: Verdict) {
+        match verdict {
+            Verdict::Dropped => self.counters.dropped += 1,
+            Verdict::Blocked => self.counters.blocked += 1,
+            Verdict::Evicted => self.counters.evicted += 1,
+            Verdict::Resumed => {}
+        }
+        let now = self.clock.now();
+        let name = self.groups.get(&group);
+        if self
+            .slow_members
+            .handle(now, (group, client), name, verdict)
+        {
+            self.log_slow_member(client, group, verdict);
         }
     }
 
@@ -251,17 +276,23 @@ impl Core {
             let route = Direct::new(self.hello.id, to);
             return self.forward_direct(route, frame);
         }
-        let neighbour = self.neighbours.get(&to).filter(|known| known.out.is_some());
-        if let Some(link) = neighbour.and_then(|known| known.datagrams.as_ref()) {
-            let encoded = frame.encode(payload.len() as u32);
-            let encoded = encoded.expect("messages are divided into fragments below the limit");
-            return link.push_frame(encoded.as_bytes(), &payload);
-        }
-        let Some(out) = neighbour.and_then(|known| known.out.as_ref()) else {
+        let Some(neighbour) = self.neighbours.get_mut(&to) else {
             return;
         };
+        let Some(out) = &neighbour.out else {
+            return;
+        };
+        let traffic = &mut neighbour.traffic;
+        traffic.sent_messages += u64::from(links::is_message(frame));
+        if let Some(link) = &neighbour.datagrams {
+            let encoded = frame.encode(payload.len() as u32);
+            let encoded = encoded.expect("messages are divided into fragments below the limit");
+            traffic.sent_bytes += (encoded.as_bytes().len() + payload.len()) as u64;
+            return link.push_frame(encoded.as_bytes(), &payload);
+        }
         let encoded = frame.encode_framed(payload.len() as u32);
         let encoded = encoded.expect("messages are divided into fragments below the limit");
+        traffic.sent_bytes += (encoded.as_bytes().len() + payload.len()) as u64;
         out.push(encoded.as_bytes(), payload);
     }
 

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use manyflow_core::Time;
-use manyflow_overlay::DaemonId;
 use manyflow_overlay::hop::Hop;
+use manyflow_overlay::{ClientId, DaemonId, GroupId, Verdict};
 
-use super::{Core, NAMES, Neighbour};
-use crate::net::tcp_info::TcpInfo;
+use super::{Core, NAMES, Neighbour, Owner};
 use crate::overlay::config::ControllerConfig;
-use crate::overlay::status::{DaemonStatus, GroupStatus, LinkStatus};
+use crate::overlay::nats::interest::GroupName;
+use crate::overlay::nats::session::Session;
+use crate::overlay::status::{DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus};
 
 /// The number of groups in a status.
 const GROUPS_SHOWN: usize = 100;
+/// The number of slow members in a status.
+const SLOW_MEMBERS_SHOWN: usize = 100;
+/// The number of characters of a client's name in a status.
+const NAME_CHARS_SHOWN: usize = 100;
 
 impl Core {
     /// Returns the names of all daemons that can be reached. A daemon that has not announced its
@@ -49,10 +54,7 @@ impl Core {
             let hop = self.daemon.hop(id);
             return (hop.and_then(Hop::rtt), hop.map(|hop| hop.retransmissions()));
         }
-        let info = known.socket.as_ref();
-        let info = info.and_then(|socket| TcpInfo::of(socket).ok());
-        let rtt = info.map(|info| info.rtt).filter(|rtt| !rtt.is_zero());
-        (rtt, info.map(|info| info.retransmissions.into()))
+        (known.traffic.rtt(), known.traffic.retransmissions())
     }
 
     /// Returns the present status.
@@ -69,6 +71,10 @@ impl Core {
                 queue_messages,
                 price_dollars: controller.price(queue_messages),
                 outgoing_bytes: known.out.as_ref().map_or(0, |out| out.bytes()),
+                sent_bytes: known.traffic.sent_bytes,
+                received_bytes: known.traffic.received_bytes,
+                sent_messages: known.traffic.sent_messages,
+                received_messages: known.traffic.received_messages,
             }
         });
         let own = self
@@ -79,11 +85,8 @@ impl Core {
             let members = self.daemon.members(*group);
             let named = |(id, count)| (daemon_name(&names, id), count);
             GroupStatus {
-                pattern: String::from_utf8_lossy(&name.pattern).into_owned(),
-                queue: name
-                    .queue
-                    .as_ref()
-                    .map(|(queue, _)| String::from_utf8_lossy(queue).into_owned()),
+                pattern: pattern_name(name),
+                queue: queue_name(name),
                 members: members.map(named).collect(),
             }
         });
@@ -97,10 +100,79 @@ impl Core {
             clients: self.sessions.len(),
             groups: own.clone().count(),
             first_groups: first_groups.collect(),
+            slow_members: self.slow_members.len(),
+            first_slow_members: self.first_slow_members(),
             counters: self.counters.clone(),
             daemons: names.into_values().collect(),
         }
     }
+}
+
+/// Slow members.
+impl Core {
+    fn first_slow_members(&self) -> Vec<SlowMemberStatus> {
+        let now = self.clock.now();
+        let first = self.slow_members.iter().take(SLOW_MEMBERS_SHOWN);
+        let first = first.map(|(client, slow)| {
+            let (name, session) = (slow.group.as_ref(), self.session_of(client));
+            let client_name = session.and_then(|session| session.options.name.as_ref());
+            SlowMemberStatus {
+                pattern: name.map_or_else(String::new, pattern_name),
+                queue: name.and_then(queue_name),
+                client: session.map(|session| session.peer.number),
+                name: client_name.map(|name| name.chars().take(NAME_CHARS_SHOWN).collect()),
+                address: session.map(|session| session.peer.address.to_string()),
+                verdict: slow.verdict,
+                slow_for_s: (now - slow.since).as_secs_f64(),
+                missed_messages: slow.missed_messages,
+            }
+        });
+        first.collect()
+    }
+
+    /// Returns the session of a client; `None` for the clients that stand for queue groups.
+    fn session_of(&self, client: ClientId) -> Option<&Session> {
+        match self.owners.get(&client)? {
+            Owner::Session(key) => self.sessions.get(*key),
+            Owner::Queue(_) => None,
+        }
+    }
+
+    /// Removes members that are no longer slow from the list.
+    pub(in crate::overlay) fn expire_slow_members(&mut self) {
+        self.slow_members.expire(self.clock.now());
+    }
+
+    /// Logs an action on a slow member.
+    pub(super) fn log_slow_member(&self, client: ClientId, group: GroupId, verdict: Verdict) {
+        let group = self.groups.get(&group).map(pattern_name);
+        let session = self.session_of(client);
+        let peer = session.map(|session| tracing::field::display(session.peer.address));
+        let client = session.map(|session| session.peer.number);
+        let name = session.and_then(|session| session.options.name.as_deref());
+        let reason = match verdict {
+            Verdict::Blocked => "senders of the group wait for it",
+            Verdict::Dropped => "it misses messages",
+            _ => "it was removed from the group",
+        };
+        tracing::warn!(
+            group,
+            client,
+            name,
+            peer,
+            reason,
+            "a member reads too slowly"
+        );
+    }
+}
+
+fn pattern_name(name: &GroupName) -> String {
+    String::from_utf8_lossy(&name.pattern).into_owned()
+}
+
+fn queue_name(name: &GroupName) -> Option<String> {
+    let (queue, _) = name.queue.as_ref()?;
+    Some(String::from_utf8_lossy(queue).into_owned())
 }
 
 /// Returns the name of a daemon, or its number if the name is not known.

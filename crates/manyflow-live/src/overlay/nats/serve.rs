@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::ConnectOptions;
 use super::parse::{Operation, Published, parse};
+use super::session::Peer;
 use super::subject::{is_pattern, is_subject};
 use crate::net::tls::Identity;
 use crate::overlay::access::{Access, Permissions};
@@ -62,7 +63,7 @@ pub(crate) struct Front {
 
 impl Front {
     /// Returns the first line that a client receives.
-    pub(crate) fn info(&self, client_id: u64, peer: SocketAddr) -> String {
+    pub(crate) fn info(&self, peer: Peer) -> String {
         let info = json!({
             "server_id": self.server_id,
             "server_name": self.name,
@@ -72,8 +73,8 @@ impl Front {
             "port": self.local.port(),
             "headers": true,
             "max_payload": self.limits.payload_bytes_max,
-            "client_id": client_id,
-            "client_ip": peer.ip().to_string(),
+            "client_id": peer.number,
+            "client_ip": peer.address.ip().to_string(),
             "auth_required": self.access.is_restricted(),
             "tls_required": self.tls.is_some(),
             "jetstream": false,
@@ -84,6 +85,7 @@ impl Front {
     /// Serves a client until its connection ends. The client has received INFO.
     pub(crate) async fn serve(
         &self,
+        peer: Peer,
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin + 'static,
     ) {
@@ -104,6 +106,7 @@ impl Front {
         });
         let mut connection = Connection {
             front: self,
+            peer,
             out: Rc::clone(&out),
             permissions: None,
             session: None,
@@ -155,6 +158,7 @@ impl From<super::parse::ParseError> for End {
 /// The reading half of a connection.
 struct Connection<'a> {
     front: &'a Front,
+    peer: Peer,
     out: Rc<Outgoing>,
     permissions: Option<Permissions>,
     session: Option<SessionKey>,
@@ -235,7 +239,7 @@ impl Connection<'_> {
             return Err(End::Refused("Authorization Violation".to_owned()));
         };
         let mut core = self.front.core.borrow_mut();
-        let key = core.connect(Rc::clone(&self.out), &permissions);
+        let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
         let session = core.session(key);
         session.options = options;
         session.acknowledge();

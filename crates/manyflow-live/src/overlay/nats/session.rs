@@ -1,6 +1,7 @@
 //! One NATS client: its subscriptions, and the messages that it waits to publish.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use crate::overlay::outgoing::Outgoing;
 /// The options of CONNECT that the daemon uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct ConnectOptions {
+    /// The client's own name.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     /// Whether each operation is answered with +OK.
     #[serde(default)]
     pub(crate) verbose: bool,
@@ -54,11 +58,20 @@ pub(crate) struct Subscription {
     pub(crate) delivered: u64,
 }
 
+/// The other end of a client's connection.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Peer {
+    /// The client's number, which INFO has.
+    pub(crate) number: u64,
+    pub(crate) address: SocketAddr,
+}
+
 /// The state of a connected NATS client.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) out: Rc<Outgoing>,
     pub(crate) client: ClientId,
+    pub(crate) peer: Peer,
     pub(crate) options: ConnectOptions,
     subscriptions: HashMap<Bytes, Subscription>,
     /// The subscriptions of each group that this client is a member of, without queue groups.
@@ -77,10 +90,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId) -> Session {
+    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId, peer: Peer) -> Session {
         Session {
             out,
             client,
+            peer,
             options: ConnectOptions {
                 echo: true,
                 ..ConnectOptions::default()
@@ -319,6 +333,12 @@ mod tests {
     use super::*;
     use crate::overlay::nats::parse::{Operation, parse};
 
+    fn session() -> Session {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let peer = Peer { number: 1, address };
+        Session::new(Rc::default(), ClientId(1), peer)
+    }
+
     fn message(bytes: &str) -> Published {
         match parse(&mut BytesMut::from(bytes), 100) {
             Ok(Some(Operation::Publish(message))) => message,
@@ -345,7 +365,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_subscription_of_a_group_gets_the_message() {
-        let mut session = Session::new(Rc::default(), ClientId(1));
+        let mut session = session();
         assert!(session.subscribe(Bytes::from("1"), subscription("a.*", 5)));
         assert!(!session.subscribe(Bytes::from("2"), subscription("a.*", 5)));
         assert!(!session.limit(b"2", Some(1)));
@@ -367,7 +387,7 @@ mod tests {
             (false, "MSG a 1 2\r\nhi\r\n"),
             (true, "HMSG a 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
         ] {
-            let mut session = Session::new(Rc::default(), ClientId(1));
+            let mut session = session();
             session.options.headers = headers;
             session.subscribe(Bytes::from("1"), subscription("a", 5));
             session.deliver(GroupId(5), &message(bytes));
@@ -377,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_client_leaves_a_group_with_its_last_subscription() {
-        let mut session = Session::new(Rc::default(), ClientId(1));
+        let mut session = session();
         session.subscribe(Bytes::from("1"), subscription("a", 5));
         session.subscribe(Bytes::from("2"), subscription("a", 5));
         assert!(!session.unsubscribe(b"1").unwrap().1);

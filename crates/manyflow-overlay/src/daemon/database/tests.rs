@@ -218,3 +218,34 @@ fn parts_of_a_state_that_exceed_the_limit_are_dropped() {
     database.handle_part(Time::ZERO, NEAR, NEAR, &part, Length(0));
     assert!(database.bytes() <= 30_000, "{}", database.bytes());
 }
+
+#[test]
+fn a_daemon_is_learnt_even_if_groups_fill_the_memory() {
+    let config = OverlayConfig {
+        state_bytes: 1,
+        ..OverlayConfig::default()
+    };
+    let mut database = Database::<Length>::living(HERE, &config, 7);
+    database.change(Time::ZERO, link(NEAR, 1), Length(0));
+    let summary = Summary {
+        incarnation: 1,
+        change: ChangeSeq(9),
+    };
+    database.handle_summary(Time::ZERO, NEAR, NEAR, &summary);
+    for (index, item) in [
+        (0, first(3, 1)),
+        (3, members(1, 7).item),
+        (2, members(1, 8).item),
+    ] {
+        let part = part(9, index, item);
+        assert!(
+            database
+                .handle_part(Time::ZERO, NEAR, NEAR, &part, Length(9))
+                .is_none()
+        );
+    }
+    let last = part(9, 1, link(HERE, 2));
+    let received = database.handle_part(Time::ZERO, NEAR, NEAR, &last, Length(0));
+    assert!(matches!(received, Some(Received::New { .. })));
+    assert_eq!(database.topology().unwrap().len(), 2);
+}

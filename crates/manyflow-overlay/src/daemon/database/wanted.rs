@@ -24,10 +24,14 @@ pub(super) struct Wanted<P> {
     /// The number of parts besides the first, and the incarnation; `None` until the first part has
     /// arrived.
     first: Option<(u32, u32)>,
-    /// `None` stands for a part that exceeded a limit.
-    parts: BTreeMap<u32, Option<(Item, P)>>,
-    /// The bytes of the names in `parts`.
+    /// The parts within the limits, besides the first.
+    parts: BTreeMap<u32, (Item, P)>,
+    /// The bytes of the names in `parts`, and the number of links.
     name_bytes: usize,
+    links: usize,
+    /// A bit for each part that has arrived, and their number. Parts beyond the limits count.
+    arrived: Vec<u64>,
+    arrived_count: u32,
 }
 
 impl<P: Payload + Default> Wanted<P> {
@@ -40,6 +44,9 @@ impl<P: Payload + Default> Wanted<P> {
             first: None,
             parts: BTreeMap::new(),
             name_bytes: 0,
+            links: 0,
+            arrived: Vec::new(),
+            arrived_count: 0,
         }
     }
 
@@ -77,9 +84,9 @@ impl<P: Payload + Default> Wanted<P> {
         }
         let (_, incarnation) = self
             .first
-            .filter(|(count, _)| *count as usize == self.parts.len())?;
+            .filter(|(count, _)| *count == self.arrived_count)?;
         let mut state = State::default();
-        for (item, name) in core::mem::take(&mut self.parts).into_values().flatten() {
+        for (item, name) in core::mem::take(&mut self.parts).into_values() {
             state.apply(item, name, limits);
         }
         self.clear();
@@ -87,15 +94,33 @@ impl<P: Payload + Default> Wanted<P> {
     }
 
     /// Holds a part until the others have arrived. Only notes that it has arrived if it exceeds the
-    /// limit, and ignores it if such notes take as much again.
+    /// limits. Links count even if groups fill the memory: without them, the daemon would be lost.
     fn hold(&mut self, index: u32, item: Item, name: P, limits: Limits) {
-        let (bytes, more) = (self.bytes(), name.length() as usize);
-        if bytes + more <= limits.bytes {
-            self.name_bytes += more;
-            self.parts.insert(index, Some((item, name)));
-        } else if bytes <= limits.bytes.saturating_mul(2) {
-            self.parts.entry(index).or_insert(None);
+        if !self.note_arrival(index) {
+            return;
         }
+        let name_bytes = name.length() as usize;
+        let has_room = match item {
+            Item::Link { .. } => self.links < limits.neighbours,
+            _ => self.bytes() + name_bytes <= limits.bytes,
+        };
+        if has_room {
+            self.links += usize::from(matches!(item, Item::Link { .. }));
+            self.name_bytes += name_bytes;
+            self.parts.insert(index, (item, name));
+        }
+    }
+
+    /// Notes that a part has arrived. Returns whether it is new.
+    fn note_arrival(&mut self, index: u32) -> bool {
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        if self.arrived.len() <= word {
+            self.arrived.resize(word + 1, 0);
+        }
+        let is_new = self.arrived[word] & bit == 0;
+        self.arrived[word] |= bit;
+        self.arrived_count += u32::from(is_new);
+        is_new
     }
 
     /// Forgets a neighbour, and offers that are not newer than `known`. Returns the neighbour to
@@ -121,7 +146,9 @@ impl<P: Payload + Default> Wanted<P> {
     }
 
     fn clear(&mut self) {
-        (self.first, self.name_bytes) = (None, 0);
+        (self.first, self.name_bytes, self.links) = (None, 0, 0);
         self.parts.clear();
+        self.arrived.clear();
+        self.arrived_count = 0;
     }
 }

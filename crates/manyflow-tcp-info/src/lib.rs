@@ -1,15 +1,30 @@
 //! The state of a TCP connection as the kernel reports it: TCP_INFO of tcp(7).
+//!
+//! ```
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! use manyflow_tcp_info::TcpInfo;
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let socket = TcpStream::connect(listener.local_addr()?)?;
+//! if let Ok(info) = TcpInfo::of(&socket) {
+//!     println!("{:?} round trip, {} retransmissions", info.rtt, info.retransmissions);
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// The states in which a sender has data to send or to retransmit (`TCP_ESTABLISHED` and
 /// `TCP_FIN_WAIT1` of the kernel's `net/tcp_states.h`).
+#[cfg(target_os = "linux")]
 const SENDING: [u8; 2] = [1, 4];
 
 /// The state of a connection at its sender.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TcpInfo {
     /// Whether the connection is established, and the sender's last data is not acknowledged yet.
     pub is_sending: bool,
@@ -25,8 +40,10 @@ impl TcpInfo {
     /// Returns the state of a TCP socket.
     ///
     /// # Errors
-    /// Returns an error if this is no TCP socket.
+    /// Returns an error if this is no TCP socket, or if the system is not Linux.
+    #[cfg(target_os = "linux")]
     pub fn of(socket: &impl AsFd) -> io::Result<TcpInfo> {
+        use std::os::fd::AsRawFd;
         // SAFETY: `tcp_info` is a struct of integers, for which zeros are valid.
         let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
         let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -51,9 +68,18 @@ impl TcpInfo {
             retransmissions: info.tcpi_total_retrans,
         })
     }
+
+    /// Returns the state of a TCP socket.
+    ///
+    /// # Errors
+    /// Returns an error, because the system is not Linux.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(_: &impl AsFd) -> io::Result<TcpInfo> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
