@@ -86,7 +86,9 @@ mod tests;
 mod transform;
 
 pub use config::{Scaling, SwitchConfig};
-pub use policy::{Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RoundRobin, Weighted};
+pub use policy::{
+    Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, ReplicaHash, RoundRobin, Weighted,
+};
 
 use connection::Connection;
 use output::Output;

@@ -81,6 +81,43 @@ fn mix(input: u64) -> u64 {
     z ^ z >> 31
 }
 
+/// Chooses the member of a rank in an order that depends on the upper 28 bits of the key, so that
+/// frames for copies of the same thing go to different members.
+///
+/// The low 4 bits of the key are the rank. The order is that of rendezvous hashing over the present
+/// candidates, and the rank counts modulo their number. A member that joins or leaves moves each
+/// other member by at most one rank.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaHash {
+    /// The draw and the place of each candidate. It is kept so that no frame allocates memory.
+    draws: Vec<(u64, usize)>,
+}
+
+impl ReplicaHash {
+    /// The number of ranks that a key can name.
+    pub const RANKS: u8 = 16;
+
+    /// Returns the key for the member of a rank. `hash` is below 2^28, and `rank` is below
+    /// [`RANKS`](ReplicaHash::RANKS); higher bits are ignored.
+    pub fn key(hash: u32, rank: u8) -> u32 {
+        hash << 4 | u32::from(rank % ReplicaHash::RANKS)
+    }
+}
+
+impl<P> Policy<P> for ReplicaHash {
+    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        let (hash, rank) = (frame.key >> 4, frame.key as usize & 15);
+        let draw = |c: &Candidate| mix(u64::from(hash) << 16 | u64::from(c.member.0));
+        let drawn = candidates.iter().map(draw);
+        self.draws.clear();
+        self.draws.extend(drawn.zip(0..));
+        let rank = rank % candidates.len();
+        // The largest draw has rank 0, as with `HashOfKey`.
+        let (_, (_, place), _) = self.draws.select_nth_unstable_by(rank, |a, b| b.cmp(a));
+        *place
+    }
+}
+
 /// Chooses members in proportion to their weights, evenly mixed. Members without a weight get
 /// frames only if no other member is a candidate.
 #[derive(Clone, Debug, Default)]
@@ -243,5 +280,27 @@ mod tests {
         );
         let without = routed(&mut policy, [0, 0, 5], &candidates(&[0, 3]));
         assert_eq!(without, [3, 0, 0], "member 2 is no candidate");
+    }
+
+    #[test]
+    fn ranks_name_distinct_members_and_a_change_moves_others_by_at_most_one_rank() {
+        let order = |hash, members: &[u16]| {
+            let ranks = 0..ReplicaHash::RANKS;
+            let keys = ranks.map(|rank| ReplicaHash::key(hash, rank));
+            routed(&mut ReplicaHash::default(), keys, &candidates(members))
+        };
+        let mut of_first = 0;
+        for hash in 0..1000 {
+            let five = order(hash, &[0, 1, 2, 3, 4]);
+            assert_eq!(five[5..10], five[..5], "ranks count modulo the members");
+            let mut distinct = five[..5].to_vec();
+            distinct.sort_unstable();
+            assert_eq!(distinct, [0, 1, 2, 3, 4]);
+            let four = order(hash, &[0, 1, 3, 4]);
+            let remaining: Vec<_> = five[..5].iter().copied().filter(|m| *m != 2).collect();
+            assert_eq!(four[..4], remaining);
+            of_first += usize::from(five[0] == 0);
+        }
+        assert!((150..250).contains(&of_first), "a fifth: {of_first}");
     }
 }
