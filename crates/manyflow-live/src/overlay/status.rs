@@ -119,6 +119,9 @@ pub struct DaemonStatus {
     pub daemons: Vec<String>,
     /// The links to neighbours.
     pub links: Vec<LinkStatus>,
+    /// Bytes of messages that this daemon keeps until other daemons with members have acknowledged
+    /// them. A message counts 64 bytes besides its payload.
+    pub unacknowledged_bytes: usize,
     /// The number of connected clients.
     pub clients: usize,
     /// The number of groups with members at any daemon.

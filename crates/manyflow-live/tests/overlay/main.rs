@@ -6,4 +6,5 @@ mod access;
 mod links;
 mod messages;
 mod stage;
+mod stopping;
 mod watch;

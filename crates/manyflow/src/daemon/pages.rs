@@ -138,6 +138,11 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> 
             status.daemons.len() as f64,
         ),
         (
+            "unacknowledged_bytes",
+            "Bytes of messages that other daemons have not acknowledged.",
+            status.unacknowledged_bytes as f64,
+        ),
+        (
             "slow_members",
             "Members that read too slowly now, or did so a short time ago.",
             status.slow_members as f64,

@@ -4,6 +4,7 @@ mod clients;
 mod links;
 mod slow;
 mod status;
+mod stop;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -25,6 +26,7 @@ use super::outgoing::Outgoing;
 use super::status::Counters;
 use crate::net::clock::Clock;
 use slow::SlowMembers;
+pub(super) use stop::Phase;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -91,6 +93,7 @@ pub(super) struct Core {
     turn: usize,
     pub(super) counters: Counters,
     slow_members: SlowMembers,
+    phase: Phase,
 }
 
 impl Core {
@@ -114,6 +117,7 @@ impl Core {
             turn: 0,
             counters: Counters::default(),
             slow_members: SlowMembers::default(),
+            phase: Phase::default(),
         };
         core.announce_name();
         core
@@ -298,26 +302,5 @@ impl Core {
             (ClientFrame::Evicted(group), Owner::Session(key)) => self.evict(key, group),
             _ => {}
         }
-    }
-}
-
-/// The end of the daemon.
-impl Core {
-    /// Closes all connections, after their last bytes.
-    pub(super) fn close(&mut self) {
-        self.outgoing().for_each(|out| out.close());
-    }
-
-    /// Returns whether all bytes have been written.
-    pub(super) fn is_drained(&self) -> bool {
-        self.outgoing().all(|out| out.bytes() == 0)
-    }
-
-    fn outgoing(&self) -> impl Iterator<Item = &Rc<Outgoing>> {
-        let links = self
-            .neighbours
-            .values()
-            .filter_map(|known| known.out.as_ref());
-        links.chain(self.sessions.iter().map(|(_, session)| &session.out))
     }
 }

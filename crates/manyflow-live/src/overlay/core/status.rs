@@ -81,6 +81,7 @@ impl Core {
             controller: controller.name(),
             topology_version: self.daemon.topology_version(),
             links: links.collect(),
+            unacknowledged_bytes: self.daemon.unacknowledged_bytes(),
             clients: self.sessions.len(),
             groups: own.clone().count(),
             first_groups: first_groups.collect(),
