@@ -1,9 +1,13 @@
 //! The status of a daemon.
+//!
+//! Keys that are missing in JSON have their default values, because daemons of several versions are
+//! watched together.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The number of events since the daemon began.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Counters {
     /// The number of connections that clients have made.
@@ -25,7 +29,8 @@ pub struct Counters {
 }
 
 /// A link to a neighbour.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LinkStatus {
     /// The neighbour's name.
@@ -55,7 +60,7 @@ pub struct LinkStatus {
 }
 
 /// A daemon's action on a client that reads too slowly.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SlowVerdict {
@@ -68,7 +73,7 @@ pub enum SlowVerdict {
 }
 
 /// A client that reads the messages of a group too slowly.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlowMemberStatus {
     /// The pattern of the group's subjects.
@@ -90,7 +95,7 @@ pub struct SlowMemberStatus {
 }
 
 /// A group with members at any daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GroupStatus {
     /// The pattern of subjects.
@@ -102,7 +107,8 @@ pub struct GroupStatus {
 }
 
 /// The state of a daemon.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct DaemonStatus {
     /// The daemon's name.
@@ -110,7 +116,7 @@ pub struct DaemonStatus {
     /// The name of the overlay.
     pub overlay: String,
     /// The flow control.
-    pub controller: &'static str,
+    pub controller: String,
     /// Seconds since the daemon began.
     pub uptime_s: f64,
     /// How often the topology has changed since the daemon began.

@@ -78,7 +78,7 @@ impl Core {
             name: self.hello.name.clone(),
             overlay: self.hello.overlay.clone(),
             uptime_s: (self.clock.now() - Time::ZERO).as_secs_f64(),
-            controller: controller.name(),
+            controller: controller.name().to_owned(),
             topology_version: self.daemon.topology_version(),
             links: links.collect(),
             unacknowledged_bytes: self.daemon.unacknowledged_bytes(),
