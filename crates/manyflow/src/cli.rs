@@ -14,6 +14,7 @@ mod emulate;
 mod messages;
 mod relay;
 mod soak;
+mod top;
 
 pub(crate) use bench::{
     BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
@@ -30,6 +31,8 @@ use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
+use top::TOP_EXAMPLES;
+pub(crate) use top::TopArgs;
 
 use crate::group_range::GroupRange;
 
@@ -39,8 +42,8 @@ Exit codes:
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line, the session description or the file of serve is invalid
   3    no packets came, the session ended before all files were complete, or nobody answered a request
-  130  recv, demo, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay and sub
-       end in that case and exit with 0
+  130  recv, demo, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay, daemon, top
+       and sub end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -87,6 +90,9 @@ pub(crate) enum Command {
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
+    /// Watch daemons: their clients, links and slow members
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),

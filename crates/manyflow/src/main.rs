@@ -24,6 +24,7 @@ mod serve;
 mod signals;
 mod sim;
 mod soak;
+mod top;
 
 use std::process::ExitCode;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Relay(args) => relay::run(args, &display).await,
             Command::Daemon(args) => daemon::run(args, &display).await,
+            Command::Top(args) => top::run(&args, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),

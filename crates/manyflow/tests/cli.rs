@@ -431,7 +431,7 @@ fn a_sender_stops_after_its_time() {
 
 #[test]
 fn help_shows_examples_that_the_command_line_accepts() {
-    for command in ["send", "recv", "keygen", "demo", "sim"] {
+    for command in ["send", "recv", "keygen", "demo", "sim", "top"] {
         let help = run(&[command, "--help"]).succeeded(command);
         let prefix = format!("manyflow {command} ");
         let examples: Vec<_> = help

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::config::LinkConfig;
-use super::core::{Connection, Core};
+use super::core::{Connection, Core, Phase};
 use super::daemon_id;
 use super::datagram::{DatagramLink, Datagrams, Endpoint};
 use super::handshakes::Handshakes;
@@ -99,10 +99,10 @@ impl Links {
         self.configured.iter().find(|link| link.name == name)
     }
 
-    /// Keeps a connection to a configured neighbour for as long as the daemon runs.
+    /// Keeps a connection to a configured neighbour until the daemon closes its connections.
     pub(super) async fn dial(&self, link: &LinkConfig) {
         let mut pause = RETRY.0;
-        loop {
+        while self.core.borrow().phase() < Phase::Closes {
             let id = link.id.unwrap_or_else(|| daemon_id(&link.name));
             let is_connected = self.core.borrow().is_connected_to(id);
             if !is_connected {

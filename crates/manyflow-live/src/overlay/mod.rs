@@ -16,7 +16,7 @@
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
-//! | `status.rs` | what a daemon reports |
+//! | `status.rs`, `fetch.rs` | what a daemon reports, and how a program reads it |
 //!
 //! A daemon is one thread. Its tasks share `Core` without locks; no payload is copied
 //! between sockets, except short ones and those of fragments.
@@ -27,6 +27,7 @@ pub mod client;
 mod config;
 mod core;
 mod datagram;
+mod fetch;
 mod fragment;
 mod handshakes;
 mod hello;
@@ -41,6 +42,7 @@ mod status;
 pub use access::{Access, Credentials, User};
 pub use client::{Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
+pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};

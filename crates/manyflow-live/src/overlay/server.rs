@@ -40,6 +40,9 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 const UNSENT_BYTES: u32 = 64 * 1024;
 /// The time within which a client must complete the handshake of TLS.
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time for which a daemon that stops waits until its messages have been acknowledged. Other
+/// daemons acknowledge after 200 ms; with a broken link they would not.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time for which clients' last bytes are written when a daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -77,7 +80,7 @@ pub struct Addresses {
 pub struct DaemonHandle {
     addresses: Addresses,
     status: watch::Receiver<DaemonStatus>,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<Duration>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,9 +95,28 @@ impl DaemonHandle {
         self.status.clone()
     }
 
-    /// Stops the daemon and waits until its thread has ended.
+    /// Stops the daemon and waits until its thread has ended. Messages that have not left may be
+    /// lost.
     pub async fn stop(mut self) {
         self.stop.take();
+        self.join().await;
+    }
+
+    /// Stops the daemon as operators want it, and waits until its thread has ended.
+    ///
+    /// The daemon refuses new clients, and sends those that are connected an INFO with
+    /// `"ldm": true`, so that they connect elsewhere. After `grace`, or when all of them have left,
+    /// it ignores further operations of clients. It then waits, for at most 3 s, until all messages
+    /// that it has accepted have been delivered, and closes all connections.
+    pub async fn stop_after(mut self, grace: Duration) {
+        if let Some(stop) = self.stop.take() {
+            // If the thread has ended, there is nothing to stop.
+            let _ = stop.send(grace);
+        }
+        self.join().await;
+    }
+
+    async fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let joined = tokio::task::spawn_blocking(|| thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
@@ -273,7 +295,7 @@ impl Server {
         })
     }
 
-    async fn run(self, stopped: oneshot::Receiver<()>, status: watch::Sender<DaemonStatus>) {
+    async fn run(self, stopped: oneshot::Receiver<Duration>, status: watch::Sender<DaemonStatus>) {
         spawn_local(run_timer(Rc::clone(&self.core)));
         if let Some(socket) = self.links.datagrams.clone() {
             let core = Rc::clone(&self.core);
@@ -286,26 +308,26 @@ impl Server {
         if let Some(listener) = self.daemons {
             spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
         }
-        if let (Some(listener), Some(front)) = (self.clients, self.front.clone()) {
-            spawn_local(accept_clients(listener, front, self.connections_max));
-        }
+        let accepting = match (self.clients, self.front.clone()) {
+            (Some(listener), Some(front)) => Some(spawn_local(accept_clients(
+                listener,
+                front,
+                self.connections_max,
+            ))),
+            _ => None,
+        };
         let core = Rc::clone(&self.core);
         let datagrams = self.links.datagrams.clone();
         let report = report(core, self.hold, self.controller, datagrams, status);
-        tokio::select! {
-            _ = stopped => {}
-            () = report => {}
-        }
-        // Neighbours and clients get what has been written for them.
-        self.core.borrow_mut().close();
-        sleep(Duration::ZERO).await;
-        let core = &self.core;
-        let written = async {
-            while !core.borrow().is_drained() {
-                sleep(Duration::from_millis(1)).await;
+        spawn_local(report);
+        // Without a grace, the handle was dropped or wants an end at once.
+        if let Ok(grace) = stopped.await {
+            if let Some(accepting) = accepting {
+                accepting.abort();
             }
-        };
-        let _ = timeout(STOP_TIMEOUT, written).await;
+            retire(&self.core, self.front.as_deref(), grace).await;
+        }
+        close(&self.core).await;
     }
 }
 
@@ -325,6 +347,37 @@ fn open_datagrams(
         cause,
     });
     opened.map(Some)
+}
+
+/// Announces the end to clients, and delivers the messages that the daemon has accepted.
+async fn retire(core: &RefCell<Core>, front: Option<&Front>, grace: Duration) {
+    if let Some(front) = front {
+        let line = |peer| front.lame_duck_info(peer);
+        core.borrow().send_to_clients(line);
+    }
+    wait_until(grace, || !core.borrow().has_clients()).await;
+    core.borrow_mut().settle();
+    wait_until(SETTLE_TIMEOUT, || core.borrow().is_settled()).await;
+    core.borrow_mut().close();
+    wait_until(STOP_TIMEOUT, || core.borrow().is_closed()).await;
+}
+
+/// Closes all connections. Neighbours and clients get what has been written for them.
+async fn close(core: &RefCell<Core>) {
+    core.borrow_mut().close();
+    sleep(Duration::ZERO).await;
+    wait_until(STOP_TIMEOUT, || core.borrow().is_drained()).await;
+}
+
+/// Waits until a condition holds, at most for `limit`.
+async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
+    let holding = async {
+        while !holds() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // The caller goes on in either case.
+    let _ = timeout(limit, holding).await;
 }
 
 /// Returns a number that is greater after a restart: seconds since 2020.

@@ -1,9 +1,13 @@
 //! The status of a daemon.
+//!
+//! Keys that are missing in JSON have their default values, because daemons of several versions are
+//! watched together.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The number of events since the daemon began.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Counters {
     /// The number of connections that clients have made.
@@ -27,7 +31,8 @@ pub struct Counters {
 }
 
 /// A link to a neighbour.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LinkStatus {
     /// The neighbour's name.
@@ -57,7 +62,7 @@ pub struct LinkStatus {
 }
 
 /// A daemon's action on a client that reads too slowly.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SlowVerdict {
@@ -70,7 +75,7 @@ pub enum SlowVerdict {
 }
 
 /// A client that reads the messages of a group too slowly.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlowMemberStatus {
     /// The pattern of the group's subjects.
@@ -92,7 +97,7 @@ pub struct SlowMemberStatus {
 }
 
 /// A group with members at any daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GroupStatus {
     /// The pattern of subjects.
@@ -104,7 +109,8 @@ pub struct GroupStatus {
 }
 
 /// The state of a daemon.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct DaemonStatus {
     /// The daemon's name.
@@ -112,7 +118,7 @@ pub struct DaemonStatus {
     /// The name of the overlay.
     pub overlay: String,
     /// The flow control.
-    pub controller: &'static str,
+    pub controller: String,
     /// Seconds since the daemon began.
     pub uptime_s: f64,
     /// How often the topology has changed since the daemon began.
@@ -121,6 +127,9 @@ pub struct DaemonStatus {
     pub daemons: Vec<String>,
     /// The links to neighbours.
     pub links: Vec<LinkStatus>,
+    /// Bytes of messages that this daemon keeps until other daemons with members have acknowledged
+    /// them. A message counts 64 bytes besides its payload.
+    pub unacknowledged_bytes: usize,
     /// The number of connected clients.
     pub clients: usize,
     /// The number of groups with members at any daemon.

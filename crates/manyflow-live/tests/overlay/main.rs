@@ -8,4 +8,5 @@ mod datagrams;
 mod links;
 mod messages;
 mod stage;
+mod stopping;
 mod watch;

@@ -147,6 +147,11 @@ impl Nats {
     /// Reads a message: the line, and the payload.
     pub(crate) async fn message(&mut self) -> (String, Vec<u8>) {
         let line = self.line().await;
+        self.payload_of(line).await
+    }
+
+    /// Reads the payload of a message whose line has been read.
+    pub(crate) async fn payload_of(&mut self, line: String) -> (String, Vec<u8>) {
         let bytes = line.rsplit(' ').next().unwrap().parse::<usize>();
         let bytes = bytes.unwrap_or_else(|_| panic!("{line:?} is not a message"));
         let mut payload = vec![0; bytes + 2];

@@ -314,6 +314,13 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.membership.topology_version()
     }
 
+    /// Returns the bytes of the messages that this daemon's clients sent and that other daemons with
+    /// members have not acknowledged; 0 in a fixed overlay. A message counts 64 bytes besides its
+    /// payload.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.retention.bytes()
+    }
+
     /// Returns this daemon's incarnation; 0 in a fixed overlay.
     pub fn incarnation(&self) -> u32 {
         let here = self.membership.site().here;

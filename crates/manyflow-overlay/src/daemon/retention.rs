@@ -111,6 +111,11 @@ impl<P: Payload> Retention<P> {
         self.bytes >= self.limit_bytes
     }
 
+    /// Returns the bytes of all kept messages.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds another daemon with members of a group. It receives the messages from `next` on, and a
     /// welcome before them.
     pub(super) fn join(

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
+use manyflow_core::units::parse_duration;
 
 pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   # A daemon as a file describes it
@@ -62,6 +64,10 @@ pub(crate) struct DaemonArgs {
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM); a
+    /// second signal ends the daemon at once
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
 }
 
 /// A neighbour such as `b=192.0.2.1:4747`.

@@ -3,6 +3,8 @@
 mod file;
 mod pages;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use manyflow_live::overlay::{self, DaemonHandle};
 use serde_json::json;
@@ -27,7 +29,21 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     };
     announce(&name, &daemon, &display)?;
     interrupted().await;
-    daemon.stop().await;
+    announce_stop(&name, args.grace, &display)?;
+    tokio::select! {
+        () = daemon.stop_after(args.grace) => {}
+        () = interrupted() => display.print_line(&format!("daemon {name}: ends at once"))?,
+    }
+    Ok(())
+}
+
+/// Prints that the daemon stops.
+fn announce_stop(name: &str, grace: Duration, display: &Display) -> Result<()> {
+    let grace_s = grace.as_secs_f64();
+    display.print_line(&format!(
+        "daemon {name}: stops; clients have {grace_s} s to connect elsewhere"
+    ))?;
+    display.print_json(&json!({"event": "stopping", "name": name, "grace_s": grace_s}))?;
     Ok(())
 }
 

@@ -5,19 +5,17 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
-use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus};
+use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::display::Display;
 use crate::metrics::Process;
-
-/// The path of the status as JSON.
-const STATUS_PATH: &str = "/status.json";
 
 /// Serves the pages on `address` until the returned value is dropped, and prints where they are.
 pub(super) async fn serve(
@@ -58,6 +56,8 @@ pub(super) async fn serve(
     display.print_line(&format!(
         "status at http://{at}/, metrics at http://{at}{METRICS_PATH}"
     ))?;
+    let url = format!("http://{at}{METRICS_PATH}");
+    display.print_json(&json!({"event": "metrics", "url": url}))?;
     Ok(server)
 }
 
@@ -136,6 +136,11 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> 
             "daemons",
             "Daemons that can be reached.",
             status.daemons.len() as f64,
+        ),
+        (
+            "unacknowledged_bytes",
+            "Bytes of messages that other daemons have not acknowledged.",
+            status.unacknowledged_bytes as f64,
         ),
         (
             "slow_members",

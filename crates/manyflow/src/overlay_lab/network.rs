@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use manyflow_live::net::thin_link::{ThinLink, ThinLinkConfig};
+use manyflow_live::overlay::{self, StatusUrl};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::bench::group::servers::{Process, free_addresses};
@@ -221,13 +220,7 @@ impl Network {
 }
 
 async fn fetch_status(pages: SocketAddr) -> Result<Value> {
-    let mut stream = TcpStream::connect(pages).await?;
-    let request =
-        format!("GET /status.json HTTP/1.1\r\nHost: {pages}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    let answer = String::from_utf8(answer)?;
-    let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    Ok(serde_json::from_str(body)?)
+    let url: StatusUrl = pages.to_string().parse()?;
+    let status = overlay::fetch_status(&url).await?;
+    Ok(serde_json::to_value(status)?)
 }

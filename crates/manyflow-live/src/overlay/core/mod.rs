@@ -6,6 +6,7 @@ mod links;
 mod queue;
 mod slow;
 mod status;
+mod stop;
 
 pub(super) use links::Connection;
 
@@ -31,6 +32,7 @@ use super::{datagram, fragment};
 use crate::net::clock::Clock;
 use queue::QueueGroup;
 use slow::SlowMembers;
+pub(super) use stop::Phase;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -92,6 +94,7 @@ pub(super) struct Core {
     turn: usize,
     pub(super) counters: Counters,
     slow_members: SlowMembers,
+    phase: Phase,
 }
 
 impl Core {
@@ -120,6 +123,7 @@ impl Core {
             turn: 0,
             counters: Counters::default(),
             slow_members: SlowMembers::default(),
+            phase: Phase::default(),
         };
         core.announce_name();
         core
@@ -314,26 +318,5 @@ impl Core {
             (ClientFrame::Evicted(group), Owner::Session(key)) => self.evict(key, group),
             _ => {}
         }
-    }
-}
-
-/// The end of the daemon.
-impl Core {
-    /// Closes all connections, after their last bytes.
-    pub(super) fn close(&mut self) {
-        self.outgoing().for_each(|out| out.close());
-    }
-
-    /// Returns whether all bytes have been written.
-    pub(super) fn is_drained(&self) -> bool {
-        self.outgoing().all(|out| out.bytes() == 0)
-    }
-
-    fn outgoing(&self) -> impl Iterator<Item = &Rc<Outgoing>> {
-        let links = self
-            .neighbours
-            .values()
-            .filter_map(|known| known.out.as_ref());
-        links.chain(self.sessions.iter().map(|(_, session)| &session.out))
     }
 }

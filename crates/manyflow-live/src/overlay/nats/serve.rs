@@ -17,7 +17,7 @@ use super::session::Peer;
 use super::subject::{is_pattern, is_subject};
 use crate::net::tls::Identity;
 use crate::overlay::access::{Access, Permissions};
-use crate::overlay::core::{Core, SessionKey};
+use crate::overlay::core::{Core, Phase, SessionKey};
 use crate::overlay::outgoing::Outgoing;
 
 /// The number of bytes that the buffer of a socket grows by.
@@ -64,7 +64,19 @@ pub(crate) struct Front {
 impl Front {
     /// Returns the first line that a client receives.
     pub(crate) fn info(&self, peer: Peer) -> String {
-        let info = json!({
+        format!("INFO {}\r\n", self.info_object(peer))
+    }
+
+    /// Returns the line by which a daemon announces that it stops soon ("lame duck mode" of
+    /// nats-server).
+    pub(crate) fn lame_duck_info(&self, peer: Peer) -> String {
+        let mut info = self.info_object(peer);
+        info["ldm"] = true.into();
+        format!("INFO {info}\r\n")
+    }
+
+    fn info_object(&self, peer: Peer) -> serde_json::Value {
+        json!({
             "server_id": self.server_id,
             "server_name": self.name,
             "version": env!("CARGO_PKG_VERSION"),
@@ -78,8 +90,7 @@ impl Front {
             "auth_required": self.access.is_restricted(),
             "tls_required": self.tls.is_some(),
             "jetstream": false,
-        });
-        format!("INFO {info}\r\n")
+        })
     }
 
     /// Serves a client until its connection ends. The client has received INFO.
@@ -188,6 +199,9 @@ impl Connection<'_> {
         }
         let mut ping_at = Instant::now() + self.front.limits.ping_interval;
         loop {
+            if self.front.core.borrow().phase() != Phase::Serves {
+                return self.discard(reader).await;
+            }
             self.handle_operations().await?;
             match timeout_at(ping_at, self.read(reader)).await {
                 Ok(read) => read?,
@@ -256,8 +270,21 @@ impl Connection<'_> {
             self.handle(operation)?;
             self.wait_until_ready().await;
             self.out.wait_for_answers().await;
+            if self.front.core.borrow().phase() != Phase::Serves {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Reads what a client sends to a daemon that stops, until the client closes the connection.
+    /// Unread bytes would make the kernel reset the connection, and the client's last messages
+    /// could get lost.
+    async fn discard(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), End> {
+        loop {
+            self.bytes.clear();
+            self.read(reader).await?;
+        }
     }
 
     async fn wait_until_ready(&self) {

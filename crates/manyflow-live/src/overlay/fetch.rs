@@ -1,0 +1,197 @@
+//! Reads the status of a running daemon over HTTP.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::status::DaemonStatus;
+
+/// The path of the status.
+pub const STATUS_PATH: &str = "/status.json";
+/// The time from name resolution to the last byte, at most.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The length of a status, at most. It has 100 groups with up to 1,024 daemons each.
+const STATUS_BYTES_MAX: usize = 16 << 20;
+
+/// The address of a daemon's status: a host and port, with `http://` and a path or without.
+///
+/// ```
+/// use manyflow_live::overlay::StatusUrl;
+///
+/// let url: StatusUrl = "b.example.net:9464".parse()?;
+/// assert_eq!(url.to_string(), "http://b.example.net:9464");
+/// assert!("https://b.example.net".parse::<StatusUrl>().is_err());
+/// # Ok::<(), manyflow_live::overlay::StatusUrlError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusUrl {
+    authority: String,
+    path: String,
+}
+
+/// The text is not the address of a status.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not the address of a status: give the host and port of `metrics`, such as http://127.0.0.1:9464"
+)]
+pub struct StatusUrlError(String);
+
+impl FromStr for StatusUrl {
+    type Err = StatusUrlError;
+
+    fn from_str(text: &str) -> Result<StatusUrl, StatusUrlError> {
+        let invalid = || StatusUrlError(text.to_owned());
+        let full = match text.contains("://") {
+            true => text.to_owned(),
+            false => format!("http://{text}"),
+        };
+        let uri: Uri = full.parse().map_err(|_| invalid())?;
+        let authority = uri.authority().ok_or_else(invalid)?;
+        if uri.scheme_str() != Some("http") || authority.host().is_empty() {
+            return Err(invalid());
+        }
+        let path = match uri.path() {
+            "/" | "" => STATUS_PATH,
+            path => path,
+        };
+        Ok(StatusUrl {
+            authority: authority.to_string(),
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for StatusUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = Some(&self.path[..]).filter(|path| *path != STATUS_PATH);
+        write!(f, "http://{}{}", self.authority, path.unwrap_or_default())
+    }
+}
+
+/// The reason why a daemon's status cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// The host does not exist, or does not accept the connection.
+    #[error("cannot connect: {0}")]
+    Unreachable(std::io::Error),
+    /// The status did not arrive within 2 s.
+    #[error("no answer within 2 s")]
+    TimedOut,
+    /// The server does not speak HTTP.
+    #[error("no answer of an HTTP server: {0}")]
+    NotHttp(hyper::Error),
+    /// The server has no such page.
+    #[error("the answer is {0}: is this the address of a daemon's `metrics`?")]
+    Status(StatusCode),
+    /// The body broke off, or it is longer than 16 MiB.
+    #[error("the answer is not complete: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is not a status of a daemon.
+    #[error("the answer is not the status of a daemon: {0}")]
+    NotStatus(serde_json::Error),
+}
+
+/// Reads the status of the daemon at an address, within 2 s.
+///
+/// # Errors
+/// Returns an error if no daemon answers there.
+pub async fn fetch_status(url: &StatusUrl) -> Result<DaemonStatus, FetchError> {
+    let fetched = timeout(FETCH_TIMEOUT, get(url)).await;
+    let body = fetched.map_err(|_| FetchError::TimedOut)??;
+    serde_json::from_slice(&body).map_err(FetchError::NotStatus)
+}
+
+async fn get(url: &StatusUrl) -> Result<Bytes, FetchError> {
+    let has_port =
+        url.authority.rsplit(':').next().is_some_and(|port| {
+            !port.is_empty() && port.chars().all(|digit| digit.is_ascii_digit())
+        });
+    let address = match has_port {
+        true => url.authority.clone(),
+        false => format!("{}:80", url.authority),
+    };
+    let stream = TcpStream::connect(&address).await;
+    let stream = stream.map_err(FetchError::Unreachable)?;
+    let request = Request::get(&url.path)
+        .header(HOST, &url.authority)
+        .body(Empty::<Bytes>::new())
+        .expect("the parts of a URL are valid");
+    let (mut requests, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(FetchError::NotHttp)?;
+    // The future owns its end of the connection, which closes when the exchange ends.
+    let exchange = async move {
+        let response = requests.send_request(request).await;
+        let response = response.map_err(FetchError::NotHttp)?;
+        if response.status() != StatusCode::OK {
+            return Err(FetchError::Status(response.status()));
+        }
+        let body = Limited::new(response.into_body(), STATUS_BYTES_MAX);
+        let body = body.collect().await.map_err(FetchError::Body)?;
+        Ok(body.to_bytes())
+    };
+    tokio::join!(exchange, connection).0
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_address_may_lack_scheme_and_path() {
+        for (text, expected) in [
+            ("127.0.0.1:9464", "http://127.0.0.1:9464"),
+            ("http://[::1]:9464/", "http://[::1]:9464"),
+            ("http://b.example.net/status.json", "http://b.example.net"),
+            (
+                "http://b.example.net/a/status.json",
+                "http://b.example.net/a/status.json",
+            ),
+        ] {
+            assert_eq!(text.parse::<StatusUrl>().unwrap().to_string(), expected);
+        }
+        for text in [
+            "",
+            "https://b.example.net",
+            "a b",
+            "http://",
+            "/status.json",
+        ] {
+            assert!(text.parse::<StatusUrl>().is_err(), "{text:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_no_daemon_is_reported() {
+        use crate::filecast::metrics::{MetricsServer, Page};
+        let page = Page {
+            path: STATUS_PATH,
+            media_type: "application/json",
+            render: Box::new(|| "[1]".to_owned()),
+        };
+        let server = MetricsServer::serve_pages("127.0.0.1:0", vec![page]).await;
+        let address = server.as_ref().unwrap().local_address();
+        let error =
+            |url: String| async move { fetch_status(&url.parse().unwrap()).await.unwrap_err() };
+        let found = error(address.to_string()).await;
+        assert!(matches!(found, FetchError::NotStatus(_)), "{found}");
+        let found = error(format!("http://{address}/other")).await;
+        assert!(matches!(found, FetchError::Status(_)), "{found}");
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let free = free.local_addr().unwrap();
+        let found = error(free.to_string()).await;
+        assert!(matches!(found, FetchError::Unreachable(_)), "{found}");
+    }
+}
