@@ -189,8 +189,9 @@ mod tests {
         assert!(matches!(found, FetchError::NotStatus(_)), "{found}");
         let found = error(format!("http://{address}/other")).await;
         assert!(matches!(found, FetchError::Status(_)), "{found}");
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let free = free.local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let free = closed.local_addr().unwrap();
+        drop(closed);
         let found = error(free.to_string()).await;
         assert!(matches!(found, FetchError::Unreachable(_)), "{found}");
     }

@@ -106,6 +106,9 @@ pub struct GroupStatus {
     pub queue: Option<String>,
     /// The daemons with members, and the number of members at each.
     pub members: Vec<(String, u32)>,
+    /// The rate in bits per second at which this daemon's clients may send to the group together,
+    /// under TFRC; `None` if none of them does.
+    pub allowed_bits_per_s: Option<u64>,
 }
 
 /// The state of a daemon.

@@ -141,6 +141,13 @@ impl Tfrc {
         self.groups.len() + self.flows.len()
     }
 
+    /// Returns the rate at which local clients may send to a group together; `None` if none of them
+    /// sends to it, or if no other daemon has members.
+    pub fn allowed_rate(&self, group: GroupId) -> Option<Rate> {
+        let group = self.groups.get(&group)?;
+        Some(rate(group.allowed()))
+    }
+
     /// Returns the other daemons with members of a group.
     fn remote_members(
         here: DaemonId,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use manyflow_core::Time;
 use manyflow_overlay::hop::Hop;
+use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{ClientId, DaemonId, GroupId, Verdict};
 
 use super::{Core, NAMES, Neighbour, Owner};
@@ -81,6 +82,7 @@ impl Core {
             .groups
             .iter()
             .filter(|(_, name)| !name.pattern.starts_with(NAMES));
+        let tfrc = self.daemon.controller::<Tfrc>();
         let first_groups = own.clone().take(GROUPS_SHOWN).map(|(group, name)| {
             let members = self.daemon.members(*group);
             let named = |(id, count)| (daemon_name(&names, id), count);
@@ -88,6 +90,9 @@ impl Core {
                 pattern: pattern_name(name),
                 queue: queue_name(name),
                 members: members.map(named).collect(),
+                allowed_bits_per_s: tfrc
+                    .and_then(|tfrc| tfrc.allowed_rate(*group))
+                    .map(|rate| rate.bits_per_s()),
             }
         });
         DaemonStatus {

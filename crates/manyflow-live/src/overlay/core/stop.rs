@@ -8,7 +8,7 @@ use super::Core;
 use crate::overlay::nats::session::Peer;
 use crate::overlay::outgoing::Outgoing;
 
-/// What a daemon still does.
+/// The stage of a daemon between its start and its end.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::overlay) enum Phase {
     /// Serves clients and other daemons.
