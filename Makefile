@@ -79,8 +79,8 @@ emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, de
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
 
-faults: ## Test Anypoint's connections and overlays with a thousand random sequences of faults each
-	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults
+faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
+	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults --test store_faults
 
 crash: ## Kill fifty receivers and fifty senders of files at random moments (ten minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test crash -- --nocapture

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use manyflow_core::{ConfigError, Time};
 
+use crate::reconnect::Reconnect;
 use crate::requests::{Ask, Requests};
 use crate::round::Round;
 use crate::{
@@ -37,6 +38,7 @@ pub struct Download {
     counters: DownloadCounters,
     failure: Option<DownloadError>,
     has_failed: bool,
+    reconnect: Reconnect,
 }
 
 /// A chunk that was asked for and has not come. At most one rank's answer is pending.
@@ -91,6 +93,7 @@ impl Download {
             counters: DownloadCounters::default(),
             failure: None,
             has_failed: false,
+            reconnect: Reconnect::default(),
         })
     }
 
@@ -149,6 +152,7 @@ impl Download {
             return;
         }
         *self.counters.bytes.entry(member.clone()).or_default() += bytes.len() as u64;
+        self.reconnect.note_progress();
         let item = self.items.remove(&chunk).unwrap_or_default();
         for rank in (0..crate::RANKS).filter(|rank| item.round.is_open(*rank)) {
             self.release_load(Ask { chunk, rank });
@@ -158,9 +162,17 @@ impl Download {
         self.received.push_back((chunk, bytes.clone()));
     }
 
+    /// Returns whether the caller should give the connection up and open another one, once for each
+    /// time that members seem to be missing. A switch gives members up for the rest of a
+    /// connection, so another one may reach more of them.
+    pub fn poll_reconnect(&mut self) -> bool {
+        self.reconnect.poll()
+    }
+
     /// Handles the loss of the connection: every request without an answer is sent again over the
     /// next one.
     pub fn handle_reconnect(&mut self) {
+        self.reconnect.note_done();
         for ask in self.requests.take_all() {
             self.load_of(ask, |load, bytes| load.saturating_sub(bytes));
             if let Some(item) = self.items.get_mut(&ask.chunk) {
@@ -278,6 +290,7 @@ impl Download {
         };
         let next = item.round.next();
         if next.number < self.config.rounds {
+            self.reconnect.want(next.number);
             let delay = self.config.round_delay * u32::from(next.number);
             self.waits.insert((now + delay, chunk));
             (item.round, item.queued) = (next, None);

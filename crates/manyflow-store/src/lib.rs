@@ -21,6 +21,7 @@
 //! | `config.rs`, `error.rs` | the parameters of a client, and the reasons of failures |
 //! | `upload.rs`, `download.rs`, `lookup.rs` | the client: storing and reading chunks, finding the newest manifest of a name |
 //! | `round.rs`, `requests.rs` | the ranks that were asked for a chunk; requests in flight and time-outs |
+//! | `reconnect.rs` | when a client wants another connection |
 //! | `member.rs`, `shelf.rs` | a member, and where it keeps bytes |
 //!
 //! # Promises
@@ -31,6 +32,10 @@
 //! - Of several manifests of a name, the one with the highest version is valid. Chunks of earlier
 //!   ones remain.
 //! - Nothing restores copies of a member that is gone. To restore them, put the file again.
+//!
+//! A client reaches the members that its connection has. A switch that restarts while a connection
+//! is being opened can give members up that are alive. A search for a name over that connection may
+//! then find an older manifest.
 //!
 //! A client reaches the members of the first 16 ranks, so in a service of more members a chunk can
 //! be out of reach after many of them have joined or left.
@@ -74,6 +79,7 @@ mod error;
 mod lookup;
 mod manifest;
 mod member;
+mod reconnect;
 mod requests;
 mod round;
 mod shelf;

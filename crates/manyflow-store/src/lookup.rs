@@ -6,6 +6,7 @@ use bytes::Bytes;
 use manyflow_core::{ConfigError, Time};
 
 use crate::member::is_newer;
+use crate::reconnect::Reconnect;
 use crate::requests::{Ask, Requests};
 use crate::round::Round;
 use crate::{Address, Answer, DownloadError, Manifest, MemberName, Outcome, Request, StoreConfig};
@@ -29,6 +30,7 @@ pub struct Lookup {
     newest: Option<(Bytes, Manifest)>,
     found: Option<Result<Found, DownloadError>>,
     is_over: bool,
+    reconnect: Reconnect,
 }
 
 /// The outcome of a [`Lookup`].
@@ -59,6 +61,7 @@ impl Lookup {
             newest: None,
             found: None,
             is_over: false,
+            reconnect: Reconnect::default(),
         };
         lookup.advance();
         Ok(lookup)
@@ -100,9 +103,17 @@ impl Lookup {
         }
     }
 
+    /// Returns whether the caller should give the connection up and open another one, once if no
+    /// member has the name. A switch gives members up for the rest of a connection, so another one
+    /// may reach more of them.
+    pub fn poll_reconnect(&mut self) -> bool {
+        self.reconnect.poll()
+    }
+
     /// Handles the loss of the connection: every request without an answer is sent again over the
     /// next one.
     pub fn handle_reconnect(&mut self) {
+        self.reconnect.note_done();
         self.queue.extend(self.requests.take_all());
     }
 
@@ -158,7 +169,11 @@ impl Lookup {
             return;
         }
         let next = self.round.next();
-        if self.round.unanswered() > 0 && next.number < self.config.rounds {
+        let is_new = self.newest.is_none() && next.number == 1;
+        if (is_new || self.round.unanswered() > 0) && next.number < self.config.rounds {
+            if is_new {
+                self.reconnect.want(2);
+            }
             self.round = next;
             self.advance();
             return;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use manyflow_core::{ConfigError, Time};
 
+use crate::reconnect::Reconnect;
 use crate::requests::{Ask, Requests};
 use crate::round::Round;
 use crate::{Address, Answer, MemberName, Outcome, RANKS, Request, StoreConfig, UploadError};
@@ -30,6 +31,7 @@ pub struct Upload {
     waits: BTreeSet<(Time, u32)>,
     events: VecDeque<UploadEvent>,
     has_failed: bool,
+    reconnect: Reconnect,
 }
 
 /// An event of an [`Upload`].
@@ -76,6 +78,7 @@ impl Upload {
             waits: BTreeSet::new(),
             events: VecDeque::new(),
             has_failed: false,
+            reconnect: Reconnect::default(),
         })
     }
 
@@ -135,9 +138,17 @@ impl Upload {
         self.advance(now, ask.chunk);
     }
 
+    /// Returns whether the caller should give the connection up and open another one, once for each
+    /// time that members seem to be missing. A switch gives members up for the rest of a
+    /// connection, so another one may reach more of them.
+    pub fn poll_reconnect(&mut self) -> bool {
+        self.reconnect.poll()
+    }
+
     /// Handles the loss of the connection: every request without an answer is sent again over the
     /// next one.
     pub fn handle_reconnect(&mut self) {
+        self.reconnect.note_done();
         for ask in self.requests.take_all().into_iter().rev() {
             if let Some(item) = self.items.get_mut(&ask.chunk) {
                 item.attempts[usize::from(ask.rank)] = 0;
@@ -251,6 +262,7 @@ impl Upload {
         let Some(mut item) = self.items.remove(&chunk) else {
             return;
         };
+        self.reconnect.note_progress();
         self.item_bytes -= item.bytes.len() as u64;
         debug_assert!(!self.items.is_empty() || self.item_bytes == 0);
         for rank in 0..RANKS {
@@ -270,6 +282,7 @@ impl Upload {
         };
         let next = item.round.next();
         if next.number < self.config.rounds {
+            self.reconnect.want(next.number);
             let delay = self.config.round_delay * u32::from(next.number);
             self.waits.insert((now + delay, chunk));
             (item.round, item.attempts) = (next, [0; RANKS as usize]);
