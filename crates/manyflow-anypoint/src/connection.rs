@@ -38,9 +38,11 @@ use super::sender::Sender;
 use crate::Event;
 use manyflow_core::time::Time;
 
-/// The shortest time for which a finished end answers repeated Closes; the other bound is twice its
-/// own retransmission time-out. The time-out of the other end, which may be backed off, is unknown.
-const LINGER_MIN: Duration = Duration::from_secs(30);
+/// The time for which a finished end answers repeated Closes.
+///
+/// The other end's time-out is unknown, and may have been backed off to its maximum of 60 s (RFC
+/// 6298 section 2.5). The time suffices for the loss of one Close at that maximum.
+pub(super) const LINGER: Duration = Duration::from_secs(120);
 
 fn to_segment(connection: u32, body: Body) -> Segment {
     Segment { connection, body }
@@ -299,7 +301,7 @@ impl<P: Payload> Connection<P> {
     }
 
     fn linger(&mut self, now: Time) {
-        let until = now + LINGER_MIN.max(2 * self.sender.timeout());
+        let until = now + LINGER;
         self.state = State::Lingering { until };
     }
 

@@ -78,8 +78,10 @@ pub(super) struct Sender<P> {
     /// When the frames in flight are given up as lost. With none in flight, when a closed credit is
     /// probed.
     timer: Option<Time>,
-    /// The timer has expired since the cumulative number last advanced.
-    has_timed_out: bool,
+    /// The number of time-outs since the cumulative number last advanced.
+    timeouts: u32,
+    /// The first frame that the latest report names as missing.
+    reported: u32,
     /// The number of probes of the closed credit in a row.
     probes: u32,
     /// The next acknowledgement repeats an earlier one, so it gives no round-trip time.
@@ -132,7 +134,8 @@ impl<P: Payload> Sender<P> {
             paced_until: Time::ZERO,
             is_paced: false,
             timer: None,
-            has_timed_out: false,
+            timeouts: 0,
+            reported: 0,
             probes: 0,
             is_repeat_due: false,
         }
@@ -278,13 +281,23 @@ impl<P: Payload> Sender<P> {
         &mut self.frames[(number - self.first) as usize]
     }
 
+    /// Returns whether the frame that the latest report names is sent before the first one: after
+    /// every second time-out in a row.
+    ///
+    /// Behind a switch, the first frame may belong to a member that waits for another frame and has
+    /// no room for the first. Sent alone, the first frame would then time out again and again.
+    fn defers_first(&self) -> bool {
+        let is_due = self.timeouts > 0 && self.timeouts.is_multiple_of(2);
+        is_due && (self.first + 1..self.next).contains(&self.reported)
+    }
+
     /// Returns the next lost frame: the first unacknowledged one, then the others in turn. Behind a
     /// switch, any of them may be the one for which a full receiver waits.
     fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
         }
-        if self.frame(self.first).fate == Fate::Lost {
+        if self.frame(self.first).fate == Fate::Lost && !self.defers_first() {
             return Some(self.first);
         }
         loop {
@@ -379,6 +392,9 @@ impl<P: Payload> Sender<P> {
             "only sent bytes can be acknowledged, and only queued bytes can be sent"
         );
         let lost_before = self.lost;
+        if ack.missing[0].frames > 0 {
+            self.reported = ack.cumulative.saturating_add(ack.missing[0].offset.into());
+        }
         for gap in ack.missing.iter().rev() {
             self.handle_missing(ack, gap, order);
         }
@@ -408,6 +424,11 @@ impl<P: Payload> Sender<P> {
             self.sample_rtt(now - sent, events);
         }
         self.mark_acknowledged(ack.of);
+        if self.timeouts > 0 {
+            // The path works again, although the first frame may have to wait for others.
+            self.rtt.end_back_off();
+            self.timer = Some(now + self.rtt.timeout());
+        }
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
             self.window.on_ack(ack.feedback, may_grow);
@@ -437,7 +458,7 @@ impl<P: Payload> Sender<P> {
             self.frames.pop_front();
             self.first += 1;
         }
-        self.has_timed_out = false;
+        self.timeouts = 0;
         self.turn = self.first;
         self.rtt.end_back_off();
         self.timer = (self.first < self.next).then(|| now + self.rtt.timeout());
@@ -496,10 +517,13 @@ impl<P: Payload> Sender<P> {
         // The window shrinks only if the first frame did not arrive. If it was acknowledged
         // individually, it waits for another frame, behind a switch for one on another path.
         if self.frame(self.first).fate != Fate::Acknowledged {
-            self.window.on_timeout(self.has_timed_out);
+            self.window.on_timeout(self.timeouts > 0);
         }
-        self.has_timed_out = true;
+        self.timeouts += 1;
         (self.first..self.next).for_each(|number| self.mark_lost(number));
+        if self.defers_first() {
+            self.turn = self.reported;
+        }
         // A loss that is reported from now on is a new event.
         self.recover = self.first;
         self.timer = Some(now + self.rtt.timeout());

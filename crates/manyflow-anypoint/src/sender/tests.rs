@@ -341,3 +341,19 @@ fn an_acknowledgement_can_name_every_frame_in_flight() {
         FLIGHT_FRAMES_MAX as usize
     );
 }
+
+#[test]
+fn after_every_second_time_out_the_reported_frame_goes_before_the_first() {
+    let mut sender = sender_by(Control::Xcp, 20);
+    sent(&mut sender, Time::ZERO);
+    let mut now = Time::ZERO;
+    // A receiver behind a switch waits for frame 7, and drops frame 0.
+    take(&mut sender, now, &ack(0, 9, &[(7, 1)]));
+    let mut first_sent = Vec::new();
+    for _ in 0..4 {
+        now = sender.timer.expect("frames are in flight");
+        assert!(sender.handle_timeout(now, &mut VecDeque::new()));
+        first_sent.push(sent(&mut sender, now)[0]);
+    }
+    assert_eq!(first_sent, [0, 7, 0, 7]);
+}

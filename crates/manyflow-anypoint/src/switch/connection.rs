@@ -73,6 +73,12 @@ impl<P: Payload + Default> Connection<P> {
         self.lifecycle.is_pass_through()
     }
 
+    /// Returns whether another connection must wait for this one to end. A connection gives way if
+    /// it only passes through, or if it is finished and only answers late Closes.
+    pub(super) fn is_in_use(&self) -> bool {
+        !self.is_pass_through() && !self.lifecycle.is_finished()
+    }
+
     /// Returns whether nothing is left to do for the connection, except to poll its output.
     pub(super) fn is_over(&self) -> bool {
         self.lifecycle.is_over()
@@ -110,9 +116,16 @@ impl<P: Payload + Default> Connection<P> {
             Leg::Member(id) if self.members.note_packet(now, id) => {
                 self.handle_member(now, id, segment.body, payload);
             }
-            // The member was given up, or never existed. It must not continue alone.
+            // The member was given up, or never existed. It must not continue alone. Its first
+            // Reset may have been lost, so this one has the same reason.
             Leg::Member(_) if matches!(segment.body, Body::Reset(_)) => {}
-            Leg::Member(_) => self.out.send(from, Body::Reset(Reason::Unknown)),
+            Leg::Member(id) => {
+                let reason = self.members.reason_given_up(id);
+                self.out.send(from, Body::Reset(reason));
+            }
+        }
+        if matches!(segment.body, Body::Close { .. }) {
+            self.lifecycle.note_close(now);
         }
     }
 

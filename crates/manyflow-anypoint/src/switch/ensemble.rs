@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::{MemberId, SwitchConfig};
+use crate::Reason;
 use manyflow_core::time::Time;
 
 /// The state of a member.
@@ -53,6 +54,8 @@ struct Presence {
     is_probed: bool,
     /// The member has probed the peer, and waits for the answer.
     awaits_peer: bool,
+    /// Why the member was given up, if it was.
+    given_up: Option<Reason>,
 }
 
 impl Presence {
@@ -89,6 +92,7 @@ impl Ensemble {
             idle: now,
             is_probed: false,
             awaits_peer: false,
+            given_up: None,
         });
         debug_assert!(self.members.len() <= usize::from(u16::MAX));
         MemberId((self.members.len() - 1) as u16)
@@ -170,9 +174,19 @@ impl Ensemble {
         member.state = State::Leaving;
     }
 
-    /// Gives the member up.
-    pub(super) fn give_up(&mut self, id: MemberId) {
-        self.members[id.index()].state = State::Failed;
+    /// Gives the member up for this reason.
+    pub(super) fn give_up(&mut self, id: MemberId, reason: Reason) {
+        let member = &mut self.members[id.index()];
+        member.state = State::Failed;
+        member.given_up = Some(reason);
+    }
+
+    /// Returns why the member was given up. The reason is [`Reason::Unknown`] if the switch has no
+    /// such member.
+    pub(super) fn reason_given_up(&self, id: MemberId) -> Reason {
+        let member = self.members.get(id.index());
+        let reason = member.and_then(|member| member.given_up);
+        reason.unwrap_or(Reason::Unknown)
     }
 
     /// Ignores the member's silence before `now`.

@@ -260,6 +260,17 @@ impl<P: Payload + Default> Inbound<P> {
         }
     }
 
+    /// Counts the frame that a silent member waits for as missing.
+    ///
+    /// If a retransmission to the member is lost and no later frame follows it, the member cannot
+    /// report it. The peer retransmits the frame only if it has answers to later frames.
+    pub(super) fn suspect_awaited(&mut self, id: MemberId) {
+        if let Some(sequence) = self.streams[id.index()].first_unacknowledged() {
+            self.missing.insert(sequence);
+        }
+        self.report_awaited_first(id);
+    }
+
     /// Marks the member's first unacknowledged frame, or its Close, as acknowledged.
     fn acknowledge_next(&mut self, id: MemberId) {
         let Some(sequence) = self.streams[id.index()].acknowledge_next() else {

@@ -3,11 +3,8 @@
 use core::time::Duration;
 
 use super::SwitchConfig;
+use crate::connection::LINGER;
 use manyflow_core::time::Time;
-
-/// The time for which a finished connection answers repeated Closes, as an end does: an end repeats
-/// its Close until the Close is acknowledged.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// The state of a connection, and the time at which its timer is due.
 #[derive(Debug)]
@@ -19,7 +16,7 @@ pub(super) struct Lifecycle {
     is_accepted: bool,
     /// Nothing is left to do for the connection.
     is_over: bool,
-    /// When both directions were closed and acknowledged.
+    /// When both directions were closed and acknowledged, or the last Close after that.
     finished: Option<Time>,
     /// The time at which the timer is due.
     due: Time,
@@ -88,6 +85,18 @@ impl Lifecycle {
     pub(super) fn finish(&mut self, now: Time) {
         let since = *self.finished.get_or_insert(now);
         debug_assert!(since <= now, "time never goes back");
+    }
+
+    /// Returns whether both directions are closed and acknowledged.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished.is_some()
+    }
+
+    /// Notes a Close. A Close after the end means that its acknowledgement was lost.
+    pub(super) fn note_close(&mut self, now: Time) {
+        if let Some(since) = &mut self.finished {
+            *since = now;
+        }
     }
 
     /// Ends the connection if it has lingered for long enough.

@@ -168,7 +168,7 @@ impl<P: Payload + Default> Switch<P> {
             }
             (_, Body::Reset(_)) => {}
             (connection, Body::Open { credit }) if from == Leg::Peer => {
-                if connection.as_ref().is_some_and(|c| !c.is_pass_through()) {
+                if connection.as_ref().is_some_and(Connection::is_in_use) {
                     self.send_reset(from, segment.connection, Reason::Refused);
                 } else {
                     self.open(now, segment, credit);
@@ -178,7 +178,7 @@ impl<P: Payload + Default> Switch<P> {
         }
     }
 
-    /// Opens a connection of the peer. It replaces one that only passes through.
+    /// Opens a connection of the peer. It replaces one that is not in use.
     fn open(&mut self, now: Time, segment: &Segment, credit: u32) {
         if !self.ensemble.contains(&true) {
             self.send_reset(Leg::Peer, segment.connection, Reason::Refused);

@@ -57,6 +57,16 @@ impl<P: Payload + Default> Connection<P> {
         self.repeat_open(id);
     }
 
+    /// Admits a waiting member. If the peer's credit has no room and no frame is on its way to the
+    /// peer, probes the peer: its answer states the present credit. The update that the peer sent
+    /// when it had read may have been lost, and only a frame would bring another one.
+    fn admit_or_ask(&mut self, now: Time, id: MemberId) {
+        self.admit(now, id);
+        if self.members.state(id) == State::Waiting && self.outbound.is_idle() {
+            self.out.send(Leg::Peer, Body::Probe);
+        }
+    }
+
     pub(super) fn handle_accept(&mut self, now: Time, id: MemberId, credit: u32) {
         if !self.members.accept(id) {
             return;
@@ -137,7 +147,7 @@ impl<P: Payload + Default> Connection<P> {
     fn remove(&mut self, now: Time, id: MemberId, reason: Reason) {
         debug_assert!(!self.is_pass_through());
         self.out.send(Leg::Member(id), Body::Reset(reason));
-        self.members.give_up(id);
+        self.members.give_up(id, reason);
         self.inbound.gather_candidates(&self.members);
         let arrived = self.inbound.abandon(id);
         if self.lifecycle.is_accepted() {
@@ -210,7 +220,7 @@ impl<P: Payload + Default> Connection<P> {
             .watch(now, id, is_done, owes_answer, &self.config);
         match due {
             Due::Nothing => {}
-            Due::Admission => self.admit(now, id),
+            Due::Admission => self.admit_or_ask(now, id),
             Due::Departure => self.continue_without(now),
             Due::Failure => self.fail(now, id, Reason::TimedOut),
             Due::Reminder { probe } => self.remind(now, id, probe),
@@ -222,6 +232,7 @@ impl<P: Payload + Default> Connection<P> {
         let (inbound, _, mut cx) = self.parts(now);
         inbound.repeat_close(&mut cx, id);
         if probe {
+            inbound.suspect_awaited(id);
             self.out.send(Leg::Member(id), Body::Probe);
         }
     }

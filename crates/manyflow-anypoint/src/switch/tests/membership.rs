@@ -200,7 +200,7 @@ fn a_silent_member_is_probed_and_then_given_up() {
     hear(&mut switch, 3.2, member(0), ack(1, 0));
     assert_eq!(
         sent(&mut switch),
-        [(member(0), Body::Reset(Reason::Unknown))]
+        [(member(0), Body::Reset(Reason::TimedOut))]
     );
 }
 
@@ -310,8 +310,78 @@ fn segments_of_a_member_that_left_before_it_accepted_are_refused() {
     let credit = UNLIMITED;
     hear(&mut switch, 0.2, Leg::Member(late), Body::Accept { credit });
     hear(&mut switch, 0.2, Leg::Member(late), data(0));
-    let unknown = (Leg::Member(late), Body::Reset(Reason::Unknown));
-    assert_eq!(sent(&mut switch), [unknown; 2]);
+    let refused = (Leg::Member(late), aborted);
+    assert_eq!(
+        sent(&mut switch),
+        [refused; 2],
+        "its first Reset may be lost"
+    );
+}
+
+#[test]
+fn the_credit_of_an_idle_peer_is_asked_for_while_a_member_waits() {
+    let mut switch = opened(SwitchConfig::default(), 1, 4000);
+    hear(&mut switch, 0.0, member(0), data(0));
+    hear(&mut switch, 0.0, PEER, granted(100, 1, 0));
+    let late = Leg::Member(switch.join(at(0.1)));
+    assert_eq!(sent_to(&mut switch, late), [], "there is no credit for it");
+    wait(&mut switch, 0.1, 0.7);
+    assert_eq!(sent_to(&mut switch, PEER), [Body::Probe]);
+    hear(&mut switch, 0.7, PEER, Body::Alive);
+    hear(&mut switch, 0.7, PEER, granted(4000, 1, 0));
+    wait(&mut switch, 0.7, 1.2);
+    let opened = sent_to(&mut switch, late);
+    assert!(matches!(opened[..], [Body::Open { .. }]), "{opened:?}");
+}
+
+#[test]
+fn a_finished_connection_answers_late_closes_and_gives_way_to_another() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    let close = Body::Close { sequence: 0 };
+    let ends = [PEER, member(0), member(1)];
+    for end in ends {
+        hear(&mut switch, 0.0, end, close);
+    }
+    for end in ends {
+        hear(&mut switch, 0.0, end, ack(1, 0));
+    }
+    sent(&mut switch);
+    for seconds in [100.0, 200.0] {
+        wait(&mut switch, seconds - 100.0, seconds);
+        sent(&mut switch);
+        hear(&mut switch, seconds, PEER, close);
+        let answers = acks(&sent_to(&mut switch, PEER));
+        assert_eq!(answers[0].cumulative, 1, "after {seconds} s");
+    }
+    let (connection, credit) = (CONNECTION + 1, UNLIMITED);
+    let body = Body::Open { credit };
+    let another = Segment { connection, body };
+    switch.handle_segment(at(201.0), PEER, &another, Length(0));
+    assert_eq!(sent(&mut switch), [(member(0), body), (member(1), body)]);
+}
+
+#[test]
+fn the_frame_that_a_silent_member_waits_for_is_reported_again() {
+    let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
+    (0..8).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
+    hear(&mut switch, 0.1, member(1), ack(4, 3));
+    // Member 0 waits for its frame 0. The peer sends it again, and it is lost again.
+    hear(&mut switch, 0.1, member(0), missing(ack(0, 3), &[(0, 1)]));
+    hear(&mut switch, 0.1, PEER, data(0));
+    sent(&mut switch);
+    hear(&mut switch, 0.2, member(0), ack(0, 3));
+    assert_eq!(acks(&sent_to(&mut switch, PEER))[0].missing, NO_GAPS);
+    wait(&mut switch, 0.2, 1.5);
+    sent(&mut switch);
+    hear(&mut switch, 1.5, member(0), ack(0, 3));
+    let report = acks(&sent_to(&mut switch, PEER))[0].missing;
+    assert_eq!(
+        report[0],
+        Gap {
+            offset: 0,
+            frames: 1
+        }
+    );
 }
 
 #[test]
