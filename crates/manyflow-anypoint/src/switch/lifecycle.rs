@@ -90,6 +90,10 @@ impl Lifecycle {
         debug_assert!(since <= now, "time never goes back");
     }
 
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_over || self.finished.is_some()
+    }
+
     /// Ends the connection if it has lingered for long enough.
     pub(super) fn expire(&mut self, now: Time) {
         self.is_over |= self.finished.is_some_and(|since| now - since >= LINGER);
